@@ -1,0 +1,403 @@
+"""The two documents between Airflow and a job: JobPlan goes in, JobResult comes out.
+
+Here: the documents, their JSON form, their validation. Light on purpose (neither pyarrow nor pyspark): the task
+that waits for a job reads these too. Who writes the plan and believes the result is `table`; who reads the plan
+and writes the result is `jobs.local` and `jobs.spark`. No document carries a secret: storage properties travel in
+the environment (see `jobs.main`).
+
+Both documents are versioned. A newer version is refused (UnsupportedError), a broken document is a FormatError
+that carries the document's location.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from airflow_iceberg import errors
+from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError, UnsupportedError
+from airflow_iceberg.spec._fields import Fields
+from airflow_iceberg.spec.partitioning import PartitionSpec
+from airflow_iceberg.spec.schema import Schema
+from airflow_iceberg.spec.sorting import UNSORTED, SortOrder
+
+VERSION = 1
+OPERATIONS = ("append",)
+SOURCE_KINDS = ("files", "sql", "callable")
+FILE_FORMATS = ("parquet", "csv", "jsonl", "orc", "avro")
+DISTRIBUTION_MODES = ("none", "hash", "range")
+SUCCEEDED, FAILED = "succeeded", "failed"
+UNEXPECTED = "IcebergError"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """Where the rows come from: files, a Spark SQL query, or a Python callable; exactly one of them.
+
+    Attributes:
+        kind: "files", "sql" or "callable".
+        files: URLs or paths, with globs; read in the order given, matches of one glob sorted by name.
+        file_format: one of FILE_FORMATS; None goes by each file's suffix.
+        format_options: how to read the files, e.g. {"delimiter": ";", "header": "false"}; see `jobs.sources`.
+        sql: one query in Spark's SQL.
+        callable: "package.module:function"; called with the SparkSession and `kwargs`, returns a DataFrame.
+        kwargs: JSON values for the callable.
+    """
+
+    kind: str
+    files: tuple[str, ...] = ()
+    file_format: str | None = None
+    format_options: Mapping[str, str] = field(default_factory=dict)
+    sql: str | None = None
+    callable: str | None = None
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.kind not in SOURCE_KINDS:
+            raise InvalidInputError(f"unknown source kind {self.kind!r}; one of {', '.join(SOURCE_KINDS)}")
+        given = [name for name, value in (("files", self.files), ("sql", self.sql), ("callable", self.callable)) if value]
+        if given != [self.kind]:
+            found = ", ".join(given) or "nothing"
+            raise InvalidInputError(f"a source of kind {self.kind!r} needs {self.kind} and nothing else, got {found}")
+        if self.file_format is not None and self.file_format not in FILE_FORMATS:
+            known = ", ".join(FILE_FORMATS)
+            raise InvalidInputError(f"unknown file format {self.file_format!r}; one of {known}")
+        if self.callable is not None and not _is_callable_path(self.callable):
+            raise InvalidInputError(f"python callable {self.callable!r} is not of the form 'package.module:function'")
+
+    @classmethod
+    def from_files(
+        cls,
+        files: "str | tuple[str, ...] | list[str]",
+        *,
+        file_format: str | None = None,
+        format_options: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Return a source of one or more files or globs."""
+        names = (files,) if isinstance(files, str) else tuple(files)
+        return cls(kind="files", files=names, file_format=file_format, format_options=dict(format_options or {}))
+
+    @classmethod
+    def from_sql(cls, sql: str) -> Self:
+        """Return a source that is one query in Spark's SQL."""
+        return cls(kind="sql", sql=sql.strip().rstrip(";"))
+
+    @classmethod
+    def from_callable(cls, path: str, kwargs: Mapping[str, Any] | None = None) -> Self:
+        """Return a source that is a function "package.module:function" of the SparkSession."""
+        return cls(kind="callable", callable=path, kwargs=dict(kwargs or {}))
+
+    @classmethod
+    def from_dict(cls, fields: Fields) -> Self:
+        """Read a source from its JSON form."""
+        return cls(
+            kind=fields.str("kind"),
+            files=tuple(str(name) for name in fields.list("files")),
+            file_format=fields.opt_str("file-format"),
+            format_options=fields.str_map("format-options"),
+            sql=fields.opt_str("sql"),
+            callable=fields.opt_str("callable"),
+            kwargs=dict(fields.mapping("kwargs")),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "kind": self.kind,
+            "files": list(self.files),
+            "file-format": self.file_format,
+            "format-options": dict(self.format_options),
+            "sql": self.sql,
+            "callable": self.callable,
+            "kwargs": dict(self.kwargs),
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobPlan:
+    """All that a job needs to know; the job knows no catalog and asks nobody.
+
+    Attributes:
+        operation: "append".
+        operation_key: text of the Airflow task's key, None outside of Airflow; for logs, the job decides nothing by it.
+        try_number: of the Airflow task, from 1.
+        table: name for messages, e.g. "sales.orders".
+        table_location: location of the table.
+        table_uuid: uuid of the table the plan was made for.
+        format_version: of the table, 1 to 3.
+        schema: the rows are written with its field ids.
+        spec: the partition spec to write with.
+        sort_order: the table's default sort order.
+        properties: the table's properties that the writers read (`write.*`).
+        data_location: prefix of the data files, e.g. "<table>/data".
+        staging_location: prefix that this try owns alone; the job may write what it likes below it.
+        location: where this document lies.
+        result_location: where the JobResult goes; created once, never replaced.
+        file_prefix: start of every data file's name, unique to this try.
+        source: where the rows come from.
+        distribution_mode: "none" (each task writes what it reads), "hash" (rows of one partition are brought to
+            one task); "range" is understood and distributed as hash, unsorted.
+        parallelism: number of tasks at a time, None leaves it to the back end.
+    """
+
+    operation: str = "append"
+    operation_key: str | None = None
+    try_number: int = 1
+    table: str
+    table_location: str
+    table_uuid: str
+    format_version: int
+    schema: Schema
+    spec: PartitionSpec
+    sort_order: SortOrder = UNSORTED
+    properties: Mapping[str, str] = field(default_factory=dict)
+    data_location: str
+    staging_location: str
+    location: str
+    result_location: str
+    file_prefix: str
+    source: Source
+    distribution_mode: str = "hash"
+    parallelism: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.operation not in OPERATIONS:
+            raise UnsupportedError(f"job operation {self.operation!r} is not supported; one of {', '.join(OPERATIONS)}")
+        if self.distribution_mode not in DISTRIBUTION_MODES:
+            known = ", ".join(DISTRIBUTION_MODES)
+            raise InvalidInputError(f"unknown write.distribution-mode {self.distribution_mode!r}; one of {known}")
+        if self.parallelism is not None and self.parallelism < 1:
+            raise InvalidInputError(f"parallelism is {self.parallelism}, expected at least 1")
+        if not self.file_prefix or "/" in self.file_prefix:
+            raise InvalidInputError(f"file prefix {self.file_prefix!r} is empty or has a '/' in it")
+
+    @classmethod
+    def from_json(cls, data: bytes | str, *, path: str | None = None) -> Self:
+        """Read a plan document.
+
+        Args:
+            data: the document.
+            path: where it was read from, for messages.
+        Raises:
+            FormatError: not a plan document.
+            UnsupportedError: a document of a newer version, or an operation that this version does not know.
+        """
+        fields = _document(data, "job plan", path)
+        try:
+            return cls._from_fields(fields, path)
+        except InvalidInputError as error:
+            raise FormatError(f"broken job plan: {error}", path=path) from error
+
+    @classmethod
+    def _from_fields(cls, fields: Fields, path: str | None) -> Self:
+        return cls(
+            operation=fields.str("operation"),
+            operation_key=fields.opt_str("operation-key"),
+            try_number=fields.int("try-number"),
+            table=fields.str("table"),
+            table_location=fields.str("table-location"),
+            table_uuid=fields.str("table-uuid"),
+            format_version=fields.int("format-version"),
+            schema=Schema.from_dict(dict(fields.mapping("schema")), path=path),
+            spec=PartitionSpec.from_dict(dict(fields.mapping("spec")), path=path),
+            sort_order=SortOrder.from_dict(dict(fields.mapping("sort-order")), path=path),
+            properties=fields.str_map("properties"),
+            data_location=fields.str("data-location"),
+            staging_location=fields.str("staging-location"),
+            location=fields.str("location"),
+            result_location=fields.str("result-location"),
+            file_prefix=fields.str("file-prefix"),
+            source=Source.from_dict(Fields(fields.mapping("source"), "source", path)),
+            distribution_mode=fields.str("distribution-mode"),
+            parallelism=fields.opt_int("parallelism"),
+        )
+
+    def to_json(self) -> bytes:
+        """Return the document: JSON, UTF-8."""
+        return _to_bytes(
+            {
+                "version": VERSION,
+                "operation": self.operation,
+                "operation-key": self.operation_key,
+                "try-number": self.try_number,
+                "table": self.table,
+                "table-location": self.table_location,
+                "table-uuid": self.table_uuid,
+                "format-version": self.format_version,
+                "schema": self.schema.to_dict(),
+                "spec": self.spec.to_dict(),
+                "sort-order": self.sort_order.to_dict(),
+                "properties": dict(self.properties),
+                "data-location": self.data_location,
+                "staging-location": self.staging_location,
+                "location": self.location,
+                "result-location": self.result_location,
+                "file-prefix": self.file_prefix,
+                "source": self.source.to_dict(),
+                "distribution-mode": self.distribution_mode,
+                "parallelism": self.parallelism,
+            }
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobError:
+    """Why a job failed, in a form that survives the way back to Airflow.
+
+    Attributes:
+        kind: name of one of our exception classes.
+        message: one readable text; no stack trace, no secrets.
+        path: location of the broken file, for FormatError.
+    """
+
+    kind: str
+    message: str
+    path: str | None = None
+
+    @classmethod
+    def from_exception(cls, error: BaseException) -> Self:
+        """Return the description of an exception; one that is not ours gets the kind "IcebergError"."""
+        if isinstance(error, FormatError):
+            return cls(kind=type(error).__name__, message=str(error.args[0]), path=error.path)
+        if isinstance(error, IcebergError):
+            return cls(kind=type(error).__name__, message=str(error))
+        return cls(kind=UNEXPECTED, message=f"the job failed unexpectedly: {type(error).__name__}: {error}")
+
+    @classmethod
+    def from_dict(cls, fields: Fields) -> Self:
+        """Read the error from its JSON form."""
+        return cls(kind=fields.str("kind"), message=fields.str("message"), path=fields.opt_str("path"))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"kind": self.kind, "message": self.message, "path": self.path}
+
+    def to_exception(self) -> IcebergError:
+        """Return an exception of the class that the job raised."""
+        found = getattr(errors, self.kind, None)
+        if not (isinstance(found, type) and issubclass(found, IcebergError)):
+            return IcebergError(self.message)
+        if issubclass(found, FormatError):
+            return found(self.message, path=self.path)
+        return found(self.message)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobResult:
+    """What a job did: the files it staged, or why it could not.
+
+    Attributes:
+        status: "succeeded" or "failed".
+        data_files: new data files as `DataFile.to_dict` documents; only these count, whatever else lies around.
+        record_count: rows in them.
+        source_files: number of source files read, None for a query or a callable.
+        error: set if and only if the job failed.
+        warnings: what the person who runs the DAG should know.
+        timings: seconds by phase.
+        engine: what ran it, e.g. "local" or "spark 3.5.9".
+    """
+
+    status: str
+    data_files: tuple[Mapping[str, Any], ...] = ()
+    record_count: int = 0
+    source_files: int | None = None
+    error: JobError | None = None
+    warnings: tuple[str, ...] = ()
+    timings: Mapping[str, float] = field(default_factory=dict)
+    engine: str = ""
+
+    def __post_init__(self) -> None:
+        if self.status not in (SUCCEEDED, FAILED):
+            raise InvalidInputError(f"unknown job status {self.status!r}; {SUCCEEDED} or {FAILED}")
+        if (self.error is not None) != (self.status == FAILED):
+            raise InvalidInputError(f"a job result of status {self.status!r} with error {self.error!r}")
+
+    @classmethod
+    def failed(cls, error: BaseException, *, engine: str = "", timings: Mapping[str, float] | None = None) -> Self:
+        """Return the result of a job that an exception ended."""
+        return cls(status=FAILED, error=JobError.from_exception(error), engine=engine, timings=dict(timings or {}))
+
+    def raise_for_error(self) -> None:
+        """Raise the job's own error, as the class that the job raised; nothing if the job succeeded."""
+        if self.error is not None:
+            raise self.error.to_exception()
+
+    @classmethod
+    def from_json(cls, data: bytes | str, *, path: str | None = None) -> Self:
+        """Read a result document.
+
+        Raises:
+            FormatError: not a result document.
+            UnsupportedError: a document of a newer version.
+        """
+        fields = _document(data, "job result", path)
+        try:
+            return cls._from_fields(fields, path)
+        except InvalidInputError as error:
+            raise FormatError(f"broken job result: {error}", path=path) from error
+
+    @classmethod
+    def _from_fields(cls, fields: Fields, path: str | None) -> Self:
+        raw = fields.rest(set())
+        error = raw.get("error")
+        return cls(
+            status=fields.str("status"),
+            data_files=tuple(_mappings(fields.list("data-files"), "data-files", path)),
+            record_count=fields.int("record-count"),
+            source_files=fields.opt_int("source-files"),
+            error=None if error is None else JobError.from_dict(Fields(fields.mapping("error"), "error", path)),
+            warnings=tuple(str(text) for text in fields.list("warnings")),
+            timings={str(name): float(seconds) for name, seconds in fields.mapping("timings").items()},
+            engine=fields.str("engine"),
+        )
+
+    def to_json(self) -> bytes:
+        """Return the document: JSON, UTF-8."""
+        return _to_bytes(
+            {
+                "version": VERSION,
+                "status": self.status,
+                "data-files": [dict(document) for document in self.data_files],
+                "record-count": self.record_count,
+                "source-files": self.source_files,
+                "error": None if self.error is None else self.error.to_dict(),
+                "warnings": list(self.warnings),
+                "timings": dict(self.timings),
+                "engine": self.engine,
+            }
+        )
+
+
+def _is_callable_path(text: str) -> bool:
+    module, _, function = text.partition(":")
+    return all(part.isidentifier() for part in [*module.split("."), *function.split(".")])
+
+
+def _to_bytes(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, ensure_ascii=False, allow_nan=False).encode()
+
+
+def _document(data: bytes | str, what: str, path: str | None) -> Fields:
+    try:
+        document = json.loads(data)
+    except ValueError as error:
+        raise FormatError(f"{what} is not JSON: {error}", path=path) from error
+    if not isinstance(document, dict):
+        raise FormatError(f"{what} is not a JSON object", path=path)
+    fields = Fields(document, "", path)
+    version = fields.int("version")
+    if version > VERSION:
+        raise UnsupportedError(
+            f"{what} has version {version}, this airflow_iceberg knows up to {VERSION}; "
+            f"use the same version of airflow_iceberg in Airflow and on the cluster"
+        )
+    if version < 1:
+        raise FormatError(f"{what} has version {version}, expected {VERSION}", path=path)
+    return fields
+
+
+def _mappings(items: "list[Any]", where: str, path: str | None) -> "list[Mapping[str, Any]]":
+    for index, item in enumerate(items):
+        if not isinstance(item, dict):
+            raise FormatError(f"unexpected type {type(item).__name__} (expected object) in '{where}[{index}]'", path=path)
+    return items
