@@ -1,0 +1,152 @@
+"""Typed getters over JSON objects whose errors carry the path of the value and the file it stands in.
+
+Only shapes are checked here; what the values mean is checked by the classes that are built from them.
+"""
+
+import builtins
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from airflow_iceberg.errors import FormatError
+
+_NAMES: Mapping[type, str] = {
+    dict: "object",
+    list: "list",
+    tuple: "list",
+    str: "str",
+    bool: "bool",
+    int: "int",
+    float: "float",
+    type(None): "null",
+}
+
+
+def json_type_name(value: object) -> str:
+    """Return the word for a JSON value in messages: bool, int, float, str, list, object or null."""
+    return _NAMES.get(type(value), type(value).__name__)
+
+
+# The getters are named like the types they return, so the types themselves are spelled `builtins.int` below.
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """A JSON object at a known place of a known file.
+
+    Attributes:
+        data: the object itself.
+        where: path of the object inside the document, like ``snapshots[3]``; empty at the top.
+        path: location of the file for the errors, or None while it is not known.
+    """
+
+    data: Mapping[builtins.str, Any]
+    where: builtins.str = ""
+    path: builtins.str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.data, Mapping):
+            place = f" in '{self.where}'" if self.where else ""
+            message = f"unexpected type {json_type_name(self.data)} (expected object){place}"
+            raise FormatError(message, path=self.path)
+
+    def __contains__(self, key: builtins.str) -> builtins.bool:
+        """Tell whether the key is there with something other than null."""
+        return self.data.get(key) is not None
+
+    def place(self, key: builtins.str) -> builtins.str:
+        """Return the path of a key, like ``snapshots[3].timestamp-ms``."""
+        return f"{self.where}.{key}" if self.where else key
+
+    def fail(self, key: builtins.str, problem: builtins.str) -> NoReturn:
+        """Raise a FormatError about the value of a key.
+
+        Raises:
+            FormatError: always; the message is the problem followed by the place.
+        """
+        raise FormatError(f"{problem} in '{self.place(key)}'", path=self.path)
+
+    def raw(self, key: builtins.str) -> Any:
+        """Return whatever stands under the key.
+
+        Raises:
+            FormatError: the key is missing.
+        """
+        if key not in self.data:
+            raise FormatError(f"missing field '{self.place(key)}'", path=self.path)
+        return self.data[key]
+
+    def int(self, key: builtins.str) -> builtins.int:
+        """Return an integer; a bool is not one, and neither is 1.0."""
+        value = self.raw(key)
+        if type(value) is not int:
+            self._unexpected(key, value, "int")
+        return value
+
+    def opt_int(self, key: builtins.str) -> builtins.int | None:
+        """Return an integer, or None where the key is missing or null."""
+        return self.int(key) if key in self else None
+
+    def str(self, key: builtins.str) -> builtins.str:
+        """Return a string."""
+        value = self.raw(key)
+        if not isinstance(value, str):
+            self._unexpected(key, value, "str")
+        return value
+
+    def opt_str(self, key: builtins.str) -> builtins.str | None:
+        """Return a string, or None where the key is missing or null."""
+        return self.str(key) if key in self else None
+
+    def bool(self, key: builtins.str) -> builtins.bool:
+        """Return a boolean; 0 and 1 are not ones."""
+        value = self.raw(key)
+        if not isinstance(value, bool):
+            self._unexpected(key, value, "bool")
+        return value
+
+    def opt_bool(self, key: builtins.str) -> builtins.bool | None:
+        """Return a boolean, or None where the key is missing or null."""
+        return self.bool(key) if key in self else None
+
+    def list(self, key: builtins.str) -> Sequence[Any]:
+        """Return a list as it stands; its elements are not checked."""
+        value = self.raw(key)
+        if not isinstance(value, (list, tuple)):
+            self._unexpected(key, value, "list")
+        return value
+
+    def int_list(self, key: builtins.str) -> tuple[builtins.int, ...]:
+        """Return a list of integers."""
+        values = self.list(key)
+        for index, value in enumerate(values):
+            if type(value) is not int:
+                self._unexpected(f"{key}[{index}]", value, "int")
+        return tuple(values)
+
+    def mapping(self, key: builtins.str) -> Mapping[builtins.str, Any]:
+        """Return the object under the key as it stands."""
+        return self.child(key).data
+
+    def child(self, key: builtins.str) -> "Fields":
+        """Return the object under the key, with its own place."""
+        return Fields(self.raw(key), self.place(key), self.path)
+
+    def opt_child(self, key: builtins.str) -> "Fields | None":
+        """Return the object under the key with its own place, or None where the key is missing or null."""
+        return self.child(key) if key in self else None
+
+    def items(self, key: builtins.str) -> Iterator["Fields"]:
+        """Yield the objects of a list, each with its own place like ``snapshots[3]``."""
+        for index, value in enumerate(self.list(key)):
+            yield Fields(value, f"{self.place(key)}[{index}]", self.path)
+
+    def str_map(self, key: builtins.str) -> dict[builtins.str, builtins.str]:
+        """Return an object whose values are all strings."""
+        child = self.child(key)
+        return {name: child.str(name) for name in child.data}
+
+    def rest(self, known: set[builtins.str] | frozenset[builtins.str]) -> dict[builtins.str, Any]:
+        """Return the keys that are not known, as they stand, so that they can be written back."""
+        return {key: value for key, value in self.data.items() if key not in known}
+
+    def _unexpected(self, key: builtins.str, value: object, expected: builtins.str) -> NoReturn:
+        self.fail(key, f"unexpected type {json_type_name(value)} (expected {expected})")
