@@ -1,0 +1,140 @@
+"""The local file system: read, create-if-absent, list, delete on plain paths.
+
+Lives here: what POSIX gives us for an atomic create. Not here: locations and schemes (`fsspec_io`).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+
+_NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+_NO_DIRECTORY_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EBADF}
+
+
+def read(path: str, offset: int, length: int | None) -> bytes:
+    """Return the bytes of a file from an offset on, at most `length` of them."""
+    with open(path, "rb") as file:
+        if offset:
+            file.seek(offset)
+        return file.read() if length is None else file.read(length)
+
+
+def create(path: str, data: bytes) -> None:
+    """Create a file that nobody can see before it is complete and on the disk.
+
+    `rename` replaces its target on POSIX and `O_EXCL` shows a file that is still being written, so neither will do:
+    the bytes go to a temporary name beside the target, are synced, and `link` gives them the final name, which
+    fails when the name is taken.
+
+    Raises:
+        FileExistsError: the name is taken.
+        OSError: anything else; the name may have been given when the failure came after the link.
+    """
+    directory = os.path.dirname(path)
+    # Not a hidden name: what a crash leaves behind is to be found by the removal of orphan files. It must not look
+    # like a version of the metadata ("v3.…") either.
+    temporary = os.path.join(directory, f"{uuid.uuid4().hex}.tmp")
+    _write_synced(temporary, data)
+    try:
+        _link(temporary, path)
+    finally:
+        with suppress(OSError):
+            os.unlink(temporary)
+    _sync_directory(directory)
+
+
+def replace(path: str, data: bytes) -> None:
+    """Write a file in one step over whatever is there; readers see the old bytes or the new ones."""
+    temporary = os.path.join(os.path.dirname(path), f"{uuid.uuid4().hex}.tmp")
+    _write_synced(temporary, data)
+    try:
+        os.replace(temporary, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def walk(directory: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield (path relative to the directory, status) of each file at any depth; links are followed to files only."""
+    waiting = [""]
+    while waiting:
+        inner = waiting.pop()
+        try:
+            entries = list(os.scandir(os.path.join(directory, inner) if inner else directory))
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # never there, or removed while we walk: it has no files
+        for entry in entries:
+            name = f"{inner}/{entry.name}" if inner else entry.name
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(name)
+                continue
+            with suppress(FileNotFoundError):
+                status = entry.stat()
+                if stat.S_ISREG(status.st_mode):
+                    yield name, status
+
+
+def delete(path: str) -> None:
+    """Remove a file; one that isn't there is no error."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        os.unlink(path)
+
+
+def _write_synced(path: str, data: bytes) -> None:
+    try:
+        descriptor = _open_new(path)
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        descriptor = _open_new(path)
+    try:
+        with os.fdopen(descriptor, "wb", buffering=0) as file:
+            _write_all(file.fileno(), data)
+            os.fsync(file.fileno())
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(path)
+        raise
+
+
+def _open_new(path: str) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _link(temporary: str, path: str) -> None:
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        # Over NFS the reply to a link that worked can be lost and the repeated call says "exists". The number of
+        # names that our own file has tells the truth.
+        if os.stat(temporary).st_nlink != 2:
+            raise
+    except OSError as error:
+        if error.errno in _NO_HARD_LINKS:
+            message = "this file system has no hard links, so a file cannot be created safely; use another one"
+            raise OSError(error.errno, message, path) from error
+        raise
+
+
+def _sync_directory(directory: str) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_DIRECTORY_SYNC:
+            raise
+    finally:
+        os.close(descriptor)
+
+
