@@ -1,0 +1,82 @@
+# Every target works in .venv at the root of the repository and makes it when it is missing; `make help` lists them.
+# Only make and a Python 3.11 or later are needed. Environments are made by .ci/environment.py from pyproject.toml.
+
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory --no-builtin-rules
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-services lint format bench docs clean
+
+VENV := .venv
+PY := $(VENV)/bin/python
+# Spark 3.5 with Iceberg Java cannot share an environment with Spark 4.
+VENV_JAVA := .venv-java
+PY_JAVA := $(VENV_JAVA)/bin/python
+
+# The Python that environments are made with: the first one that is new enough and works.
+PYTHON = $(shell for python in python3 python3.13 python3.12 python3.11 python3.14; do \
+	"$$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null && { echo "$$python"; break; }; done)
+NEED_PYTHON = @test -n "$(PYTHON)" || { echo "make: no Python 3.11 to 3.14 found; install one, or name it: make PYTHON=/path/to/python" >&2; exit 1; }
+
+# A stamp says what an environment holds; it is older than pyproject.toml when that has changed.
+DEMO := $(VENV)/.stamp-demo
+DEV := $(VENV)/.stamp-dev
+JAVA := $(VENV_JAVA)/.stamp
+RECIPE := pyproject.toml .ci/environment.py
+
+# The Java for each Spark: the machine's, or the one from a wheel.
+SPARK_JAVA = JAVA_HOME="$$($(PY) -m airflow_iceberg.jobs.local_spark java-home 17 21)"
+ICEBERG_JAVA = ICEBERG_JAVA_PYTHON="$(CURDIR)/$(PY_JAVA)" \
+	ICEBERG_JAVA_HOME="$$(PYTHONPATH=. $(PY_JAVA) -m airflow_iceberg.jobs.local_spark java-home 8 11 17)"
+SPARK_ENV = SPARK_LOCAL_IP=127.0.0.1 $(SPARK_JAVA) $(ICEBERG_JAVA)
+PYTEST = $(PY) -m pytest
+# What to hand to pytest, for example: make test ARGS="tests/spec -x"
+ARGS ?=
+
+help:  ## say what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(DEMO)  ## load real data into an Iceberg table with Airflow and Spark, and show what came of it
+	@$(PY) dags_examples/demo.py
+
+test: $(DEV) $(JAVA)  ## run all tests that need nothing but this machine
+	@mkdir -p build
+	@$(SPARK_ENV) $(PYTEST) -m "not services" $(ARGS)
+
+test-services: $(DEV) $(JAVA)  ## run the tests against services, started for the run
+	@mkdir -p build
+	@$(SPARK_ENV) $(PYTEST) -m services $(ARGS)
+
+lint: $(DEV)  ## check style and types
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/mypy
+
+format: $(DEV)  ## put the code into the common shape
+	@$(VENV)/bin/ruff check --fix .
+	@$(VENV)/bin/ruff format .
+
+bench: $(DEV) $(JAVA)  ## measure side by side with the peers, into build/bench.json
+	@mkdir -p build
+	@$(SPARK_ENV) $(PY) -m tests.benchmarks $(ARGS)
+
+docs: $(DEV)  ## build the documentation into build/docs; a broken link fails
+	@$(VENV)/bin/mkdocs build --quiet --strict --config-file .ci/mkdocs.yml
+	@echo "build/docs/index.html"
+
+clean:  ## remove everything that was built, the environments too
+	rm -rf build dist $(VENV) $(VENV_JAVA) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find airflow_iceberg dags_examples tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(DEMO): $(RECIPE)
+	$(NEED_PYTHON)
+	@"$(PYTHON)" .ci/environment.py $(VENV) --project --extras spark --groups demo --java 17 21
+	@touch $@
+
+$(DEV): $(DEMO)
+	@"$(PYTHON)" .ci/environment.py $(VENV) --project --extras spark --groups test lint docs
+	@touch $@
+
+$(JAVA): $(RECIPE)
+	$(NEED_PYTHON)
+	@"$(PYTHON)" .ci/environment.py $(VENV_JAVA) --groups spark35 --java 8 11 17
+	@touch $@
