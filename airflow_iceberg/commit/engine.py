@@ -1,0 +1,238 @@
+"""The one loop that lands a change: apply, swap, and on a lost race apply again to the newer table.
+
+A commit has three outcomes. Committed: done. Conflict: the action is called again with the newer metadata. Unknown: the
+table is read back until it can be told. Before every attempt the action is asked whether its work is in the table
+already, so that neither a lost reply nor a second process that does the same work can double it.
+
+A change is never sent blindly twice: each attempt is a compare-and-swap against the base that it was made for. So when a
+lost request lands late, after all, the next attempt loses its race, reads the table, and finds the work done.
+
+What a change contains is decided in `commit.actions`; where the pointer lives, in `catalogs`.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from airflow_iceberg.catalogs.base import Catalog, TableState
+from airflow_iceberg.errors import (
+    CommitConflictError,
+    CommitUnknownError,
+    IcebergError,
+    IncompatibleChangeError,
+    StalePlanError,
+    StorageError,
+)
+from airflow_iceberg.spec.changes import Change
+from airflow_iceberg.spec.metadata import TableMetadata
+
+log = logging.getLogger(__name__)
+
+# Iceberg Java gives up after 4 retries, which writers of one table reach easily when eight of them append at once (see
+# docs/adr/0009). Unless the table says otherwise, the time limit alone ends the loop.
+UNLIMITED_RETRIES = 2**31 - 1
+# Without a limit on the number of retries, the wait stays short: Java's 60 s is made for a handful of attempts.
+UNLIMITED_MAX_WAIT_MS = 2_000
+
+
+class Action(Protocol):
+    """A change that can be made against any newer state of the table.
+
+    Calling it may write new metadata files under unique names and changes nothing else.
+    """
+
+    def __call__(self, metadata: TableMetadata) -> Change:
+        """Return the change against this metadata; no updates means that there is nothing to do."""
+
+    def has_landed(self, metadata: TableMetadata) -> bool:
+        """Whether the work is in the table, be it by this object or by another process that does the same work."""
+
+    def succeeded(self, metadata: TableMetadata) -> None:
+        """The work is in the table: remove own files of attempts that lost, unless the table needs them."""
+
+    def failed(self) -> None:
+        """The work is definitely not in the table and will not be tried again: remove own files."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RetryPolicy:
+    """How long to go on, from the table's properties `commit.retry.*` and `commit.status-check.*`; times in ms."""
+
+    num_retries: int = UNLIMITED_RETRIES
+    min_wait_ms: int = 100
+    max_wait_ms: int = UNLIMITED_MAX_WAIT_MS
+    total_timeout_ms: int = 1_800_000
+    check_num_retries: int = 3
+    check_min_wait_ms: int = 1_000
+    check_max_wait_ms: int = 60_000
+    check_total_timeout_ms: int = 1_800_000
+
+    @classmethod
+    def of(cls, metadata: TableMetadata) -> RetryPolicy:
+        """Read the policy of a table."""
+        read = metadata.property_int
+        limited = "commit.retry.num-retries" in metadata.properties
+        return cls(
+            num_retries=read("commit.retry.num-retries", UNLIMITED_RETRIES),
+            min_wait_ms=read("commit.retry.min-wait-ms", 100),
+            max_wait_ms=read("commit.retry.max-wait-ms", 60_000 if limited else UNLIMITED_MAX_WAIT_MS),
+            total_timeout_ms=read("commit.retry.total-timeout-ms", 1_800_000),
+            check_num_retries=read("commit.status-check.num-retries", 3),
+            check_min_wait_ms=read("commit.status-check.min-wait-ms", 1_000),
+            check_max_wait_ms=read("commit.status-check.max-wait-ms", 60_000),
+            check_total_timeout_ms=read("commit.status-check.total-timeout-ms", 1_800_000),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Clock:
+    """Time and chance, replaceable in tests: seconds that only grow, a sleep in seconds, a number in [0, 1)."""
+
+    monotonic: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    random: Callable[[], float] = random.random
+
+
+def commit(catalog: Catalog, base: TableState, action: Action, *, clock: Clock | None = None) -> TableState:
+    """Land a change and return the table's state that contains it.
+
+    Args:
+        base: the table as it was when the caller planned; it may be old, the first attempt then costs a retry.
+
+    Raises:
+        CommitConflictError: other writers won every attempt that the table's retry properties allow; nothing was
+            committed, the own metadata files are removed.
+        StalePlanError, IncompatibleChangeError: raised by the action; nothing was committed.
+        CommitUnknownError: the table could not be read back; nothing was deleted.
+    """
+    return _Commit(catalog, base, action, clock or Clock()).run()
+
+
+class _Commit:
+    """One run of the loop; holds what the attempts share."""
+
+    def __init__(self, catalog: Catalog, base: TableState, action: Action, clock: Clock) -> None:
+        self.catalog = catalog
+        self.state = base
+        self.action = action
+        self.clock = clock
+        self.policy = RetryPolicy.of(base.metadata)
+        # Metadata files whose fate was unknown at some time; the table names them when they landed after all.
+        self.doubtful: set[str] = set()
+        self.in_doubt = False
+        self._lost: IcebergError | None = None
+
+    def run(self) -> TableState:
+        started = self.clock.monotonic()
+        attempt = 0
+        while True:
+            if self._has_landed():
+                return self._done()
+            outcome = self._attempt()
+            if outcome is not None:
+                return outcome
+            attempt += 1
+            self._wait(attempt, started)
+            self._reload()
+
+    def _attempt(self) -> TableState | None:
+        """Try once; None means that the race is lost or unknown, and that the table has to be read again."""
+        try:
+            change = self.action(self.state.metadata)
+            if not change.updates:
+                return self._done()
+            self.state = self.catalog.commit(self.state, change)
+            return self._done()
+        except (StalePlanError, IncompatibleChangeError):
+            self._give_up()
+            raise
+        except CommitConflictError as error:
+            log.info("lost the race for %s: %s", self.state.table, error)
+            self._lost = error
+            return None
+        except CommitUnknownError as error:
+            log.warning("the outcome of a commit to %s is unknown, reading back: %s", self.state.table, error)
+            self._note_doubt(error)
+            return self._resolve(error)
+        except IcebergError:
+            # Raised before the swap was sent: an unreadable manifest, a full disk.
+            self._give_up()
+            raise
+
+    def _note_doubt(self, error: CommitUnknownError) -> None:
+        self.in_doubt = True
+        if error.metadata_location:
+            self.doubtful.add(error.metadata_location)
+
+    def _resolve(self, error: CommitUnknownError) -> TableState | None:
+        """Read the table back; None means that it could be read and does not hold the work (yet)."""
+        policy, started = self.policy, self.clock.monotonic()
+        for check in range(policy.check_num_retries + 1):
+            try:
+                self.state = self.catalog.load(self.state.table)
+            except StorageError as unreadable:
+                log.warning("cannot read %s back yet: %s", self.state.table, unreadable)
+            else:
+                self._lost = error
+                return self._done() if self._has_landed() else None
+            wait_ms = min(policy.check_max_wait_ms, policy.check_min_wait_ms * 2**check)
+            if (self.clock.monotonic() - started) * 1000 + wait_ms > policy.check_total_timeout_ms:
+                break
+            if check < policy.check_num_retries:
+                self.clock.sleep(wait_ms / 1000)
+        raise error
+
+    def _has_landed(self) -> bool:
+        metadata = self.state.metadata
+        if self.action.has_landed(metadata):
+            return True
+        return bool(self.doubtful) and (
+            self.state.metadata_location in self.doubtful
+            or any(entry.metadata_file in self.doubtful for entry in metadata.metadata_log)
+        )
+
+    def _done(self) -> TableState:
+        if not self.in_doubt:
+            self.action.succeeded(self.state.metadata)
+        return self.state
+
+    def _give_up(self) -> None:
+        # A request that got no answer may still be on its way: what it names must stay.
+        if not self.in_doubt:
+            self.action.failed()
+
+    def _wait(self, attempt: int, started: float) -> None:
+        """Sleep before the next attempt, or end the loop."""
+        policy = self.policy
+        spent_ms = (self.clock.monotonic() - started) * 1000
+        # The exponent is bounded: 2**1000 is a valid Python integer and a useless one.
+        longest = min(policy.max_wait_ms, policy.min_wait_ms * 2 ** min(attempt - 1, 20))
+        wait_ms = longest * (0.25 + 0.75 * self.clock.random())
+        if attempt > policy.num_retries or spent_ms + wait_ms > policy.total_timeout_ms:
+            self._give_up()
+            raise self._exhausted(attempt, spent_ms) from self._lost
+        self.clock.sleep(wait_ms / 1000)
+
+    def _exhausted(self, attempts: int, spent_ms: float) -> IcebergError:
+        if self.in_doubt:
+            return CommitUnknownError(
+                f"gave up on a commit to {self.state.table} after {attempts} attempts in {spent_ms / 1000:.1f} s, one "
+                f"of which got no answer; nothing was deleted, run the task again to find out what landed"
+            )
+        return CommitConflictError(
+            f"other writers won {attempts} attempts to commit to {self.state.table} in {spent_ms / 1000:.1f} s; "
+            f"nothing was committed, run it again, or raise commit.retry.num-retries or "
+            f"commit.retry.total-timeout-ms of the table"
+        )
+
+    def _reload(self) -> None:
+        try:
+            self.state = self.catalog.load(self.state.table)
+        except StorageError:
+            self._give_up()
+            raise

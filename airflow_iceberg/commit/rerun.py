@@ -1,0 +1,145 @@
+"""A task ran, somebody cleared it, it runs again: which files of the earlier run does the new one replace?
+
+The rule: every row that the earlier run committed goes in the same commit in which the new rows come. Where that cannot
+be told (its files were compacted away, or the history that would tell has expired), the commit is refused and nothing is
+doubled. What is done with the answer is in `commit.actions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from airflow_iceberg.commit.operation import OPERATION_KEY, OperationKey, find_other_epochs
+from airflow_iceberg.commit.snapshot_writer import read_entries, read_manifests
+from airflow_iceberg.errors import IncompatibleChangeError
+from airflow_iceberg.spec.manifests import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
+from airflow_iceberg.spec.metadata import TableMetadata
+from airflow_iceberg.spec.snapshots import Snapshot
+from airflow_iceberg.storage.base import FileIO
+
+ReadEntries = Callable[[ManifestFile], Iterable[ManifestEntry]]
+
+WAYS_OUT = (
+    "run it with on_rerun='append' if the earlier rows are gone or may stay, with on_rerun='skip' to leave the table "
+    "as it is, or replace the rows yourself"
+)
+
+
+def check_not_overtaken(metadata: TableMetadata, key: OperationKey, branch: str) -> None:
+    """Refuse the commit of a process that outlived its task: a run after a later clear has committed already.
+
+    Raises:
+        IncompatibleChangeError: the branch holds a later epoch of the same work.
+    """
+    for epoch, snapshot in find_other_epochs(metadata, key, branch):
+        if epoch > key.epoch:
+            raise IncompatibleChangeError(
+                f"operation {key} was overtaken: the task was cleared, and its run number {epoch} committed snapshot "
+                f"{snapshot.snapshot_id} already; nothing was committed"
+            )
+
+
+class EarlierRuns:
+    """Finds the live data files that earlier epochs of one task added to a branch.
+
+    Manifests are read once, however often the table has to be looked at again.
+    """
+
+    def __init__(self, io: FileIO, key: OperationKey, branch: str) -> None:
+        self._io = io
+        self._key = key
+        self._branch = branch
+        self._entries: dict[str, tuple[ManifestEntry, ...]] = {}
+
+    def files_to_replace(self, metadata: TableMetadata) -> frozenset[str]:
+        """Return the paths of the live files that the new rows replace; empty when no earlier run committed.
+
+        Raises:
+            IncompatibleChangeError: it cannot be told which rows of the table are those of the earlier run.
+        """
+        check_not_overtaken(metadata, self._key, self._branch)
+        head = metadata.ref_snapshot(self._branch)
+        if self._key.epoch == 0 or head is None:
+            return frozenset()
+        earlier = [snapshot for _, snapshot in find_other_epochs(metadata, self._key, self._branch)]
+        if not earlier and self._history_tells_all(metadata, head):
+            return frozenset()
+        live = self._live_paths(head)
+        if not earlier:
+            return self._by_file_name(live)
+        added = {path for snapshot in earlier for path in self._added_by(snapshot)}
+        self._check_gone_for_good(metadata, head, added - live, earlier)
+        return frozenset(added & live)
+
+    def _history_tells_all(self, metadata: TableMetadata, head: Snapshot) -> bool:
+        """Whether a commit of this run could not have left the branch's history by expiry."""
+        oldest = list(metadata.ancestors(head.snapshot_id))[-1]
+        if oldest.parent_snapshot_id is None:
+            return True
+        after = self._key.run_after_ms
+        return after is not None and oldest.timestamp_ms < after
+
+    def _by_file_name(self, live: set[str]) -> frozenset[str]:
+        token = self._key.file_token
+        found = frozenset(path for path in live if token in path.rsplit("/", 1)[-1])
+        if not found:
+            raise IncompatibleChangeError(
+                f"cannot tell whether rows of an earlier run of {self._key.work} are in the table: the history of "
+                f"branch {self._branch!r} does not reach back to it (snapshots were expired) and no live file bears "
+                f"its name; {WAYS_OUT}"
+            )
+        return found
+
+    def _live_paths(self, head: Snapshot) -> set[str]:
+        return {entry.data_file.file_path for entry in self._entries_of(head) if entry.is_live}
+
+    def _added_by(self, snapshot: Snapshot) -> Iterator[str]:
+        for entry in self._entries_of(snapshot, only_added_by=snapshot.snapshot_id):
+            if entry.status is EntryStatus.ADDED and entry.snapshot_id == snapshot.snapshot_id:
+                yield entry.data_file.file_path
+
+    def _check_gone_for_good(
+        self, metadata: TableMetadata, head: Snapshot, missing: set[str], earlier: list[Snapshot]
+    ) -> None:
+        """Refuse when a file of the earlier run was rewritten: its rows live on in files with rows of others.
+
+        A snapshot that only removes files took the rows with them. One that adds files as well (compaction, an update
+        by copy-on-write) may have carried the rows over, unless it is a run of this same task.
+        """
+        if not missing:
+            return
+        own = {snapshot.snapshot_id for snapshot in earlier}
+        first = min(snapshot.sequence_number for snapshot in earlier)
+        for snapshot in metadata.ancestors(head.snapshot_id):
+            if snapshot.sequence_number <= first:
+                return
+            if snapshot.operation == "append" or snapshot.snapshot_id in own:
+                continue
+            if int(snapshot.summary.get("added-data-files", "0")) and self._removed_by(snapshot) & missing:
+                raise self._rewritten(snapshot)
+        # The first run's snapshot is in this history, so the walk ends there and not here.
+
+    def _rewritten(self, snapshot: Snapshot) -> IncompatibleChangeError:
+        who = snapshot.summary.get(OPERATION_KEY) or snapshot.summary.get("engine-name") or "another writer"
+        return IncompatibleChangeError(
+            f"cannot replace the rows of the earlier run of {self._key.work}: snapshot {snapshot.snapshot_id} "
+            f"(operation {snapshot.operation}, by {who}) rewrote its files together with other rows; {WAYS_OUT}"
+        )
+
+    def _removed_by(self, snapshot: Snapshot) -> set[str]:
+        return {
+            entry.data_file.file_path
+            for entry in self._entries_of(snapshot, only_added_by=snapshot.snapshot_id)
+            if entry.status is EntryStatus.DELETED and entry.snapshot_id == snapshot.snapshot_id
+        }
+
+    def _entries_of(self, snapshot: Snapshot, *, only_added_by: int | None = None) -> Iterator[ManifestEntry]:
+        for manifest in read_manifests(self._io, snapshot):
+            if manifest.content is not ManifestContent.DATA:
+                continue
+            if only_added_by is not None and manifest.added_snapshot_id != only_added_by:
+                continue
+            path = manifest.manifest_path
+            if path not in self._entries:
+                self._entries[path] = tuple(read_entries(self._io, manifest))
+            yield from self._entries[path]

@@ -1,0 +1,67 @@
+"""Arrow rows of this process become data files: conform, write, and nothing stays behind when it fails.
+
+The same two steps as in a job's task (`jobs.tasks`), for rows that are in memory already.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_iceberg.data.cast import check_columns, conform
+from airflow_iceberg.data.options import WriteOptions
+from airflow_iceberg.data.write import PartitionedWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from airflow_iceberg.spec.manifests import DataFile
+    from airflow_iceberg.spec.metadata import TableMetadata
+    from airflow_iceberg.storage.base import FileIO
+
+SOURCE = "the Arrow rows"
+
+
+def write_rows(
+    io: FileIO,
+    metadata: TableMetadata,
+    rows: pa.Table | pa.RecordBatch | pa.RecordBatchReader,
+    *,
+    file_prefix: str,
+    data_location: str,
+) -> tuple[DataFile, ...]:
+    """Write rows for the table's current schema and spec; returns one DataFile a file.
+
+    Raises:
+        InvalidInputError: a column is missing, extra, or holds a value that does not fit; nothing is left behind.
+    """
+    schema, spec = metadata.schema(), metadata.spec()
+    check_columns(rows.schema, schema, source=SOURCE)
+    writer = PartitionedWriter(
+        io,
+        schema=schema,
+        spec=spec,
+        options=WriteOptions.from_properties(metadata.properties, schema, metadata.sort_order()),
+        data_location=data_location,
+        file_prefix=file_prefix,
+    )
+    try:
+        for table in _tables(rows):
+            writer.write(conform(table, schema, source=SOURCE))
+        return writer.close()
+    except BaseException:
+        writer.abort()
+        raise
+
+
+def _tables(rows: pa.Table | pa.RecordBatch | pa.RecordBatchReader) -> Iterator[pa.Table]:
+    import pyarrow as pa
+
+    if isinstance(rows, pa.Table):
+        yield rows
+    elif isinstance(rows, pa.RecordBatch):
+        yield pa.Table.from_batches([rows])
+    else:
+        for batch in rows:
+            yield pa.Table.from_batches([batch])

@@ -1,0 +1,196 @@
+"""A scan: which snapshot, which columns, which rows; and the rows as Arrow, whole or streamed.
+
+Which files hold them is decided in `plan.scan`, how a file is read in `data.read`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_iceberg.commit.snapshot_writer import read_entries, read_manifests
+from airflow_iceberg.errors import InvalidInputError, NotFoundError
+from airflow_iceberg.plan.filters import AlwaysTrue, Expression, parse_filter
+from airflow_iceberg.plan.scan import FileScanTask, plan_files
+from airflow_iceberg.spec.manifests import ManifestEntry, ManifestFile
+from airflow_iceberg.spec.metadata import TableMetadata
+from airflow_iceberg.spec.schema import Schema
+from airflow_iceberg.spec.snapshots import Snapshot
+from airflow_iceberg.storage.base import FileIO
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Files in flight while a whole result is read: enough to keep both reading and decoding busy.
+READ_THREADS = 4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableScan:
+    """A read of one snapshot.
+
+    Attributes:
+        snapshot: None for a table without rows.
+        schema: the whole schema that the scan speaks, the filter's columns included.
+        projection: the columns of the result, in the table's order.
+        row_filter: bound to `schema`.
+        limit: at most so many rows, None for all.
+    """
+
+    metadata: TableMetadata
+    io: FileIO
+    snapshot: Snapshot | None
+    schema: Schema
+    projection: Schema
+    row_filter: Expression
+    limit: int | None
+
+    @classmethod
+    def of(
+        cls,
+        metadata: TableMetadata,
+        io: FileIO,
+        *,
+        row_filter: Any,
+        selected_fields: tuple[str, ...],
+        snapshot_id: int | None,
+        ref: str | None,
+        as_of_ms: int | None,
+        limit: int | None,
+        case_sensitive: bool,
+    ) -> TableScan:
+        """Resolve names, predicate and point in time against a table's metadata."""
+        if limit is not None and limit < 0:
+            raise InvalidInputError(f"limit is {limit}, expected 0 or more")
+        snapshot, schema = _choose(metadata, snapshot_id=snapshot_id, ref=ref, as_of_ms=as_of_ms)
+        everything = "*" in selected_fields
+        projection = schema if everything else schema.select(selected_fields, case_sensitive=case_sensitive)
+        parsed = AlwaysTrue() if row_filter is None else parse_filter(row_filter, schema, case_sensitive=case_sensitive)
+        return cls(
+            metadata=metadata,
+            io=io,
+            snapshot=snapshot,
+            schema=schema,
+            projection=projection,
+            row_filter=parsed,
+            limit=limit,
+        )
+
+    def plan_files(self) -> list[FileScanTask]:
+        """Return the files that may hold matching rows, each with the deletes that apply and what is left to test.
+
+        Raises:
+            UnsupportedError: the snapshot needs something that is not read yet.
+        """
+        return list(self._tasks())
+
+    def _tasks(self) -> Iterator[FileScanTask]:
+        if self.snapshot is None:
+            return iter(())
+        return plan_files(
+            read_manifests(self.io, self.snapshot),
+            self._read,
+            metadata=self.metadata,
+            schema=self.schema,
+            row_filter=self.row_filter,
+        )
+
+    def _read(self, manifest: ManifestFile) -> Iterable[ManifestEntry]:
+        return read_entries(self.io, manifest)
+
+    def to_arrow(self) -> pa.Table:
+        """Return all matching rows; files are read side by side, the order is that of `plan_files`."""
+        import pyarrow as pa
+
+        schema = self._arrow_schema()
+        if self.limit is not None:
+            return pa.Table.from_batches(self._batches(self.plan_files()), schema=schema)
+        with ThreadPoolExecutor(READ_THREADS) as pool:
+            per_file = list(pool.map(lambda task: list(self._read_task(task)), self.plan_files()))
+        return pa.Table.from_batches([batch for batches in per_file for batch in batches], schema=schema)
+
+    def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
+        """Return the matching rows as a stream; one file is open at a time, memory does not grow with the table.
+
+        What cannot be read is refused here, before the first row.
+        """
+        import pyarrow as pa
+
+        return pa.RecordBatchReader.from_batches(self._arrow_schema(), self._batches(self.plan_files()))
+
+    def count(self) -> int:
+        """Return the number of matching rows; files that match as a whole are not opened."""
+        total = 0
+        for task in self.plan_files():
+            if isinstance(task.residual, AlwaysTrue) and not task.delete_files:
+                total += task.file.record_count
+            else:
+                total += sum(batch.num_rows for batch in self._read_task(task))
+        return total if self.limit is None else min(total, self.limit)
+
+    def _batches(self, tasks: Iterable[FileScanTask]) -> Iterator[pa.RecordBatch]:
+        left = self.limit
+        for task in tasks:
+            if left == 0:
+                return
+            for batch in self._read_task(task):
+                if left is not None:
+                    batch = batch.slice(0, left)
+                    left -= batch.num_rows
+                if batch.num_rows:
+                    yield batch
+                if left == 0:
+                    break
+
+    def _read_task(self, task: FileScanTask) -> Iterator[pa.RecordBatch]:
+        from airflow_iceberg.data.read import read_file
+
+        return read_file(
+            self.io,
+            task.file,
+            schema=self.projection,
+            table_schema=self.schema,
+            spec=self.metadata.spec(task.file.spec_id),
+            row_filter=task.residual,
+            name_mapping=self.metadata.properties.get("schema.name-mapping.default"),
+        )
+
+    def _arrow_schema(self) -> pa.Schema:
+        from airflow_iceberg.spec.arrow import schema_to_arrow
+
+        return schema_to_arrow(self.projection, with_field_ids=False)
+
+
+def _choose(
+    metadata: TableMetadata, *, snapshot_id: int | None, ref: str | None, as_of_ms: int | None
+) -> tuple[Snapshot | None, Schema]:
+    given = [
+        f"{name}={value}"
+        for name, value in (("snapshot_id", snapshot_id), ("ref", ref), ("as_of_ms", as_of_ms))
+        if value is not None
+    ]
+    if len(given) > 1:
+        raise InvalidInputError(f"a scan reads one point of the table's history, got {' and '.join(given)}")
+    if snapshot_id is not None:
+        snapshot = metadata.snapshot(snapshot_id)
+        if snapshot is None:
+            raise NotFoundError(f"snapshot {snapshot_id} is not in {metadata.location}; it may have been expired")
+        return snapshot, schema_of(metadata, snapshot)
+    if as_of_ms is not None:
+        snapshot = metadata.snapshot_as_of(as_of_ms)
+        if snapshot is None:
+            raise NotFoundError(f"table {metadata.location} has no snapshot as old as {as_of_ms} ms since the epoch")
+        return snapshot, schema_of(metadata, snapshot)
+    if ref is not None:
+        snapshot = metadata.ref_snapshot(ref)
+        # As in Iceberg Java: a tag is a point in the past, a branch is read in the table's current schema.
+        is_tag = ref in metadata.refs and metadata.refs[ref].type == "tag"
+        return snapshot, schema_of(metadata, snapshot) if is_tag and snapshot else metadata.schema()
+    return metadata.current_snapshot(), metadata.schema()
+
+
+def schema_of(metadata: TableMetadata, snapshot: Snapshot) -> Schema:
+    """Return the schema that was current when the snapshot was made; the current one where it is not recorded."""
+    return metadata.schema() if snapshot.schema_id is None else metadata.schema(snapshot.schema_id)

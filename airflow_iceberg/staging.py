@@ -1,0 +1,138 @@
+"""The documents of a job under a table's staging prefix: write the plan, read the result, clear up afterwards.
+
+Every try of a task owns one folder, `<table>/.staging/<token>-<try>-<random>/`. It holds the plan, the result and whatever
+the job spills; data files go where the table keeps them and count only once they are committed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from uuid import uuid4
+
+from airflow_iceberg.commit.operation import OperationKey
+from airflow_iceberg.errors import FormatError, IcebergError, NotFoundError, StalePlanError, StorageError
+from airflow_iceberg.jobs.protocol import JobPlan, JobResult, Source
+from airflow_iceberg.spec.manifests import DataFile
+from airflow_iceberg.spec.metadata import TableMetadata
+from airflow_iceberg.storage.base import FileIO
+
+log = logging.getLogger(__name__)
+
+STAGING_FOLDER = ".staging"
+
+
+def write_append_plan(
+    io: FileIO,
+    metadata: TableMetadata,
+    source: Source,
+    *,
+    table: str,
+    operation: OperationKey | None,
+    try_number: int,
+    parallelism: int | None = None,
+) -> JobPlan:
+    """Write the plan of an append under a fresh staging prefix and return it.
+
+    Raises:
+        StorageError: the staging prefix cannot be written; nothing was started.
+    """
+    token = operation.file_token if operation else "manual"
+    unique = uuid4().hex[:12]
+    staging = f"{metadata.location.rstrip('/')}/{STAGING_FOLDER}/{token}-{try_number}-{unique}"
+    plan = JobPlan(
+        operation="append",
+        operation_key=None if operation is None else str(operation),
+        try_number=try_number,
+        table=table,
+        table_location=metadata.location,
+        table_uuid=metadata.table_uuid,
+        format_version=metadata.format_version,
+        schema=metadata.schema(),
+        spec=metadata.spec(),
+        sort_order=metadata.sort_order(),
+        properties={name: value for name, value in metadata.properties.items() if name.startswith("write.")},
+        data_location=data_location(metadata),
+        staging_location=staging,
+        location=f"{staging}/plan.json",
+        result_location=f"{staging}/result.json",
+        file_prefix=f"{token}-{try_number}-{unique}",
+        source=source,
+        distribution_mode=distribution_mode(metadata),
+        parallelism=parallelism,
+    )
+    _create_plan(io, plan)
+    return plan
+
+
+def _create_plan(io: FileIO, plan: JobPlan) -> None:
+    try:
+        io.create(plan.location, plan.to_json())
+    except StorageError as error:
+        raise StorageError(
+            f"cannot write the job's plan to the staging prefix {plan.staging_location} of table {plan.table}: {error}; "
+            f"make the table's location writable for this worker and for the job"
+        ) from error
+
+
+def data_location(metadata: TableMetadata) -> str:
+    """Return the prefix of the table's data files."""
+    return metadata.properties.get("write.data.path", f"{metadata.location.rstrip('/')}/data").rstrip("/")
+
+
+def distribution_mode(metadata: TableMetadata) -> str:
+    """Return how rows are brought together before they are written, with Iceberg's defaults.
+
+    `write.distribution-mode`; by default `range` for a table with a sort order, `hash` for a partitioned one.
+    """
+    chosen = metadata.properties.get("write.distribution-mode")
+    if chosen is not None:
+        return chosen
+    if metadata.sort_order().fields:
+        return "range"
+    return "none" if metadata.spec().is_unpartitioned else "hash"
+
+
+def read_result(io: FileIO, plan: JobPlan) -> JobResult:
+    """Return what the job reported.
+
+    Raises:
+        StalePlanError: the job died before it could report anything.
+        IcebergError: the job's own error, of the class that the job raised.
+    """
+    try:
+        data = io.read(plan.result_location)
+    except NotFoundError as error:
+        raise StalePlanError(
+            f"the job for table {plan.table} ended without a result at {plan.result_location}: it was killed or never "
+            f"started; nothing was committed"
+        ) from error
+    result = JobResult.from_json(data, path=plan.result_location)
+    result.raise_for_error()
+    return result
+
+
+def staged_files(plan: JobPlan, result: JobResult) -> tuple[DataFile, ...]:
+    """Return the data files that a job reported, checked against the plan.
+
+    Raises:
+        FormatError: a document is broken, or names a file that is not of this job.
+    """
+    partition_type = plan.spec.partition_type(plan.schema)
+    files = tuple(
+        DataFile.from_dict(document, partition_type, path=plan.result_location) for document in result.data_files
+    )
+    for file in files:
+        # A result can only bring in files of its own try: each bears the plan's unique prefix.
+        if plan.file_prefix not in file.file_path or file.spec_id != plan.spec.spec_id:
+            raise FormatError(f"data file {file.file_path} is not one of job {plan.file_prefix}", path=plan.result_location)
+    return files
+
+
+def clear(io: FileIO, plan: JobPlan, files: Sequence[DataFile] = ()) -> None:
+    """Remove a try's staging folder and, where they are known to be unreferenced, its data files; never raises."""
+    try:
+        leftovers = [status.location for status in io.list(plan.staging_location)]
+        io.delete([*(file.file_path for file in files), *leftovers])
+    except IcebergError as error:
+        log.warning("left files of a finished job behind under %s: %s", plan.staging_location, error)

@@ -1,0 +1,433 @@
+"""A table: load it, scan it, look into it, append to it. All that a user without Airflow needs.
+
+Here the parts meet: the catalog knows where the table stands, `scanning` reads it, `staging` talks to jobs, `commit` makes
+changes true. Clock and dice come in here; everything below gets its times and ids as arguments.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from airflow_iceberg import __version__, staging
+from airflow_iceberg.catalogs.base import Catalog, TableId, TableState
+from airflow_iceberg.commit.actions import AppendFiles, check_writable
+from airflow_iceberg.commit.engine import commit
+from airflow_iceberg.commit.operation import (
+    ON_RERUN,
+    OnRerun,
+    OperationKey,
+    WriteResult,
+    check_properties,
+    find_landed,
+    find_other_epochs,
+    result_of,
+)
+from airflow_iceberg.commit.rerun import check_not_overtaken
+from airflow_iceberg.errors import AlreadyExistsError, InvalidInputError, UnsupportedError
+from airflow_iceberg.jobs.protocol import JobPlan, JobResult, Source
+from airflow_iceberg.spec.metadata import TableMetadata, new_table_metadata
+from airflow_iceberg.spec.partitioning import PartitionField, PartitionSpec, spec_from_shorthand
+from airflow_iceberg.spec.schema import Schema, schema_from_shorthand
+from airflow_iceberg.spec.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef
+from airflow_iceberg.spec.sorting import SortOrder, sort_order_from_shorthand
+from airflow_iceberg.storage import load_file_io
+from airflow_iceberg.storage.base import FileIO
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from airflow_iceberg.inspection import Inspection
+    from airflow_iceberg.scanning import TableScan
+    from airflow_iceberg.spec.manifests import DataFile
+
+
+class Table:
+    """One Iceberg table as it was when it was loaded; `refresh` looks again, a commit moves it on."""
+
+    def __init__(self, state: TableState, *, io: FileIO, catalog: Catalog | None) -> None:
+        self._state = state
+        self.io = io
+        self._catalog = catalog
+
+    # -- getting hold of one ------------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls,
+        catalog: Catalog,
+        identifier: str | TableId,
+        *,
+        schema: Mapping[str, Any] | Schema | pa.Schema,
+        partition_by: Sequence[str | PartitionField] = (),
+        sort_by: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        location: str | None = None,
+        if_not_exists: bool = False,
+    ) -> Table:
+        """Create a table.
+
+        Args:
+            schema: `{"id": "long not null", "ts": "timestamptz"}`, a Schema, or an Arrow schema.
+            partition_by: `["day(ts)", "bucket(16, id)"]`.
+            sort_by: `["ts desc nulls last"]`.
+            location: where the table lies; the catalog's own choice by default.
+            if_not_exists: return the table that is there, as it is, instead of failing.
+
+        Raises:
+            AlreadyExistsError: the name is taken.
+            NotFoundError: the namespace does not exist, or a column that the partitioning or sorting names.
+            InvalidInputError: an unknown type or transform.
+        """
+        table = TableId.parse(identifier) if isinstance(identifier, str) else identifier
+        columns = schema_from_shorthand(schema)
+        metadata = new_table_metadata(
+            location=(location or catalog.default_location(table)).rstrip("/"),
+            schema=columns,
+            spec=spec_from_shorthand(partition_by, columns),
+            sort_order=sort_order_from_shorthand(sort_by, columns),
+            properties=_checked_properties(properties or {}),
+            table_uuid=str(uuid4()),
+            now_ms=now_ms(),
+        )
+        check_writable(metadata, str(table))
+        try:
+            return cls(catalog.create(table, metadata), io=catalog.io, catalog=catalog)
+        except AlreadyExistsError:
+            if not if_not_exists:
+                raise
+            return cls.load(catalog, table)
+
+    @classmethod
+    def load(cls, catalog: Catalog, identifier: str | TableId) -> Table:
+        """Load a table.
+
+        Raises:
+            NotFoundError: there is no such table.
+        """
+        table = TableId.parse(identifier) if isinstance(identifier, str) else identifier
+        return cls(catalog.load(table), io=catalog.io, catalog=catalog)
+
+    @classmethod
+    def from_metadata(
+        cls, location: str, properties: Mapping[str, str] | None = None, *, io: FileIO | None = None
+    ) -> Table:
+        """Open a metadata file, read-only and without a catalog.
+
+        Args:
+            properties: of the storage, as for a catalog; not used when `io` is given.
+        """
+        io = io or load_file_io(properties or {})
+        metadata = TableMetadata.from_json(io.read(location), path=location)
+        name = metadata.location.rstrip("/").rsplit("/", 1)[-1] or "table"
+        state = TableState(table=TableId(namespace=(), name=name), metadata=metadata, metadata_location=location)
+        return cls(state, io=io, catalog=None)
+
+    def refresh(self) -> Table:
+        """Look again and return the same object; a table without a catalog stays as it is."""
+        if self._catalog is not None:
+            self._state = self._catalog.load(self._state.table)
+        return self
+
+    # -- what it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def identifier(self) -> TableId:
+        """Namespace and name."""
+        return self._state.table
+
+    @property
+    def name(self) -> str:
+        """Namespace and name as text, `sales.orders`."""
+        return str(self._state.table)
+
+    @property
+    def catalog(self) -> Catalog:
+        """The catalog that it was loaded from.
+
+        Raises:
+            UnsupportedError: the table was opened by its metadata file.
+        """
+        if self._catalog is None:
+            raise UnsupportedError(f"table {self.metadata_location} was opened without a catalog and is read-only")
+        return self._catalog
+
+    @property
+    def metadata(self) -> TableMetadata:
+        """All that the metadata file says."""
+        return self._state.metadata
+
+    @property
+    def metadata_location(self) -> str:
+        """Where the metadata file lies."""
+        return self._state.metadata_location
+
+    @property
+    def location(self) -> str:
+        """The table's base location."""
+        return self.metadata.location
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The table's properties."""
+        return self.metadata.properties
+
+    @property
+    def refs(self) -> Mapping[str, SnapshotRef]:
+        """Branches and tags by name."""
+        return self.metadata.refs
+
+    def schema(self) -> Schema:
+        """The current schema."""
+        return self.metadata.schema()
+
+    def spec(self) -> PartitionSpec:
+        """The current partition spec."""
+        return self.metadata.spec()
+
+    def sort_order(self) -> SortOrder:
+        """The current sort order."""
+        return self.metadata.sort_order()
+
+    def current_snapshot(self) -> Snapshot | None:
+        """The head of the main branch; None for a table without rows yet."""
+        return self.metadata.current_snapshot()
+
+    def snapshots(self) -> tuple[Snapshot, ...]:
+        """Every snapshot that the metadata knows."""
+        return self.metadata.snapshots
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def scan(
+        self,
+        row_filter: Any = None,
+        *,
+        selected_fields: Sequence[str] = ("*",),
+        snapshot_id: int | None = None,
+        ref: str | None = None,
+        as_of_ms: int | None = None,
+        limit: int | None = None,
+        case_sensitive: bool = True,
+    ) -> TableScan:
+        """Describe a read; nothing is opened before a method of the scan is called.
+
+        Args:
+            row_filter: a SQL predicate such as `"amount > 10 and ts >= '2026-01-01'"`, or an expression.
+            selected_fields: columns, nested ones with dots; `"*"` is all.
+            snapshot_id, ref, as_of_ms: at most one of them; the current state by default.
+            limit: at most so many rows.
+
+        Raises:
+            NotFoundError: no such column, snapshot or ref.
+            InvalidInputError: the predicate does not parse or compares what cannot be compared.
+        """
+        from airflow_iceberg.scanning import TableScan
+
+        return TableScan.of(
+            self.metadata,
+            self.io,
+            row_filter=row_filter,
+            selected_fields=tuple(selected_fields),
+            snapshot_id=snapshot_id,
+            ref=ref,
+            as_of_ms=as_of_ms,
+            limit=limit,
+            case_sensitive=case_sensitive,
+        )
+
+    @property
+    def inspect(self) -> Inspection:
+        """The table's metadata as Arrow tables."""
+        from airflow_iceberg.inspection import Inspection
+
+        return Inspection(self.metadata, self.io)
+
+    # -- appending ----------------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        rows: pa.Table | pa.RecordBatch | pa.RecordBatchReader,
+        *,
+        branch: str = MAIN_BRANCH,
+        snapshot_properties: Mapping[str, str] | None = None,
+        operation: OperationKey | None = None,
+    ) -> WriteResult:
+        """Append Arrow rows in this process and commit them.
+
+        Columns are matched by name; casts lose nothing, or the call fails before anything is committed.
+        """
+        from airflow_iceberg.data.append import write_rows
+
+        if operation is not None and (found := self.find_append(operation, branch=branch)):
+            return found
+        self._check_branch(branch)
+        uuid, schema = self.metadata.table_uuid, self.schema()
+        files = write_rows(
+            self.io,
+            self.metadata,
+            rows,
+            file_prefix=f"manual-{uuid4().hex[:12]}",
+            data_location=staging.data_location(self.metadata),
+        )
+        return self._commit_files(
+            files,
+            table_uuid=uuid,
+            written_schema=schema,
+            branch=branch,
+            properties=snapshot_properties or {},
+            operation=operation,
+        )
+
+    def find_append(
+        self, operation: OperationKey, *, branch: str = MAIN_BRANCH, on_rerun: OnRerun = "replace"
+    ) -> WriteResult | None:
+        """Ask the table whether this work is done; None means that there is work to do.
+
+        Raises:
+            NotFoundError: no such branch.
+            IncompatibleChangeError: a run after a later clear has committed already.
+        """
+        if on_rerun not in ON_RERUN:
+            raise InvalidInputError(f"unknown on_rerun {on_rerun!r}; one of {', '.join(ON_RERUN)}")
+        self._check_branch(branch)
+        landed = find_landed(self.metadata, operation, branch)
+        if landed is not None:
+            return result_of(landed, table=self.name, branch=branch, outcome="found")
+        check_not_overtaken(self.metadata, operation, branch)
+        earlier = find_other_epochs(self.metadata, operation, branch)
+        if on_rerun == "skip" and earlier:
+            return result_of(earlier[0][1], table=self.name, branch=branch, outcome="skipped")
+        return None
+
+    def plan_append(
+        self,
+        source: Source,
+        *,
+        operation: OperationKey | None = None,
+        try_number: int = 1,
+        branch: str = MAIN_BRANCH,
+        parallelism: int | None = None,
+    ) -> JobPlan:
+        """Write the plan of a job that appends; the job stages files, `commit_append` makes them part of the table.
+
+        Raises:
+            StorageError: the staging prefix cannot be written.
+        """
+        self._check_branch(branch)
+        return staging.write_append_plan(
+            self.io,
+            self.metadata,
+            source,
+            table=self.name,
+            operation=operation,
+            try_number=try_number,
+            parallelism=parallelism,
+        )
+
+    def read_result(self, plan: JobPlan) -> JobResult:
+        """Return what the job reported, or raise the job's own error."""
+        return staging.read_result(self.io, plan)
+
+    def commit_append(
+        self,
+        plan: JobPlan,
+        result: JobResult,
+        *,
+        operation: OperationKey | None = None,
+        try_number: int = 1,
+        branch: str = MAIN_BRANCH,
+        on_rerun: OnRerun = "replace",
+        snapshot_properties: Mapping[str, str] | None = None,
+    ) -> WriteResult:
+        """Commit the files that a job staged, exactly once, and remove the job's documents."""
+        written = self._commit_files(
+            staging.staged_files(plan, result),
+            table_uuid=plan.table_uuid,
+            written_schema=plan.schema,
+            branch=branch,
+            properties=snapshot_properties or {},
+            operation=operation,
+            try_number=try_number,
+            replace_earlier=on_rerun == "replace",
+        )
+        staging.clear(self.io, plan)
+        return written
+
+    def discard(self, plan: JobPlan, result: JobResult | None = None) -> None:
+        """Remove what a try left behind that is known not to have committed; never raises."""
+        files = () if result is None else staging.staged_files(plan, result)
+        staging.clear(self.io, plan, files)
+
+    def _commit_files(
+        self,
+        files: Sequence[DataFile],
+        *,
+        table_uuid: str,
+        written_schema: Schema,
+        branch: str,
+        properties: Mapping[str, str],
+        operation: OperationKey | None,
+        try_number: int = 1,
+        replace_earlier: bool = False,
+    ) -> WriteResult:
+        check_properties(properties)
+        own = operation.summary(try_number) if operation else {}
+        action = AppendFiles(
+            self.io,
+            files,
+            table_uuid=table_uuid,
+            written_schema=written_schema,
+            branch=branch,
+            snapshot_id=new_snapshot_id(),
+            commit_uuid=uuid4(),
+            now_ms=now_ms,
+            properties={**properties, **own, **ENGINE},
+            operation=operation,
+            replace_earlier=replace_earlier,
+        )
+        self._state = commit(self.catalog, self._state, action)
+        return self._describe(action.snapshot_id, branch, operation)
+
+    def _describe(self, snapshot_id: int, branch: str, operation: OperationKey | None) -> WriteResult:
+        mine = self.metadata.snapshot(snapshot_id)
+        if mine is not None:
+            return result_of(mine, table=self.name, branch=branch, outcome="committed")
+        landed = find_landed(self.metadata, operation, branch) if operation else None
+        if landed is not None:
+            return result_of(landed, table=self.name, branch=branch, outcome="found")
+        key = str(operation) if operation else None
+        return WriteResult(table=self.name, branch=branch, outcome="empty", operation_key=key)
+
+    def _check_branch(self, branch: str) -> None:
+        check_writable(self.metadata, self.name)
+        ref = self.metadata.refs.get(branch)
+        self.metadata.ref_snapshot(branch)
+        if ref is not None and ref.type != "branch":
+            raise InvalidInputError(f"{branch!r} is a tag of table {self.name}; rows are written to branches only")
+
+    def __repr__(self) -> str:
+        return f"Table({self.name!r}, {self.metadata_location!r})"
+
+
+ENGINE = {"engine-name": "airflow-iceberg", "engine-version": __version__}
+
+
+def now_ms() -> int:
+    """Milliseconds since the epoch, UTC."""
+    return time.time_ns() // 1_000_000
+
+
+def new_snapshot_id() -> int:
+    """A random positive 63-bit id; a collision within one table is refused when the metadata is built."""
+    return secrets.randbits(63) or 1
+
+
+def _checked_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    for name, value in properties.items():
+        if not isinstance(value, str):
+            raise InvalidInputError(f"table property {name!r}: expected text, got {type(value).__name__} {value!r}")
+    return dict(properties)
