@@ -1,0 +1,210 @@
+"""Bringing the rows of one partition to one task, without the JVM: Arrow files under the staging prefix.
+
+First every task cuts its rows into buckets, by a hash of the partition tuple, and writes them into one Arrow IPC file
+(lz4) of its own; its report says which record batches belong to which bucket. Then the driver deals the buckets out
+(`deal`), and each second task reads its record batches out of all those files. One file a task, not one a bucket:
+object stores charge by the file.
+"""
+
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_iceberg.errors import StorageError
+from airflow_iceberg.jobs.protocol import JobPlan
+from airflow_iceberg.spec.values import canonical_key
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from airflow_iceberg.spec.partitioning import PartitionSpec
+    from airflow_iceberg.spec.schema import Schema
+    from airflow_iceberg.storage.base import FileIO
+
+FOLDER = "exchange"
+MIN_BUCKETS, MAX_BUCKETS = 128, 4096
+FLUSH_BYTES = 96 << 20
+# Rows in memory are about so many times larger than in a Parquet file.
+MEMORY_TO_PARQUET = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Slice:
+    """The rows of one bucket in one spill file.
+
+    Attributes:
+        path: location of the spill file.
+        bucket: from 0.
+        batches: numbers of the record batches in the file.
+        record_count: rows.
+        size_bytes: size in memory.
+    """
+
+    path: str
+    bucket: int
+    batches: tuple[int, ...]
+    record_count: int
+    size_bytes: int
+
+
+def location(plan: JobPlan) -> str:
+    """Return the prefix of the spill files of a job."""
+    return f"{plan.staging_location.rstrip('/')}/{FOLDER}"
+
+
+def bucket_count(tasks: int) -> int:
+    """Return how many buckets to cut into: several for each second task, so that they can be dealt out evenly."""
+    return min(max(MIN_BUCKETS, 4 * tasks), MAX_BUCKETS)
+
+
+def bucket_of(partition: tuple[Any, ...], buckets: int) -> int:
+    """Return the bucket of a partition tuple: the same in every process, on every machine."""
+    return zlib.crc32(repr(tuple(canonical_key(value) for value in partition)).encode()) % buckets
+
+
+class Spill:
+    """Writes one spill file: `write` conformed rows, then `close` for the slices."""
+
+    def __init__(
+        self, io: "FileIO", path: str, *, schema: "Schema", spec: "PartitionSpec", buckets: int
+    ) -> None:
+        self._io, self._path = io, path
+        self._schema, self._spec, self._buckets = schema, spec, buckets
+        self._held: dict[int, list[pa.Table]] = defaultdict(list)
+        self._held_bytes = 0
+        self._batches: dict[int, list[int]] = defaultdict(list)
+        self._rows: dict[int, int] = defaultdict(int)
+        self._bytes: dict[int, int] = defaultdict(int)
+        self._written = 0
+        self._sink: Any = None
+        self._writer: Any = None
+
+    def write(self, table: "pa.Table") -> None:
+        """Take rows in; they reach the file when enough have come together."""
+        from airflow_iceberg.spec.partitioning import group_by_partition
+
+        for partition, part in group_by_partition(table, self._spec, self._schema):
+            bucket = bucket_of(partition, self._buckets)
+            self._held[bucket].append(part)
+            self._rows[bucket] += part.num_rows
+            self._bytes[bucket] += part.nbytes
+            self._held_bytes += part.nbytes
+        if self._held_bytes >= FLUSH_BYTES:
+            self._flush()
+
+    def close(self) -> tuple[Slice, ...]:
+        """Finish the file and return what is in it, by bucket; no rows, no file."""
+        self._flush()
+        if self._writer is not None:
+            self._writer.close()
+            self._sink.close()
+        return tuple(
+            Slice(
+                path=self._path,
+                bucket=bucket,
+                batches=tuple(batches),
+                record_count=self._rows[bucket],
+                size_bytes=self._bytes[bucket],
+            )
+            for bucket, batches in sorted(self._batches.items())
+        )
+
+    def abort(self) -> None:
+        """Remove the file, as far as that goes."""
+        if self._sink is not None and not self._sink.closed:
+            self._sink.close()
+        if self._writer is not None:
+            self._io.delete([self._path])
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+
+        for bucket, parts in sorted(self._held.items()):
+            for batch in pa.concat_tables(parts).combine_chunks().to_batches():
+                self._open(batch.schema)
+                self._writer.write_batch(batch)
+                self._batches[bucket].append(self._written)
+                self._written += 1
+        self._held.clear()
+        self._held_bytes = 0
+
+    def _open(self, schema: "pa.Schema") -> None:
+        import pyarrow as pa
+
+        if self._writer is not None:
+            return
+        self._sink = _create(self._io, self._path)
+        options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+        self._writer = pa.ipc.new_file(self._sink, schema, options=options)
+
+
+def read_slices(io: "FileIO", slices: Iterable[Slice]) -> "Iterator[pa.Table]":
+    """Yield the rows of slices, a record batch at a time, file by file within a bucket."""
+    import pyarrow as pa
+
+    for piece in slices:
+        with _open(io, piece.path) as source, pa.ipc.open_file(source) as reader:
+            for number in piece.batches:
+                yield pa.Table.from_batches([reader.get_batch(number)])
+
+
+def deal(slices: Sequence[Slice], tasks: int, *, target_file_size_bytes: int) -> list[tuple[tuple[Slice, ...], ...]]:
+    """Deal buckets out to tasks, the heaviest first, each to the task that has least to do.
+
+    A bucket that would make several files of the target size is dealt out in as many parts: otherwise one large
+    partition would keep one task busy while the others wait.
+
+    Returns:
+        for each task its groups of slices; a group is a bucket or a part of one.
+    """
+    groups: list[tuple[Slice, ...]] = []
+    for pieces in _by_bucket(slices).values():
+        groups.extend(_parts(pieces, max_bytes=2 * target_file_size_bytes * MEMORY_TO_PARQUET))
+    loads = [0] * max(tasks, 1)
+    dealt: list[list[tuple[Slice, ...]]] = [[] for _ in loads]
+    for group in sorted(groups, key=_weight, reverse=True):
+        least = loads.index(min(loads))
+        loads[least] += _weight(group)
+        dealt[least].append(group)
+    return [tuple(groups) for groups in dealt if groups]
+
+
+def _by_bucket(slices: Sequence[Slice]) -> dict[int, list[Slice]]:
+    found: dict[int, list[Slice]] = defaultdict(list)
+    for piece in slices:
+        found[piece.bucket].append(piece)
+    return dict(sorted(found.items()))
+
+
+def _parts(pieces: Sequence[Slice], *, max_bytes: int) -> Iterator[tuple[Slice, ...]]:
+    part: list[Slice] = []
+    for piece in pieces:
+        if part and _weight(part) + piece.size_bytes > max_bytes:
+            yield tuple(part)
+            part = []
+        part.append(piece)
+    yield tuple(part)
+
+
+def _weight(group: Sequence[Slice]) -> int:
+    return sum(piece.size_bytes for piece in group)
+
+
+def _create(io: "FileIO", path: str) -> Any:
+    filesystem, inner = io.filesystem(path)
+    try:
+        filesystem.makedirs(inner.rsplit("/", 1)[0], exist_ok=True)
+        return filesystem.open(inner, "wb")
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error}; the job needs to write below the staging location") from error
+
+
+def _open(io: "FileIO", path: str) -> Any:
+    import pyarrow as pa
+
+    from airflow_iceberg.jobs.readers import is_local
+
+    filesystem, inner = io.filesystem(path)
+    return pa.memory_map(inner) if is_local(filesystem) else pa.PythonFile(filesystem.open(inner, "rb"), mode="r")

@@ -1,0 +1,87 @@
+"""The program that spark-submit starts: `main.py PLAN_LOCATION`.
+
+One file that needs nothing but Python and pyspark to start; `airflow_iceberg` itself comes beside it, as the zip in
+`--py-files` or installed on the cluster. Storage properties, which may hold secrets, come as JSON in the environment
+variable AIRFLOW_ICEBERG_STORAGE and never on the command line.
+
+Exit code: 0 the result document says succeeded, 1 it says failed, 2 no result document could be written.
+"""
+
+import json
+import os
+import sys
+import traceback
+
+STORAGE_VARIABLE = "AIRFLOW_ICEBERG_STORAGE"
+
+
+def main(arguments):
+    """Run the plan at a location and say in one line what came of it."""
+    if len(arguments) != 1:
+        return _fail("usage: main.py PLAN_LOCATION")
+    try:
+        from airflow_iceberg.errors import IcebergError
+        from airflow_iceberg.jobs.protocol import JobPlan
+        from airflow_iceberg.storage.fsspec_io import load_file_io
+    except ImportError as error:
+        return _fail(
+            f"cannot import airflow_iceberg under {sys.executable} ({error}); pass its zip with --py-files, and "
+            "install pyarrow and fsspec for the Python of the driver and the workers (PYSPARK_PYTHON)"
+        )
+    try:
+        storage = json.loads(os.environ.get(STORAGE_VARIABLE) or "{}")
+        io = load_file_io(storage)
+        plan = JobPlan.from_json(io.read(arguments[0]), path=arguments[0])
+    except (IcebergError, ValueError) as error:
+        return _fail(f"cannot read the job plan {arguments[0]}: {error}")
+    try:
+        return _run(plan, io, storage)
+    except IcebergError as error:
+        return _fail(f"{plan.table}: no result written: {error}")
+
+
+def _run(plan, io, storage):
+    from airflow_iceberg.jobs import stages
+    from airflow_iceberg.jobs.protocol import JobResult
+
+    try:
+        from airflow_iceberg.jobs.spark import run_spark
+
+        spark = _session(plan)
+    except Exception as error:
+        traceback.print_exc()
+        result = stages.write_result(plan, io, JobResult.failed(error))
+    else:
+        try:
+            result = run_spark(plan, io, spark, storage=storage)
+        finally:
+            spark.stop()
+    return _say(plan, result)
+
+
+def _session(plan):
+    from pyspark.sql import SparkSession
+
+    return SparkSession.builder.appName(f"airflow_iceberg {plan.operation} {plan.table}").getOrCreate()
+
+
+def _say(plan, result):
+    if result.error is not None:
+        print(f"airflow_iceberg: {plan.operation} {plan.table}: failed: {result.error.kind}: {result.error.message}", flush=True)
+        return 1
+    seconds = result.timings.get("total", 0.0)
+    print(
+        f"airflow_iceberg: {plan.operation} {plan.table}: staged {result.record_count} rows in "
+        f"{len(result.data_files)} files in {seconds:.1f} s ({result.engine})",
+        flush=True,
+    )
+    return 0
+
+
+def _fail(message):
+    print(f"airflow_iceberg: {message}", flush=True)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,329 @@
+"""Runs a job on Spark: Spark schedules, Arrow moves the bytes.
+
+Only the DataFrame API, so that classic Spark and Spark Connect both run it. For files, Spark sees nothing but
+numbers: `spark.range(0, n, 1, n)` has one task a partition, and each reads and writes with pyarrow. The rows of a
+query or of a callable come through `mapInArrow`. What tasks did comes back as rows of text, one a task; a speculative
+or repeated attempt may write files, and only those that a row names count.
+
+The workers need pyarrow and fsspec (fastavro for Avro sources, mmh3 for buckets over strings) and the same Python
+as the driver; this package comes to them as a zip.
+"""
+
+import importlib
+import logging
+import os
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_iceberg.errors import IcebergError, InvalidInputError
+from airflow_iceberg.jobs import exchange, package, stages
+from airflow_iceberg.jobs.protocol import JobError, JobPlan, JobResult
+from airflow_iceberg.jobs.tasks import TaskContext, TaskReport, TaskSpec, run_task, spill_rows, write_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from airflow_iceberg.storage.base import FileIO
+
+    MapFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+log = logging.getLogger(__name__)
+
+REPORT_DDL = "report string"
+BATCH_ROWS = "65536"
+SESSION_CONF: Mapping[str, str] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": BATCH_ROWS,
+}
+
+
+def run_spark(plan: JobPlan, io: "FileIO", spark: Any, *, storage: Mapping[str, str] | None = None) -> JobResult:
+    """Run a job on a Spark session and write its result document, also when it fails.
+
+    The session's time zone becomes UTC: what the dates of a query mean must not depend on the cluster.
+
+    Args:
+        plan: what to do.
+        io: of the table, for the driver.
+        spark: a SparkSession, classic or Connect.
+        storage: the properties that `io` was made from, for the workers; may hold secrets.
+    Returns:
+        the result; a job that failed says so in it and does not raise.
+    Raises:
+        StorageError: the result document cannot be written.
+    """
+    timings = stages.Timings()
+    try:
+        result = _run(plan, io, spark, dict(storage or {}), timings)
+    except Exception as error:
+        stages.clean_exchange(plan, io)
+        result = JobResult.failed(as_iceberg_error(error), timings=timings.total())
+    return stages.write_result(plan, io, stages.with_engine(result, f"spark {spark.version}"))
+
+
+def _run(plan: JobPlan, io: "FileIO", spark: Any, storage: Mapping[str, str], timings: stages.Timings) -> JobResult:
+    for name, value in SESSION_CONF.items():
+        spark.conf.set(name, value)
+    with timings.phase("ship"):
+        ship(spark)
+    parallelism = plan.parallelism or default_parallelism(spark)
+    worker = Worker(plan=plan.to_json(), storage=storage, max_failures=_max_failures(spark))
+
+    def run(specs: Sequence[TaskSpec]) -> list[TaskReport]:
+        return _run_tasks(spark, worker, specs)
+
+    if plan.source.kind == "files":
+        return stages.stage_files(plan, io, run, parallelism=parallelism, timings=timings)
+    with timings.phase("query"):
+        frame = open_query(plan, spark)
+        check_frame(plan, frame)
+    if not stages.needs_exchange(plan):
+        with timings.phase("write"):
+            reports = stages.checked(_collect(frame.mapInArrow(worker.write_query, REPORT_DDL)))
+    else:
+        with timings.phase("spill"):
+            spilled = stages.checked(_collect(frame.mapInArrow(worker.spill_query, REPORT_DDL)))
+        reports = stages.gather(plan, io, spilled, run, parallelism=parallelism, timings=timings)
+    return stages.result(plan, reports, source_files=None, timings=timings)
+
+
+# ---- the driver's side
+
+
+def open_query(plan: JobPlan, spark: Any) -> Any:
+    """Return the DataFrame of a query or a callable.
+
+    Raises:
+        InvalidInputError: the query is wrong, the callable is not there or gives no DataFrame.
+        IcebergError: the callable raised.
+    """
+    if plan.source.kind == "sql":
+        return spark.sql(plan.source.sql)
+    return call(plan.source.callable or "", spark, plan.source.kwargs)
+
+
+def call(path: str, spark: Any, kwargs: Mapping[str, Any]) -> Any:
+    """Call "package.module:function" with the session and return its DataFrame."""
+    function = _load(path)
+    try:
+        frame = function(spark, **kwargs)
+    except IcebergError:
+        raise
+    except Exception as error:
+        frame_summary = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{os.path.basename(frame_summary.filename)}:{frame_summary.lineno}"
+        raise IcebergError(f"python callable {path} raised {_text(error)} ({where})") from error
+    if not hasattr(frame, "mapInArrow"):
+        raise InvalidInputError(f"python callable {path} returned {type(frame).__name__}, expected a Spark DataFrame")
+    return frame
+
+
+def _load(path: str) -> Callable[..., Any]:
+    module_name, _, names = path.partition(":")
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ImportError as error:
+        raise InvalidInputError(
+            f"cannot import {module_name} of python callable {path} on the Spark driver: {error}; ship it with py_files"
+        ) from error
+    for name in names.split("."):
+        found = getattr(found, name, None)
+    if not callable(found):
+        raise InvalidInputError(f"module {module_name} has no function {names}; python callable {path}")
+    return found  # type: ignore[no-any-return]
+
+
+def check_frame(plan: JobPlan, frame: Any) -> None:
+    """Check the columns of a DataFrame before anything runs."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from airflow_iceberg.data.cast import check_columns
+
+    schema = frame.schema  # a wrong query fails here on Spark Connect
+    if not schema.fields:
+        raise InvalidInputError(f"{source_name(plan)} gives no columns; expected a query that returns rows")
+    check_columns(to_arrow_schema(schema), plan.schema, source=source_name(plan))
+
+
+def source_name(plan: JobPlan) -> str:
+    """Return what messages call the source of a query."""
+    return "the query" if plan.source.kind == "sql" else f"python callable {plan.source.callable}"
+
+
+def _run_tasks(spark: Any, worker: "Worker", specs: Sequence[TaskSpec]) -> list[TaskReport]:
+    if not specs:
+        return []
+    work = dict(enumerate(specs))
+    frame = spark.range(0, len(specs), 1, len(specs))
+    return _collect(frame.mapInArrow(worker.with_specs(work), REPORT_DDL))
+
+
+def _collect(frame: Any) -> list[TaskReport]:
+    return [TaskReport.from_json(row[0]) for row in frame.collect()]
+
+
+def ship(spark: Any) -> None:
+    """Bring this package to the workers, unless spark-submit has done so.
+
+    A package that was itself imported from a zip came by `--py-files`, which the workers have too.
+    """
+    if package.is_zipped():
+        return
+    path = str(package.build_zip(os.path.join(tempfile.gettempdir(), f"airflow-iceberg-{os.getuid()}")))
+    if is_connect(spark):
+        _ship_by_connect(spark, path)
+    else:
+        spark.sparkContext.addPyFile(path)
+
+
+def _ship_by_connect(spark: Any, path: str) -> None:
+    add = getattr(spark, "addArtifacts", None) or spark.addArtifact
+    try:
+        add(path, pyfile=True)
+    except Exception as error:
+        # The session has it already: the name holds a hash of the contents, so it is the same.
+        log.info("not shipped again: %s", error)
+
+
+def is_connect(spark: Any) -> bool:
+    """Return whether a session is a Spark Connect client, which has no SparkContext."""
+    return ".connect." in type(spark).__module__
+
+
+def default_parallelism(spark: Any) -> int:
+    """Return how many tasks the cluster runs at a time, as far as it says."""
+    if not is_connect(spark):
+        return max(int(spark.sparkContext.defaultParallelism), 1)
+    from pyspark.sql import functions
+
+    row = spark.range(1 << 16).select(functions.countDistinct(functions.spark_partition_id())).collect()[0]
+    return max(int(row[0]), 1)
+
+
+def _max_failures(spark: Any) -> int:
+    """Return how often Spark runs a task before it gives up; the last attempt reports its error instead of raising."""
+    master = str(spark.conf.get("spark.master", "") or "")
+    if master.startswith("local") and "," not in master:
+        return 1
+    return int(spark.conf.get("spark.task.maxFailures", "4") or 4)
+
+
+def as_iceberg_error(error: Exception) -> IcebergError:
+    """Return an error of Spark as one of ours, in one readable text without stack traces."""
+    if isinstance(error, IcebergError):
+        return error
+    from pyspark.errors import AnalysisException, ParseException
+
+    if isinstance(error, ParseException | AnalysisException):
+        return InvalidInputError(f"Spark does not accept the query: {_text(error)}")
+    return IcebergError(f"the Spark job failed: {_text(error)}")
+
+
+def _text(error: Exception) -> str:
+    """Return class and message of an error, without the stack traces that Spark puts into messages."""
+    text = str(error)
+    if "Traceback (most recent call last)" in text:
+        # The worker's own error is the last line of its traceback that starts at the left margin.
+        after = text.rsplit("Traceback (most recent call last)", 1)[1].splitlines()[1:]
+        lines = [line for line in after if line and not line[0].isspace() and not line.startswith("JVM stacktrace")]
+        if lines:
+            return lines[0].strip()[:2000]
+    short = text.split("\nJVM stacktrace", 1)[0].split("\n\tat ", 1)[0].strip()
+    return f"{type(error).__name__}: {short[:2000]}"
+
+
+# ---- the workers' side
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worker:
+    """What is sent to the Python workers: the plan as text, and how to reach the storage.
+
+    Attributes:
+        plan: the JobPlan document.
+        storage: properties for the FileIO; travel inside Spark's own task messages only.
+        max_failures: attempts of a task before Spark gives up.
+        specs: what the tasks of `spark.range` have to do, by number.
+    """
+
+    plan: bytes
+    storage: Mapping[str, str]
+    max_failures: int
+    specs: Mapping[int, TaskSpec] | None = None
+
+    def with_specs(self, specs: Mapping[int, TaskSpec]) -> "MapFunction":
+        """Return the function for `spark.range`."""
+        return Worker(plan=self.plan, storage=self.storage, max_failures=self.max_failures, specs=specs).run_numbers
+
+    def run_numbers(self, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        """Run the tasks whose numbers come in."""
+        assert self.specs is not None
+        context = self._context()
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                spec = self.specs[number]
+                yield self._report(number, lambda spec=spec: run_task(context, spec))  # type: ignore[misc]
+
+    def write_query(self, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        """Write the rows of one partition of a query."""
+        context, number = self._context(), _partition_id()
+        source = source_name(context.plan)
+        yield self._report(number, lambda: write_rows(context, number, _tables(batches), source=source))
+
+    def spill_query(self, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        """Spill the rows of one partition of a query."""
+        context, number = self._context(), _partition_id()
+        source, buckets = source_name(context.plan), exchange.MIN_BUCKETS
+        yield self._report(number, lambda: spill_rows(context, number, buckets, _tables(batches), source=source))
+
+    def _context(self) -> TaskContext:
+        from airflow_iceberg.storage.fsspec_io import load_file_io
+
+        plan = JobPlan.from_json(self.plan)
+        return TaskContext(plan=plan, io=load_file_io(self.storage))
+
+    def _report(self, number: int, work: Callable[[], TaskReport]) -> "pa.RecordBatch":
+        """Return the report of a task as a row; raise only what Spark may mend by trying again."""
+        import pyarrow as pa
+
+        try:
+            report = work()
+        except Exception as error:
+            if _attempt() + 1 < self.max_failures:
+                raise
+            report = TaskReport(number=number, error=JobError.from_exception(error))
+        if report.error is not None:
+            self._stop_others()
+        return pa.RecordBatch.from_pydict({"report": [report.to_json()]})
+
+    def _stop_others(self) -> None:
+        context = self._context()
+        try:
+            context.io.create(context.stop_location, b"a task failed; its report says why\n")
+        except IcebergError:
+            # It is there already, or the storage is what fails: the job ends a little later then.
+            return
+
+
+def _tables(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.Table]":
+    import pyarrow as pa
+
+    for batch in batches:
+        yield pa.Table.from_batches([batch])
+
+
+def _partition_id() -> int:
+    from pyspark import TaskContext as SparkTaskContext
+
+    context = SparkTaskContext.get()
+    return context.partitionId() if context else 0
+
+
+def _attempt() -> int:
+    from pyspark import TaskContext as SparkTaskContext
+
+    context = SparkTaskContext.get()
+    return context.attemptNumber() if context else 0

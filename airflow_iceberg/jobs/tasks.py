@@ -1,0 +1,268 @@
+"""One task of a job: read rows, make them fit, write them. Pure functions of (plan, work); they know no Spark.
+
+Three kinds of work: `write` reads source files and writes data files; `spill` reads source files and writes
+slices for the exchange; `gather` reads slices and writes data files. The rows of a query come in from outside
+(`write_rows`, `spill_rows`). What a task did comes back as a TaskReport, a small JSON document: data files and slices
+that no report names do not exist as far as anybody else is concerned, so that a doubled or killed attempt is harmless.
+"""
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError
+from airflow_iceberg.jobs import exchange
+from airflow_iceberg.jobs.exchange import Slice
+from airflow_iceberg.jobs.protocol import JobError, JobPlan
+from airflow_iceberg.jobs.sources import Unit, read_unit
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from airflow_iceberg.data.write import PartitionedWriter, WriteOptions
+    from airflow_iceberg.storage.base import FileIO
+
+WRITE, SPILL, GATHER = "write", "spill", "gather"
+STOP_MARKER = "stop"
+COALESCE_ROWS = 1 << 17
+COALESCE_BYTES = 64 << 20
+
+# Errors that the same task would meet again: no scheduler should try them a second time.
+PERMANENT = (InvalidInputError, FormatError, NotFoundError, UnsupportedError)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskSpec:
+    """What one task has to do.
+
+    Attributes:
+        number: from 0, unique in its phase; part of the file names.
+        kind: WRITE, SPILL or GATHER.
+        units: source files, for WRITE and SPILL.
+        buckets: number of buckets that SPILL cuts into.
+        groups: slices for GATHER; one group holds whole buckets.
+    """
+
+    number: int
+    kind: str
+    units: tuple[Unit, ...] = ()
+    buckets: int = 0
+    groups: tuple[tuple[Slice, ...], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskReport:
+    """What one task did.
+
+    Attributes:
+        number: of the task.
+        data_files: `DataFile.to_dict` documents.
+        record_count: rows written or spilled.
+        slices: what was spilled.
+        seconds: wall time.
+        error: why it failed, None if it did not.
+        is_stopped: it did nothing, because another task had failed.
+    """
+
+    number: int
+    data_files: tuple[Mapping[str, Any], ...] = ()
+    record_count: int = 0
+    slices: tuple[Slice, ...] = ()
+    seconds: float = 0.0
+    error: JobError | None = None
+    is_stopped: bool = False
+
+    def to_json(self) -> str:
+        """Return the report as text for the way back to the driver."""
+        document = {
+            "number": self.number,
+            "data-files": list(self.data_files),
+            "record-count": self.record_count,
+            "slices": [asdict(piece) for piece in self.slices],
+            "seconds": self.seconds,
+            "error": self.error.to_dict() if self.error else None,
+            "is-stopped": self.is_stopped,
+        }
+        return json.dumps(document)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read a report that `to_json` of the same version wrote."""
+        document = json.loads(text)
+        error = document["error"]
+        return cls(
+            number=document["number"],
+            data_files=tuple(document["data-files"]),
+            record_count=document["record-count"],
+            slices=tuple(Slice(**{**piece, "batches": tuple(piece["batches"])}) for piece in document["slices"]),
+            seconds=document["seconds"],
+            error=JobError(**error) if error else None,
+            is_stopped=document["is-stopped"],
+        )
+
+
+@dataclass(kw_only=True, slots=True)
+class TaskContext:
+    """What all tasks of a job share within one process.
+
+    Attributes:
+        plan: of the job.
+        io: of the table.
+        options: how to write, from the table's properties.
+    """
+
+    plan: JobPlan
+    io: "FileIO"
+    options: "WriteOptions" = field(init=False)
+
+    def __post_init__(self) -> None:
+        from airflow_iceberg.data.write import WriteOptions
+
+        self.options = WriteOptions.from_properties(self.plan.properties, self.plan.schema, self.plan.sort_order)
+
+    def writer(self, number: int) -> "PartitionedWriter":
+        """Return a writer for the data files of one task."""
+        from airflow_iceberg.data.write import PartitionedWriter
+
+        return PartitionedWriter(
+            self.io,
+            schema=self.plan.schema,
+            spec=self.plan.spec,
+            options=self.options,
+            data_location=self.plan.data_location,
+            file_prefix=f"{self.plan.file_prefix}-{number:05d}",
+        )
+
+    def spill(self, number: int, buckets: int) -> exchange.Spill:
+        """Return a spill file of one attempt of one task."""
+        name = f"{number:05d}-{uuid.uuid4().hex[:12]}.arrow"
+        return exchange.Spill(
+            self.io,
+            f"{exchange.location(self.plan)}/{name}",
+            schema=self.plan.schema,
+            spec=self.plan.spec,
+            buckets=buckets,
+        )
+
+    @property
+    def stop_location(self) -> str:
+        """Location of the marker that tells the other tasks that one has failed."""
+        return f"{self.plan.staging_location.rstrip('/')}/{STOP_MARKER}"
+
+
+def run_task(context: TaskContext, spec: TaskSpec) -> TaskReport:
+    """Do the work of one task; errors that no retry can mend are in the report, others are raised."""
+    if spec.kind == GATHER:
+        return _guarded(context, spec.number, lambda: _gather(context, spec))
+    if spec.kind == SPILL:
+        return _guarded(context, spec.number, lambda: _spill(context, spec.number, spec.buckets, _rows(context, spec)))
+    return _guarded(context, spec.number, lambda: _write(context, spec.number, _rows(context, spec)))
+
+
+def write_rows(context: TaskContext, number: int, tables: "Iterable[pa.Table]", *, source: str) -> TaskReport:
+    """Write rows that come from outside into data files; errors as in `run_task`."""
+    return _guarded(context, number, lambda: _write(context, number, _conformed(context, tables, source)))
+
+
+def spill_rows(
+    context: TaskContext, number: int, buckets: int, tables: "Iterable[pa.Table]", *, source: str
+) -> TaskReport:
+    """Spill rows that come from outside for the exchange; errors as in `run_task`."""
+    return _guarded(context, number, lambda: _spill(context, number, buckets, _conformed(context, tables, source)))
+
+
+def _guarded(context: TaskContext, number: int, work: Callable[[], TaskReport]) -> TaskReport:
+    if context.io.exists(context.stop_location):
+        return TaskReport(number=number, is_stopped=True)
+    try:
+        return work()
+    except PERMANENT as error:
+        return TaskReport(number=number, error=JobError.from_exception(error))
+
+
+def _write(context: TaskContext, number: int, tables: "Iterable[pa.Table]") -> TaskReport:
+    started = time.monotonic()
+    with _closing(context.writer(number)) as writer:
+        for table in tables:
+            writer.write(table)
+        files = writer.close()
+    return _report(context, number, files, started)
+
+
+def _spill(context: TaskContext, number: int, buckets: int, tables: "Iterable[pa.Table]") -> TaskReport:
+    started = time.monotonic()
+    with _closing(context.spill(number, buckets)) as spill:
+        for table in tables:
+            spill.write(table)
+        slices = spill.close()
+    rows = sum(piece.record_count for piece in slices)
+    return TaskReport(number=number, slices=slices, record_count=rows, seconds=time.monotonic() - started)
+
+
+def _gather(context: TaskContext, spec: TaskSpec) -> TaskReport:
+    started = time.monotonic()
+    files: list[Any] = []
+    for group in spec.groups:
+        # A writer a group: when its buckets are done, no more rows of their partitions come, and memory is free.
+        with _closing(context.writer(spec.number)) as writer:
+            for table in _coalesced(exchange.read_slices(context.io, group)):
+                writer.write(table)
+            files.extend(writer.close())
+    return _report(context, spec.number, files, started)
+
+
+def _report(context: TaskContext, number: int, files: Sequence[Any], started: float) -> TaskReport:
+    partition_type = context.plan.spec.partition_type(context.plan.schema)
+    return TaskReport(
+        number=number,
+        data_files=tuple(file.to_dict(partition_type) for file in files),
+        record_count=sum(file.record_count for file in files),
+        seconds=time.monotonic() - started,
+    )
+
+
+@contextmanager
+def _closing(writer: Any) -> Iterator[Any]:
+    """Remove what was half written when the task fails; a killed task leaves it, and nobody refers to it."""
+    try:
+        yield writer
+    except BaseException:
+        writer.abort()
+        raise
+
+
+def _rows(context: TaskContext, spec: TaskSpec) -> "Iterator[pa.Table]":
+    plan = context.plan
+    for unit in spec.units:
+        tables = read_unit(unit, context.io, schema=plan.schema, options=plan.source.format_options)
+        yield from _conformed(context, tables, unit.location)
+
+
+def _conformed(context: TaskContext, tables: "Iterable[pa.Table]", source: str) -> "Iterator[pa.Table]":
+    from airflow_iceberg.data.cast import conform
+
+    for table in _coalesced(tables):
+        yield conform(table, context.plan.schema, source=source)
+
+
+def _coalesced(tables: "Iterable[pa.Table]") -> "Iterator[pa.Table]":
+    """Join small tables of one schema: the work of a table hardly depends on its length."""
+    import pyarrow as pa
+
+    held: list[pa.Table] = []
+    rows = size = 0
+    for table in tables:
+        if held and not held[0].schema.equals(table.schema):
+            yield pa.concat_tables(held)
+            held, rows, size = [], 0, 0
+        held.append(table)
+        rows, size = rows + table.num_rows, size + table.nbytes
+        if rows >= COALESCE_ROWS or size >= COALESCE_BYTES:
+            yield pa.concat_tables(held)
+            held, rows, size = [], 0, 0
+    if held:
+        yield pa.concat_tables(held)
