@@ -125,7 +125,9 @@ def staged_files(plan: JobPlan, result: JobResult) -> tuple[DataFile, ...]:
     for file in files:
         # A result can only bring in files of its own try: each bears the plan's unique prefix.
         if plan.file_prefix not in file.file_path or file.spec_id != plan.spec.spec_id:
-            raise FormatError(f"data file {file.file_path} is not one of job {plan.file_prefix}", path=plan.result_location)
+            raise FormatError(
+                f"data file {file.file_path} is not one of job {plan.file_prefix}", path=plan.result_location
+            )
     return files
 
 

@@ -69,9 +69,7 @@ class SnapshotWriter:
             manifests += self._added[spec_id]
         return tuple(manifests)
 
-    def _write_added(
-        self, spec_id: int, files: Iterable[DataFile], metadata: TableMetadata
-    ) -> Iterator[ManifestFile]:
+    def _write_added(self, spec_id: int, files: Iterable[DataFile], metadata: TableMetadata) -> Iterator[ManifestFile]:
         rest = list(files)
         for start in range(0, len(rest), ENTRIES_PER_MANIFEST):
             chunk = rest[start : start + ENTRIES_PER_MANIFEST]

@@ -44,7 +44,8 @@ class TestTheTokenInFileNames:
 
     def test_mapped_tasks_have_tokens_of_their_own(self):
         mapped = [
-            OperationKey(dag_id=KEY.dag_id, run_id=KEY.run_id, task_id=KEY.task_id, map_index=index) for index in range(20)
+            OperationKey(dag_id=KEY.dag_id, run_id=KEY.run_id, task_id=KEY.task_id, map_index=index)
+            for index in range(20)
         ]
         assert len({key.file_token for key in mapped}) == 20
 

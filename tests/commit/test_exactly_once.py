@@ -1,0 +1,217 @@
+"""A task commits exactly once: retries find their commit, a cleared task replaces what it committed before."""
+
+import dataclasses
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.commit.operation import OperationKey
+from airflow_iceberg.errors import IncompatibleChangeError, InvalidInputError, NotFoundError, StalePlanError
+from airflow_iceberg.jobs.local import run_local
+from airflow_iceberg.jobs.protocol import Source
+from airflow_iceberg.spec.changes import Change, RemoveSnapshots, SetSnapshotRef
+from airflow_iceberg.spec.snapshots import SnapshotRef
+from airflow_iceberg.table import Table
+
+KEY = OperationKey(dag_id="load", run_id="scheduled__2026-01-01", task_id="append")
+
+
+@pytest.fixture
+def catalog(tmp_path):
+    catalog = load_catalog(
+        "prod", type="sql", uri=f"sqlite:///{tmp_path / 'catalog.db'}", warehouse=(tmp_path / "wh").as_uri()
+    )
+    catalog.create_namespace("db")
+    Table.create(catalog, "db.t", schema={"id": "long"})
+    return catalog
+
+
+@pytest.fixture
+def load(catalog, tmp_path):
+    """Run a whole append as a task does: look, plan, job, commit."""
+
+    def run(*ids, key=KEY, on_rerun="replace", try_number=1, between=lambda: None):
+        table = Table.load(catalog, "db.t")
+        found = table.find_append(key, on_rerun=on_rerun)
+        if found is not None:
+            return found
+        source = tmp_path / f"source-{len(list(tmp_path.iterdir()))}.parquet"
+        pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), source)
+        plan = table.plan_append(Source.from_files(source.as_uri()), operation=key, try_number=try_number)
+        run_local(plan, table.io)
+        between()
+        result = table.read_result(plan)
+        return table.commit_append(plan, result, operation=key, try_number=try_number, on_rerun=on_rerun)
+
+    return run
+
+
+@pytest.fixture
+def ids(catalog):
+    return lambda: sorted(Table.load(catalog, "db.t").scan().to_arrow()["id"].to_pylist())
+
+
+def epoch(number, **changes):
+    return dataclasses.replace(KEY, epoch=number, **changes)
+
+
+class TestARetry:
+    """The key is constant over automatic retries: what an earlier try committed is found, not done again."""
+
+    def test_a_retried_task_finds_its_own_commit(self, load, ids):
+        first = load(1, 2)
+        again = load(1, 2, try_number=2)
+        assert (first.outcome, again.outcome) == ("committed", "found")
+        assert again.snapshot_id == first.snapshot_id
+        assert (again.added_records, again.added_data_files) == (2, 1)
+        assert ids() == [1, 2]
+
+    def test_it_finds_it_under_other_commits(self, load, ids):
+        first = load(1)
+        load(2, key=dataclasses.replace(KEY, task_id="other"))
+        assert load(1, try_number=2).snapshot_id == first.snapshot_id
+        assert ids() == [1, 2]
+
+    def test_two_processes_that_do_the_same_work_commit_once(self, load, ids):
+        inner = {}
+        outer = load(1, between=lambda: inner.update(result=load(1, try_number=2)))
+        assert inner["result"].outcome == "committed"
+        assert outer.outcome == "found"
+        assert outer.snapshot_id == inner["result"].snapshot_id
+        assert ids() == [1]
+
+    def test_another_run_is_other_work(self, load, ids):
+        load(1)
+        assert load(1, key=dataclasses.replace(KEY, run_id="scheduled__2026-01-02")).outcome == "committed"
+        assert ids() == [1, 1]
+
+    def test_mapped_tasks_are_other_work(self, load, ids):
+        for index in range(3):
+            load(index, key=dataclasses.replace(KEY, map_index=index))
+        assert ids() == [0, 1, 2]
+
+    def test_rows_that_were_rolled_back_are_loaded_again(self, load, ids, catalog):
+        first = load(1, key=dataclasses.replace(KEY, task_id="first"))
+        load(2)
+        state = catalog.load("db.t")
+        catalog.commit(
+            state,
+            Change(
+                updates=(SetSnapshotRef(ref_name="main", ref=SnapshotRef(snapshot_id=first.snapshot_id)),),
+                requirements=(),
+            ),
+        )
+        assert load(2, try_number=2).outcome == "committed"
+        assert ids() == [1, 2]
+
+
+class TestClearAndRunAgain:
+    """A person cleared the task: the rows of the earlier run go in the commit in which the new ones come."""
+
+    def test_the_rows_are_replaced_in_one_commit(self, load, ids, catalog):
+        load(1, 2)
+        load(9, key=dataclasses.replace(KEY, task_id="other"))
+        result = load(3, key=epoch(1))
+        assert ids() == [3, 9]
+        assert (result.operation, result.deleted_records, result.added_records) == ("overwrite", 2, 1)
+        assert len(Table.load(catalog, "db.t").snapshots()) == 3
+
+    def test_a_second_clear_replaces_the_second_run(self, load, ids):
+        for number in range(4):
+            load(number, key=epoch(number))
+        assert ids() == [3]
+
+    def test_a_retry_after_the_clear_finds_the_replacement(self, load, ids):
+        load(1)
+        second = load(2, key=epoch(1))
+        assert load(2, key=epoch(1), try_number=2).snapshot_id == second.snapshot_id
+        assert ids() == [2]
+
+    def test_append_adds_the_rows_again_when_that_is_asked_for(self, load, ids):
+        load(1)
+        assert load(2, key=epoch(1), on_rerun="append").operation == "append"
+        assert ids() == [1, 2]
+
+    def test_skip_leaves_the_table_as_it_is(self, load, ids):
+        first = load(1)
+        result = load(2, key=epoch(1), on_rerun="skip")
+        assert (result.outcome, result.snapshot_id) == ("skipped", first.snapshot_id)
+        assert ids() == [1]
+
+    def test_skip_works_when_nothing_was_committed_before(self, load, ids):
+        assert load(2, key=epoch(1), on_rerun="skip").outcome == "committed"
+        assert ids() == [2]
+
+    def test_an_empty_source_takes_the_earlier_rows_away(self, load, ids):
+        load(1, 2)
+        result = load(key=epoch(1))
+        assert (result.outcome, result.operation, result.deleted_records) == ("committed", "delete", 2)
+        assert ids() == []
+
+    def test_an_unknown_choice_is_refused(self, load):
+        with pytest.raises(InvalidInputError, match="unknown on_rerun 'merge'; one of replace, append, skip"):
+            load(1, on_rerun="merge")
+
+    def test_a_run_that_was_overtaken_by_a_clear_commits_nothing(self, load, ids):
+        with pytest.raises(IncompatibleChangeError, match="was overtaken"):
+            load(1, between=lambda: load(2, key=epoch(1)))
+        assert ids() == [2]
+
+
+class TestWhatCannotBeTold:
+    """Where the earlier rows cannot be told apart any more, nothing is committed and the way out is named."""
+
+    def expire(self, catalog, *snapshot_ids):
+        state = catalog.load("db.t")
+        catalog.commit(state, Change(updates=(RemoveSnapshots(snapshot_ids=snapshot_ids),), requirements=()))
+
+    def test_an_expired_run_is_known_by_the_names_of_its_files(self, load, ids, catalog):
+        first = load(1)
+        load(9, key=dataclasses.replace(KEY, task_id="other"))
+        self.expire(catalog, first.snapshot_id)
+        load(2, key=epoch(1))
+        assert ids() == [2, 9]
+
+    def test_history_that_does_not_reach_back_is_refused(self, load, ids, catalog):
+        first = load(8, key=dataclasses.replace(KEY, task_id="first"))
+        load(9, key=dataclasses.replace(KEY, task_id="other"))
+        self.expire(catalog, first.snapshot_id)
+        with pytest.raises(IncompatibleChangeError, match="on_rerun='append'"):
+            load(2, key=epoch(1))
+        assert load(2, key=epoch(1), on_rerun="append").outcome == "committed"
+        assert ids() == [2, 8, 9]
+
+    def test_history_that_reaches_back_to_the_run_tells_enough(self, load, ids, catalog):
+        first = load(8, key=dataclasses.replace(KEY, task_id="first"))
+        second = load(9, key=dataclasses.replace(KEY, task_id="other"))
+        self.expire(catalog, first.snapshot_id)
+        started = Table.load(catalog, "db.t").metadata.snapshot(second.snapshot_id).timestamp_ms + 1
+        assert load(2, key=epoch(1, run_after_ms=started)).outcome == "committed"
+        assert ids() == [2, 8, 9]
+
+
+class TestWhatAFailedTryLeaves:
+    """A try that fails leaves the table as it was, and no documents of a finished job pile up."""
+
+    def test_a_finished_job_leaves_no_documents(self, load, catalog):
+        load(1)
+        table = Table.load(catalog, "db.t")
+        assert list(table.io.list(f"{table.location}/.staging")) == []
+
+    def test_a_job_that_died_has_no_result(self, catalog, tmp_path):
+        table = Table.load(catalog, "db.t")
+        plan = table.plan_append(Source.from_files((tmp_path / "x.parquet").as_uri()), operation=KEY)
+        with pytest.raises(StalePlanError, match="ended without a result"):
+            table.read_result(plan)
+
+    def test_a_failed_job_raises_its_own_error(self, catalog, tmp_path):
+        table = Table.load(catalog, "db.t")
+        plan = table.plan_append(Source.from_files((tmp_path / "missing.parquet").as_uri()), operation=KEY)
+        run_local(plan, table.io)
+        with pytest.raises(NotFoundError, match="missing.parquet"):
+            table.read_result(plan)
+        table.discard(plan)
+        assert list(table.io.list(f"{table.location}/.staging")) == []
+        assert table.refresh().current_snapshot() is None
