@@ -1,0 +1,39 @@
+"""What holds for every test: an Airflow home of the session's own, and Spark on the loopback interface."""
+
+import atexit
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.support.airflow_home import migrate, point_airflow_at
+
+# At import, not in a fixture: test modules import airflow while they are collected.
+AIRFLOW_HOME = Path(tempfile.mkdtemp(prefix="airflow-iceberg-tests-"))
+SESSION_PID = os.getpid()
+
+
+@atexit.register
+def remove_airflow_home() -> None:
+    """Leave nothing behind; a process forked by a test must not take the folder away from the session."""
+    if os.getpid() == SESSION_PID:
+        shutil.rmtree(AIRFLOW_HOME, ignore_errors=True)
+
+
+point_airflow_at(AIRFLOW_HOME)
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+@pytest.fixture(scope="session")
+def airflow_home() -> Path:
+    """The folder that Airflow lives in during this session."""
+    return AIRFLOW_HOME
+
+
+@pytest.fixture(scope="session")
+def airflow_db(airflow_home: Path) -> Path:
+    """Airflow's database, migrated once per session; gives the folder that Airflow lives in."""
+    migrate(airflow_home)
+    return airflow_home

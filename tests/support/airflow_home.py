@@ -1,0 +1,46 @@
+"""An Airflow of the test session's own: a folder, a SQLite database, no examples, no telemetry.
+
+`point_airflow_at` has to run before anything imports airflow, which reads its configuration once; tests/conftest.py
+calls it first thing. The database is made on demand by the fixture `airflow_db`.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "dags_examples"
+
+
+def settings(home: Path, *, dags_folder: Path = EXAMPLES) -> dict[str, str]:
+    """Return the environment variables of an Airflow that lives in one folder and opens no port."""
+    return {
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(dags_folder),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}",
+        "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(home / "logs"),
+        "AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO",
+        "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+    }
+
+
+def point_airflow_at(home: Path) -> None:
+    """Make the Airflow of this process, and of its children, live in `home`."""
+    assert "airflow" not in sys.modules, "airflow was imported before its home was chosen"
+    os.environ.update(settings(home))
+
+
+def migrate(home: Path) -> None:
+    """Create Airflow's database in `home`, in a process of its own: it takes seconds and logs a lot."""
+    done = subprocess.run(
+        [sys.executable, "-m", "airflow", "db", "migrate"],
+        env=os.environ | settings(home),
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    assert done.returncode == 0, f"airflow db migrate failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
