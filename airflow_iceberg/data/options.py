@@ -1,0 +1,268 @@
+"""What table properties say about writing data files, read once and checked.
+
+Here: `write.*` properties as a value, where data files go. Not here: what the options do (`data.write`), metrics modes
+(`data.metrics`). Importing this module costs no pyarrow.
+
+A property that is set and that this writer does not follow is logged as a warning, never passed over in silence; one that
+would lead to wrong files (another file format, encryption) is an UnsupportedError.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from airflow_iceberg.data.metrics import MetricsConfig
+from airflow_iceberg.errors import InvalidInputError, UnsupportedError
+from airflow_iceberg.spec import murmur3
+from airflow_iceberg.spec.schema import Schema
+
+if TYPE_CHECKING:
+    from airflow_iceberg.spec.sorting import SortOrder
+
+log = logging.getLogger(__name__)
+
+MIB = 1024 * 1024
+
+CODECS: Mapping[str, str] = {
+    "zstd": "zstd",
+    "gzip": "gzip",
+    "snappy": "snappy",
+    "lz4": "lz4",
+    "lz4_raw": "lz4",
+    "brotli": "brotli",
+    "uncompressed": "none",
+}
+"""Compression codecs as the property names them, and as pyarrow does."""
+
+_LEVELLED = ("zstd", "gzip", "brotli")
+
+_BLOOM_ENABLED = "write.parquet.bloom-filter-enabled.column."
+_BLOOM_FPP = "write.parquet.bloom-filter-fpp.column."
+_BLOOM_NDV = "write.parquet.bloom-filter-ndv.column."
+_BLOOM_MAX_BYTES = "write.parquet.bloom-filter-max-bytes"
+_FOLLOWED = frozenset(
+    (
+        "write.parquet.compression-codec",
+        "write.parquet.compression-level",
+        "write.parquet.row-group-size-bytes",
+        "write.parquet.page-size-bytes",
+        "write.parquet.page-row-limit",
+        "write.parquet.dict-size-bytes",
+        _BLOOM_MAX_BYTES,
+    )
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BloomFilter:
+    """A Bloom filter of one column in each row group.
+
+    Attributes:
+        false_positives: the share of absent values that the filter lets pass, between 0 and 1.
+        distinct_values: the number of values it is laid out for.
+    """
+
+    false_positives: float
+    distinct_values: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WriteOptions:
+    """How data files are written.
+
+    Attributes:
+        compression: a value of CODECS.
+        compression_level: None is the codec's own default.
+        target_file_size_bytes: a file is closed at about this size on disk.
+        row_group_size_bytes: size of a row group on disk.
+        page_size_bytes: size of a page before compression.
+        page_row_limit: most rows of a page.
+        dict_size_bytes: a column chunk whose dictionary grows larger is written plain.
+        bloom_filters: by full column name.
+        object_storage: spread files over hashed directories.
+        partitioned_paths: keep the partition in the path then.
+        max_buffered_bytes: Arrow memory that waits for encoding, over all partitions of a writer.
+        max_open_files: files that are open at a time.
+    """
+
+    compression: str = "zstd"
+    compression_level: int | None = None
+    target_file_size_bytes: int = 512 * MIB
+    row_group_size_bytes: int = 128 * MIB
+    page_size_bytes: int = MIB
+    page_row_limit: int = 20_000
+    dict_size_bytes: int = 2 * MIB
+    bloom_filters: Mapping[str, BloomFilter] = field(default_factory=dict)
+    metrics: MetricsConfig = field(default_factory=MetricsConfig)
+    object_storage: bool = False
+    partitioned_paths: bool = True
+    max_buffered_bytes: int = 512 * MIB
+    max_open_files: int = 64
+
+    @staticmethod
+    def from_properties(
+        properties: Mapping[str, str], schema: Schema, sort_order: "SortOrder | None" = None
+    ) -> "WriteOptions":
+        """Read the options of a table.
+
+        Args:
+            properties: of the table.
+            schema: that the files are written with; column names in properties are looked up here.
+            sort_order: of the table, for the metrics modes.
+        Raises:
+            InvalidInputError: a value is not of its kind or out of range.
+            UnsupportedError: the table asks for encryption or for another file format.
+        """
+        _refuse_unsupported(properties)
+        _warn_about_unknown(properties)
+        compression = _codec(properties)
+        return WriteOptions(
+            compression=compression,
+            compression_level=_level(properties) if compression in _LEVELLED else None,
+            target_file_size_bytes=_positive(properties, "write.target-file-size-bytes", 512 * MIB),
+            row_group_size_bytes=_positive(properties, "write.parquet.row-group-size-bytes", 128 * MIB),
+            page_size_bytes=_positive(properties, "write.parquet.page-size-bytes", MIB),
+            page_row_limit=_positive(properties, "write.parquet.page-row-limit", 20_000),
+            dict_size_bytes=_positive(properties, "write.parquet.dict-size-bytes", 2 * MIB),
+            bloom_filters=_bloom_filters(properties, schema),
+            metrics=MetricsConfig.from_properties(properties, schema, sort_order),
+            object_storage=_boolean(properties, "write.object-storage.enabled", False),
+            partitioned_paths=_boolean(properties, "write.object-storage.partitioned-paths", True),
+        )
+
+    def file_location(self, data_location: str, partition_path: str, name: str) -> str:
+        """Return where a data file goes.
+
+        Args:
+            data_location: what `data_location` gave.
+            partition_path: "" when unpartitioned.
+            name: of the file, unique below the data location.
+        """
+        # Differs from Java: with object storage and a data path outside the table's location Java adds the names of
+        # database and table after the hash. Readers take any path, and the names of our files are unique without.
+        if self.object_storage and not self.partitioned_paths:
+            return f"{data_location}/{_entropy(name)}-{name}"
+        tail = f"{partition_path}/{name}" if partition_path else name
+        return f"{data_location}/{_entropy(tail)}/{tail}" if self.object_storage else f"{data_location}/{tail}"
+
+
+def data_location(location: str, properties: Mapping[str, str]) -> str:
+    """Return the directory of a table's data files, without a slash at its end.
+
+    Args:
+        location: of the table.
+        properties: `write.data.path` wins, then the names that older versions of Iceberg gave it.
+    """
+    keys = ["write.data.path", "write.folder-storage.path"]
+    if _boolean(properties, "write.object-storage.enabled", False):
+        keys.insert(1, "write.object-storage.path")
+    for key in keys:
+        if properties.get(key):
+            return properties[key].rstrip("/")
+    return f"{location.rstrip('/')}/data"
+
+
+def _entropy(name: str) -> str:
+    """Return four directories from the hash of a name, so that an object store spreads the load over its servers."""
+    bits = format(murmur3.hash_bytes(name.encode("utf-8")) & 0xFFFFF, "020b")
+    return f"{bits[:4]}/{bits[4:8]}/{bits[8:12]}/{bits[12:]}"
+
+
+def _refuse_unsupported(properties: Mapping[str, str]) -> None:
+    file_format = properties.get("write.format.default", "parquet")
+    if file_format.strip().lower() != "parquet":
+        raise UnsupportedError(
+            f"property write.format.default is '{file_format}': data files are written as parquet only; "
+            "remove the property or set it to parquet"
+        )
+    if properties.get("encryption.key-id"):
+        raise UnsupportedError(
+            "property encryption.key-id is set: encrypted tables are not written, as the data would lie in the clear"
+        )
+
+
+def _warn_about_unknown(properties: Mapping[str, str]) -> None:
+    for key in sorted(properties):
+        ours = key in _FOLLOWED or key.startswith((_BLOOM_ENABLED, _BLOOM_FPP, _BLOOM_NDV))
+        if key.startswith("write.parquet.") and not ours or key == "write.location-provider.impl":
+            log.warning("property %s is set, and this writer does not follow it", key)
+
+
+def _codec(properties: Mapping[str, str]) -> str:
+    text = properties.get("write.parquet.compression-codec", "zstd")
+    codec = CODECS.get(text.strip().lower())
+    if codec is None:
+        raise InvalidInputError(
+            f"unknown codec '{text}' in property write.parquet.compression-codec (expected one of {', '.join(CODECS)})"
+        )
+    return codec
+
+
+def _level(properties: Mapping[str, str]) -> int | None:
+    key = "write.parquet.compression-level"
+    text = properties.get(key)
+    # Java writes the absent level as the word null.
+    return None if text is None or text.strip().lower() in ("", "null") else _number(int, text, key)
+
+
+_Number = TypeVar("_Number", int, float)
+
+
+def _number(kind: Callable[[str], _Number], text: str, key: str) -> _Number:
+    try:
+        return kind(text.strip())
+    except ValueError as error:
+        raise InvalidInputError(f"property {key} is '{text}' (expected a number)") from error
+
+
+def _positive(properties: Mapping[str, str], key: str, default: int) -> int:
+    text = properties.get(key)
+    if text is None:
+        return default
+    number = _number(int, text, key)
+    if number <= 0:
+        raise InvalidInputError(f"property {key} is '{text}' (expected a number above 0)")
+    return number
+
+
+def _boolean(properties: Mapping[str, str], key: str, default: bool) -> bool:
+    text = properties.get(key)
+    if text is None:
+        return default
+    word = text.strip().lower()
+    if word not in ("true", "false"):
+        raise InvalidInputError(f"property {key} is '{text}' (expected true or false)")
+    return word == "true"
+
+
+def _bloom_filters(properties: Mapping[str, str], schema: Schema) -> dict[str, BloomFilter]:
+    found: dict[str, BloomFilter] = {}
+    for key in sorted(properties):
+        name = key.removeprefix(_BLOOM_ENABLED)
+        if name == key or not _boolean(properties, key, False):
+            continue
+        if name not in schema.names:
+            log.warning("property %s names a column that the table does not have: it is passed over", key)
+        else:
+            found[name] = _bloom_filter(properties, name)
+    return found
+
+
+def _bloom_filter(properties: Mapping[str, str], name: str) -> BloomFilter:
+    key = _BLOOM_FPP + name
+    share = _number(float, properties.get(key, "0.01"), key)
+    if not 0.0 < share < 1.0:
+        raise InvalidInputError(f"property {key} is '{properties[key]}' (expected a number between 0 and 1)")
+    most = _values_in(_positive(properties, _BLOOM_MAX_BYTES, MIB), share)
+    return BloomFilter(
+        false_positives=share, distinct_values=min(_positive(properties, _BLOOM_NDV + name, most), most)
+    )
+
+
+def _values_in(size_bytes: int, share: float) -> int:
+    """Return how many distinct values a split-block filter of this size takes at a rate of false positives."""
+    # The size of a filter is a power of two; a filter laid out for one more value would have the next one.
+    bits = 8 * 2 ** int(math.log2(max(size_bytes, 32)))
+    return max(1, int(-bits * math.log1p(-(share ** (1 / 8))) / 8))
