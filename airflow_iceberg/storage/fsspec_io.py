@@ -63,9 +63,7 @@ class _LocalStore:
         local.delete(path)
 
     def is_file(self, path: str) -> bool:
-        import os.path
-
-        return os.path.isfile(path)
+        return local.is_file(path)
 
 
 class _MemoryStore:

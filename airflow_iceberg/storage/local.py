@@ -48,18 +48,6 @@ def create(path: str, data: bytes) -> None:
     _sync_directory(directory)
 
 
-def replace(path: str, data: bytes) -> None:
-    """Write a file in one step over whatever is there; readers see the old bytes or the new ones."""
-    temporary = os.path.join(os.path.dirname(path), f"{uuid.uuid4().hex}.tmp")
-    _write_synced(temporary, data)
-    try:
-        os.replace(temporary, path)
-    except OSError:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
-
-
 def walk(directory: str) -> Iterator[tuple[str, os.stat_result]]:
     """Yield (path relative to the directory, status) of each file at any depth; links are followed to files only."""
     waiting = [""]
@@ -84,6 +72,14 @@ def delete(path: str) -> None:
     """Remove a file; one that isn't there is no error."""
     with suppress(FileNotFoundError, NotADirectoryError):
         os.unlink(path)
+
+
+def is_file(path: str) -> bool:
+    """Tell whether there is a file; unlike `os.path.isfile`, a directory that may not be read is an error, not a no."""
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _write_synced(path: str, data: bytes) -> None:

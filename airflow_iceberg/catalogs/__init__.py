@@ -1,0 +1,66 @@
+"""Catalogs: where the pointer to a table's newest metadata lives. `load_catalog` makes one from properties.
+
+Importing this package imports no client of any service; each catalog's own module does that, when it is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_iceberg.errors import InvalidInputError, UnsupportedError
+
+if TYPE_CHECKING:
+    from airflow_iceberg.catalogs.base import Catalog
+
+__all__ = ["load_catalog"]
+
+_HADOOP, _SQL = "hadoop", "sql"
+_ALIASES = {_HADOOP: _HADOOP, _SQL: _SQL, "jdbc": _SQL}
+_LATER = ("rest", "hive", "nessie", "glue")
+_SQL_SCHEMES = ("jdbc:", "sqlite", "postgres", "mysql", "mariadb")
+
+
+def load_catalog(name: str, **properties: object) -> Catalog:
+    """Return the catalog that the properties describe; nothing is connected to before the first call.
+
+    Args:
+        name: what you call the catalog. In a SQL catalog it is part of every table's key.
+        properties: `type` ("hadoop", "sql"), `warehouse`, `uri` and what else the type knows; the names of PyIceberg.
+            Without a type it is guessed from the uri.
+    Raises:
+        InvalidInputError: unknown type, or a property that the type needs is missing.
+        UnsupportedError: a type that this version doesn't have.
+    """
+    texts = {key: str(value) for key, value in properties.items() if value is not None}
+    kind = _kind(name, texts)
+    from airflow_iceberg.storage import load_file_io
+
+    io = load_file_io(texts)
+    if kind == _HADOOP:
+        from airflow_iceberg.catalogs.hadoop import HadoopCatalog
+
+        return HadoopCatalog(name, texts, io=io)
+    from airflow_iceberg.catalogs.sql import SqlCatalog
+
+    return SqlCatalog(name, texts, io=io)
+
+
+def _kind(name: str, properties: dict[str, str]) -> str:
+    asked = properties.get("type", "").strip().lower() or _guess(properties)
+    if asked in _ALIASES:
+        return _ALIASES[asked]
+    known = ", ".join(sorted(_ALIASES))
+    if asked in _LATER:
+        raise UnsupportedError(f"catalog {name}: type '{asked}' is not supported yet, use one of {known}")
+    if not asked:
+        raise InvalidInputError(f"catalog {name}: its type is not given and its uri doesn't tell, set type to one of {known}")
+    raise InvalidInputError(f"catalog {name}: unknown type '{asked}', expected one of {known}")
+
+
+def _guess(properties: dict[str, str]) -> str:
+    uri = properties.get("uri", "").strip().lower()
+    if uri.startswith(_SQL_SCHEMES):
+        return _SQL
+    if uri.startswith(("http://", "https://")):
+        return "rest"
+    return "hive" if uri.startswith("thrift://") else ""

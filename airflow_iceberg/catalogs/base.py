@@ -1,0 +1,173 @@
+"""What every catalog can do: `Catalog`, and the names and states that it speaks of.
+
+Lives here: `TableId`, `TableState` and the abstract `Catalog`. Not here: catalogs that keep a pointer to a metadata file
+(`pointer`), each concrete catalog (`hadoop`, `sql`, …), and retrying (`airflow_iceberg.commit`): a catalog tries once.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.storage.base import FileIO
+
+if TYPE_CHECKING:
+    from airflow_iceberg.spec.changes import Change
+    from airflow_iceberg.spec.metadata import TableMetadata
+
+Namespace = tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class TableId:
+    """The name of a table in a catalog: its namespace, outermost level first, and its own name."""
+
+    namespace: Namespace
+    name: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "namespace", parse_namespace(self.namespace))
+        if not isinstance(self.name, str) or not self.name.strip():
+            raise InvalidInputError(f"table name in namespace '{'.'.join(self.namespace)}' is empty, give it a name")
+
+    def __str__(self) -> str:
+        return ".".join((*self.namespace, self.name))
+
+    @classmethod
+    def parse(cls, text: str) -> TableId:
+        """Return the id written as "namespace.table", with as many levels of namespace as there are.
+
+        Raises:
+            InvalidInputError: no namespace, or an empty part.
+        """
+        parts = text.split(".")
+        if len(parts) < 2 or not all(part.strip() for part in parts):
+            raise InvalidInputError(f"'{text}' is not the name of a table, write it as 'namespace.table'")
+        return cls(namespace=tuple(parts[:-1]), name=parts[-1])
+
+    @classmethod
+    def of(cls, table: str | TableId) -> TableId:
+        """Return the id itself, or the one that a text says."""
+        return table if isinstance(table, TableId) else cls.parse(table)
+
+
+def parse_namespace(namespace: str | Iterable[str]) -> Namespace:
+    """Return the levels of a namespace, given as "a.b" or as ("a", "b").
+
+    Raises:
+        InvalidInputError: there is no level, an empty one, or one with a dot in it (a dot separates levels).
+    """
+    levels = tuple(namespace.split(".")) if isinstance(namespace, str) else tuple(namespace)
+    if not levels or not all(isinstance(level, str) and level.strip() and "." not in level for level in levels):
+        raise InvalidInputError(f"{namespace!r} is not a namespace, write it as 'a' or 'a.b' without empty levels")
+    return levels
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableState:
+    """A table as it was at one moment.
+
+    Attributes:
+        table: its name in the catalog.
+        metadata: the parsed metadata.
+        metadata_location: the file that the metadata came from.
+        token: what the catalog needs to recognise this state again when it swaps; opaque to everybody else.
+    """
+
+    table: TableId
+    metadata: TableMetadata
+    metadata_location: str
+    token: object = None
+
+
+class Catalog(ABC):
+    """Tables by name. Tables are given as `TableId` or as "namespace.table", namespaces as tuple or as "a.b".
+
+    Every method raises `NotFoundError` for a table or namespace that isn't there, and `StorageError` when the service
+    behind the catalog can't be reached. Names of methods and properties follow PyIceberg.
+
+    Args:
+        name: what the user calls the catalog; part of the key in some catalogs (SQL).
+        properties: as given to `load_catalog`; may hold secrets, so they are never shown.
+        io: how the catalog's files are reached.
+    """
+
+    def __init__(self, name: str, properties: Mapping[str, str], *, io: FileIO) -> None:
+        self.name = name
+        self.properties: Mapping[str, str] = dict(properties)
+        self.io = io
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(name={self.name!r})"
+
+    @abstractmethod
+    def create_namespace(
+        self, namespace: str | Namespace, properties: Mapping[str, str] | None = None, *, if_not_exists: bool = False
+    ) -> None:
+        """Make a namespace; `AlreadyExistsError` if it is there, unless `if_not_exists`."""
+
+    @abstractmethod
+    def drop_namespace(self, namespace: str | Namespace) -> None:
+        """Remove a namespace that holds nothing; `InvalidInputError` if it holds something."""
+
+    @abstractmethod
+    def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]:
+        """Return the namespaces one level below the parent (or the outermost ones), sorted, each with all its levels."""
+
+    @abstractmethod
+    def namespace_exists(self, namespace: str | Namespace) -> bool:
+        """Tell whether there is such a namespace."""
+
+    @abstractmethod
+    def load_namespace_properties(self, namespace: str | Namespace) -> Mapping[str, str]:
+        """Return the properties of a namespace."""
+
+    @abstractmethod
+    def update_namespace_properties(
+        self, namespace: str | Namespace, updates: Mapping[str, str] | None = None, removals: Iterable[str] = ()
+    ) -> None:
+        """Set and remove properties of a namespace; removing one that isn't there is no error."""
+
+    @abstractmethod
+    def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
+        """Return the tables directly in a namespace, sorted."""
+
+    @abstractmethod
+    def table_exists(self, table: str | TableId) -> bool:
+        """Tell whether there is such a table."""
+
+    @abstractmethod
+    def load(self, table: str | TableId) -> TableState:
+        """Return the table as it is now."""
+
+    @abstractmethod
+    def create(self, table: str | TableId, metadata: TableMetadata) -> TableState:
+        """Make a table of its first metadata; `AlreadyExistsError` if the name is taken."""
+
+    @abstractmethod
+    def commit(self, base: TableState, change: Change) -> TableState:
+        """Apply a change to exactly the state it was made for, in one try.
+
+        Raises:
+            CommitConflictError: the table is no longer in the base's state; nothing was changed.
+            CommitUnknownError: cannot tell; the change may have landed.
+        """
+
+    @abstractmethod
+    def drop_table(self, table: str | TableId, *, purge: bool = False) -> None:
+        """Remove a table from the catalog; `purge` asks for its files to go too."""
+
+    @abstractmethod
+    def rename_table(self, table: str | TableId, to: str | TableId) -> None:
+        """Give a table another name, perhaps in another namespace; its files stay where they are."""
+
+    @abstractmethod
+    def register_table(self, table: str | TableId, metadata_location: str) -> TableState:
+        """Bring an existing table into the catalog by its metadata file."""
+
+    @abstractmethod
+    def default_location(self, table: str | TableId) -> str:
+        """Return where a new table of this name is put, unless its creator says otherwise; no trailing slash."""

@@ -1,0 +1,333 @@
+"""`HadoopCatalog`: tables are directories, and the newest `metadata/v<N>.metadata.json` is the table.
+
+Lives here: namespaces and tables as directories, and the commit that is the creation of one file. Not here: which version
+is the newest (`hadoop_versions`), and how a file is created only if it isn't there (`airflow_iceberg.storage`).
+Iceberg Java's HadoopCatalog may read and write the same tables at the same time.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, parse_namespace
+from airflow_iceberg.catalogs.hadoop_versions import MetadataDirectory, version_of
+from airflow_iceberg.catalogs.pointer import (
+    METADATA_PATH,
+    Pointer,
+    PointerCatalog,
+    encode_metadata,
+    is_gzip_asked,
+    refuse_purge,
+)
+from airflow_iceberg.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    CommitUnknownError,
+    IcebergError,
+    InvalidInputError,
+    NotFoundError,
+    StorageError,
+    UnsupportedError,
+)
+from airflow_iceberg.spec.metadata import TableMetadata
+from airflow_iceberg.storage.base import FileIO
+
+_OWN_DIRECTORIES = {"data", "metadata"}
+# Iceberg Java asks "does vN exist?" and renames, and on a local file system its rename replaces: a file that we create
+# between the two is lost. We look again after more time than Java needs from the one to the other.
+_JAVA_RENAME_S = 0.01
+
+
+class HadoopCatalog(PointerCatalog):
+    """Tables in the directories of a warehouse: `<warehouse>/<namespace levels>/<table>`.
+
+    A table cannot be renamed, registered, moved, or keep its metadata elsewhere; namespaces have no properties.
+
+    Args:
+        name: only for messages.
+        properties: `warehouse`, the root directory.
+        sleep: for tests.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        properties: Mapping[str, str],
+        *,
+        io: FileIO,
+        now_ms: Callable[[], int] | None = None,
+        new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        super().__init__(name, properties, io=io, now_ms=now_ms, new_uuid=new_uuid)
+        warehouse = properties.get("warehouse", "").strip()
+        if not warehouse:
+            raise InvalidInputError(f"catalog {name}: property 'warehouse' is missing, set it to the root directory of its tables")
+        self._sleep = sleep
+        self._warehouse = warehouse.rstrip("/") or "/"
+        self._filesystem, self._root = io.filesystem(self._warehouse)
+
+    def __repr__(self) -> str:
+        return f"HadoopCatalog(name={self.name!r}, warehouse={self._warehouse!r})"
+
+    # -- the pointer: the newest version ---------------------------------------------------------------------------
+
+    def read_pointer(self, table: TableId) -> Pointer | None:
+        """Return the newest metadata file, its version as token."""
+        newest = self._metadata_directory(table).newest()
+        return Pointer(metadata_location=newest.location, token=newest.version) if newest else None
+
+    def swap_pointer(self, table: TableId, *, expected: Pointer | None, new: str) -> Pointer:
+        """Refuse: in a directory of versions the metadata file is the pointer, there is nothing to swap."""
+        raise UnsupportedError(f"cannot let {table} point to {new}: a Hadoop catalog's table is its own directory")
+
+    def _publish(self, table: TableId, base: TableState | None, metadata: TableMetadata) -> TableState:
+        """Create the file of the next version; whoever creates it first has won."""
+        directory = self._metadata_directory(table)
+        self._refuse_relocation(table, base, metadata)
+        if base is None:
+            self._require_free(table, directory)
+        version = 1 if base is None else _base_version(base) + 1
+        # Differs from Java: the name follows from the *base's* codec, so that all who commit on one base meet at one
+        # name. Java takes the new codec, and of two writers of which one changes the codec both succeed.
+        location = directory.location_of(version, is_gzip=base is not None and is_gzip_asked(base.metadata.properties))
+        is_gzip_asked(metadata.properties)  # a codec that nobody knows is refused before it is written
+        data = encode_metadata(metadata, location)
+        try:
+            self._create_version(directory, version, location, data)
+        except AlreadyExistsError as error:
+            raise self._lost(table, base, version) from error
+        directory.write_hint(version)
+        return self._state(table, metadata, Pointer(metadata_location=location, token=version))
+
+    def _create_version(self, directory: MetadataDirectory, version: int, location: str, data: bytes) -> None:
+        if taken := directory.spellings(version):
+            raise AlreadyExistsError(f"version {version} is {taken[0]}")
+        directory.forget_checksum(location)
+        try:
+            self.io.create(location, data)
+        except StorageError as error:
+            self._resolve(location, data, error)
+        if directory.is_shared_with_rename:
+            self._sleep(_JAVA_RENAME_S)
+            self._resolve(location, data, None)
+        if len(directory.spellings(version)) > 1:
+            raise directory.two_spellings(version)
+
+    def _resolve(self, location: str, data: bytes, cause: StorageError | None) -> None:
+        """Find out by reading back whether the version is ours; return if it is.
+
+        Raises:
+            AlreadyExistsError: it is somebody else's.
+            StorageError: there is no such version, and in a store without requests on their way none will come.
+            CommitUnknownError: cannot tell.
+        """
+        try:
+            found = self.io.read(location)
+        except NotFoundError as error:
+            if cause is not None and self._is_in_process():
+                raise cause from cause.__cause__
+            raise _unknown(location, "it is not there yet") from (cause or error)
+        except StorageError as error:
+            raise _unknown(location, str(error)) from (cause or error)
+        if found != data:
+            raise AlreadyExistsError(f"{location} was written by somebody else") from cause
+
+    def _lost(self, table: TableId, base: TableState | None, version: int) -> IcebergError:
+        if base is None:
+            return AlreadyExistsError(f"table {table} exists already in catalog {self.name}")
+        return CommitConflictError(
+            f"table {table} in catalog {self.name} was changed by another writer: version {version} exists already"
+        )
+
+    def _refuse_relocation(self, table: TableId, base: TableState | None, metadata: TableMetadata) -> None:
+        where = self.default_location(table)
+        if METADATA_PATH in metadata.properties:
+            raise UnsupportedError(f"cannot set {METADATA_PATH} on {table}: a Hadoop catalog finds metadata only in {where}/metadata")
+        if base is not None and base.metadata.location != metadata.location:
+            raise UnsupportedError(
+                f"cannot move {table} to {metadata.location}: a Hadoop catalog's table stays in its directory {where}"
+            )
+        if base is None and not self._is_same_place(metadata.location, where):
+            raise UnsupportedError(
+                f"cannot create {table} in {metadata.location}: a Hadoop catalog's table of this name is in {where}, "
+                "leave the location out"
+            )
+
+    def _require_free(self, table: TableId, directory: MetadataDirectory) -> None:
+        if directory.newest() is not None:
+            raise AlreadyExistsError(f"table {table} exists already in catalog {self.name}")
+        inside = {name for name in self._directories(self._path((*table.namespace, table.name))) if name[0] not in "._"}
+        if inside - _OWN_DIRECTORIES:
+            raise AlreadyExistsError(f"cannot create table {table} in catalog {self.name}: it is a namespace that is not empty")
+
+    # -- tables ------------------------------------------------------------------------------------------------------
+
+    def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
+        """Return the directories of a namespace that hold a table, sorted."""
+        namespace = self._require_namespace(namespace)
+        names = self._directories(self._path(namespace))
+        tables = [TableId(namespace=namespace, name=name) for name in names if _is_plain(name)]
+        return tuple(sorted(table for table in tables if self._is_table((*namespace, table.name))))
+
+    def drop_table(self, table: str | TableId, *, purge: bool = False) -> None:
+        """Remove the table with its directory, as Iceberg Java does: the directory is the table, data files included."""
+        table = TableId.of(table)
+        if purge:
+            raise refuse_purge(table)
+        if not self.table_exists(table):
+            raise self._unknown_table(table)
+        path = self._path((*table.namespace, table.name))
+        with _translated("remove", self.default_location(table)):
+            # Metadata first: half a removal must not leave a table whose files are gone.
+            self._filesystem.rm(f"{path}/metadata", recursive=True)
+            self._filesystem.rm(path, recursive=True)
+
+    def rename_table(self, table: str | TableId, to: str | TableId) -> None:
+        """Refuse: the name is the directory, and the metadata names files in it."""
+        raise UnsupportedError(f"cannot rename {table}: a Hadoop catalog's table has the name of its directory")
+
+    def register_table(self, table: str | TableId, metadata_location: str) -> TableState:
+        """Refuse: a table in another directory can't be pointed to."""
+        raise UnsupportedError(
+            f"cannot register {metadata_location} as {table}: a Hadoop catalog has no pointers, load it with Table.from_metadata"
+        )
+
+    def default_location(self, table: str | TableId) -> str:
+        """Return the directory of the table; there is no other choice."""
+        table = TableId.of(table)
+        return self._location((*table.namespace, table.name))
+
+    # -- namespaces --------------------------------------------------------------------------------------------------
+
+    def create_namespace(
+        self, namespace: str | Namespace, properties: Mapping[str, str] | None = None, *, if_not_exists: bool = False
+    ) -> None:
+        """Make the directory, and those above it."""
+        namespace = parse_namespace(namespace)
+        if properties:
+            raise self._no_properties(namespace)
+        path = self._path(namespace)
+        with _translated("create the directory", self._location(namespace)):
+            is_there = bool(self._filesystem.isdir(path))
+            if not is_there:
+                self._filesystem.makedirs(path, exist_ok=True)
+        if is_there and (not if_not_exists or self._is_table(namespace)):
+            what = "table" if self._is_table(namespace) else "namespace"
+            raise AlreadyExistsError(f"{what} {'.'.join(namespace)} exists already in catalog {self.name}")
+
+    def drop_namespace(self, namespace: str | Namespace) -> None:
+        """Remove the directory if it is empty."""
+        namespace = self._require_namespace(namespace)
+        path, location = self._path(namespace), self._location(namespace)
+        with _translated("remove the directory", location):
+            held = sorted(_last(entry["name"]) for entry in self._filesystem.ls(path, detail=True))
+            if held:
+                raise InvalidInputError(
+                    f"namespace {'.'.join(namespace)} is not empty: {location} holds {held[0]}; drop that first"
+                )
+            self._filesystem.rmdir(path)
+
+    def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]:
+        """Return the directories one level below the parent that are no tables, sorted."""
+        above = self._require_namespace(parent) if parent else ()
+        names = (name for name in self._directories(self._path(above)) if _is_plain(name))
+        return tuple(sorted((*above, name) for name in names if not self._is_table((*above, name))))
+
+    def namespace_exists(self, namespace: str | Namespace) -> bool:
+        """Tell whether there is a directory of that name which is no table."""
+        namespace = parse_namespace(namespace)
+        with _translated("look for", self._location(namespace)):
+            is_there = bool(self._filesystem.isdir(self._path(namespace)))
+        return is_there and not self._is_table(namespace)
+
+    def load_namespace_properties(self, namespace: str | Namespace) -> Mapping[str, str]:
+        """Return the one thing that a directory knows, its location."""
+        return {"location": self._location(self._require_namespace(namespace))}
+
+    def update_namespace_properties(
+        self, namespace: str | Namespace, updates: Mapping[str, str] | None = None, removals: Iterable[str] = ()
+    ) -> None:
+        """Refuse: a directory has no properties."""
+        raise self._no_properties(self._require_namespace(namespace))
+
+    def _no_properties(self, namespace: Namespace) -> UnsupportedError:
+        return UnsupportedError(
+            f"cannot set properties of namespace {'.'.join(namespace)}: in a Hadoop catalog it is a directory and has none"
+        )
+
+    # -- directories -------------------------------------------------------------------------------------------------
+
+    def _metadata_directory(self, table: TableId) -> MetadataDirectory:
+        return MetadataDirectory(self.io, f"{self.default_location(table)}/metadata", new_uuid=self._new_uuid)
+
+    def _location(self, names: Namespace) -> str:
+        return _below(self._warehouse, names, self.name)
+
+    def _path(self, names: Namespace) -> str:
+        return _below(self._root, names, self.name)
+
+    def _directories(self, path: str) -> list[str]:
+        with _translated("list", path):
+            try:
+                entries = self._filesystem.ls(path, detail=True)
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+        return [_last(entry["name"]) for entry in entries if entry["type"] == "directory"]
+
+    def _is_table(self, names: Namespace) -> bool:
+        path = f"{self._path(names)}/metadata"
+        with _translated("list", path):
+            try:
+                entries = self._filesystem.ls(path, detail=True)
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+        return any(version_of(_last(entry["name"])) is not None for entry in entries)
+
+    def _is_same_place(self, location: str, other: str) -> bool:
+        (first, first_path), (second, second_path) = self.io.filesystem(location), self.io.filesystem(other)
+        return type(first) is type(second) and first_path.rstrip("/") == second_path.rstrip("/")
+
+    def _is_in_process(self) -> bool:
+        protocol: Any = self._filesystem.protocol
+        return bool({"file", "memory"} & {protocol, *protocol} if isinstance(protocol, str) else set(protocol))
+
+
+def _base_version(base: TableState) -> int:
+    if not isinstance(base.token, int):
+        raise InvalidInputError(f"{base.metadata_location} is not a version of a Hadoop catalog's table, load the table from it")
+    return base.token
+
+
+def _unknown(location: str, why: str) -> CommitUnknownError:
+    return CommitUnknownError(f"cannot tell whether {location} was created: {why}", metadata_location=location)
+
+
+def _below(root: str, names: Namespace, catalog: str) -> str:
+    for name in names:
+        if not _is_plain(name):
+            raise InvalidInputError(
+                f"'{name}' cannot be a name in catalog {catalog}: a Hadoop catalog makes a directory of it, so dots, slashes, "
+                "backslashes and colons are not allowed"
+            )
+    return "/".join((root.rstrip("/"), *names)) or "/"
+
+
+def _is_plain(name: str) -> bool:
+    return bool(name) and not set(name) & set("./\\:\0")
+
+
+def _last(path: str) -> str:
+    return str(path).rstrip("/").rpartition("/")[2]
+
+
+@contextmanager
+def _translated(verb: str, location: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"cannot {verb} {location}: {(error.strerror or str(error)).lower()}") from error

@@ -1,0 +1,225 @@
+"""`PointerCatalog`: catalogs that hold, for each table, the location of its newest metadata file.
+
+Lives here: naming and writing metadata files, and what to do with the file after each outcome of the swap. Not here: the
+swap itself, which is each catalog's own (`sql`, …), and retrying (`airflow_iceberg.commit`).
+"""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import time
+import uuid
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from airflow_iceberg.catalogs.base import Catalog, Namespace, TableId, TableState, parse_namespace
+from airflow_iceberg.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    CommitUnknownError,
+    IcebergError,
+    InvalidInputError,
+    NotFoundError,
+    UnsupportedError,
+)
+from airflow_iceberg.spec.changes import Change, apply_change
+from airflow_iceberg.spec.metadata import TableMetadata
+from airflow_iceberg.storage.base import FileIO
+
+log = logging.getLogger(__name__)
+
+COMPRESSION_CODEC = "write.metadata.compression-codec"
+METADATA_PATH = "write.metadata.path"
+DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
+METADATA_SUFFIX = ".metadata.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pointer:
+    """What a catalog remembers of a table.
+
+    Attributes:
+        metadata_location: the newest metadata file.
+        token: what the catalog wants back when it swaps (a version, a hash), beside the location.
+    """
+
+    metadata_location: str
+    token: object = None
+
+
+class PointerCatalog(Catalog):
+    """A catalog of two methods, `read_pointer` and `swap_pointer`; load, create and commit follow from them.
+
+    Args:
+        now_ms: the clock, milliseconds since the epoch.
+        new_uuid: source of the unique part of file names.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        properties: Mapping[str, str],
+        *,
+        io: FileIO,
+        now_ms: Callable[[], int] | None = None,
+        new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
+    ) -> None:
+        super().__init__(name, properties, io=io)
+        self._now_ms = now_ms or _now_ms
+        self._new_uuid = new_uuid
+
+    @abstractmethod
+    def read_pointer(self, table: TableId) -> Pointer | None:
+        """Return the table's pointer, or None if there is no such table."""
+
+    @abstractmethod
+    def swap_pointer(self, table: TableId, *, expected: Pointer | None, new: str) -> Pointer:
+        """Let the table point to `new`, if it still points to `expected` (None: if there is no such table).
+
+        Returns:
+            The new pointer.
+        Raises:
+            CommitConflictError: it points somewhere else (`AlreadyExistsError`: it exists, None was expected;
+                `NotFoundError`: it is gone). Surely nothing was changed.
+            StorageError: it did not work, and surely nothing was changed.
+            CommitUnknownError: anything else that went wrong after the request was sent.
+        """
+
+    def load(self, table: str | TableId) -> TableState:
+        """Return the table as it is now."""
+        table = TableId.of(table)
+        pointer = self.read_pointer(table)
+        if pointer is None:
+            raise self._unknown_table(table)
+        return self._state(table, read_metadata(self.io, pointer.metadata_location), pointer)
+
+    def table_exists(self, table: str | TableId) -> bool:
+        """Tell whether there is such a table."""
+        return self.read_pointer(TableId.of(table)) is not None
+
+    def create(self, table: str | TableId, metadata: TableMetadata) -> TableState:
+        """Make a table of its first metadata."""
+        table = TableId.of(table)
+        self._require_namespace(table.namespace)
+        return self._publish(table, None, metadata)
+
+    def commit(self, base: TableState, change: Change) -> TableState:
+        """Apply a change to exactly the base state, in one try."""
+        updated = apply_change(base.metadata, change, now_ms=self._now_ms(), base_location=base.metadata_location)
+        if not change.updates:
+            return base  # only requirements, and they hold: an equal metadata file would help nobody
+        state = self._publish(base.table, base, updated)
+        self._delete_forgotten_metadata(base.metadata, updated)
+        return state
+
+    def register_table(self, table: str | TableId, metadata_location: str) -> TableState:
+        """Bring an existing table into the catalog by its metadata file."""
+        table = TableId.of(table)
+        self._require_namespace(table.namespace)
+        metadata = read_metadata(self.io, metadata_location)
+        pointer = self.swap_pointer(table, expected=None, new=metadata_location)
+        return self._state(table, metadata, pointer)
+
+    def _publish(self, table: TableId, base: TableState | None, metadata: TableMetadata) -> TableState:
+        """Write the metadata to a new file and let the table point to it.
+
+        The file is deleted only when it is proven that the table doesn't point to it.
+        """
+        location = self._new_metadata_location(base, metadata)
+        self.io.create(location, encode_metadata(metadata, location))
+        expected = Pointer(metadata_location=base.metadata_location, token=base.token) if base else None
+        try:
+            pointer = self.swap_pointer(table, expected=expected, new=location)
+        except CommitUnknownError as error:
+            error.metadata_location = location
+            raise
+        except (CommitConflictError, AlreadyExistsError, NotFoundError):
+            self._delete_quietly([location])
+            raise
+        return self._state(table, metadata, pointer)
+
+    def _new_metadata_location(self, base: TableState | None, metadata: TableMetadata) -> str:
+        """Return <metadata path>/<number, five digits>-<uuid>[.gz].metadata.json, one number above the base's file."""
+        number = metadata_version(base.metadata_location) + 1 if base else 0
+        extension = ".gz" if is_gzip_asked(metadata.properties) else ""
+        directory = metadata.properties.get(METADATA_PATH) or f"{metadata.location.rstrip('/')}/metadata"
+        return f"{directory.rstrip('/')}/{number:05d}-{self._new_uuid()}{extension}{METADATA_SUFFIX}"
+
+    def _state(self, table: TableId, metadata: TableMetadata, pointer: Pointer) -> TableState:
+        return TableState(
+            table=table, metadata=metadata, metadata_location=pointer.metadata_location, token=pointer.token
+        )
+
+    def _delete_forgotten_metadata(self, before: TableMetadata, after: TableMetadata) -> None:
+        """Remove the metadata files that fell off the log, for tables that ask for it."""
+        if not after.property_bool(DELETE_AFTER_COMMIT, False):
+            return
+        kept = {location for _, location in after.metadata_log}
+        self._delete_quietly([location for _, location in before.metadata_log if location not in kept])
+
+    def _delete_quietly(self, locations: Iterable[str]) -> None:
+        try:
+            self.io.delete(locations)
+        except IcebergError as error:
+            log.warning("left a metadata file behind that nobody needs: %s", error)
+
+    def _require_namespace(self, namespace: str | Namespace) -> Namespace:
+        namespace = parse_namespace(namespace)
+        if not self.namespace_exists(namespace):
+            raise NotFoundError(
+                f"there is no namespace {'.'.join(namespace)} in catalog {self.name}; create it first or check the name"
+            )
+        return namespace
+
+    def _unknown_table(self, table: TableId) -> NotFoundError:
+        return NotFoundError(
+            f"there is no table {table} in catalog {self.name}; check the names of table, namespace and catalog"
+        )
+
+
+def read_metadata(io: FileIO, location: str) -> TableMetadata:
+    """Read and parse a metadata file, compressed or not.
+
+    Raises:
+        NotFoundError: there is no such file.
+        FormatError: it is no metadata file, or half of one.
+    """
+    return TableMetadata.from_json(io.read(location), path=location)
+
+
+def encode_metadata(metadata: TableMetadata, location: str) -> bytes:
+    """Return the bytes of a metadata file; they are compressed if its name says so, since Java goes by the name."""
+    data = metadata.to_json()
+    name = location.rpartition("/")[2]
+    if name.endswith((f".gz{METADATA_SUFFIX}", f"{METADATA_SUFFIX}.gz")):
+        return gzip.compress(data, compresslevel=6, mtime=0)
+    return data
+
+
+def metadata_version(location: str) -> int:
+    """Return the number at the start of a metadata file's name ("00012-<uuid>.metadata.json": 12), or -1."""
+    number, dash, _ = location.rpartition("/")[2].partition("-")
+    return int(number) if dash and number.isascii() and number.isdigit() else -1
+
+
+def is_gzip_asked(properties: Mapping[str, str]) -> bool:
+    """Tell whether the table's metadata files are to be compressed.
+
+    Raises:
+        InvalidInputError: the property names a codec that the specification doesn't know.
+    """
+    codec = properties.get(COMPRESSION_CODEC, "none").lower()
+    if codec not in ("none", "gzip"):
+        raise InvalidInputError(f"table property {COMPRESSION_CODEC} is '{codec}', expected 'none' or 'gzip'")
+    return codec == "gzip"
+
+
+def refuse_purge(table: TableId) -> UnsupportedError:
+    """Return the error of a drop that should delete files, which this version doesn't do."""
+    return UnsupportedError(f"cannot purge {table}: deleting a dropped table's files is not supported yet, drop it without purge")
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,302 @@
+"""The database behind a SQL catalog: its address, its two tables, transactions, and what each failure means.
+
+Lives here: all that is about SQLAlchemy, drivers and dialects. Not here: what the rows mean (`sql`).
+
+A failure is told apart by when it came: before a statement was sent nothing can have happened (`StorageError`); a
+connection lost afterwards leaves it open (`CommitUnknownError`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from typing import Any
+
+import sqlalchemy
+from sqlalchemy import Column, MetaData, String, Table
+from sqlalchemy.engine import URL, Connection, Engine, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
+
+from airflow_iceberg.errors import CommitConflictError, CommitUnknownError, InvalidInputError, StorageError
+
+log = logging.getLogger(__name__)
+
+TYPE_COLUMN = "iceberg_type"
+_BUSY_TIMEOUT_S = 60
+_CONNECT_TIMEOUT_S = 30
+_WRITES = "airflow_iceberg_writes"
+
+# (driver, module to import, pip requirement), the first one that is installed is taken.
+_DRIVERS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
+    "postgresql": (("psycopg", "psycopg", "psycopg[binary]"), ("psycopg2", "psycopg2", "psycopg2-binary")),
+    "mysql": (("pymysql", "pymysql", "pymysql"), ("mysqldb", "MySQLdb", "mysqlclient")),
+    "mariadb": (("pymysql", "pymysql", "pymysql"), ("mysqldb", "MySQLdb", "mysqlclient")),
+}
+# Settings of PostgreSQL's JDBC driver that libpq spells differently.
+_JDBC_SETTINGS = {"ApplicationName": "application_name", "connectTimeout": "connect_timeout"}
+# The whole transaction was undone by the database because of another one: PostgreSQL's states, MySQL's numbers.
+_LOST_TO_ANOTHER = {"40001", "40P01", 1213}
+
+
+def catalog_tables(*, with_type: bool) -> tuple[Table, Table]:
+    """Return (iceberg_tables, iceberg_namespace_properties) as Iceberg's JdbcCatalog makes them.
+
+    Args:
+        with_type: schema V1, whose `iceberg_type` tells tables from views; V0 has no such column.
+    """
+    metadata = MetaData()
+    tables = Table(
+        "iceberg_tables",
+        metadata,
+        Column("catalog_name", String(255), primary_key=True),
+        Column("table_namespace", String(255), primary_key=True),
+        Column("table_name", String(255), primary_key=True),
+        Column("metadata_location", String(1000)),
+        Column("previous_metadata_location", String(1000)),
+        *([Column(TYPE_COLUMN, String(5))] if with_type else []),
+    )
+    namespaces = Table(
+        "iceberg_namespace_properties",
+        metadata,
+        Column("catalog_name", String(255), primary_key=True),
+        Column("namespace", String(255), primary_key=True),
+        Column("property_key", String(255), primary_key=True),
+        Column("property_value", String(1000)),
+    )
+    return tables, namespaces
+
+
+class Database:
+    """Transactions on the catalog's database. Connects on first use; a forked child makes connections of its own.
+
+    Args:
+        catalog: name of the catalog, for messages.
+        properties: `uri` in SQLAlchemy's or JDBC's spelling, `user` and `password` (also as `jdbc.user` …).
+    Raises:
+        InvalidInputError: no uri, one that can't be understood, or its driver isn't installed.
+    """
+
+    def __init__(self, catalog: str, properties: Mapping[str, str]) -> None:
+        self._catalog = catalog
+        self.url = parse_url(catalog, properties)
+        self._engine: Engine | None = None
+        self._pid = 0
+
+    def __str__(self) -> str:
+        """Return which database, without user and password."""
+        url = self.url
+        if url.get_backend_name() == "sqlite":
+            return f"sqlite database {url.database or ':memory:'}"
+        host = url.host or "the local host"
+        return f"{url.get_backend_name()} database {url.database or ''} on {host}{f':{url.port}' if url.port else ''}"
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """Open a connection for queries."""
+        with self._connect(writes=False) as connection:
+            try:
+                yield connection
+            except DBAPIError as error:
+                raise self._failed("query", error) from _chain(error, self.url)
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """Open a transaction; it is committed at the end of the block, and undone if the block raises.
+
+        Raises:
+            CommitConflictError: the database undid it in favour of another transaction.
+            StorageError: it failed and surely nothing was changed.
+            CommitUnknownError: the connection was lost after something was sent.
+        """
+        with self._connect(writes=True) as connection:
+            transaction = self._begin(connection)
+            try:
+                yield connection
+            except DBAPIError as error:
+                with suppress(SQLAlchemyError):
+                    transaction.rollback()
+                raise self._failed_write(error, is_sure=not error.connection_invalidated) from _chain(error, self.url)
+            except BaseException:
+                with suppress(SQLAlchemyError):
+                    transaction.rollback()
+                raise
+            try:
+                transaction.commit()
+            except DBAPIError as error:
+                # SQLite answers "busy" before it has written anything; every other failure of a commit is open.
+                raise self._failed_write(error, is_sure=_is_busy(error)) from _chain(error, self.url)
+
+    def column_names(self, table: str) -> frozenset[str] | None:
+        """Return the names of a table's columns in lower case, or None if there is no such table."""
+        with self.read() as connection:
+            inspector = sqlalchemy.inspect(connection)
+            if not inspector.has_table(table):
+                return None
+            return frozenset(column["name"].lower() for column in inspector.get_columns(table))
+
+    @contextmanager
+    def _connect(self, *, writes: bool) -> Iterator[Connection]:
+        try:
+            connection = self._usable_engine().connect()
+        except DBAPIError as error:
+            raise self._failed("connect to", error) from _chain(error, self.url)
+        with connection:
+            yield connection.execution_options(**{_WRITES: writes})
+
+    def _begin(self, connection: Connection) -> Any:
+        try:
+            return connection.begin()
+        except DBAPIError as error:
+            raise self._failed("begin a transaction in", error) from _chain(error, self.url)
+
+    def _usable_engine(self) -> Engine:
+        if self._engine is None or self._pid != os.getpid():
+            # A connection must not be used by two processes: a child forgets its parent's without closing them.
+            if self._engine is not None:
+                self._engine.dispose(close=False)
+            self._engine, self._pid = _new_engine(self.url), os.getpid()
+        return self._engine
+
+    def _failed_write(self, error: DBAPIError, *, is_sure: bool) -> Exception:
+        if _code(error) in _LOST_TO_ANOTHER:
+            return CommitConflictError(f"the {self} undid the change of catalog {self._catalog} for another transaction")
+        if is_sure:
+            return self._failed("write to", error)
+        return CommitUnknownError(
+            f"lost the {self} while a change of catalog {self._catalog} was on its way: it may have landed or not "
+            f"({self._reason(error)})"
+        )
+
+    def _failed(self, verb: str, error: DBAPIError) -> StorageError:
+        advice = "another process holds its lock for too long" if _is_busy(error) else "check that it is up and the access to it"
+        return StorageError(f"catalog {self._catalog} cannot {verb} the {self}: {self._reason(error)}; {advice}")
+
+    def _reason(self, error: DBAPIError) -> str:
+        first_line = str(error.orig).strip().partition("\n")[0] or type(error.orig).__name__
+        return _without_password(first_line, self.url)
+
+
+def parse_url(catalog: str, properties: Mapping[str, str]) -> URL:
+    """Return SQLAlchemy's URL of a catalog's `uri`, which may be a JDBC one, with a driver that is installed.
+
+    Raises:
+        InvalidInputError: it is missing, can't be understood, or no driver for it is installed.
+    """
+    text = properties.get("uri", "").strip()
+    if not text:
+        raise InvalidInputError(f"catalog {catalog}: property 'uri' is missing, expected for example sqlite:////tmp/catalog.db")
+    try:
+        url = _from_jdbc(text) if text.lower().startswith("jdbc:") else make_url(text)
+        url = url.set(drivername=url.drivername.replace("postgres+", "postgresql+")) if "+" in url.drivername else url
+        url = url.set(drivername="postgresql") if url.drivername == "postgres" else url
+        url = _with_login(url, properties)
+        url = _with_driver(catalog, url)
+        url.get_dialect()
+    except (ArgumentError, NoSuchModuleError, ValueError) as error:
+        if isinstance(error, InvalidInputError):
+            raise
+        # Not chained: the text in the cause may hold the password.
+        raise InvalidInputError(
+            f"catalog {catalog}: its uri is not understood, expected sqlite:////path, postgresql://host/database or jdbc:…"
+        ) from None
+    return url
+
+
+def _from_jdbc(text: str) -> URL:
+    kind, _, rest = text[len("jdbc:") :].partition(":")
+    if kind.lower() == "sqlite":
+        path = rest.partition("?")[0].removeprefix("file:")
+        return URL.create("sqlite", database=path or ":memory:")
+    url = make_url(f"{kind.lower()}:{rest if rest.startswith('//') else f'///{rest}'}")
+    query = {_JDBC_SETTINGS.get(key, key): value for key, value in url.query.items()}
+    user, password, schema = (query.pop(key, None) for key in ("user", "password", "currentSchema"))
+    if schema is not None:
+        query["options"] = f"-csearch_path={schema}"
+    return url.set(
+        query=query,
+        username=url.username or (str(user) if user is not None else None),
+        password=url.password if url.password is not None else (str(password) if password is not None else None),
+    )
+
+
+def _with_login(url: URL, properties: Mapping[str, str]) -> URL:
+    if url.get_backend_name() == "sqlite":
+        return url
+    user = properties.get("user") or properties.get("jdbc.user")
+    password = properties.get("password") or properties.get("jdbc.password")
+    url = url.set(username=user) if user and not url.username else url
+    return url.set(password=password) if password and not url.password else url
+
+
+def _with_driver(catalog: str, url: URL) -> URL:
+    drivers = _DRIVERS.get(url.drivername)
+    if drivers is None:
+        return url  # SQLite, or the driver is named
+    for driver, module, _ in drivers:
+        if find_spec(module):
+            return url.set(drivername=f"{url.drivername}+{driver}")
+    raise InvalidInputError(f"catalog {catalog}: no driver for {url.drivername} is installed, run: pip install '{drivers[0][2]}'")
+
+
+def _new_engine(url: URL) -> Engine:
+    if url.get_backend_name() == "sqlite":
+        return _new_sqlite_engine(url)
+    arguments: dict[str, Any] = {}
+    if url.get_backend_name() == "postgresql" and "connect_timeout" not in url.query:
+        arguments["connect_timeout"] = _CONNECT_TIMEOUT_S
+    return sqlalchemy.create_engine(url, pool_pre_ping=True, pool_size=1, hide_parameters=True, connect_args=arguments)
+
+
+def _new_sqlite_engine(url: URL) -> Engine:
+    """Return an engine whose writing transactions take SQLite's write lock at once.
+
+    A transaction that starts by reading and writes later fails with "locked" without waiting when somebody else wrote in
+    between; one that starts with BEGIN IMMEDIATE waits for its turn.
+    """
+    in_memory = not url.database or url.database == ":memory:"
+    pool = sqlalchemy.pool.StaticPool if in_memory else sqlalchemy.pool.NullPool
+    arguments = {"timeout": _BUSY_TIMEOUT_S, "check_same_thread": False}
+    engine = sqlalchemy.create_engine(url, poolclass=pool, hide_parameters=True, connect_args=arguments)
+
+    def leave_transactions_to_us(connection: Any, _: Any) -> None:
+        connection.isolation_level = None
+
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if connection.get_execution_options().get(_WRITES) else "BEGIN")
+
+    sqlalchemy.event.listen(engine, "connect", leave_transactions_to_us)
+    sqlalchemy.event.listen(engine, "begin", begin)
+    return engine
+
+
+def _code(error: DBAPIError) -> object:
+    original = error.orig
+    for attribute in ("sqlstate", "pgcode"):
+        if (code := getattr(original, attribute, None)) is not None:
+            return code
+    return original.args[0] if original is not None and original.args else None
+
+
+def _is_busy(error: DBAPIError) -> bool:
+    code = getattr(error.orig, "sqlite_errorcode", None)
+    return code is not None and code & 0xFF in (5, 6)  # SQLITE_BUSY, SQLITE_LOCKED and their extended codes
+
+
+def _without_password(text: str, url: URL) -> str:
+    secrets = [url.password, *(url.query.get(key) for key in ("password", "sslpassword"))]
+    for secret in secrets:
+        if secret:
+            text = text.replace(str(secret), "***")
+    return text
+
+
+def _chain(error: DBAPIError, url: URL) -> BaseException | None:
+    """Return the error as a cause, unless its text would show the password."""
+    text = f"{error}{error.orig!r}"
+    return error if _without_password(text, url) == text else None
+
+
+__all__ = ["TYPE_COLUMN", "Database", "IntegrityError", "catalog_tables", "parse_url"]
