@@ -53,7 +53,9 @@ def _kind(name: str, properties: dict[str, str]) -> str:
     if asked in _LATER:
         raise UnsupportedError(f"catalog {name}: type '{asked}' is not supported yet, use one of {known}")
     if not asked:
-        raise InvalidInputError(f"catalog {name}: its type is not given and its uri doesn't tell, set type to one of {known}")
+        raise InvalidInputError(
+            f"catalog {name}: its type is not given and its uri doesn't tell, set type to one of {known}"
+        )
     raise InvalidInputError(f"catalog {name}: unknown type '{asked}', expected one of {known}")
 
 

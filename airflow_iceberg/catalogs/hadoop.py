@@ -66,7 +66,9 @@ class HadoopCatalog(PointerCatalog):
         super().__init__(name, properties, io=io, now_ms=now_ms, new_uuid=new_uuid)
         warehouse = properties.get("warehouse", "").strip()
         if not warehouse:
-            raise InvalidInputError(f"catalog {name}: property 'warehouse' is missing, set it to the root directory of its tables")
+            raise InvalidInputError(
+                f"catalog {name}: property 'warehouse' is missing, set it to the root directory of its tables"
+            )
         self._sleep = sleep
         self._warehouse = warehouse.rstrip("/") or "/"
         self._filesystem, self._root = io.filesystem(self._warehouse)
@@ -147,7 +149,9 @@ class HadoopCatalog(PointerCatalog):
     def _refuse_relocation(self, table: TableId, base: TableState | None, metadata: TableMetadata) -> None:
         where = self.default_location(table)
         if METADATA_PATH in metadata.properties:
-            raise UnsupportedError(f"cannot set {METADATA_PATH} on {table}: a Hadoop catalog finds metadata only in {where}/metadata")
+            raise UnsupportedError(
+                f"cannot set {METADATA_PATH} on {table}: a Hadoop catalog finds metadata only in {where}/metadata"
+            )
         if base is not None and base.metadata.location != metadata.location:
             raise UnsupportedError(
                 f"cannot move {table} to {metadata.location}: a Hadoop catalog's table stays in its directory {where}"
@@ -163,7 +167,9 @@ class HadoopCatalog(PointerCatalog):
             raise AlreadyExistsError(f"table {table} exists already in catalog {self.name}")
         inside = {name for name in self._directories(self._path((*table.namespace, table.name))) if name[0] not in "._"}
         if inside - _OWN_DIRECTORIES:
-            raise AlreadyExistsError(f"cannot create table {table} in catalog {self.name}: it is a namespace that is not empty")
+            raise AlreadyExistsError(
+                f"cannot create table {table} in catalog {self.name}: it is a namespace that is not empty"
+            )
 
     # -- tables ------------------------------------------------------------------------------------------------------
 
@@ -299,7 +305,9 @@ class HadoopCatalog(PointerCatalog):
 
 def _base_version(base: TableState) -> int:
     if not isinstance(base.token, int):
-        raise InvalidInputError(f"{base.metadata_location} is not a version of a Hadoop catalog's table, load the table from it")
+        raise InvalidInputError(
+            f"{base.metadata_location} is not a version of a Hadoop catalog's table, load the table from it"
+        )
     return base.token
 
 

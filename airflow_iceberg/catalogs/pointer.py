@@ -218,7 +218,9 @@ def is_gzip_asked(properties: Mapping[str, str]) -> bool:
 
 def refuse_purge(table: TableId) -> UnsupportedError:
     """Return the error of a drop that should delete files, which this version doesn't do."""
-    return UnsupportedError(f"cannot purge {table}: deleting a dropped table's files is not supported yet, drop it without purge")
+    return UnsupportedError(
+        f"cannot purge {table}: deleting a dropped table's files is not supported yet, drop it without purge"
+    )
 
 
 def _now_ms() -> int:

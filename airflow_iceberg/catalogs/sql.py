@@ -159,7 +159,9 @@ class SqlCatalog(PointerCatalog):
             try:
                 changed = connection.execute(statement).rowcount
             except IntegrityError as error:
-                raise AlreadyExistsError(f"cannot rename {table}: {to} exists already in catalog {self.name}") from error
+                raise AlreadyExistsError(
+                    f"cannot rename {table}: {to} exists already in catalog {self.name}"
+                ) from error
             if changed == 0:
                 raise self._unknown_table(table)
 
@@ -209,7 +211,9 @@ class SqlCatalog(PointerCatalog):
             ).first()
             if inside or below:
                 what = f"table {inside[0]}" if inside else f"namespace {below[0] if below else ''}"
-                raise InvalidInputError(f"namespace {_joined(namespace)} is not empty: it holds {what}; drop that first")
+                raise InvalidInputError(
+                    f"namespace {_joined(namespace)} is not empty: it holds {what}; drop that first"
+                )
             connection.execute(delete(namespaces).where(self._is_namespace(namespace)))
 
     def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]:
@@ -218,12 +222,16 @@ class SqlCatalog(PointerCatalog):
         tables, namespaces = self._tables, self._namespaces
         with self._database().read() as connection:
             names = set(
-                connection.execute(select(tables.c.table_namespace).where(tables.c.catalog_name == self.name).distinct())
+                connection.execute(
+                    select(tables.c.table_namespace).where(tables.c.catalog_name == self.name).distinct()
+                )
                 .scalars()
                 .all()
             )
             names.update(
-                connection.execute(select(namespaces.c.namespace).where(namespaces.c.catalog_name == self.name).distinct())
+                connection.execute(
+                    select(namespaces.c.namespace).where(namespaces.c.catalog_name == self.name).distinct()
+                )
                 .scalars()
                 .all()
             )
@@ -325,7 +333,9 @@ def _prepare(name: str, database: Database, properties: Mapping[str, str], versi
     columns = database.column_names("iceberg_tables")
     if columns is None or database.column_names("iceberg_namespace_properties") is None:
         if properties.get("init_catalog_tables", "true").lower() == "false":
-            raise NotFoundError(f"catalog {name}: the {database} has no Iceberg tables and init_catalog_tables is false")
+            raise NotFoundError(
+                f"catalog {name}: the {database} has no Iceberg tables and init_catalog_tables is false"
+            )
         _create_tables(database, with_type=version != "V0")
         columns = database.column_names("iceberg_tables") or frozenset()
     if TYPE_COLUMN not in columns and version == "V1":
@@ -363,7 +373,9 @@ def _is_at_or_below(column: ColumnElement[str], namespace: Namespace) -> ColumnE
 
 def _without_reserved(properties: Mapping[str, str]) -> dict[str, str]:
     if _EXISTS in properties:
-        raise InvalidInputError(f"'{_EXISTS}' is not a property that can be set or removed: it marks that a namespace exists")
+        raise InvalidInputError(
+            f"'{_EXISTS}' is not a property that can be set or removed: it marks that a namespace exists"
+        )
     return {str(key): str(value) for key, value in properties.items()}
 
 

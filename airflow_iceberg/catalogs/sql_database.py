@@ -29,11 +29,12 @@ _BUSY_TIMEOUT_S = 60
 _CONNECT_TIMEOUT_S = 30
 _WRITES = "airflow_iceberg_writes"
 
-# (driver, module to import, pip requirement), the first one that is installed is taken.
-_DRIVERS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
-    "postgresql": (("psycopg", "psycopg", "psycopg[binary]"), ("psycopg2", "psycopg2", "psycopg2-binary")),
-    "mysql": (("pymysql", "pymysql", "pymysql"), ("mysqldb", "MySQLdb", "mysqlclient")),
-    "mariadb": (("pymysql", "pymysql", "pymysql"), ("mysqldb", "MySQLdb", "mysqlclient")),
+# (driver, module to import) by preference, and what to install when there is none of them.
+_MYSQL_DRIVERS = ((("pymysql", "pymysql"), ("mysqldb", "MySQLdb")), "pymysql")
+_DRIVERS: Mapping[str, tuple[tuple[tuple[str, str], ...], str]] = {
+    "postgresql": ((("psycopg2", "psycopg2"), ("psycopg", "psycopg")), "airflow-iceberg[postgres]"),
+    "mysql": _MYSQL_DRIVERS,
+    "mariadb": _MYSQL_DRIVERS,
 }
 # Settings of PostgreSQL's JDBC driver that libpq spells differently.
 _JDBC_SETTINGS = {"ApplicationName": "application_name", "connectTimeout": "connect_timeout"}
@@ -162,7 +163,9 @@ class Database:
 
     def _failed_write(self, error: DBAPIError, *, is_sure: bool) -> Exception:
         if _code(error) in _LOST_TO_ANOTHER:
-            return CommitConflictError(f"the {self} undid the change of catalog {self._catalog} for another transaction")
+            return CommitConflictError(
+                f"the {self} undid the change of catalog {self._catalog} for another transaction"
+            )
         if is_sure:
             return self._failed("write to", error)
         return CommitUnknownError(
@@ -171,7 +174,11 @@ class Database:
         )
 
     def _failed(self, verb: str, error: DBAPIError) -> StorageError:
-        advice = "another process holds its lock for too long" if _is_busy(error) else "check that it is up and the access to it"
+        advice = (
+            "another process holds its lock for too long"
+            if _is_busy(error)
+            else "check that it is up and the access to it"
+        )
         return StorageError(f"catalog {self._catalog} cannot {verb} the {self}: {self._reason(error)}; {advice}")
 
     def _reason(self, error: DBAPIError) -> str:
@@ -187,7 +194,9 @@ def parse_url(catalog: str, properties: Mapping[str, str]) -> URL:
     """
     text = properties.get("uri", "").strip()
     if not text:
-        raise InvalidInputError(f"catalog {catalog}: property 'uri' is missing, expected for example sqlite:////tmp/catalog.db")
+        raise InvalidInputError(
+            f"catalog {catalog}: property 'uri' is missing, expected for example sqlite:////tmp/catalog.db"
+        )
     try:
         url = _from_jdbc(text) if text.lower().startswith("jdbc:") else make_url(text)
         url = url.set(drivername=url.drivername.replace("postgres+", "postgresql+")) if "+" in url.drivername else url
@@ -232,13 +241,15 @@ def _with_login(url: URL, properties: Mapping[str, str]) -> URL:
 
 
 def _with_driver(catalog: str, url: URL) -> URL:
-    drivers = _DRIVERS.get(url.drivername)
-    if drivers is None:
+    if url.drivername not in _DRIVERS:
         return url  # SQLite, or the driver is named
-    for driver, module, _ in drivers:
+    drivers, requirement = _DRIVERS[url.drivername]
+    for driver, module in drivers:
         if find_spec(module):
             return url.set(drivername=f"{url.drivername}+{driver}")
-    raise InvalidInputError(f"catalog {catalog}: no driver for {url.drivername} is installed, run: pip install '{drivers[0][2]}'")
+    raise InvalidInputError(
+        f"catalog {catalog}: no driver for {url.drivername} is installed, run: pip install '{requirement}'"
+    )
 
 
 def _new_engine(url: URL) -> Engine:

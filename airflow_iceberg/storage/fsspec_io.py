@@ -176,7 +176,9 @@ class FsspecFileIO(FileIO):
         if store is None:
             if scheme not in _STORES:
                 known = ", ".join(f"{name}://" for name in sorted(_STORES))
-                raise UnsupportedError(f"cannot use {location}: scheme '{scheme}' is not supported yet, use one of {known}")
+                raise UnsupportedError(
+                    f"cannot use {location}: scheme '{scheme}' is not supported yet, use one of {known}"
+                )
             store = self._stores[scheme] = _STORES[scheme](self._properties)
         return store, path
 
@@ -227,7 +229,9 @@ def _translated(verb: str, location: str) -> Iterator[None]:
     except FileExistsError as error:
         raise AlreadyExistsError(f"cannot {verb} {location}: it exists already") from error
     except PermissionError as error:
-        raise StorageError(f"cannot {verb} {location}: permission denied, check who owns it and the process's user") from error
+        raise StorageError(
+            f"cannot {verb} {location}: permission denied, check who owns it and the process's user"
+        ) from error
     except (OSError, ValueError) as error:
         raise StorageError(f"cannot {verb} {location}: {_reason(error)}") from error
 

@@ -132,5 +132,3 @@ def _sync_directory(directory: str) -> None:
             raise
     finally:
         os.close(descriptor)
-
-

@@ -1,0 +1,467 @@
+"""A FileIO and a catalog in memory, and wrappers that lose replies, let rivals in and crash, by script.
+
+    catalog = FaultyCatalog(MemoryCatalog(), [Fault.LAND_THEN_UNKNOWN, Fault.CONFLICT])
+
+The first swap lands but raises `CommitUnknownError`, before the second another writer commits, all further ones proceed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from fsspec.implementations.memory import MemoryFileSystem
+
+from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, parse_namespace
+from airflow_iceberg.catalogs.pointer import Pointer, PointerCatalog
+from airflow_iceberg.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    CommitUnknownError,
+    InvalidInputError,
+    NotFoundError,
+    StorageError,
+    UnsupportedError,
+)
+from airflow_iceberg.spec.changes import Change, SetProperties
+from airflow_iceberg.storage.base import FileIO, FileStatus
+from airflow_iceberg.storage.fsspec_io import split_location
+
+
+class SimulatedCrash(BaseException):
+    """The process died here: no `except Exception` may see it."""
+
+
+class MemoryFileIO(FileIO):
+    """Files under memory://, in a dictionary of this object's own."""
+
+    def __init__(self) -> None:
+        self._filesystem = MemoryFileSystem(global_store=False, skip_instance_cache=True)
+        self._creating = threading.Lock()
+
+    def read(self, location: str, *, offset: int = 0, length: int | None = None) -> bytes:
+        """Return the bytes of a file."""
+        try:
+            content: bytes = self._filesystem.cat_file(self._path(location))
+        except FileNotFoundError as error:
+            raise NotFoundError(f"cannot read {location}: there is no such file") from error
+        return content[offset : None if length is None else offset + length]
+
+    def create(self, location: str, data: bytes) -> None:
+        """Make a file that isn't there yet."""
+        path = self._path(location)
+        with self._creating:
+            if self._filesystem.exists(path):
+                raise AlreadyExistsError(f"cannot create {location}: it exists already")
+            self._filesystem.pipe_file(path, data)
+
+    def list(self, prefix: str) -> Iterator[FileStatus]:
+        """Yield every file below a directory."""
+        root = self._path(prefix).rstrip("/")
+        for path, info in self._filesystem.find(root or "/", detail=True).items():
+            if path != root:
+                location = f"{prefix.rstrip('/')}/{path[len(root) + 1 :]}"
+                yield FileStatus(location=location, size_bytes=info["size"], modified_ms=int(info["created"] * 1000))
+
+    def delete(self, locations: Iterable[str]) -> None:
+        """Remove files."""
+        for location in locations:
+            with suppress(FileNotFoundError, KeyError):
+                self._filesystem.rm_file(self._path(location))
+
+    def exists(self, location: str) -> bool:
+        """Tell whether there is a file."""
+        return bool(self._filesystem.isfile(self._path(location)))
+
+    def filesystem(self, location: str) -> tuple[Any, str]:
+        """Return the file system of this object alone, and the path."""
+        return self._filesystem, self._path(location)
+
+    def locations(self, prefix: str = "memory:///") -> tuple[str, ...]:
+        """Return the locations of all files below a directory, sorted."""
+        return tuple(sorted(status.location for status in self.list(prefix)))
+
+    def _path(self, location: str) -> str:
+        scheme, path = split_location(location)
+        if scheme != "memory":
+            raise UnsupportedError(f"{location} is not in memory")
+        return path
+
+
+class MemoryCatalog(PointerCatalog):
+    """Pointers in a dictionary, swapped under a lock; tables are under memory://warehouse unless told otherwise."""
+
+    def __init__(
+        self,
+        name: str = "memory",
+        *,
+        io: FileIO | None = None,
+        warehouse: str = "memory://warehouse",
+        namespaces: Iterable[str] = ("db",),
+        now_ms: Callable[[], int] | None = None,
+        new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
+    ) -> None:
+        super().__init__(name, {"warehouse": warehouse}, io=io or MemoryFileIO(), now_ms=now_ms, new_uuid=new_uuid)
+        self._lock = threading.RLock()
+        self._pointers: dict[TableId, str] = {}
+        self._properties: dict[Namespace, dict[str, str]] = {parse_namespace(name): {} for name in namespaces}
+
+    def read_pointer(self, table: TableId) -> Pointer | None:
+        """Return the pointer of a table."""
+        location = self._pointers.get(table)
+        return None if location is None else Pointer(metadata_location=location)
+
+    def swap_pointer(self, table: TableId, *, expected: Pointer | None, new: str) -> Pointer:
+        """Swap under the lock."""
+        with self._lock:
+            found = self._pointers.get(table)
+            if expected is None and found is not None:
+                raise AlreadyExistsError(f"table {table} exists already in catalog {self.name}")
+            if expected is not None and found is None:
+                raise self._unknown_table(table)
+            if expected is not None and found != expected.metadata_location:
+                raise CommitConflictError(f"table {table} in catalog {self.name} was changed by another writer")
+            self._pointers[table] = new
+            return Pointer(metadata_location=new)
+
+    def create_namespace(
+        self, namespace: str | Namespace, properties: Mapping[str, str] | None = None, *, if_not_exists: bool = False
+    ) -> None:
+        """Make a namespace."""
+        levels = parse_namespace(namespace)
+        with self._lock:
+            if not self.namespace_exists(levels):
+                self._properties[levels] = dict(properties or {})
+            elif not if_not_exists:
+                raise AlreadyExistsError(f"namespace {'.'.join(levels)} exists already in catalog {self.name}")
+
+    def drop_namespace(self, namespace: str | Namespace) -> None:
+        """Remove an empty namespace."""
+        levels = self._require_namespace(namespace)
+        with self._lock:
+            if self.list_tables(levels) or self.list_namespaces(levels):
+                raise InvalidInputError(f"namespace {'.'.join(levels)} is not empty")
+            self._properties.pop(levels, None)
+
+    def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]:
+        """Return the namespaces one level below the parent."""
+        above = self._require_namespace(parent) if parent else ()
+        depth = len(above) + 1
+        paths = [levels for levels in self._all_namespaces() if len(levels) >= depth and levels[: depth - 1] == above]
+        return tuple(sorted({levels[:depth] for levels in paths}))
+
+    def namespace_exists(self, namespace: str | Namespace) -> bool:
+        """Tell whether there is such a namespace."""
+        levels = parse_namespace(namespace)
+        return any(found[: len(levels)] == levels for found in self._all_namespaces())
+
+    def load_namespace_properties(self, namespace: str | Namespace) -> Mapping[str, str]:
+        """Return the properties."""
+        return dict(self._properties.get(self._require_namespace(namespace), {}))
+
+    def update_namespace_properties(
+        self, namespace: str | Namespace, updates: Mapping[str, str] | None = None, removals: Iterable[str] = ()
+    ) -> None:
+        """Set and remove properties."""
+        levels = self._require_namespace(namespace)
+        with self._lock:
+            properties = self._properties.setdefault(levels, {})
+            for key in removals:
+                properties.pop(key, None)
+            properties.update(updates or {})
+
+    def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
+        """Return the tables of a namespace."""
+        levels = self._require_namespace(namespace)
+        return tuple(sorted(table for table in self._pointers if table.namespace == levels))
+
+    def drop_table(self, table: str | TableId, *, purge: bool = False) -> None:
+        """Forget the pointer."""
+        table = TableId.of(table)
+        if purge:
+            raise UnsupportedError(f"cannot purge {table}")
+        with self._lock:
+            if self._pointers.pop(table, None) is None:
+                raise self._unknown_table(table)
+
+    def rename_table(self, table: str | TableId, to: str | TableId) -> None:
+        """Move the pointer."""
+        table, to = TableId.of(table), TableId.of(to)
+        self._require_namespace(to.namespace)
+        with self._lock:
+            if table not in self._pointers:
+                raise self._unknown_table(table)
+            if to in self._pointers:
+                raise AlreadyExistsError(f"cannot rename {table}: {to} exists already in catalog {self.name}")
+            self._pointers[to] = self._pointers.pop(table)
+
+    def default_location(self, table: str | TableId) -> str:
+        """Return <warehouse>/<namespace>/<table>."""
+        table = TableId.of(table)
+        return "/".join((self.properties["warehouse"], *table.namespace, table.name))
+
+    def _all_namespaces(self) -> set[Namespace]:
+        return {*self._properties, *(table.namespace for table in self._pointers)}
+
+
+class Fault(Enum):
+    """What happens at one swap of a `FaultyCatalog`."""
+
+    PROCEED = auto()
+    """Nothing: it works."""
+    CONFLICT = auto()
+    """The rival commits first, so ours loses."""
+    FAIL = auto()
+    """`StorageError` before anything is sent; nothing landed."""
+    LAND_THEN_UNKNOWN = auto()
+    """It lands, the reply is lost."""
+    LAND_THEN_RIVAL_THEN_UNKNOWN = auto()
+    """It lands, the rival commits on top, our reply is lost."""
+    LAND_THEN_CONFLICT = auto()
+    """It lands, and a client that repeated the request itself hears "conflict" from its own echo."""
+    LOSE_THEN_UNKNOWN = auto()
+    """It doesn't land, and the reply is lost."""
+    RIVAL_THEN_UNKNOWN = auto()
+    """The rival commits first, ours doesn't land, and the reply is lost."""
+    CRASH_BEFORE = auto()
+    """`SimulatedCrash` after the metadata file was written, before the swap."""
+    CRASH_AFTER = auto()
+    """`SimulatedCrash` right after the swap."""
+
+
+Rival = Callable[[PointerCatalog, TableId], None]
+
+_rivals = itertools.count(1)
+
+
+def set_a_property(catalog: PointerCatalog, table: TableId) -> None:
+    """Be the simplest rival: commit a property that nobody else sets."""
+    change = Change(updates=(SetProperties(updates={f"rival-{next(_rivals)}": "was here"}),), requirements=())
+    catalog.commit(catalog.load(table), change)
+
+
+class FaultyCatalog(PointerCatalog):
+    """A pointer catalog whose swaps and loads go wrong by script; beyond the script's end all is well.
+
+    Args:
+        inner: where tables really are; any `PointerCatalog` with a swap of its own (not Hadoop).
+        script: one fault a swap. Creating a table is a swap too, unless it is created through `inner`.
+        rival: called with the inner catalog when another writer is to commit.
+        loads: one fault a `load`: PROCEED, FAIL or CRASH_BEFORE.
+
+    Attributes:
+        swaps: the metadata locations of all swaps that were asked for, with the fault each met.
+        load_count: how often the table was loaded.
+    """
+
+    def __init__(
+        self,
+        inner: PointerCatalog,
+        script: Iterable[Fault] = (),
+        *,
+        rival: Rival = set_a_property,
+        loads: Iterable[Fault] = (),
+    ) -> None:
+        super().__init__(inner.name, inner.properties, io=inner.io, now_ms=inner._now_ms, new_uuid=inner._new_uuid)
+        self.inner = inner
+        self.swaps: list[tuple[str, Fault]] = []
+        self.load_count = 0
+        self._script = iter(tuple(script))
+        self._loads = iter(tuple(loads))
+        self._rival = rival
+
+    def load(self, table: str | TableId) -> TableState:
+        """Load, if the script lets us."""
+        self.load_count += 1
+        fault = next(self._loads, Fault.PROCEED)
+        if fault is Fault.FAIL:
+            raise StorageError(f"catalog {self.name} cannot be reached")
+        if fault is Fault.CRASH_BEFORE:
+            raise SimulatedCrash(f"loading {table}")
+        return self.inner.load(table)
+
+    def read_pointer(self, table: TableId) -> Pointer | None:
+        """Ask the inner catalog."""
+        return self.inner.read_pointer(table)
+
+    def swap_pointer(self, table: TableId, *, expected: Pointer | None, new: str) -> Pointer:
+        """Swap in the inner catalog, with the fault that the script has for this time."""
+        fault = next(self._script, Fault.PROCEED)
+        self.swaps.append((new, fault))
+        self._before(fault, table)
+        if fault in (Fault.LOSE_THEN_UNKNOWN, Fault.RIVAL_THEN_UNKNOWN):
+            raise CommitUnknownError("the reply was lost")
+        pointer = self.inner.swap_pointer(table, expected=expected, new=new)
+        self._after(fault, table)
+        return pointer
+
+    def _before(self, fault: Fault, table: TableId) -> None:
+        if fault is Fault.FAIL:
+            raise StorageError(f"catalog {self.name} cannot be reached")
+        if fault is Fault.CRASH_BEFORE:
+            raise SimulatedCrash("before the swap")
+        if fault in (Fault.CONFLICT, Fault.RIVAL_THEN_UNKNOWN):
+            self._rival(self.inner, table)
+
+    def _after(self, fault: Fault, table: TableId) -> None:
+        if fault is Fault.CRASH_AFTER:
+            raise SimulatedCrash("after the swap")
+        if fault is Fault.LAND_THEN_CONFLICT:
+            raise CommitConflictError("the echo of our own swap")
+        if fault is Fault.LAND_THEN_RIVAL_THEN_UNKNOWN:
+            self._rival(self.inner, table)
+        if fault in (Fault.LAND_THEN_UNKNOWN, Fault.LAND_THEN_RIVAL_THEN_UNKNOWN):
+            raise CommitUnknownError("the reply was lost")
+
+    def create_namespace(
+        self, namespace: str | Namespace, properties: Mapping[str, str] | None = None, *, if_not_exists: bool = False
+    ) -> None:
+        """Ask the inner catalog."""
+        self.inner.create_namespace(namespace, properties, if_not_exists=if_not_exists)
+
+    def drop_namespace(self, namespace: str | Namespace) -> None:
+        """Ask the inner catalog."""
+        self.inner.drop_namespace(namespace)
+
+    def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]:
+        """Ask the inner catalog."""
+        return self.inner.list_namespaces(parent)
+
+    def namespace_exists(self, namespace: str | Namespace) -> bool:
+        """Ask the inner catalog."""
+        return self.inner.namespace_exists(namespace)
+
+    def load_namespace_properties(self, namespace: str | Namespace) -> Mapping[str, str]:
+        """Ask the inner catalog."""
+        return self.inner.load_namespace_properties(namespace)
+
+    def update_namespace_properties(
+        self, namespace: str | Namespace, updates: Mapping[str, str] | None = None, removals: Iterable[str] = ()
+    ) -> None:
+        """Ask the inner catalog."""
+        self.inner.update_namespace_properties(namespace, updates, removals)
+
+    def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
+        """Ask the inner catalog."""
+        return self.inner.list_tables(namespace)
+
+    def drop_table(self, table: str | TableId, *, purge: bool = False) -> None:
+        """Ask the inner catalog."""
+        self.inner.drop_table(table, purge=purge)
+
+    def rename_table(self, table: str | TableId, to: str | TableId) -> None:
+        """Ask the inner catalog."""
+        self.inner.rename_table(table, to)
+
+    def default_location(self, table: str | TableId) -> str:
+        """Ask the inner catalog."""
+        return self.inner.default_location(table)
+
+
+class FileFault(Enum):
+    """What happens to one call of a `FaultyFileIO`."""
+
+    FAIL = auto()
+    """`StorageError`, nothing was done."""
+    DO_THEN_FAIL = auto()
+    """`StorageError` although it was done."""
+    MISSING = auto()
+    """`NotFoundError`, as from a store that lags (read) or by somebody who cleaned up."""
+    RIVAL_THEN_FAIL = auto()
+    """Somebody else creates the file with other bytes, and our call fails with `StorageError`."""
+    CRASH_BEFORE = auto()
+    """`SimulatedCrash`, nothing was done."""
+    CRASH_AFTER = auto()
+    """`SimulatedCrash` right after it was done."""
+
+
+@dataclass(kw_only=True)
+class FileRule:
+    """Which calls go wrong, and how.
+
+    Attributes:
+        call: "read", "create", "delete", "list" or "exists".
+        fault: what happens.
+        matching: a text that the location must contain.
+        skip: so many matching calls go well first.
+        times: so many go wrong then; None: all of them.
+    """
+
+    call: str
+    fault: FileFault
+    matching: str = ""
+    skip: int = 0
+    times: int | None = 1
+
+
+class FaultyFileIO(FileIO):
+    """A FileIO whose calls go wrong by rules.
+
+    Attributes:
+        rules: may be changed at any time.
+        calls: (call, location) of all calls so far, `filesystem` left out.
+    """
+
+    def __init__(self, inner: FileIO, rules: Iterable[FileRule] = ()) -> None:
+        self.inner = inner
+        self.rules = list(rules)
+        self.calls: list[tuple[str, str]] = []
+
+    def read(self, location: str, *, offset: int = 0, length: int | None = None) -> bytes:
+        """Read, if the rules let us."""
+        return self._call("read", location, lambda: self.inner.read(location, offset=offset, length=length))
+
+    def create(self, location: str, data: bytes) -> None:
+        """Create, if the rules let us."""
+        self._call("create", location, lambda: self.inner.create(location, data))
+
+    def list(self, prefix: str) -> Iterator[FileStatus]:
+        """List, if the rules let us."""
+        return self._call("list", prefix, lambda: iter(tuple(self.inner.list(prefix))))
+
+    def delete(self, locations: Iterable[str]) -> None:
+        """Delete each, if the rules let us."""
+        for location in locations:
+            self._call("delete", location, lambda location=location: self.inner.delete([location]))
+
+    def exists(self, location: str) -> bool:
+        """Ask, if the rules let us."""
+        return bool(self._call("exists", location, lambda: self.inner.exists(location)))
+
+    def filesystem(self, location: str) -> tuple[Any, str]:
+        """Return the inner file system: nothing goes wrong behind it."""
+        return self.inner.filesystem(location)
+
+    def _call(self, call: str, location: str, do: Callable[[], Any]) -> Any:
+        self.calls.append((call, location))
+        fault = self._fault(call, location)
+        if fault is FileFault.CRASH_BEFORE:
+            raise SimulatedCrash(f"before {call} {location}")
+        if fault is FileFault.MISSING:
+            raise NotFoundError(f"cannot {call} {location}: there is no such file")
+        if fault is FileFault.RIVAL_THEN_FAIL:
+            self.inner.create(location, b'{"written": "by somebody else"}')
+        result = do() if fault not in (FileFault.FAIL, FileFault.RIVAL_THEN_FAIL) else None
+        if fault is FileFault.CRASH_AFTER:
+            raise SimulatedCrash(f"after {call} {location}")
+        if fault is not None:
+            raise StorageError(f"cannot {call} {location}: the reply was lost")
+        return result
+
+    def _fault(self, call: str, location: str) -> FileFault | None:
+        for rule in self.rules:
+            if rule.call != call or rule.matching not in location or rule.times == 0:
+                continue
+            if rule.skip > 0:
+                rule.skip -= 1
+                continue
+            if rule.times is not None:
+                rule.times -= 1
+            return rule.fault
+        return None
