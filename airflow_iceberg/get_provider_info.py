@@ -1,0 +1,98 @@
+"""What Airflow reads about this provider when it starts; plain data, and nothing is imported for it.
+
+Connection types are described in the declarative form (Airflow 3.2 and later), so that the form of a connection can be
+shown without importing the hook.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+INTEGRATION = "Apache Iceberg (airflow-iceberg)"
+
+
+def get_provider_info() -> dict[str, Any]:
+    """Return the provider's description, valid against Airflow's `provider_info.schema.json`."""
+    return {
+        "package-name": "airflow-iceberg",
+        "name": "Apache Iceberg Operations",
+        "description": "Apache Iceberg table operations as Airflow tasks, each committed exactly once.",
+        "integrations": [
+            {
+                "integration-name": INTEGRATION,
+                "external-doc-url": "https://iceberg.apache.org/",
+                "tags": ["apache", "software"],
+            }
+        ],
+        "operators": [
+            {
+                "integration-name": INTEGRATION,
+                "python-modules": ["airflow_iceberg.operators.write", "airflow_iceberg.operators.evolve"],
+            }
+        ],
+        "sensors": [{"integration-name": INTEGRATION, "python-modules": ["airflow_iceberg.sensors"]}],
+        "hooks": [{"integration-name": INTEGRATION, "python-modules": ["airflow_iceberg.hooks"]}],
+        "triggers": [{"integration-name": INTEGRATION, "python-modules": ["airflow_iceberg.triggers"]}],
+        "connection-types": [_iceberg_catalog()],
+    }
+
+
+def _iceberg_catalog() -> dict[str, Any]:
+    return {
+        # The type `iceberg` belongs to the official provider; the hook accepts its connections as they are.
+        "connection-type": "iceberg_catalog",
+        "hook-class-name": "airflow_iceberg.hooks.IcebergHook",
+        "hook-name": "Iceberg Catalog",
+        "ui-field-behaviour": {
+            "hidden-fields": ["schema"],
+            "relabeling": {
+                "host": "Catalog URI",
+                "login": "Client ID or user",
+                "password": "Client secret or password",
+            },
+            "placeholders": {
+                "host": "https://catalog.example.com/api or postgresql+psycopg://db.example.com/iceberg",
+                "extra": '{"s3.endpoint": "https://s3.example.com"}',
+            },
+        },
+        "conn-fields": {
+            "type": {
+                "label": "Catalog type",
+                "description": "How the catalog is reached; left empty it is guessed from the URI.",
+                "schema": {
+                    "type": ["string", "null"],
+                    "enum": ["sql", "hadoop", "rest", "hive", "nessie", "glue"],
+                },
+            },
+            "catalog_name": {
+                "label": "Catalog name",
+                "description": "SQL catalogs keep tables under this name: use the one that Spark or PyIceberg use. "
+                "The connection id if empty.",
+                "schema": {"type": ["string", "null"]},
+            },
+            "warehouse": {
+                "label": "Warehouse",
+                "description": "Location under which new tables lie, such as s3://bucket/warehouse; for some REST "
+                "catalogs a name.",
+                "schema": {"type": ["string", "null"]},
+            },
+            "token": {
+                "label": "Bearer token",
+                "description": "For REST catalogs, instead of client ID and secret.",
+                "schema": {"type": ["string", "null"], "format": "password"},
+            },
+            "s3.access-key-id": {
+                "label": "S3 access key ID",
+                "schema": {"type": ["string", "null"], "format": "password"},
+            },
+            "s3.secret-access-key": {
+                "label": "S3 secret access key",
+                "schema": {"type": ["string", "null"], "format": "password"},
+            },
+            "properties": {
+                "label": "Further properties",
+                "description": "Catalog and storage properties under PyIceberg's names, as a JSON object.",
+                "schema": {"type": ["object", "null"]},
+            },
+        },
+    }

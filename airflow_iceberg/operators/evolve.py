@@ -1,0 +1,158 @@
+"""Creating and changing tables: `IcebergCreateTableOperator`.
+
+Here: the words of the DAG author. What a legal table is decide `spec` and `table`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk import BaseOperator
+
+from airflow_iceberg.errors import AlreadyExistsError, InvalidInputError
+from airflow_iceberg.failures import airflow_failures
+from airflow_iceberg.hooks import IcebergHook
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_iceberg.catalogs.base import Catalog
+    from airflow_iceberg.table import Table
+
+
+class IcebergCreateTableOperator(BaseOperator):
+    """Creates a table.
+
+    Args:
+        table: namespace and name, `sales.orders`.
+        schema: `{"id": "long not null", "ts": "timestamptz"}`, or such an object as JSON text.
+        partition_by: `["day(ts)", "bucket(16, id)"]`.
+        sort_by: `["ts desc nulls last"]`.
+        properties: the table's properties.
+        location: where the table lies; the catalog's own choice by default.
+        if_not_exists: leave a table that is there as it is; False fails then, unless an earlier try of this very task
+            has made it.
+        create_namespace: make the namespace when it is missing.
+        iceberg_conn_id: the catalog's connection.
+
+    Returns:
+        table, table_uuid, location, metadata_location, and created: whether this task made it.
+    """
+
+    template_fields: Sequence[str] = (
+        "table",
+        "schema",
+        "partition_by",
+        "sort_by",
+        "properties",
+        "location",
+        "iceberg_conn_id",
+    )
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        "schema": "json",
+        "partition_by": "json",
+        "sort_by": "json",
+        "properties": "json",
+    }
+    ui_color = "#dbeeff"
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        schema: Mapping[str, Any] | str,
+        partition_by: Sequence[str] = (),
+        sort_by: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        location: str | None = None,
+        if_not_exists: bool = True,
+        create_namespace: bool = True,
+        iceberg_conn_id: str = IcebergHook.default_conn_name,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.schema = schema
+        self.partition_by = partition_by
+        self.sort_by = sort_by
+        self.properties = properties
+        self.location = location
+        self.if_not_exists = if_not_exists
+        self.create_namespace = create_namespace
+        self.iceberg_conn_id = iceberg_conn_id
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Create the table, or find it."""
+        with airflow_failures():
+            catalog = IcebergHook(self.iceberg_conn_id).catalog
+            table, created = self._create(catalog, _mark(context))
+        self.log.info("table %s %s at %s", table.name, "was created" if created else "is there already", table.location)
+        return {
+            "table": table.name,
+            "table_uuid": table.metadata.table_uuid,
+            "location": table.location,
+            "metadata_location": table.metadata_location,
+            "created": created,
+        }
+
+    def _create(self, catalog: Catalog, mark: str) -> tuple[Table, bool]:
+        from airflow_iceberg.catalogs.base import TableId
+        from airflow_iceberg.table import Table
+
+        table = TableId.parse(self.table)
+        if self.create_namespace and not catalog.namespace_exists(table.namespace):
+            catalog.create_namespace(table.namespace, if_not_exists=True)
+        try:
+            made = Table.create(
+                catalog,
+                table,
+                schema=_columns(self.schema),
+                partition_by=tuple(self.partition_by),
+                sort_by=tuple(self.sort_by),
+                properties=self._properties(mark),
+                location=self.location,
+            )
+        except AlreadyExistsError:
+            there = Table.load(catalog, table)
+            # A task that died after its table was made must find it, or its retry would fail for its own success.
+            mine = there.properties.get(CREATED_BY) == mark
+            if not (mine or self.if_not_exists):
+                raise
+            self._warn_of_difference(there)
+            return there, mine
+        return made, True
+
+    def _properties(self, mark: str) -> dict[str, str]:
+        own = {} if self.if_not_exists else {CREATED_BY: mark}
+        return {**(self.properties or {}), **own}
+
+    def _warn_of_difference(self, table: Table) -> None:
+        from airflow_iceberg.spec.schema import schema_from_shorthand
+
+        wanted = {column.name for column in schema_from_shorthand(_columns(self.schema)).fields}
+        missing = sorted(wanted - {column.name for column in table.schema().fields})
+        if missing:
+            self.log.warning("table %s is there without columns %s; it was left as it is", table.name, missing)
+
+
+CREATED_BY = "airflow.created-by"
+
+
+def _mark(context: Context) -> str:
+    """Return what the table keeps as its maker: one task of one run, over all its tries."""
+    ti = context["ti"]
+    index = -1 if ti.map_index is None else ti.map_index
+    return f"{ti.dag_id}/{ti.run_id}/{ti.task_id}/{index}"
+
+
+def _columns(schema: Mapping[str, Any] | str) -> Any:
+    """Return the schema as `Table.create` takes it; a template gives text."""
+    if not isinstance(schema, str):
+        return schema
+    import json
+
+    try:
+        return json.loads(schema)
+    except ValueError as error:
+        raise InvalidInputError(f"schema is not a JSON object: {error}") from error

@@ -1,0 +1,281 @@
+"""Bringing rows into a table: `IcebergAppendOperator`.
+
+Here: the order of the steps, the words of the DAG author, and what Airflow is told afterwards. Not here: where the job
+runs (`submit`), what is committed and whether it was already (`table`), what an error means to Airflow (`failures`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from airflow_iceberg.errors import CommitUnknownError, IcebergError, InvalidInputError
+from airflow_iceberg.failures import airflow_failures
+from airflow_iceberg.hooks import IcebergHook
+from airflow_iceberg.submit import SparkConfig
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_iceberg.commit.operation import OperationKey, WriteResult
+    from airflow_iceberg.jobs.protocol import Source
+    from airflow_iceberg.submit import Backend
+    from airflow_iceberg.table import Table
+
+ON_EMPTY = ("nothing", "skip", "fail")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileOptions:
+    """How the source files are read.
+
+    Attributes:
+        file_format: parquet, csv, jsonl, orc or avro; None goes by each file's suffix.
+        format_options: of the format, e.g. `{"delimiter": ";"}` for CSV.
+    """
+
+    file_format: str | None = None
+    format_options: Mapping[str, str] = field(default_factory=dict)
+
+    def serialize(self) -> dict[str, Any]:
+        """Return what Airflow shows and keeps of the DAG."""
+        return {"file_format": self.file_format, "format_options": dict(self.format_options)}
+
+
+class IcebergAppendOperator(BaseOperator):
+    """Appends rows to a table, exactly once per run of the DAG.
+
+    A job stages new files; this task commits them in one snapshot that carries the task's operation key. A retry looks
+    for that key first and does nothing twice. The rows come from exactly one of `files`, `sql` and `python_callable`.
+
+    Args:
+        table: namespace and name, `sales.orders`.
+        files: URL or path, or several, with globs: `"s3://bucket/{{ ds }}/*.parquet"`.
+        sql: a query in Spark's SQL, or the name of a `.sql` file.
+        python_callable: `"package.module:function"`, called in the Spark job with the SparkSession and `op_kwargs`;
+            returns a DataFrame.
+        op_kwargs: keyword arguments for the callable, JSON values.
+        file_options: how `files` are read.
+        iceberg_conn_id: the catalog's connection.
+        spark_conn_id: where the job runs: a `spark` connection submits it; None runs it in this process without Spark,
+            for `files` only.
+        spark_config: resources and options of the Spark job.
+        branch: the branch to append to.
+        snapshot_properties: entries for the snapshot's summary.
+        on_rerun: when a person cleared the task and an earlier run has committed: `"replace"` its rows by the new ones
+            in one commit, `"append"` the new ones as well, or `"skip"` the work.
+        on_empty: when the source has no rows: `"nothing"` is committed and the task succeeds, `"skip"` marks the task
+            as skipped, `"fail"` fails it.
+
+    Returns:
+        table, branch, snapshot_id (text), operation, outcome, done_by_this_try, counts and operation_key.
+    """
+
+    template_fields: Sequence[str] = (
+        "table",
+        "files",
+        "sql",
+        "python_callable",
+        "op_kwargs",
+        "file_options",
+        "iceberg_conn_id",
+        "spark_conn_id",
+        "spark_config",
+        "branch",
+        "snapshot_properties",
+        "on_rerun",
+        "on_empty",
+    )
+    template_ext: Sequence[str] = (".sql",)
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        "sql": "sql",
+        "op_kwargs": "json",
+        "file_options": "json",
+        "spark_config": "json",
+        "snapshot_properties": "json",
+    }
+    ui_color = "#dbeeff"
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        files: str | Sequence[str] | None = None,
+        sql: str | None = None,
+        python_callable: str | None = None,
+        op_kwargs: Mapping[str, Any] | None = None,
+        file_options: FileOptions | None = None,
+        iceberg_conn_id: str = IcebergHook.default_conn_name,
+        spark_conn_id: str | None = "spark_default",
+        spark_config: SparkConfig | None = None,
+        branch: str = "main",
+        snapshot_properties: Mapping[str, str] | None = None,
+        on_rerun: Literal["replace", "append", "skip"] = "replace",
+        on_empty: Literal["nothing", "skip", "fail"] = "nothing",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.files = files
+        self.sql = sql
+        self.python_callable = python_callable
+        self.op_kwargs = op_kwargs
+        self.file_options = file_options
+        self.iceberg_conn_id = iceberg_conn_id
+        self.spark_conn_id = spark_conn_id
+        self.spark_config = spark_config
+        self.branch = branch
+        self.snapshot_properties = snapshot_properties
+        self.on_rerun = on_rerun
+        self.on_empty = on_empty
+        self._backend: Backend | None = None
+
+    def render_template(
+        self, content: Any, context: Context, jinja_env: Any = None, seen_oids: set[int] | None = None
+    ) -> Any:
+        """Render the fields of the option classes, too: they are frozen, so a rendered copy takes their place."""
+        if not isinstance(content, SparkConfig | FileOptions):
+            return super().render_template(content, context, jinja_env, seen_oids)
+        from dataclasses import fields, replace
+
+        rendered = {
+            item.name: self.render_template(getattr(content, item.name), context, jinja_env) for item in fields(content)
+        }
+        return replace(content, **rendered)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Look whether the work is done; if not plan it, run the job and commit what it staged."""
+        with airflow_failures():
+            source = self._source()
+            operation, try_number = operation_of(context), int(context["ti"].try_number)
+            if self.on_empty not in ON_EMPTY:
+                raise InvalidInputError(f"unknown on_empty {self.on_empty!r}; one of {', '.join(ON_EMPTY)}")
+            table = IcebergHook(self.iceberg_conn_id).load_table(self.table)
+            result = table.find_append(operation, branch=self.branch, on_rerun=self.on_rerun)
+            if result is None:
+                result = self._write(table, source, operation, try_number)
+        return self._report(context, result)
+
+    def on_kill(self) -> None:
+        """Cancel the job; what it staged stays unreferenced, and the next try starts afresh."""
+        if self._backend is not None:
+            self._backend.cancel()
+
+    def _source(self) -> Source:
+        from airflow_iceberg.jobs.protocol import Source
+
+        given = {"files": self.files, "sql": self.sql, "python_callable": self.python_callable}
+        # A template that renders to nothing is given, and wrong: it must not look like the absence of a source.
+        named = [name for name, value in given.items() if value is not None]
+        if len(named) != 1:
+            raise InvalidInputError(
+                f"task {self.task_id}: exactly one of files, sql and python_callable is needed, "
+                f"got {' and '.join(named) if named else 'none'}"
+            )
+        if self.sql is not None:
+            return Source.from_sql(self.sql)
+        if self.python_callable is not None:
+            return self._callable(self.python_callable)
+        options = self.file_options or FileOptions()
+        files = [self.files] if isinstance(self.files, str) else [str(name) for name in self.files or ()]
+        return Source.from_files(files, file_format=options.file_format, format_options=options.format_options)
+
+    def _callable(self, name: Any) -> Source:
+        from airflow_iceberg.jobs.protocol import Source
+
+        if not isinstance(name, str):
+            raise InvalidInputError(
+                f"task {self.task_id}: python_callable runs in the Spark job, not here: give its name as "
+                f"'package.module:function', got {type(name).__name__}"
+            )
+        return Source.from_callable(name, dict(self.op_kwargs or {}))
+
+    def _write(self, table: Table, source: Source, operation: OperationKey, try_number: int) -> WriteResult:
+        from airflow_iceberg.submit import open_backend, run_job
+
+        # Before the plan is written: what is wrong with the back end is found without leaving anything behind.
+        backend = open_backend(
+            self.spark_conn_id, self.spark_config or SparkConfig(), table=table, source=source, name=str(operation)
+        )
+        self._backend = backend
+        plan = table.plan_append(source, operation=operation, try_number=try_number, branch=self.branch)
+        try:
+            staged = run_job(backend, table, plan)
+        except Exception:
+            table.discard(plan)
+            raise
+        try:
+            return table.commit_append(
+                plan,
+                staged,
+                operation=operation,
+                try_number=try_number,
+                branch=self.branch,
+                on_rerun=self.on_rerun,
+                snapshot_properties=self.snapshot_properties,
+            )
+        except CommitUnknownError:
+            raise  # the commit may have landed: its files must stay
+        except IcebergError:
+            table.discard(plan, staged)
+            raise
+
+    def _report(self, context: Context, result: WriteResult) -> dict[str, Any]:
+        """Say what happened, in the log, in the asset events and in XCom: the same for work done and work found."""
+        self.log.info(_SENTENCES[result.outcome], result.table, result.snapshot_id, result.added_records)
+        if result.outcome == "empty" and self.on_empty == "skip":
+            raise AirflowSkipException(f"the source of table {result.table} has no rows")
+        if result.outcome == "empty" and self.on_empty == "fail":
+            raise AirflowFailException(f"the source of table {result.table} has no rows, and on_empty is 'fail'")
+        xcom = result.to_xcom()
+        add_to_asset_events(context, self.outlets, xcom)
+        return xcom
+
+
+_SENTENCES = {
+    "committed": "%s: committed snapshot %s with %s new rows",
+    "found": "%s: an earlier try of this task committed snapshot %s with %s rows already, nothing is left to do",
+    "skipped": "%s: an earlier run of this task committed snapshot %s with %s rows, and on_rerun is 'skip'",
+    "empty": "%s: the source has no rows, nothing was committed (snapshot %s, %s rows)",
+}
+
+
+def operation_of(context: Context) -> OperationKey:
+    """Return the key of this task's work: the same at every automatic retry, another one after a person cleared it.
+
+    Clearing sets `max_tries` to the tries so far plus the task's retries, so the difference counts the tries before the
+    clear. It is kept between 0 and the tries before this one: a DAG whose `retries` were edited between two tries would
+    otherwise come to numbers that no clear can have given.
+    """
+    from airflow_iceberg.commit.operation import OperationKey
+
+    ti = context["ti"]
+    epoch = int(ti.max_tries) - int(context["task"].retries or 0)
+    return OperationKey(
+        dag_id=ti.dag_id,
+        run_id=ti.run_id,
+        task_id=ti.task_id,
+        map_index=-1 if ti.map_index is None else int(ti.map_index),
+        epoch=min(max(epoch, 0), max(int(ti.try_number) - 1, 0)),
+        run_after_ms=_run_after_ms(context),
+    )
+
+
+def _run_after_ms(context: Context) -> int | None:
+    run = context.get("dag_run")
+    moments = [moment for moment in (getattr(run, "run_after", None), getattr(run, "start_date", None)) if moment]
+    return int(min(moments).timestamp() * 1000) if moments else None
+
+
+def add_to_asset_events(context: Context, outlets: Sequence[Any], extra: Mapping[str, Any]) -> None:
+    """Give the event of every asset that the task writes what it wrote; an alias names no asset by itself."""
+    from airflow.sdk import Asset
+    from airflow.sdk.definitions.asset import AssetRef
+
+    for outlet in outlets or ():
+        if isinstance(outlet, Asset | AssetRef):
+            context["outlet_events"][outlet].extra.update(extra)

@@ -1,0 +1,237 @@
+"""Waiting for a snapshot of a table.
+
+Here: which snapshots count as new to this task (the words of the DAG author, the run's date, what the DAG saw before),
+and the choice between poking and deferring. Which snapshot meets the condition decides `plan.waiting`; one look at a
+table is in `triggers`, where the asynchronous half lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, cast
+
+from airflow.sdk import BaseSensorOperator, PokeReturnValue
+from airflow.sdk.configuration import conf
+
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.failures import airflow_failures, from_event
+from airflow_iceberg.hooks import IcebergHook
+from airflow_iceberg.plan.waiting import SnapshotCondition
+from airflow_iceberg.triggers import IcebergSnapshotTrigger, look
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+LOGICAL_DATE = "logical_date"
+LAST_SEEN = "last_seen"
+# Under a key of its own, so that it is kept when the task's result is not (`do_xcom_push=False`).
+LAST_SEEN_KEY = "iceberg_last_seen"
+# What an empty XCom of an upstream task is rendered to.
+_NOTHING = frozenset({"", "None", "none", "null"})
+
+
+class IcebergSnapshotSensor(BaseSensorOperator):
+    """Waits until a branch of a table has a snapshot that is new to this task, and returns the newest such snapshot.
+
+    Our own maintenance (compaction, rewritten manifests) changes no rows and does not count.
+
+    Args:
+        table: namespace and name, `sales.orders`.
+        iceberg_conn_id: the catalog's connection.
+        branch: the branch (or tag) to look at.
+        after_snapshot_id: only snapshots committed after this one; `{{ ti.xcom_pull("load")["snapshot_id"] }}`.
+        after: only snapshots newer than `"last_seen"`, the one that the previous run of this task returned (at the
+            first run any snapshot counts); than `"logical_date"`, that of the run, or where it has none its
+            `run_after`; or than an ISO 8601 time, `{{ data_interval_start }}`. Without `after` and
+            `after_snapshot_id` it is `"last_seen"`.
+        operations: only these, some of append, overwrite, delete, replace; None for all.
+        include_maintenance: count snapshots that change no rows, too.
+        wait_for_table: wait for a table or branch that is not there yet, instead of failing at once.
+        deferrable: free the worker while waiting and wait in the triggerer; needs one.
+
+    Returns:
+        table, branch, snapshot_id (text), parent_snapshot_id, timestamp_ms, operation and counts.
+    """
+
+    template_fields: Sequence[str] = (
+        "table",
+        "iceberg_conn_id",
+        "branch",
+        "after_snapshot_id",
+        "after",
+        "operations",
+    )
+    ui_color = "#dbeeff"
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        iceberg_conn_id: str = IcebergHook.default_conn_name,
+        branch: str = "main",
+        after_snapshot_id: str | int | None = None,
+        after: str | None = None,
+        operations: Sequence[str] | None = None,
+        include_maintenance: bool = False,
+        wait_for_table: bool = False,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.iceberg_conn_id = iceberg_conn_id
+        self.branch = branch
+        self.after_snapshot_id = after_snapshot_id
+        self.after = after
+        self.operations = operations
+        self.include_maintenance = include_maintenance
+        self.wait_for_table = wait_for_table
+        self.deferrable = deferrable
+        self._hook: IcebergHook | None = None
+        self._wanted: SnapshotCondition | None = None
+
+    def execute(self, context: Context) -> dict[str, Any] | None:
+        """Poke until the snapshot is there, or look once and leave the rest to the triggerer."""
+        if not self.deferrable:
+            return super().execute(context)
+        found = self.poke(context)
+        if found:
+            return found.xcom_value
+        self.defer(
+            trigger=self._trigger(),
+            method_name="execute_complete",
+            timeout=timedelta(seconds=self.timeout),
+        )
+        return None  # defer raises
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Look at the table once."""
+        with airflow_failures():
+            # Once per process: what was seen last is asked from Airflow's database, not at every poke.
+            condition = self._wanted = self._wanted or self._condition(context)
+            hook = self._hook = self._hook or IcebergHook(self.iceberg_conn_id)
+            found = look(hook.catalog, self.table, condition, wait_for_table=self.wait_for_table)
+        if found is None:
+            return PokeReturnValue(is_done=False)
+        return PokeReturnValue(is_done=True, xcom_value=self._done(context, found))
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Go on where the trigger stopped: return the snapshot, or raise what the trigger ran into."""
+        event = dict(event or {})
+        with airflow_failures():
+            if event.get("status") != "found":
+                raise from_event(event)
+        return self._done(context, dict(event["snapshot"]))
+
+    def _done(self, context: Context, found: dict[str, Any]) -> dict[str, Any]:
+        self.log.info(
+            "snapshot %s of %s (%s) is new on branch %r",
+            found["snapshot_id"],
+            found["table"],
+            found["operation"],
+            found["branch"],
+        )
+        context["ti"].xcom_push(
+            key=LAST_SEEN_KEY,
+            value={
+                **{name: found[name] for name in ("table", "branch", "snapshot_id", "timestamp_ms")},
+                "map_index": _map_index(context["ti"]),
+                "dated": bool(context.get("logical_date")),
+            },
+        )
+        return found
+
+    def _trigger(self) -> IcebergSnapshotTrigger:
+        condition = cast(SnapshotCondition, self._wanted)
+        after = condition.after_snapshot_id
+        return IcebergSnapshotTrigger(
+            table=self.table,
+            iceberg_conn_id=self.iceberg_conn_id,
+            branch=self.branch,
+            after_snapshot_id=None if after is None else str(after),
+            after_ms=condition.after_ms,
+            operations=condition.operations,
+            include_maintenance=self.include_maintenance,
+            wait_for_table=self.wait_for_table,
+            poll_interval=self.poke_interval,
+        )
+
+    def _condition(self, context: Context) -> SnapshotCondition:
+        after_id = _snapshot_id(self.after_snapshot_id)
+        after_ms: int | None = None
+        after = self.after or (LAST_SEEN if self.after_snapshot_id is None else None)
+        if self.after and self.after_snapshot_id is not None:
+            raise InvalidInputError(
+                f"sensor {self.task_id}: after_snapshot_id and after={self.after!r} are both given, expected one"
+            )
+        if after == LAST_SEEN:
+            after_id = self._last_seen(context)
+        elif after is not None:
+            after_ms = _run_date_ms(context) if after == LOGICAL_DATE else _iso_ms(after)
+        return SnapshotCondition(
+            branch=self.branch,
+            after_snapshot_id=after_id,
+            after_ms=after_ms,
+            operations=None if self.operations is None else tuple(self.operations),
+            include_maintenance=self.include_maintenance,
+        )
+
+    def _last_seen(self, context: Context) -> int | None:
+        """Return the snapshot that the latest earlier run of this task returned, None at the first run.
+
+        XCom is the one store that lives from run to run on every Airflow 3: the task state store of 3.3 belongs to a
+        single run, the asset state store needs an asset. This run's own entries were cleared when its task started,
+        so clearing a task makes it see the same snapshots again.
+        """
+        ti = context["ti"]
+        latest = ti.xcom_pull(
+            task_ids=self.task_id, key=LAST_SEEN_KEY, include_prior_dates=True, map_indexes=_map_index(ti)
+        )
+        if latest is None:
+            return None
+        # Airflow sorts earlier runs by logical date alone: databases differ in where runs without one come, and those
+        # that have one may be older. Only then all earlier runs are read, whose number is the length of the history.
+        if context.get("logical_date") and latest.get("dated") and self._is_mine(latest, ti):
+            return int(latest["snapshot_id"])
+        seen = ti.xcom_pull(task_ids=[self.task_id], key=LAST_SEEN_KEY, include_prior_dates=True)
+        mine = [value for value in seen or () if value and self._is_mine(value, ti)]
+        newest = max(mine, key=lambda value: int(value["timestamp_ms"]), default=None)
+        return None if newest is None else int(newest["snapshot_id"])
+
+    def _is_mine(self, seen: Mapping[str, Any], ti: Any) -> bool:
+        """Whether it is about what this task watches now; the table may be a template, the task mapped."""
+        return (seen["table"], seen["branch"], seen["map_index"]) == (self.table, self.branch, _map_index(ti))
+
+
+def _map_index(ti: Any) -> int:
+    return -1 if ti.map_index is None else int(ti.map_index)
+
+
+def _snapshot_id(value: str | int | None) -> int | None:
+    if value is None or str(value).strip() in _NOTHING:
+        return None
+    try:
+        return int(value)
+    except ValueError as error:
+        raise InvalidInputError(f"after_snapshot_id {value!r} is not the id of a snapshot, expected digits") from error
+
+
+def _run_date_ms(context: Context) -> int:
+    """Return the run's logical date, or for a run without one the time after which it could begin."""
+    date = context.get("logical_date") or context["dag_run"].run_after
+    return _ms(date)
+
+
+def _iso_ms(text: str) -> int:
+    try:
+        moment = datetime.fromisoformat(str(text).strip())
+    except ValueError as error:
+        raise InvalidInputError(
+            f"after={text!r}: expected {LAST_SEEN!r}, {LOGICAL_DATE!r} or a time such as '2026-01-31T00:00:00+00:00'"
+        ) from error
+    return _ms(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+
+
+def _ms(moment: datetime) -> int:
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
