@@ -1,7 +1,8 @@
 """What every catalog can do: `Catalog`, and the names and states that it speaks of.
 
-Lives here: `TableId`, `TableState` and the abstract `Catalog`. Not here: catalogs that keep a pointer to a metadata file
-(`pointer`), each concrete catalog (`hadoop`, `sql`, …), and retrying (`airflow_iceberg.commit`): a catalog tries once.
+Lives here: `TableId`, `TableState` and the abstract `Catalog`. Not here: catalogs that keep a pointer to a metadata
+file (`pointer`), each concrete catalog (`hadoop`, `sql`, …), and retrying (`airflow_iceberg.commit`): a catalog tries
+once.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class TableId:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "namespace", parse_namespace(self.namespace))
-        if not isinstance(self.name, str) or not self.name.strip():
+        if not self.name.strip():
             raise InvalidInputError(f"table name in namespace '{'.'.join(self.namespace)}' is empty, give it a name")
 
     def __str__(self) -> str:
@@ -61,7 +62,7 @@ def parse_namespace(namespace: str | Iterable[str]) -> Namespace:
         InvalidInputError: there is no level, an empty one, or one with a dot in it (a dot separates levels).
     """
     levels = tuple(namespace.split(".")) if isinstance(namespace, str) else tuple(namespace)
-    if not levels or not all(isinstance(level, str) and level.strip() and "." not in level for level in levels):
+    if not levels or not all(level.strip() and "." not in level for level in levels):
         raise InvalidInputError(f"{namespace!r} is not a namespace, write it as 'a' or 'a.b' without empty levels")
     return levels
 
@@ -115,7 +116,7 @@ class Catalog(ABC):
 
     @abstractmethod
     def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]:
-        """Return the namespaces one level below the parent (or the outermost ones), sorted, each with all its levels."""
+        """Return the namespaces one level below the parent (or the outermost), sorted, each with all its levels."""
 
     @abstractmethod
     def namespace_exists(self, namespace: str | Namespace) -> bool:

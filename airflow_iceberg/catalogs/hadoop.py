@@ -1,7 +1,7 @@
 """`HadoopCatalog`: tables are directories, and the newest `metadata/v<N>.metadata.json` is the table.
 
-Lives here: namespaces and tables as directories, and the commit that is the creation of one file. Not here: which version
-is the newest (`hadoop_versions`), and how a file is created only if it isn't there (`airflow_iceberg.storage`).
+Lives here: namespaces and tables as directories, and the commit that is the creation of one file. Not here: which
+version is the newest (`hadoop_versions`), and how a file is created only if it isn't there (`airflow_iceberg.storage`).
 Iceberg Java's HadoopCatalog may read and write the same tables at the same time.
 """
 
@@ -181,7 +181,7 @@ class HadoopCatalog(PointerCatalog):
         return tuple(sorted(table for table in tables if self._is_table((*namespace, table.name))))
 
     def drop_table(self, table: str | TableId, *, purge: bool = False) -> None:
-        """Remove the table with its directory, as Iceberg Java does: the directory is the table, data files included."""
+        """Remove the table's directory, as Iceberg Java does: the directory is the table, data files included."""
         table = TableId.of(table)
         if purge:
             raise refuse_purge(table)
@@ -200,7 +200,8 @@ class HadoopCatalog(PointerCatalog):
     def register_table(self, table: str | TableId, metadata_location: str) -> TableState:
         """Refuse: a table in another directory can't be pointed to."""
         raise UnsupportedError(
-            f"cannot register {metadata_location} as {table}: a Hadoop catalog has no pointers, load it with Table.from_metadata"
+            f"cannot register {metadata_location} as {table}: a Hadoop catalog has no pointers, read the table with "
+            "Table.from_metadata"
         )
 
     def default_location(self, table: str | TableId) -> str:
@@ -263,7 +264,7 @@ class HadoopCatalog(PointerCatalog):
 
     def _no_properties(self, namespace: Namespace) -> UnsupportedError:
         return UnsupportedError(
-            f"cannot set properties of namespace {'.'.join(namespace)}: in a Hadoop catalog it is a directory and has none"
+            f"cannot set properties of namespace {'.'.join(namespace)}: in a Hadoop catalog it is a directory, without any"
         )
 
     # -- directories -------------------------------------------------------------------------------------------------
@@ -319,8 +320,8 @@ def _below(root: str, names: Namespace, catalog: str) -> str:
     for name in names:
         if not _is_plain(name):
             raise InvalidInputError(
-                f"'{name}' cannot be a name in catalog {catalog}: a Hadoop catalog makes a directory of it, so dots, slashes, "
-                "backslashes and colons are not allowed"
+                f"'{name}' cannot be a name in catalog {catalog}: a Hadoop catalog makes a directory of it, so dots, "
+                "slashes, backslashes and colons are not allowed"
             )
     return "/".join((root.rstrip("/"), *names)) or "/"
 

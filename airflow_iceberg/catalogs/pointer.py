@@ -1,7 +1,7 @@
 """`PointerCatalog`: catalogs that hold, for each table, the location of its newest metadata file.
 
-Lives here: naming and writing metadata files, and what to do with the file after each outcome of the swap. Not here: the
-swap itself, which is each catalog's own (`sql`, …), and retrying (`airflow_iceberg.commit`).
+Lives here: naming and writing metadata files, and what to do with the file after each outcome of the swap. Not here:
+the swap itself, which is each catalog's own (`sql`, …), and retrying (`airflow_iceberg.commit`).
 """
 
 from __future__ import annotations

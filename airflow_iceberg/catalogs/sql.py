@@ -38,9 +38,9 @@ class SqlCatalog(PointerCatalog):
 
     Args:
         name: part of every row's key: all programs that share the catalog must call it by one name.
-        properties: `uri`, `warehouse`, `user` and `password` when they are not in the uri, `init_catalog_tables` ("true":
-            make the tables when they are missing), `jdbc.schema-version` ("V0" or "V1") for new tables; "V1" also
-            upgrades those of a V0 catalog.
+        properties: `uri`, `warehouse`, `user` and `password` when they are not in the uri, `init_catalog_tables`
+            ("true": make the tables when they are missing), `jdbc.schema-version` ("V0" or "V1") for new tables;
+            "V1" also upgrades those of a V0 catalog.
     """
 
     def __init__(

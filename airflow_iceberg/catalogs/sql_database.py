@@ -209,7 +209,8 @@ def parse_url(catalog: str, properties: Mapping[str, str]) -> URL:
             raise
         # Not chained: the text in the cause may hold the password.
         raise InvalidInputError(
-            f"catalog {catalog}: its uri is not understood, expected sqlite:////path, postgresql://host/database or jdbc:…"
+            f"catalog {catalog}: its uri is not understood, expected sqlite:////path, postgresql://host/database or "
+            "one that starts with jdbc:"
         ) from None
     return url
 
@@ -264,8 +265,8 @@ def _new_engine(url: URL) -> Engine:
 def _new_sqlite_engine(url: URL) -> Engine:
     """Return an engine whose writing transactions take SQLite's write lock at once.
 
-    A transaction that starts by reading and writes later fails with "locked" without waiting when somebody else wrote in
-    between; one that starts with BEGIN IMMEDIATE waits for its turn.
+    A transaction that starts by reading and writes later fails with "locked", without waiting, when somebody else wrote
+    in between; one that starts with BEGIN IMMEDIATE waits for its turn.
     """
     in_memory = not url.database or url.database == ":memory:"
     pool = sqlalchemy.pool.StaticPool if in_memory else sqlalchemy.pool.NullPool

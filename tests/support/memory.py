@@ -2,7 +2,7 @@
 
     catalog = FaultyCatalog(MemoryCatalog(), [Fault.LAND_THEN_UNKNOWN, Fault.CONFLICT])
 
-The first swap lands but raises `CommitUnknownError`, before the second another writer commits, all further ones proceed.
+The first swap lands but raises `CommitUnknownError`, before the second another writer commits, all others proceed.
 """
 
 from __future__ import annotations
