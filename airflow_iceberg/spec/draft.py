@@ -88,7 +88,7 @@ class Draft:
 
     def add_spec(self, spec: PartitionSpec) -> None:
         """Add a partition spec, or find an equal one."""
-        same = next((s.spec_id for s in self.specs if s.fields == spec.fields), None)
+        same = next((s.spec_id for s in self.specs if s.same_fields(spec)), None)
         if same is None:
             same = max((s.spec_id for s in self.specs), default=-1) + 1
             self.specs.append(replace(spec, spec_id=same))
@@ -101,7 +101,7 @@ class Draft:
 
     def add_sort_order(self, order: SortOrder) -> None:
         """Add a sort order, or find an equal one; order 0 is the unsorted one, always."""
-        same = next((o.order_id for o in self.orders if o.fields == order.fields), None)
+        same = next((o.order_id for o in self.orders if o.same_fields(order)), None)
         if same is None:
             same = max((o.order_id for o in self.orders), default=0) + 1 if order.fields else 0
             self.orders.append(replace(order, order_id=same))

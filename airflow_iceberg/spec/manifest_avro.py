@@ -81,7 +81,7 @@ def write_manifest(
         "schema": _dump(schema.to_dict()),
         "schema-id": str(schema.schema_id),
         # The fields alone, not the spec as it stands in table metadata.
-        "partition-spec": _dump(spec.to_dict()["fields"]),
+        "partition-spec": _dump(spec.fields_to_list()),
         "partition-spec-id": str(spec.spec_id),
         "format-version": str(format_version),
     }
@@ -396,6 +396,11 @@ def _from_map(items: Mapping[int, Any] | None) -> list[Record] | None:
     return None if items is None else [{"key": key, "value": value} for key, value in items.items()]
 
 
+def _to_list(items: tuple[int, ...] | None) -> list[int] | None:
+    """fastavro takes a tuple in a union for a pair of type and value."""
+    return None if items is None else list(items)
+
+
 def _entry_to_record(
     partition: t.StructType, format_version: int, content: ManifestContent, spec_id: int
 ) -> Callable[[ManifestEntry], Record]:
@@ -419,8 +424,8 @@ def _entry_to_record(
             "lower_bounds": _from_map(file.lower_bounds),
             "upper_bounds": _from_map(file.upper_bounds),
             "key_metadata": file.key_metadata,
-            "split_offsets": file.split_offsets,
-            "equality_ids": file.equality_ids,
+            "split_offsets": _to_list(file.split_offsets),
+            "equality_ids": _to_list(file.equality_ids),
             "sort_order_id": file.sort_order_id,
             "first_row_id": file.first_row_id,
             "referenced_data_file": file.referenced_data_file,

@@ -187,7 +187,7 @@ def _partition_from_json(fields: Fields, partition_type: StructType) -> tuple[An
     if len(items) != len(types):
         fields.fail("partition", f"unexpected number of values {len(items)} (expected {len(types)})")
     return tuple(
-        None if item is None else values.from_json(field.type, item, path=f"partition.{field.name}")
+        None if item is None else values.from_json(field.type, item, path=fields.path, where=f"partition.{field.name}")
         for field, item in zip(types, items, strict=True)
     )
 

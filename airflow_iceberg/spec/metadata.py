@@ -20,7 +20,6 @@ from airflow_iceberg.spec.partitioning import PartitionField, PartitionSpec
 from airflow_iceberg.spec.schema import Schema, assign_fresh_ids
 from airflow_iceberg.spec.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef
 from airflow_iceberg.spec.sorting import SortField, SortOrder
-from airflow_iceberg.spec.transforms import UnknownTransform
 
 SUPPORTED_FORMAT_VERSIONS = (1, 2, 3)
 DEFAULT_FORMAT_VERSION = 2
@@ -128,6 +127,17 @@ class TableMetadata:
         """
         wanted = self.default_spec_id if spec_id is None else spec_id
         return _find("partition spec", wanted, {spec.spec_id: spec for spec in self.partition_specs})
+
+    def schema_of_spec(self, spec_id: int) -> Schema:
+        """Return the newest schema that has all the source columns of a spec: the types of its partition values.
+
+        The current schema, unless a source column was dropped since; the current one, too, when no schema has them all.
+        Raises:
+            NotFoundError: there is no such spec.
+        """
+        sources = {source for part in self.spec(spec_id).fields for source in (part.source_ids or (part.source_id,))}
+        newest_first = [self.schema(), *reversed(self.schemas)]
+        return next((s for s in newest_first if sources.issubset(s.fields_by_id)), self.schema())
 
     def sort_order(self, order_id: int | None = None) -> SortOrder:
         """Return a sort order, by default the one to write with.
@@ -345,12 +355,10 @@ def check_fits(schema: Schema, spec: PartitionSpec, order: SortOrder, format_ver
         InvalidInputError: a type, default, transform or source column that this table cannot have.
     """
     check_schema(schema, format_version)
-    for part in spec.fields:
-        _check_source(schema, part.source_id, part.transform, f"partition field {part.name!r}", format_version)
-        if part.source_ids is not None and len(part.source_ids) > 1 and format_version < 3:
-            raise InvalidInputError(f"partition field {part.name!r} has several source columns, which needs format version 3")
-    for sort in order.fields:
-        _check_source(schema, sort.source_id, sort.transform, "sort order", format_version)
+    spec.validate(schema)
+    order.validate(schema)
+    if format_version < 3 and any(part.source_ids for part in spec.fields):
+        raise InvalidInputError(f"a transform of several columns needs format version 3 (the table has {format_version})")
 
 
 def check_schema(schema: Schema, format_version: int) -> None:
@@ -367,15 +375,3 @@ def check_schema(schema: Schema, format_version: int) -> None:
             raise InvalidInputError(f"type {column.type} of column {name!r} needs format version 3 (the table has {format_version})")
         if column.initial_default is not None:
             raise InvalidInputError(f"the initial default of column {name!r} needs format version 3 (the table has {format_version})")
-
-
-def _check_source(schema: Schema, source_id: int, transform: Any, what: str, format_version: int) -> None:
-    if isinstance(transform, UnknownTransform):
-        raise InvalidInputError(f"unknown transform {str(transform)!r} in {what}: it can be read, but not written")
-    if str(transform) == "void":
-        return  # stands for a field that v1 cannot drop; its column may be gone
-    column = schema.fields_by_id.get(source_id)
-    if column is None:
-        raise InvalidInputError(f"{what} needs the column with id {source_id}, which the schema does not have")
-    if not transform.can_transform(column.type):
-        raise InvalidInputError(f"transform {transform} in {what} cannot be applied to column {schema.find_name(source_id)!r} of type {column.type}")

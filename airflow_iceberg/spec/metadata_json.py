@@ -104,26 +104,16 @@ def _read_schemas(fields: Fields, version: int) -> tuple[tuple[Schema, ...], int
 
 def _read_specs(fields: Fields, version: int) -> tuple[tuple[PartitionSpec, ...], int]:
     if version == 1 and "partition-specs" not in fields:
-        document = {"spec-id": 0, "fields": fields.list("partition-spec")}
-        return (PartitionSpec.from_dict(_with_field_ids(document, fields.path), path=fields.path),), 0
-    items = [item.data for item in fields.items("partition-specs")]
-    specs = tuple(PartitionSpec.from_dict(_with_field_ids(item, fields.path), path=fields.path) for item in items)
+        return (PartitionSpec.from_fields(fields.list("partition-spec"), path=fields.path),), 0
+    items = fields.items("partition-specs")
+    specs = tuple(PartitionSpec.from_dict(item.data, path=fields.path, where=item.where) for item in items)
     return specs, fields.int("default-spec-id")
-
-
-def _with_field_ids(document: Mapping[str, Any], path: str | None) -> Mapping[str, Any]:
-    """Return a spec with the field ids that old v1 writers left out: 1000, 1001 … in each spec."""
-    parts = [item.data for item in Fields(document, "partition-spec", path).items("fields")]
-    if all("field-id" in part for part in parts):
-        return document
-    numbered = [{**part, "field-id": part.get("field-id", NO_PARTITION_ID + 1 + i)} for i, part in enumerate(parts)]
-    return {**document, "fields": numbered}
 
 
 def _read_orders(fields: Fields, version: int) -> tuple[tuple[SortOrder, ...], int]:
     if version == 1 and "sort-orders" not in fields:
         return (SortOrder(order_id=0, fields=()),), 0
-    orders = tuple(SortOrder.from_dict(item.data, path=fields.path) for item in fields.items("sort-orders"))
+    orders = tuple(SortOrder.from_dict(item.data, path=fields.path, where=item.where) for item in fields.items("sort-orders"))
     return orders, fields.int("default-sort-order-id")
 
 
@@ -182,7 +172,7 @@ def _schemas_and_specs(metadata: TableMetadata) -> dict[str, Any]:
     result["current-schema-id"] = metadata.current_schema_id
     result["schemas"] = [schema.to_dict() for schema in metadata.schemas]
     if metadata.format_version == 1:
-        result["partition-spec"] = metadata.spec().to_dict()["fields"]
+        result["partition-spec"] = metadata.spec().fields_to_list()
     result["default-spec-id"] = metadata.default_spec_id
     result["partition-specs"] = [spec.to_dict() for spec in metadata.partition_specs]
     result["last-partition-id"] = metadata.last_partition_id

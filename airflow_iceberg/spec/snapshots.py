@@ -79,7 +79,7 @@ class Snapshot:
             sequence_number=fields.opt_int("sequence-number") or 0,
             timestamp_ms=fields.int("timestamp-ms"),
             manifest_list=manifest_list,
-            summary=fields.str_map("summary") if "summary" in fields else {},
+            summary=_summary(fields),
             schema_id=fields.opt_int("schema-id"),
             first_row_id=fields.opt_int("first-row-id"),
             added_rows=fields.opt_int("added-rows"),
@@ -112,6 +112,14 @@ class Snapshot:
         if self.key_id is not None:
             result["key-id"] = self.key_id
         return {**result, **self.unknown} if self.unknown else result
+
+
+def _summary(fields: Fields) -> Mapping[str, str]:
+    summary = fields.data.get("summary") or {}
+    # Tables have thousands of them: look at each value once, and get the exact error only when there is one.
+    if isinstance(summary, dict) and all(type(value) is str for value in summary.values()):
+        return summary
+    return fields.str_map("summary")
 
 
 _REF_KEYS = frozenset(("snapshot-id", "type", "min-snapshots-to-keep", "max-snapshot-age-ms", "max-ref-age-ms"))
