@@ -43,9 +43,10 @@ class Fields:
     path: builtins.str | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.data, Mapping):
+        data: object = self.data
+        if not isinstance(data, Mapping):
             place = f" in '{self.where}'" if self.where else ""
-            message = f"unexpected type {json_type_name(self.data)} (expected object){place}"
+            message = f"unexpected type {json_type_name(data)} (expected object){place}"
             raise FormatError(message, path=self.path)
 
     def __contains__(self, key: builtins.str) -> builtins.bool:

@@ -11,23 +11,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.spec._numbers import unscaled
 from airflow_iceberg.spec._transform_columns import physical
 from airflow_iceberg.spec.arrow import values_from_array
 from airflow_iceberg.spec.partitioning import PartitionField, PartitionSpec
 from airflow_iceberg.spec.schema import Schema
-from airflow_iceberg.spec.transforms import VoidTransform, unscaled
-from airflow_iceberg.spec.types import DecimalType, Value
+from airflow_iceberg.spec.transforms import VoidTransform
+from airflow_iceberg.spec.types import BinaryType, DecimalType, FixedType, IcebergType, StringType, UUIDType, Value
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    Longs = npt.NDArray[np.int64]
 
 # Integers in a range of at most this many values are codes as they are; others are dictionary-encoded.
 _MAX_PLAIN_RANGE = 1 << 20
 
 
-def group_rows(
-    table: pa.Table, spec: PartitionSpec, schema: Schema
-) -> Iterator[tuple[tuple[Value, ...], pa.Table]]:
+def group_rows(table: pa.Table, spec: PartitionSpec, schema: Schema) -> Iterator[tuple[tuple[Value, ...], pa.Table]]:
     """Yield the partitions of a table that is not empty, with a spec that has fields and is valid."""
     columns = [_partition_column(table, child, schema) for child in spec.fields]
     codes, count = _combined_codes(columns)
@@ -51,12 +52,19 @@ def _partition_column(table: pa.Table, child: PartitionField, schema: Schema) ->
     column = table.column(path[0].name)
     for step in path[1:]:
         column = pc.struct_field(column, step.name)
-    array = child.transform.apply_arrow(column, source.type)
-    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    if not _is_encoded_first(child.transform.result_type(source.type)):
+        return child.transform.apply_arrow(column, source.type)
+    # Encoded chunk by chunk: the strings of many chunks together may be more than one Arrow array can hold.
+    chunks = [child.transform.apply_arrow(chunk, source.type).dictionary_encode() for chunk in column.chunks]
+    return pa.chunked_array(chunks).unify_dictionaries().combine_chunks()
 
 
-def _combined_codes(columns: list[pa.Array]) -> tuple["npt.NDArray[np.int64]", int]:
-    """Return for each row the number of its partition, counted in the order of first appearance, and how many there are."""
+def _is_encoded_first(type_: IcebergType) -> bool:
+    return isinstance(type_, (StringType, BinaryType, FixedType, UUIDType, DecimalType))
+
+
+def _combined_codes(columns: list[pa.Array]) -> tuple["Longs", int]:
+    """Return the number of each row's partition, counted in order of first appearance, and how many there are."""
     codes, size = np.zeros(len(columns[0]), np.int64), 1
     for column in columns:
         own, own_size = _codes(column)
@@ -67,15 +75,15 @@ def _combined_codes(columns: list[pa.Array]) -> tuple["npt.NDArray[np.int64]", i
     return _dense(codes)
 
 
-def _dense(codes: "npt.NDArray[np.int64]") -> tuple["npt.NDArray[np.int64]", int]:
+def _dense(codes: "Longs") -> tuple["Longs", int]:
     if (codes[0] == codes).all():
         return np.zeros(len(codes), np.int64), 1
     encoded = pa.array(codes).dictionary_encode()
     return encoded.indices.to_numpy().astype(np.int64), len(encoded.dictionary)
 
 
-def _codes(column: pa.Array) -> tuple["npt.NDArray[np.int64]", int]:
-    """Return a number for each value of a column, equal where the values are the same, and one more than the highest."""
+def _codes(column: pa.Array) -> tuple["Longs", int]:
+    """Return a number for each value of a column, equal where the values are, and one more than the highest."""
     if column.null_count == len(column):
         return np.zeros(len(column), np.int64), 1
     kind = column.type
@@ -88,7 +96,7 @@ def _codes(column: pa.Array) -> tuple["npt.NDArray[np.int64]", int]:
     return _encoded(column)
 
 
-def _range_codes(column: pa.Array, dtype: Any) -> tuple["npt.NDArray[np.int64]", int] | None:
+def _range_codes(column: pa.Array, dtype: Any) -> tuple["Longs", int] | None:
     bounds = pc.min_max(column).as_py()
     low, high = bounds["min"], bounds["max"]
     if high - low >= _MAX_PLAIN_RANGE:
@@ -100,9 +108,10 @@ def _range_codes(column: pa.Array, dtype: Any) -> tuple["npt.NDArray[np.int64]",
     return codes, high - low + 2
 
 
-def _encoded(column: pa.Array) -> tuple["npt.NDArray[np.int64]", int]:
-    encoded = column.dictionary_encode(null_encoding="encode")
-    return encoded.indices.to_numpy().astype(np.int64), len(encoded.dictionary)
+def _encoded(column: pa.Array) -> tuple["Longs", int]:
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    size = len(encoded.dictionary)
+    return encoded.indices.fill_null(size).to_numpy().astype(np.int64), size + 1
 
 
 def _float_bits(column: pa.Array) -> pa.Array:
@@ -112,7 +121,7 @@ def _float_bits(column: pa.Array) -> pa.Array:
     return one_nan.view(bits)
 
 
-def _order(codes: "npt.NDArray[np.int64]", count: int) -> tuple["npt.NDArray[np.int64] | None", "npt.NDArray[np.int64]"]:
+def _order(codes: "Longs", count: int) -> tuple["Longs | None", "Longs"]:
     """Return the row order that puts partitions together, None where they are already, and where each one starts."""
     changes = np.flatnonzero(codes[1:] != codes[:-1]) + 1
     if len(changes) == count - 1:
@@ -124,9 +133,7 @@ def _order(codes: "npt.NDArray[np.int64]", count: int) -> tuple["npt.NDArray[np.
     return np.argsort(narrow, kind="stable"), starts
 
 
-def _values(
-    columns: list[pa.Array], rows: "npt.NDArray[np.int64]", spec: PartitionSpec, schema: Schema
-) -> list[tuple[Value, ...]]:
+def _values(columns: list[pa.Array], rows: "Longs", spec: PartitionSpec, schema: Schema) -> list[tuple[Value, ...]]:
     types = [child.type for child in spec.partition_type(schema).fields]
     chosen = pa.array(rows)
     picked = []

@@ -1,7 +1,56 @@
-"""How Java prints floating-point numbers, which is how they stand in partition paths."""
+"""Values as people read them, in the words of Java: that is how they stand in partition paths."""
 
+import base64
 import math
 import struct
+
+from airflow_iceberg.spec import _calendar
+from airflow_iceberg.spec._numbers import TIMESTAMPS, WITH_ZONE, units_per_second
+from airflow_iceberg.spec.types import (
+    BinaryType,
+    DateType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    TimeType,
+    Value,
+)
+
+
+def human_value(value: Value, type_: IcebergType) -> str:
+    """Return a value of a type as Java writes it in partition paths, before the URL encoding."""
+    if value is None:
+        return "null"
+    if isinstance(type_, DateType):
+        return human_day(value)
+    if isinstance(type_, TimeType):
+        return _human_time(value)
+    if isinstance(type_, TIMESTAMPS):
+        zone = "+00:00" if isinstance(type_, WITH_ZONE) else ""
+        return _calendar.format_timestamp(value, units_per_second(type_) or 1) + zone
+    if isinstance(type_, (FixedType, BinaryType)):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(type_, (FloatType, DoubleType)):
+        return java_float(value, single=isinstance(type_, FloatType))
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def human_day(days: int) -> str:
+    """Return a date with a year of at least four digits, without the plus sign of ISO 8601 beyond 9999."""
+    year, month, day = _calendar.civil_from_days(days)
+    return f"{year:04}-{month:02}-{day:02}"
+
+
+def _human_time(micros: int) -> str:
+    """Return a time as Java's LocalTime does: seconds only where needed, the fraction in groups of three digits."""
+    text = _calendar.format_time(micros)
+    time, _, fraction = text.partition(".")
+    if fraction:
+        return f"{time}.{fraction.ljust(-(-len(fraction) // 3) * 3, '0')}"
+    return time.removesuffix(":00") if time.endswith(":00") else time
 
 
 def java_float(value: float, *, single: bool) -> str:

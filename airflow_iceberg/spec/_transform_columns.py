@@ -1,7 +1,7 @@
 """Partition transforms over Arrow columns: the same results as `Transform.apply`, computed by numpy on whole buffers.
 
-The hot path of every load. The rules (what a day is, what is hashed of a decimal) stand in `transforms` and `_calendar`;
-here is only how they are applied to buffers.
+The hot path of every load. The rules (what a day is, what is hashed of a decimal) stand in `transforms` and
+`_calendar`; here is only how they are applied to buffers.
 """
 
 from typing import TYPE_CHECKING, Any, cast
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from airflow_iceberg.errors import UnsupportedError
 from airflow_iceberg.spec import murmur3
+from airflow_iceberg.spec._numbers import units_per_second
 from airflow_iceberg.spec.arrow import type_to_arrow
 from airflow_iceberg.spec.transforms import (
     BucketTransform,
@@ -22,7 +23,6 @@ from airflow_iceberg.spec.transforms import (
     TruncateTransform,
     VoidTransform,
     YearTransform,
-    units_per_second,
 )
 from airflow_iceberg.spec.types import (
     BinaryType,
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 # Below this share of distinct values in a sample, a column of strings is dictionary-encoded before it is hashed.
 _REPEATS_WORTH_ENCODING = 0.5
 _SAMPLE_ROWS = 8_192
+# Decimals of up to as many digits fit 64 bits.
+_LONG_DIGITS = 18
 # A range of days as wide as this (some 2,700 years) is looked up in a table instead of computed row by row.
 _MAX_LOOKUP_DAYS = 1_000_000
 
@@ -148,15 +150,18 @@ def _hash_variable(array: pa.Array) -> "npt.NDArray[np.uint32]":
         return np.zeros(0, np.uint32)
     _, offset_buffer, data_buffer = array.buffers()
     wide = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
-    offsets = np.frombuffer(offset_buffer, np.int64 if wide else np.int32)
-    offsets = offsets[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    stored = np.frombuffer(offset_buffer, np.int64 if wide else np.int32)
+    offsets = stored[array.offset : array.offset + len(array) + 1].astype(np.int64)
     data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.zeros(0, np.uint8)
     return murmur3.hash_slices(data, offsets[:-1], np.diff(offsets))
 
 
 def _hash_decimals(array: pa.Array) -> "npt.NDArray[np.uint32]":
     """Hash the shortest big-endian two's complement of each number: rows of one length at a time."""
-    rows = np.ascontiguousarray(_byte_rows(array, 16)[:, ::-1])
+    words = physical_words(array)
+    if array.type.precision <= _LONG_DIGITS:
+        return _hash_short_decimals(words[:, 0])
+    rows = np.ascontiguousarray(words.view(np.uint8)[:, ::-1])
     # A leading byte can go when it only repeats the sign of the byte after it.
     sign = np.where(rows[:, :1] & 0x80, np.uint8(0xFF), np.uint8(0))
     significant = (rows != sign).argmax(axis=1)
@@ -168,6 +173,21 @@ def _hash_decimals(array: pa.Array) -> "npt.NDArray[np.uint32]":
     for start in np.unique(significant).tolist():
         chosen = significant == start
         result[chosen] = murmur3.hash_rows(rows[chosen][:, start:])
+    return result
+
+
+def _hash_short_decimals(numbers: "npt.NDArray[np.int64]") -> "npt.NDArray[np.uint32]":
+    """Hash numbers of up to 18 digits, of which the low word is the whole number."""
+    magnitudes = numbers ^ (numbers >> 63)
+    result = np.empty(len(numbers), np.uint32)
+    limit = 0
+    for length in range(1, 9):
+        # Numbers of this length: from what one byte less cannot hold up to 2^(8·length − 1).
+        chosen = np.flatnonzero((magnitudes >= limit) & (magnitudes <= (1 << (8 * length - 1)) - 1))
+        limit = 1 << (8 * length - 1)
+        if len(chosen):
+            shifted = numbers[chosen] << (64 - 8 * length)
+            result[chosen] = murmur3.hash_rows(shifted.astype(">i8").view(np.uint8).reshape(-1, 8)[:, :length])
     return result
 
 
@@ -184,7 +204,7 @@ def _truncate(array: pa.Array, source_type: IcebergType, width: int) -> pa.Array
 
 
 def _truncate_decimals(array: pa.Array, source_type: DecimalType, width: int) -> pa.Array:
-    if source_type.precision > 18:
+    if source_type.precision > _LONG_DIGITS:
         return _truncate_wide_decimals(array, source_type, width)
     # Up to 18 digits the low word of the 128 bits is the number; the high word repeats its sign.
     words = np.zeros((len(array), 2), np.int64)

@@ -1,4 +1,4 @@
-"""Iceberg types and values as Arrow's, and back. The rule which Arrow type stands for which Iceberg type stands only here.
+"""Iceberg types and values as Arrow's, and back: the one place that knows which type stands for which.
 
 pyarrow is imported inside the functions: the module can be imported where there is none. Not here: which casts lose
 nothing (`data.cast`), transforms over columns (`transforms`).
@@ -6,7 +6,7 @@ nothing (`data.cast`), transforms over columns (`transforms`).
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from itertools import count
+from itertools import count, pairwise
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
@@ -165,7 +165,13 @@ def _nested(arrow_type: "pa.DataType") -> tuple["pa.Field", ...]:
 def _is_list(arrow_type: "pa.DataType") -> bool:
     import pyarrow.types as kinds
 
-    checks = (kinds.is_list, kinds.is_large_list, kinds.is_fixed_size_list, kinds.is_list_view, kinds.is_large_list_view)
+    checks = (
+        kinds.is_list,
+        kinds.is_large_list,
+        kinds.is_fixed_size_list,
+        kinds.is_list_view,
+        kinds.is_large_list_view,
+    )
     return any(check(arrow_type) for check in checks)
 
 
@@ -205,7 +211,7 @@ def _type_from_arrow(arrow_type: "pa.DataType", column: str, next_id: Callable[[
 
 
 def primitive_from_arrow(arrow_type: "pa.DataType") -> IcebergType | None:
-    """Return the smallest Iceberg type that holds every value of a primitive Arrow type, or None where there is none."""
+    """Return the least Iceberg type that holds every value of a primitive Arrow type, None where there is none."""
     import pyarrow as pa
     import pyarrow.types as kinds
 
@@ -240,10 +246,10 @@ def _arrow_checks() -> tuple[tuple[Callable[[Any], bool], IcebergType], ...]:
     import pyarrow.types as kinds
 
     def small(arrow_type: Any) -> bool:
-        return kinds.is_int32(arrow_type) or (kinds.is_integer(arrow_type) and arrow_type.bit_width < 32)
+        return bool(kinds.is_int32(arrow_type)) or (kinds.is_integer(arrow_type) and arrow_type.bit_width < 32)
 
     def wide(arrow_type: Any) -> bool:
-        return kinds.is_int64(arrow_type) or kinds.is_uint32(arrow_type)
+        return bool(kinds.is_int64(arrow_type) or kinds.is_uint32(arrow_type))
 
     return (
         (kinds.is_boolean, BooleanType()),
@@ -291,6 +297,8 @@ def values_from_array(type_: IcebergType, array: "pa.Array | pa.ChunkedArray") -
 
     if isinstance(array, pa.ChunkedArray):
         return [value for chunk in array.chunks for value in values_from_array(type_, chunk)]
+    if isinstance(array, pa.DictionaryArray):
+        array = array.dictionary_decode()
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if isinstance(type_, (StructType, ListType, MapType)):
@@ -314,7 +322,7 @@ def _nested_values(type_: IcebergType, array: "pa.Array") -> list[Value]:
         rows = zip(*columns, strict=True) if columns else iter([()] * len(array))
         return [row if is_valid else None for row, is_valid in zip(rows, valid, strict=True)]
     offsets = array.offsets.to_pylist()
-    spans = [slice(start, stop) for start, stop in zip(offsets, offsets[1:], strict=False)]
+    spans = [slice(start, stop) for start, stop in pairwise(offsets)]
     if isinstance(type_, ListType):
         items = values_from_array(type_.element, array.values)
         return [tuple(items[span]) if is_valid else None for span, is_valid in zip(spans, valid, strict=True)]

@@ -72,8 +72,9 @@ class PartitionSpec:
     fields: tuple[PartitionField, ...] = ()
 
     def __post_init__(self) -> None:
-        for label, values in (("name", [f.name for f in self.fields]), ("field id", [f.field_id for f in self.fields])):
-            twice = sorted({repr(value) for value in values if values.count(value) > 1})
+        names, ids = [repr(child.name) for child in self.fields], [str(child.field_id) for child in self.fields]
+        for label, values in (("name", names), ("field id", ids)):
+            twice = sorted({value for value in values if values.count(value) > 1})
             if twice:
                 raise InvalidInputError(f"partition {label} {', '.join(twice)} is used twice in spec {self.spec_id}")
         if not all(child.name for child in self.fields):
@@ -290,7 +291,7 @@ def spec_from_shorthand(
 
 
 def _parse_field(text: str, schema: Schema, field_id: int) -> PartitionField:
-    if not isinstance(text, str) or not text.strip():
+    if not text.strip():
         raise InvalidInputError(f"expected a partition term like 'day(ts)', got {text!r}")
     term, name = _split_name(text, schema)
     transform, source = parse_term(term, schema)

@@ -163,7 +163,7 @@ def sort_order_from_shorthand(
 
 
 def _parse_field(text: str, schema: Schema) -> SortField:
-    if not isinstance(text, str) or not text.strip():
+    if not text.strip():
         raise InvalidInputError(f"expected a sort term like 'ts desc', got {text!r}")
     term, nulls = _take(_NULLS, text.strip(), schema)
     term, direction = _take(_DIRECTION, term, schema)

@@ -4,23 +4,20 @@ Here: the transforms, their spec strings, result types and human strings. Not he
 partition (`plan.projection`), partition specs and paths (`partitioning`), the hash function (`murmur3`).
 """
 
-import base64
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.spec import _calendar, murmur3
-from airflow_iceberg.spec._text import java_float
+from airflow_iceberg.spec._numbers import NANOS, TIMESTAMPS, minimal_bytes, scaled, units_per_second, unscaled, wrap
+from airflow_iceberg.spec._text import human_day, human_value
 from airflow_iceberg.spec.types import (
     BinaryType,
     DateType,
     DecimalType,
-    DoubleType,
     FixedType,
-    FloatType,
     GeographyType,
     GeometryType,
     IcebergType,
@@ -28,10 +25,6 @@ from airflow_iceberg.spec.types import (
     LongType,
     PrimitiveType,
     StringType,
-    TimestampNsType,
-    TimestampType,
-    TimestamptzNsType,
-    TimestamptzType,
     TimeType,
     UUIDType,
     Value,
@@ -42,8 +35,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _MAX_PARAMETER = (1 << 31) - 1
-_TIMESTAMPS = (TimestampType, TimestamptzType, TimestampNsType, TimestamptzNsType)
-_NANOS = (TimestampNsType, TimestamptzNsType)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +132,7 @@ class BucketTransform(Transform):
         _check_parameter("bucket", self.num_buckets)
 
     def can_transform(self, source_type: IcebergType) -> bool:
-        allowed = (IntegerType, LongType, DecimalType, DateType, TimeType, *_TIMESTAMPS)
+        allowed = (IntegerType, LongType, DecimalType, DateType, TimeType, *TIMESTAMPS)
         return isinstance(source_type, (*allowed, StringType, UUIDType, FixedType, BinaryType))
 
     def result_type(self, source_type: IcebergType) -> IcebergType:
@@ -182,7 +173,7 @@ class TruncateTransform(Transform):
             # the same, for planning; whoever stores it has to check (`partitioning.group_by_partition` does).
             number = unscaled(value, source_type.scale)
             return scaled(number - number % self.width, source_type.scale)
-        return _wrap(value - value % self.width, 64 if isinstance(source_type, LongType) else 32)
+        return wrap(value - value % self.width, 64 if isinstance(source_type, LongType) else 32)
 
     def __str__(self) -> str:
         return f"truncate[{self.width}]"
@@ -195,14 +186,14 @@ class _TimeTransform(Transform):
     preserves_order: ClassVar[bool] = True
 
     def can_transform(self, source_type: IcebergType) -> bool:
-        return isinstance(source_type, (DateType, *_TIMESTAMPS))
+        return isinstance(source_type, (DateType, *TIMESTAMPS))
 
     def result_type(self, source_type: IcebergType) -> IcebergType:
         return IntegerType()
 
     def _apply(self, value: Value, source_type: IcebergType) -> Value:
         # Java casts the result to int; only instants some 245,000 years away make a difference.
-        return _wrap(self.since_epoch(value, units_per_second(source_type)), 32)
+        return wrap(self.since_epoch(value, units_per_second(source_type)), 32)
 
     def since_epoch(self, value: Any, per_second: int | None) -> Any:
         """Return the number of years, months, days or hours since the epoch.
@@ -254,7 +245,7 @@ class DayTransform(_TimeTransform):
         return _days(value, per_second)
 
     def _human(self, value: Value, source_type: IcebergType) -> str:
-        return _human_day(value)
+        return human_day(value)
 
     def __str__(self) -> str:
         return "day"
@@ -265,14 +256,14 @@ class HourTransform(_TimeTransform):
     """Hours since 1970-01-01T00."""
 
     def can_transform(self, source_type: IcebergType) -> bool:
-        return isinstance(source_type, _TIMESTAMPS)
+        return isinstance(source_type, TIMESTAMPS)
 
     def since_epoch(self, value: Any, per_second: int | None) -> Any:
         return value // ((per_second or 1) * _calendar.SECONDS_PER_HOUR)
 
     def _human(self, value: Value, source_type: IcebergType) -> str:
         days, hour = divmod(value, 24)
-        return f"{_human_day(days)}-{hour:02}"
+        return f"{human_day(days)}-{hour:02}"
 
     def __str__(self) -> str:
         return "hour"
@@ -354,8 +345,10 @@ def parse_transform(text: str) -> Transform:
 def hashed_bytes(value: Value, source_type: IcebergType) -> bytes:
     """Return what is hashed of a value.
 
-    Spec: Appendix B. An int hashes like the long of the same value, so that the promotion keeps the buckets; nanoseconds
-    hash like the microseconds they fall into.
+    An int hashes like the long of the same value, so that the promotion keeps the buckets; nanoseconds hash like the
+    microseconds they fall into.
+
+    Spec: Appendix B, 32-bit Hash Requirements.
     """
     if isinstance(source_type, StringType):
         return bytes(value, "utf-8")
@@ -365,77 +358,13 @@ def hashed_bytes(value: Value, source_type: IcebergType) -> bytes:
         return bytes(value)
     if isinstance(source_type, DecimalType):
         return minimal_bytes(unscaled(value, source_type.scale))
-    if isinstance(source_type, _NANOS):
+    if isinstance(source_type, NANOS):
         value //= 1000
     return int(value).to_bytes(8, "little", signed=True)
 
 
-def minimal_bytes(number: int) -> bytes:
-    """Return the shortest big-endian two's complement of an integer."""
-    bits = number if number >= 0 else ~number
-    return number.to_bytes(bits.bit_length() // 8 + 1, "big", signed=True)
-
-
-def unscaled(value: Decimal, scale: int) -> int:
-    """Return a decimal in units of its last digit."""
-    sign, digits, exponent = value.as_tuple()
-    number = int("".join(map(str, digits))) * 10 ** (int(exponent) + scale)
-    return -number if sign else number
-
-
-def scaled(number: int, scale: int) -> Decimal:
-    """Return the decimal of that many units of its last digit, exactly, whatever the context's precision."""
-    return Decimal((number < 0, tuple(map(int, str(abs(number)))), -scale))
-
-
-def units_per_second(source_type: IcebergType) -> int | None:
-    """Return how many units of a timestamp's value make a second; None for a date, which counts days."""
-    if isinstance(source_type, DateType):
-        return None
-    return _calendar.NANOS_PER_SECOND if isinstance(source_type, _NANOS) else _calendar.MICROS_PER_SECOND
-
-
-def human_value(value: Value, type_: IcebergType) -> str:
-    """Return a value of a type as Java writes it in partition paths, before the URL encoding."""
-    if value is None:
-        return "null"
-    if isinstance(type_, DateType):
-        return _human_day(value)
-    if isinstance(type_, TimeType):
-        return _human_time(value)
-    if isinstance(type_, _TIMESTAMPS):
-        zone = "+00:00" if isinstance(type_, (TimestamptzType, TimestamptzNsType)) else ""
-        return _calendar.format_timestamp(value, units_per_second(type_) or 1) + zone
-    if isinstance(type_, (FixedType, BinaryType)):
-        return base64.b64encode(value).decode("ascii")
-    if isinstance(type_, (FloatType, DoubleType)):
-        return java_float(value, single=isinstance(type_, FloatType))
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
-
-
-def _human_day(days: int) -> str:
-    year, month, day = _calendar.civil_from_days(days)
-    return f"{year:04}-{month:02}-{day:02}"
-
-
-def _human_time(micros: int) -> str:
-    """Return a time as Java's LocalTime does: seconds only where needed, the fraction in groups of three digits."""
-    text = _calendar.format_time(micros)
-    time, _, fraction = text.partition(".")
-    if fraction:
-        return f"{time}.{fraction.ljust(-(-len(fraction) // 3) * 3, '0')}"
-    return time.removesuffix(":00") if time.endswith(":00") else time
-
-
 def _days(value: Any, per_second: int | None) -> Any:
     return value if per_second is None else value // (per_second * _calendar.SECONDS_PER_DAY)
-
-
-def _wrap(value: int, bits: int) -> int:
-    half = 1 << (bits - 1)
-    return (value + half) % (1 << bits) - half
 
 
 def _check_parameter(name: str, number: int) -> None:

@@ -1,7 +1,7 @@
 """The types of the specification, versions 1 to 3, and their JSON form.
 
 Here: primitive and nested types, type strings, reading and writing a type in metadata JSON. Not here: lookup by name
-(`schema`), the Arrow counterpart (`arrow`), values (`values`), what people write by hand (`schema.schema_from_shorthand`).
+(`schema`), Arrow's counterparts (`arrow`), values (`values`), types as people write them (`schema_from_shorthand`).
 """
 
 import re
@@ -15,10 +15,10 @@ from airflow_iceberg.spec._fields import Fields, json_type_name
 Value: TypeAlias = Any
 """A canonical Python value: the contract of what stands for each type.
 
-boolean bool; int, long int; float, double float; date int (days); time int (µs); timestamp and timestamptz int (µs since
-the epoch, UTC); timestamp_ns and timestamptz_ns int (ns); string str; uuid uuid.UUID; fixed, binary, geometry, geography
-and variant bytes; decimal decimal.Decimal of exactly the type's scale; struct tuple in field order; list tuple; map dict;
-null None.
+boolean bool; int, long int; float, double float; date int (days); time int (µs); timestamp and timestamptz int (µs
+since the epoch, UTC); timestamp_ns and timestamptz_ns int (ns); string str; uuid uuid.UUID; fixed, binary, geometry,
+geography and variant bytes; decimal decimal.Decimal of exactly the type's scale; struct tuple in field order; list
+tuple; map dict; null None.
 """
 
 MAX_DECIMAL_PRECISION = 38
@@ -404,7 +404,7 @@ def type_from_json(value: Any, *, path: str | None = None, where: str = "type") 
         return _list_from_json(fields)
     if kind == "map":
         return _map_from_json(fields)
-    fields.fail("type", f"unknown nested type '{kind}' (expected struct, list or map)")
+    return fields.fail("type", f"unknown nested type '{kind}' (expected struct, list or map)")
 
 
 def _primitive_from_json(text: str, path: str | None, where: str) -> PrimitiveType:
