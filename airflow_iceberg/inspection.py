@@ -63,14 +63,14 @@ class Inspection:
         head = self.metadata.current_snapshot()
         ancestors = {s.snapshot_id for s in self.metadata.ancestors(head.snapshot_id)} if head else set()
         rows = []
-        for entry in self.metadata.snapshot_log:
-            snapshot = self.metadata.snapshot(entry.snapshot_id)
+        for timestamp_ms, snapshot_id in self.metadata.snapshot_log:
+            snapshot = self.metadata.snapshot(snapshot_id)
             rows.append(
                 {
-                    "made_current_at": entry.timestamp_ms,
-                    "snapshot_id": entry.snapshot_id,
+                    "made_current_at": timestamp_ms,
+                    "snapshot_id": snapshot_id,
                     "parent_id": None if snapshot is None else snapshot.parent_snapshot_id,
-                    "is_current_ancestor": entry.snapshot_id in ancestors,
+                    "is_current_ancestor": snapshot_id in ancestors,
                 }
             )
         return _table(
@@ -111,8 +111,8 @@ class Inspection:
         import pyarrow as pa
 
         rows = [
-            {"timestamp": entry.timestamp_ms, "file": entry.metadata_file, **self._latest(entry.timestamp_ms)}
-            for entry in self.metadata.metadata_log
+            {"timestamp": timestamp_ms, "file": location, **self._latest(timestamp_ms)}
+            for timestamp_ms, location in self.metadata.metadata_log
         ]
         return _table(
             rows,

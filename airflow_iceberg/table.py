@@ -122,8 +122,7 @@ class Table:
         """
         io = io or load_file_io(properties or {})
         metadata = TableMetadata.from_json(io.read(location), path=location)
-        name = metadata.location.rstrip("/").rsplit("/", 1)[-1] or "table"
-        state = TableState(table=TableId(namespace=(), name=name), metadata=metadata, metadata_location=location)
+        state = TableState(table=_name_by_location(metadata), metadata=metadata, metadata_location=location)
         return cls(state, io=io, catalog=None)
 
     def refresh(self) -> Table:
@@ -424,6 +423,13 @@ def now_ms() -> int:
 def new_snapshot_id() -> int:
     """A random positive 63-bit id; a collision within one table is refused when the metadata is built."""
     return secrets.randbits(63) or 1
+
+
+def _name_by_location(metadata: TableMetadata) -> TableId:
+    """Name a table without a catalog by the last two folders of its location; for messages only."""
+    folders = [part.replace(".", "_") for part in metadata.location.split("/") if part.strip()]
+    *_, namespace, name = ["metadata", "table", *folders]
+    return TableId(namespace=(namespace,), name=name)
 
 
 def _checked_properties(properties: Mapping[str, str]) -> dict[str, str]:

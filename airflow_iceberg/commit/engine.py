@@ -193,7 +193,7 @@ class _Commit:
             return True
         return bool(self.doubtful) and (
             self.state.metadata_location in self.doubtful
-            or any(entry.metadata_file in self.doubtful for entry in metadata.metadata_log)
+            or any(location in self.doubtful for _, location in metadata.metadata_log)
         )
 
     def _done(self) -> TableState:

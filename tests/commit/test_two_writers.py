@@ -68,7 +68,7 @@ def check_nothing_lost_or_doubled(name: str, properties: dict[str, str]) -> None
 
 def check_no_leftovers(table: Table) -> None:
     """Attempts that lost leave no metadata files behind: everything in the folder is named by the table."""
-    named = {entry.metadata_file for entry in table.metadata.metadata_log} | {table.metadata_location}
+    named = {location for _, location in table.metadata.metadata_log} | {table.metadata_location}
     for snapshot in table.metadata.snapshots:
         named.add(snapshot.manifest_list)
     named |= set(table.inspect.manifests()["path"].to_pylist())

@@ -1,0 +1,362 @@
+"""The commit loop: three outcomes, and the table is asked before anything is tried again."""
+
+import dataclasses
+import itertools
+import uuid
+
+import pytest
+
+from airflow_iceberg.commit.actions import AppendFiles, ChangeTable
+from airflow_iceberg.commit.engine import Clock, commit
+from airflow_iceberg.commit.operation import OPERATION_KEY, OperationKey
+from airflow_iceberg.errors import (
+    CommitConflictError,
+    CommitUnknownError,
+    NotFoundError,
+    StalePlanError,
+    StorageError,
+)
+from airflow_iceberg.spec.changes import Change, SetProperties
+from airflow_iceberg.spec.manifests import DataFile
+from airflow_iceberg.table import Table
+from tests.support.memory import (
+    Fault,
+    FaultyCatalog,
+    FaultyFileIO,
+    FileFault,
+    FileRule,
+    MemoryCatalog,
+    MemoryFileIO,
+    SimulatedCrash,
+)
+
+KEY = OperationKey(dag_id="load", run_id="r1", task_id="append")
+numbers = itertools.count(1)
+
+
+class FakeClock:
+    """Time that passes only by sleeping."""
+
+    def __init__(self):
+        self.now, self.sleeps = 0.0, []
+
+    def sleep(self, seconds):
+        self.sleeps.append(seconds)
+        self.now += seconds
+
+    def clock(self):
+        return Clock(monotonic=lambda: self.now, sleep=self.sleep, random=lambda: 1.0)
+
+
+@pytest.fixture
+def time():
+    return FakeClock()
+
+
+@pytest.fixture
+def inner():
+    return MemoryCatalog()
+
+
+@pytest.fixture
+def make_table(inner):
+    def make(**properties):
+        named = {name.replace("__", ".").replace("_", "-"): str(value) for name, value in properties.items()}
+        Table.create(inner, "db.t", schema={"id": "long"}, properties=named)
+        return inner.load("db.t")
+
+    return make
+
+
+def file(name=None):
+    name = name or f"f{next(numbers)}"
+    return DataFile(
+        file_path=f"memory://warehouse/db/t/data/{name}.parquet",
+        file_format="parquet",
+        partition=(),
+        spec_id=0,
+        record_count=10,
+        file_size_in_bytes=100,
+    )
+
+
+def append(catalog, *files, operation=None, snapshot_id=None, state=None):
+    metadata = (state or catalog.load("db.t")).metadata
+    return AppendFiles(
+        catalog.io,
+        files or (file(),),
+        table_uuid=metadata.table_uuid,
+        written_schema=metadata.schema(),
+        branch="main",
+        snapshot_id=snapshot_id or next(numbers) + 10**12,
+        commit_uuid=uuid.uuid4(),
+        now_ms=lambda: 1_800_000_000_000,
+        properties=operation.summary(1) if operation else {},
+        operation=operation,
+    )
+
+
+def rival_append(catalog, table):
+    """Another writer appends a file."""
+    commit(catalog, catalog.load(table), append(catalog))
+
+
+def paths(catalog):
+    """The live files of the table, each as often as it is listed."""
+    table = Table.load(catalog, "db.t")
+    return sorted(path.rsplit("/", 1)[-1] for path in table.inspect.files()["file_path"].to_pylist())
+
+
+def metadata_files(catalog):
+    return {location for location in catalog.io.locations("memory://warehouse") if "/metadata/" in location}
+
+
+def reachable(catalog):
+    """All metadata files that the table names."""
+    state = catalog.load("db.t")
+    named = {state.metadata_location, *(location for _, location in state.metadata.metadata_log)}
+    for snapshot in state.metadata.snapshots:
+        named.add(snapshot.manifest_list)
+        named |= set(Table.load(catalog, "db.t").inspect.manifests(snapshot.snapshot_id)["path"].to_pylist())
+    return named
+
+
+class TestConflict:
+    """A lost race is followed by another attempt on the newer table, as often as the table's properties allow."""
+
+    def test_the_rows_of_both_writers_are_there(self, make_table, inner, time):
+        state = make_table()
+        catalog = FaultyCatalog(inner, [Fault.CONFLICT] * 3, rival=rival_append)
+        ours = append(catalog, file("ours"))
+        landed = commit(catalog, state, ours, clock=time.clock())
+        assert len(paths(inner)) == 4
+        assert "ours.parquet" in paths(inner)
+        assert landed.metadata.current_snapshot().sequence_number == 4
+
+    def test_the_snapshot_id_and_the_new_manifests_stay_the_same(self, make_table, inner, time):
+        state = make_table()
+        catalog = FaultyCatalog(inner, [Fault.CONFLICT] * 2, rival=rival_append)
+        catalog.io = FaultyFileIO(inner.io)
+        commit(catalog, state, append(catalog, snapshot_id=77), clock=time.clock())
+        created = [location.rsplit("/", 1)[-1] for call, location in catalog.io.calls if call == "create"]
+        assert len([name for name in created if name.startswith("snap-77-")]) == 3
+        assert len([name for name in created if name.endswith("-m0.avro")]) == 1
+        assert not any(name.endswith("-m1.avro") for name in created)
+
+    def test_lost_attempts_leave_nothing_behind(self, make_table, inner, time):
+        state = make_table()
+        catalog = FaultyCatalog(inner, [Fault.CONFLICT] * 3, rival=rival_append)
+        commit(catalog, state, append(catalog), clock=time.clock())
+        assert metadata_files(inner) == reachable(inner)
+
+    def test_the_number_of_retries_is_the_tables(self, make_table, inner, time):
+        state = make_table(commit__retry__num_retries=2)
+        catalog = FaultyCatalog(inner, [Fault.CONFLICT] * 9)
+        with pytest.raises(CommitConflictError, match=r"other writers won 3 attempts to commit to db\.t"):
+            commit(catalog, state, append(catalog), clock=time.clock())
+        assert len(catalog.swaps) == 3
+
+    def test_giving_up_leaves_nothing_behind(self, make_table, inner, time):
+        state = make_table(commit__retry__num_retries=0)
+        catalog = FaultyCatalog(inner, [Fault.CONFLICT])
+        with pytest.raises(CommitConflictError):
+            commit(catalog, state, append(catalog), clock=time.clock())
+        assert metadata_files(inner) == reachable(inner)
+        assert inner.load("db.t").metadata.current_snapshot() is None
+
+    def test_waits_double_up_to_the_tables_limit(self, make_table, inner, time):
+        state = make_table(commit__retry__min_wait_ms=50, commit__retry__max_wait_ms=150)
+        catalog = FaultyCatalog(inner, [Fault.CONFLICT] * 4)
+        commit(catalog, state, append(catalog), clock=time.clock())
+        assert time.sleeps == [0.05, 0.1, 0.15, 0.15]
+
+    def test_the_total_time_is_the_tables(self, make_table, inner, time):
+        state = make_table(commit__retry__total_timeout_ms=1000, commit__retry__min_wait_ms=400)
+        catalog = FaultyCatalog(inner, [Fault.CONFLICT] * 99)
+        with pytest.raises(CommitConflictError):
+            commit(catalog, state, append(catalog), clock=time.clock())
+        assert time.now <= 1.0
+        assert len(catalog.swaps) == 2
+
+
+class TestUnknown:
+    """A lost reply is resolved by reading the table back; nothing is deleted until it is."""
+
+    @pytest.mark.parametrize("fault", [Fault.LAND_THEN_UNKNOWN, Fault.LAND_THEN_RIVAL_THEN_UNKNOWN])
+    def test_what_landed_is_recognised(self, make_table, inner, time, fault):
+        state = make_table()
+        catalog = FaultyCatalog(inner, [fault], rival=rival_append)
+        action = append(catalog, file("ours"))
+        landed = commit(catalog, state, action, clock=time.clock())
+        assert landed.metadata.snapshot(action.snapshot_id) is not None
+        assert paths(inner).count("ours.parquet") == 1
+        assert len(catalog.swaps) == 1
+
+    @pytest.mark.parametrize("fault", [Fault.LOSE_THEN_UNKNOWN, Fault.RIVAL_THEN_UNKNOWN])
+    def test_what_did_not_land_is_tried_again(self, make_table, inner, time, fault):
+        state = make_table()
+        catalog = FaultyCatalog(inner, [fault], rival=rival_append)
+        commit(catalog, state, append(catalog, file("ours")), clock=time.clock())
+        assert paths(inner).count("ours.parquet") == 1
+
+    def test_a_request_that_lands_late_is_not_doubled(self, make_table, inner, time):
+        state = make_table()
+        delayed = []
+
+        class Late(FaultyCatalog):
+            """The first swap is held up in the network and arrives right before the second one."""
+
+            def swap_pointer(self, table, *, expected, new):
+                if not delayed:
+                    delayed.append((expected, new))
+                    raise CommitUnknownError("timed out")
+                if len(delayed) == 1:
+                    delayed.append(None)
+                    self.inner.swap_pointer(table, expected=delayed[0][0], new=delayed[0][1])
+                return self.inner.swap_pointer(table, expected=expected, new=new)
+
+        catalog = Late(inner)
+        action = append(catalog, file("ours"))
+        landed = commit(catalog, state, action, clock=time.clock())
+        assert paths(inner) == ["ours.parquet"]
+        assert len(landed.metadata.snapshots) == 1
+
+    def test_nothing_is_deleted_while_it_is_unknown(self, make_table, inner, time):
+        state = make_table()
+        catalog = FaultyCatalog(inner, [Fault.LAND_THEN_UNKNOWN], loads=[Fault.FAIL] * 99)
+        with pytest.raises(CommitUnknownError, match="the reply was lost"):
+            commit(catalog, state, append(inner, file("ours")), clock=time.clock())
+        assert reachable(inner) <= metadata_files(inner)
+        assert paths(inner) == ["ours.parquet"]
+
+    def test_the_number_of_status_checks_is_the_tables(self, make_table, inner, time):
+        state = make_table(commit__status_check__num_retries=5, commit__status_check__min_wait_ms=10)
+        catalog = FaultyCatalog(inner, [Fault.LAND_THEN_UNKNOWN], loads=[Fault.FAIL] * 99)
+        with pytest.raises(CommitUnknownError):
+            commit(catalog, state, append(inner), clock=time.clock())
+        assert catalog.load_count == 6
+        assert time.sleeps == [0.01, 0.02, 0.04, 0.08, 0.16]
+
+    def test_a_catalog_that_comes_back_in_time_tells(self, make_table, inner, time):
+        state = make_table()
+        catalog = FaultyCatalog(inner, [Fault.LAND_THEN_UNKNOWN], loads=[Fault.FAIL] * 2)
+        commit(catalog, state, append(inner, file("ours")), clock=time.clock())
+        assert paths(inner) == ["ours.parquet"]
+
+    def test_a_change_without_a_snapshot_is_recognised_by_its_metadata_file(self, make_table, inner, time):
+        state = make_table()
+        catalog = FaultyCatalog(inner, [Fault.LAND_THEN_RIVAL_THEN_UNKNOWN])
+        calls = []
+
+        def change(metadata):
+            calls.append(metadata)
+            return Change(updates=(SetProperties(updates={"count": str(len(calls))}),), requirements=())
+
+        landed = commit(catalog, state, ChangeTable(change), clock=time.clock())
+        assert landed.metadata.properties["count"] == "1"
+        assert len(calls) == 1
+
+
+class TestTheKeyIsAskedFirst:
+    """On every attempt the table is asked for the own snapshot and the own key, before anything is validated."""
+
+    def test_the_same_work_of_another_process_is_found_and_not_doubled(self, make_table, inner, time):
+        state = make_table()
+
+        def twin(catalog, table):
+            commit(catalog, catalog.load(table), append(catalog, file("twin"), operation=KEY))
+
+        catalog = FaultyCatalog(inner, [Fault.CONFLICT], rival=twin)
+        action = append(catalog, file("ours"), operation=KEY)
+        landed = commit(catalog, state, action, clock=time.clock())
+        assert paths(inner) == ["twin.parquet"]
+        assert landed.metadata.snapshot(action.snapshot_id) is None
+        assert metadata_files(inner) == reachable(inner)
+
+    def test_a_base_that_is_old_does_not_double_the_work(self, make_table, inner, time):
+        old = make_table()
+        commit(inner, old, append(inner, file("first"), operation=KEY), clock=time.clock())
+        commit(inner, old, append(inner, file("second"), operation=KEY), clock=time.clock())
+        assert paths(inner) == ["first.parquet"]
+
+    def test_other_epochs_are_other_work(self, make_table, inner, time):
+        state = make_table()
+        commit(inner, state, append(inner, operation=KEY), clock=time.clock())
+        cleared = dataclasses.replace(KEY, epoch=1)
+        landed = commit(inner, state, append(inner, operation=cleared), clock=time.clock())
+        keys = [snapshot.summary[OPERATION_KEY] for snapshot in landed.metadata.snapshots]
+        assert keys == [str(KEY), str(cleared)]
+
+
+class TestCrash:
+    """Whatever dies, wherever: the table is readable and holds the rows once, or not at all and the next try adds them."""
+
+    @pytest.mark.parametrize("fault", [Fault.CRASH_BEFORE, Fault.CRASH_AFTER])
+    def test_around_the_swap(self, make_table, inner, time, fault):
+        state = make_table()
+        catalog = FaultyCatalog(inner, [fault])
+        with pytest.raises(SimulatedCrash):
+            commit(catalog, state, append(catalog, operation=KEY), clock=time.clock())
+        commit(inner, inner.load("db.t"), append(inner, operation=KEY), clock=time.clock())
+        assert len(paths(inner)) == 1
+        assert len(inner.load("db.t").metadata.snapshots) == 1
+
+    @pytest.mark.parametrize("when", [FileFault.CRASH_BEFORE, FileFault.CRASH_AFTER])
+    @pytest.mark.parametrize("skip", range(3))
+    def test_at_every_metadata_file(self, make_table, inner, time, when, skip):
+        state = make_table()
+        io = inner.io
+        inner.io = FaultyFileIO(io, [FileRule(call="create", fault=when, skip=skip)])
+        with pytest.raises(SimulatedCrash):
+            commit(inner, state, append(inner, operation=KEY), clock=time.clock())
+        inner.io = io
+        assert inner.load("db.t").metadata.current_snapshot() is None
+        commit(inner, inner.load("db.t"), append(inner, operation=KEY), clock=time.clock())
+        assert len(paths(inner)) == 1
+
+
+class TestFailure:
+    """What fails before the swap leaves the table and its folder as they were."""
+
+    @pytest.mark.parametrize("skip", range(3))
+    def test_a_store_that_refuses_a_file(self, make_table, inner, time, skip):
+        state = make_table()
+        before = metadata_files(inner)
+        io = inner.io
+        inner.io = FaultyFileIO(io, [FileRule(call="create", fault=FileFault.FAIL, skip=skip)])
+        with pytest.raises(StorageError):
+            commit(inner, state, append(inner), clock=time.clock())
+        inner.io = io
+        assert metadata_files(inner) == before
+
+    def test_a_table_that_was_replaced_meanwhile(self, make_table, inner, time):
+        state = make_table()
+        action = append(inner)
+        inner.drop_table("db.t")
+        make_table_again = Table.create(inner, "db.t", schema={"id": "long"})
+        with pytest.raises(StalePlanError, match="was dropped and made again"):
+            commit(inner, state, action, clock=time.clock())
+        assert inner.load("db.t").metadata.table_uuid == make_table_again.metadata.table_uuid
+        assert inner.load("db.t").metadata.current_snapshot() is None
+
+    def test_a_table_that_is_gone(self, make_table, inner, time):
+        state = make_table()
+        action = append(inner)
+        inner.drop_table("db.t")
+        with pytest.raises(NotFoundError, match=r"db\.t"):
+            commit(inner, state, action, clock=time.clock())
+
+
+class TestNoChange:
+    """An action without updates commits nothing."""
+
+    def test_the_pointer_stays(self, make_table, inner, time):
+        state = make_table()
+        catalog = FaultyCatalog(inner)
+        landed = commit(catalog, state, ChangeTable(lambda _: Change(updates=(), requirements=())), clock=time.clock())
+        assert landed is state
+        assert catalog.swaps == []
+
+
+def test_memory_io_is_what_the_engine_runs_on_here(inner):
+    assert isinstance(inner.io, MemoryFileIO)
