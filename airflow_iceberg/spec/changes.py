@@ -1,7 +1,8 @@
 """Changes of a table as data: updates, and the requirements under which they may be applied.
 
 Here: each update with its REST form and its effect, and `apply_change`. Not here: the rules that the effects share
-(`draft`), the requirements (`requirements`, whose names are found here too), and how a change lands (`commit`, `catalogs`).
+(`draft`), the requirements (`requirements`, whose names are found here too), and how a change lands (`commit`,
+`catalogs`).
 """
 
 from __future__ import annotations
@@ -358,7 +359,10 @@ class Change:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the body of a commit in the REST protocol, without the table's name."""
-        return {"requirements": [r.to_dict() for r in self.requirements], "updates": [u.to_dict() for u in self.updates]}
+        return {
+            "requirements": [r.to_dict() for r in self.requirements],
+            "updates": [u.to_dict() for u in self.updates],
+        }
 
 
 def apply_change(base: TableMetadata, change: Change, *, now_ms: int, base_location: str | None) -> TableMetadata:

@@ -67,7 +67,9 @@ class Draft:
         if version not in SUPPORTED_FORMAT_VERSIONS:
             raise UnsupportedError(f"format version {version} is not supported (supported: 1, 2, 3)")
         if version < self.format_version:
-            raise InvalidInputError(f"format version {self.format_version} of table {self.location} cannot go down to {version}")
+            raise InvalidInputError(
+                f"format version {self.format_version} of table {self.location} cannot go down to {version}"
+            )
         self.format_version = version
         if version >= 3 and self.next_row_id is None:
             self.next_row_id = 0
@@ -84,7 +86,9 @@ class Draft:
 
     def set_current_schema(self, schema_id: int) -> None:
         """Make a schema the current one."""
-        self.current_schema_id = self._chosen("schema", schema_id, self._last_schema_id, [s.schema_id for s in self.schemas])
+        self.current_schema_id = self._chosen(
+            "schema", schema_id, self._last_schema_id, [s.schema_id for s in self.schemas]
+        )
 
     def add_spec(self, spec: PartitionSpec) -> None:
         """Add a partition spec, or find an equal one."""
@@ -97,7 +101,9 @@ class Draft:
 
     def set_default_spec(self, spec_id: int) -> None:
         """Make a partition spec the one to write with."""
-        self.default_spec_id = self._chosen("partition spec", spec_id, self._last_spec_id, [s.spec_id for s in self.specs])
+        self.default_spec_id = self._chosen(
+            "partition spec", spec_id, self._last_spec_id, [s.spec_id for s in self.specs]
+        )
 
     def add_sort_order(self, order: SortOrder) -> None:
         """Add a sort order, or find an equal one; order 0 is the unsorted one, always."""
@@ -109,7 +115,9 @@ class Draft:
 
     def set_default_sort_order(self, order_id: int) -> None:
         """Make a sort order the one to write with."""
-        self.default_order_id = self._chosen("sort order", order_id, self._last_order_id, [o.order_id for o in self.orders])
+        self.default_order_id = self._chosen(
+            "sort order", order_id, self._last_order_id, [o.order_id for o in self.orders]
+        )
 
     def _chosen(self, what: str, wanted: int, last: int | None, known: Sequence[int]) -> int:
         if wanted == LAST_ADDED:
@@ -117,7 +125,9 @@ class Draft:
                 raise InvalidInputError(f"no {what} was added in this change: there is no last one")
             return last
         if wanted not in known:
-            raise InvalidInputError(f"unknown {what} id {wanted}; table {self.location} has: {', '.join(map(str, known))}")
+            raise InvalidInputError(
+                f"unknown {what} id {wanted}; table {self.location} has: {', '.join(map(str, known))}"
+            )
         return wanted
 
     # --- snapshots and refs ---
@@ -144,11 +154,14 @@ class Draft:
 
     def _take_row_ids(self, snapshot: Snapshot) -> None:
         if snapshot.first_row_id is None or snapshot.added_rows is None or snapshot.added_rows < 0:
-            raise InvalidInputError(f"snapshot {snapshot.snapshot_id} has no first-row-id and added-rows, which format version 3 requires")
+            raise InvalidInputError(
+                f"snapshot {snapshot.snapshot_id} has no first-row-id and added-rows, which format version 3 requires"
+            )
         free = self.next_row_id or 0
         if snapshot.first_row_id < free:
             raise CommitConflictError(
-                f"first-row-id {snapshot.first_row_id} of snapshot {snapshot.snapshot_id} is below {free}, the next one of table {self.location}"
+                f"first-row-id {snapshot.first_row_id} of snapshot {snapshot.snapshot_id} is below {free}, "
+                f"the next one of table {self.location}"
             )
         # Java adds to the table's own number; ids that the snapshot skipped would be given out twice.
         self.next_row_id = snapshot.first_row_id + snapshot.added_rows
@@ -158,7 +171,9 @@ class Draft:
         if self.refs.get(name) == ref:
             return
         if ref.snapshot_id not in self.snapshots:
-            raise InvalidInputError(f"unknown snapshot {ref.snapshot_id} for {ref.type} {name!r} of table {self.location}")
+            raise InvalidInputError(
+                f"unknown snapshot {ref.snapshot_id} for {ref.type} {name!r} of table {self.location}"
+            )
         if name == MAIN_BRANCH and not ref.is_branch:
             raise InvalidInputError("'main' must be a branch, not a tag")
         moved = name not in self.refs or self.refs[name].snapshot_id != ref.snapshot_id
@@ -224,7 +239,9 @@ class Draft:
             default_sort_order_id=self.default_order_id,
             refs=self.refs,
             statistics=tuple(self.statistics),
-            partition_statistics=tuple(s for s in self.base.partition_statistics if s.get("snapshot-id") in self.snapshots),
+            partition_statistics=tuple(
+                s for s in self.base.partition_statistics if s.get("snapshot-id") in self.snapshots
+            ),
             next_row_id=self.next_row_id,
         )
         if result == self.base:
@@ -233,7 +250,9 @@ class Draft:
 
     def _check(self) -> None:
         if self.format_version > 1 and self.table_uuid is None:
-            raise InvalidInputError(f"table {self.location} has no uuid, which format version {self.format_version} requires: assign one first")
+            raise InvalidInputError(
+                f"table {self.location} has no uuid, which format version {self.format_version} requires"
+            )
         base = self.base
         chosen = (self.current_schema_id, self.default_spec_id, self.default_order_id)
         if chosen != (base.current_schema_id, base.default_spec_id, base.default_sort_order_id):

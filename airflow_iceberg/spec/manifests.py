@@ -1,7 +1,8 @@
 """Data files, manifest entries and manifests as values, and the rules that hold between them.
 
-Here: `DataFile`, `ManifestEntry`, `ManifestFile`, what an entry inherits from its manifest, and how a manifest is described
-in a manifest list. Not here: their Avro form (`manifest_avro`), and snapshots and their summaries (`snapshots`).
+Here: `DataFile`, `ManifestEntry`, `ManifestFile`, what an entry inherits from its manifest, and how a manifest is
+described in a manifest list. Not here: their Avro form (`manifest_avro`), and snapshots and their summaries
+(`snapshots`).
 """
 
 from __future__ import annotations
@@ -176,7 +177,7 @@ def _to_json(name: str, value: Any) -> Any:
 def _partition_to_json(partition: tuple[Any, ...], partition_type: StructType) -> list[Any]:
     if len(partition) != len(partition_type.fields):
         raise InvalidInputError(
-            f"unexpected partition tuple of {len(partition)} values (expected {len(partition_type.fields)}): {partition!r}"
+            f"unexpected partition tuple {partition!r} (expected {len(partition_type.fields)} values)"
         )
     pairs = zip(partition_type.fields, partition, strict=True)
     return [None if value is None else values.to_json(field.type, value) for field, value in pairs]
@@ -399,7 +400,7 @@ def describe_manifest(
 class _Summary:
     """Collects one partition field over the entries of a manifest."""
 
-    __slots__ = ("_is_float", "_lower", "_null", "_nan", "_type", "_upper")
+    __slots__ = ("_is_float", "_lower", "_nan", "_null", "_type", "_upper")
 
     def __init__(self, type_: IcebergType) -> None:
         self._type = type_

@@ -11,15 +11,16 @@ import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError
 from airflow_iceberg.spec import types as t
-from airflow_iceberg.spec._fields import Fields
 from airflow_iceberg.spec.partitioning import PartitionField, PartitionSpec
 from airflow_iceberg.spec.schema import Schema, assign_fresh_ids
 from airflow_iceberg.spec.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef
 from airflow_iceberg.spec.sorting import SortField, SortOrder
+
+_T = TypeVar("_T")
 
 SUPPORTED_FORMAT_VERSIONS = (1, 2, 3)
 DEFAULT_FORMAT_VERSION = 2
@@ -108,7 +109,11 @@ class TableMetadata:
 
     def to_json(self) -> bytes:
         """Return the metadata file, not compressed."""
-        return json.dumps(self.to_dict(), ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+        document = self.to_dict()
+        try:
+            return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+        except UnicodeEncodeError:  # half of a surrogate pair, which JSON can spell and UTF-8 cannot
+            return json.dumps(document, separators=(",", ":")).encode()
 
     def schema(self, schema_id: int | None = None) -> Schema:
         """Return a schema, by default the current one.
@@ -217,7 +222,7 @@ def int_property(properties: Mapping[str, str], key: str, default: int) -> int:
         raise InvalidInputError(f"unexpected value {text!r} (expected an int) of table property {key!r}") from None
 
 
-def _find(what: str, wanted: int, known: Mapping[int, Any]) -> Any:
+def _find(what: str, wanted: int, known: Mapping[int, _T]) -> _T:
     if wanted not in known:
         raise NotFoundError(f"no {what} with id {wanted}; the table has: {', '.join(map(str, sorted(known)))}")
     return known[wanted]
@@ -229,12 +234,18 @@ def _parse(data: bytes, path: str | None) -> Mapping[str, Any]:
     try:
         if data[:2] == b"\x1f\x8b":
             data = gzip.decompress(data)
-        document = json.loads(data)
+        document = json.loads(data, parse_constant=_no_number)
     except (ValueError, EOFError, OSError, zlib.error, RecursionError) as error:
-        raise FormatError(f"unexpected content (expected a JSON document: {error}); the file is torn, or not what it seems", path=path) from error
+        raise FormatError(
+            f"unexpected content (expected a JSON document: {error}); the file is torn, or not what it seems", path=path
+        ) from error
     if not isinstance(document, dict):
         raise FormatError(f"unexpected type {type(document).__name__} (expected object)", path=path)
     return document
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
 
 
 def _check(metadata: TableMetadata) -> None:
@@ -250,19 +261,26 @@ def _check(metadata: TableMetadata) -> None:
         raise FormatError("unexpected tag (expected a branch) in 'refs.main'")
     head = None if main is None else main.snapshot_id
     if head != metadata.current_snapshot_id:
-        raise FormatError(f"branch 'main' is at snapshot {head}, but 'current-snapshot-id' is {metadata.current_snapshot_id}")
+        raise FormatError(
+            f"branch 'main' is at snapshot {head}, but 'current-snapshot-id' is {metadata.current_snapshot_id}"
+        )
 
 
 def _check_ids(metadata: TableMetadata) -> None:
     if metadata.format_version not in SUPPORTED_FORMAT_VERSIONS:
-        raise UnsupportedError(f"format version {metadata.format_version} of table {metadata.location} is not supported (supported: 1, 2, 3)")
+        raise UnsupportedError(
+            f"format version {metadata.format_version} of table {metadata.location} is not supported "
+            f"(supported: 1, 2, 3)"
+        )
     for wanted, known, name in (
         (metadata.current_schema_id, [s.schema_id for s in metadata.schemas], "current-schema-id"),
         (metadata.default_spec_id, [s.spec_id for s in metadata.partition_specs], "default-spec-id"),
         (metadata.default_sort_order_id, [o.order_id for o in metadata.sort_orders], "default-sort-order-id"),
     ):
         if wanted not in known:
-            raise FormatError(f"unexpected id {wanted} (expected one of {', '.join(map(str, known)) or 'none'}) in '{name}'")
+            raise FormatError(
+                f"unexpected id {wanted} (expected one of {', '.join(map(str, known)) or 'none'}) in '{name}'"
+            )
 
 
 # --- new tables ------------------------------------------------------------------------------------------------------
@@ -328,7 +346,13 @@ def _fresh_spec(spec: PartitionSpec, ids: Mapping[int, int]) -> PartitionSpec:
         sources = None if old.source_ids is None else tuple(_fresh_id(ids, source, what) for source in old.source_ids)
         source = _fresh_id(ids, old.source_id, what)
         fields.append(
-            PartitionField(source_id=source, field_id=NO_PARTITION_ID + 1 + number, name=old.name, transform=old.transform, source_ids=sources)
+            PartitionField(
+                source_id=source,
+                field_id=NO_PARTITION_ID + 1 + number,
+                name=old.name,
+                transform=old.transform,
+                source_ids=sources,
+            )
         )
     return PartitionSpec(spec_id=0, fields=tuple(fields))
 
@@ -336,7 +360,9 @@ def _fresh_spec(spec: PartitionSpec, ids: Mapping[int, int]) -> PartitionSpec:
 def _fresh_order(order: SortOrder | None, ids: Mapping[int, int]) -> SortOrder:
     if order is None or not order.fields:
         return SortOrder(order_id=0, fields=())
-    fields: Sequence[SortField] = [replace(f, source_id=_fresh_id(ids, f.source_id, "sort order")) for f in order.fields]
+    fields: Sequence[SortField] = [
+        replace(f, source_id=_fresh_id(ids, f.source_id, "sort order")) for f in order.fields
+    ]
     return SortOrder(order_id=1, fields=tuple(fields))
 
 
@@ -358,7 +384,9 @@ def check_fits(schema: Schema, spec: PartitionSpec, order: SortOrder, format_ver
     spec.validate(schema)
     order.validate(schema)
     if format_version < 3 and any(part.source_ids for part in spec.fields):
-        raise InvalidInputError(f"a transform of several columns needs format version 3 (the table has {format_version})")
+        raise InvalidInputError(
+            f"a transform of several columns needs format version 3, the table has {format_version}"
+        )
 
 
 def check_schema(schema: Schema, format_version: int) -> None:
@@ -372,6 +400,10 @@ def check_schema(schema: Schema, format_version: int) -> None:
     for field_id, column in schema.fields_by_id.items():
         name = schema.find_name(field_id)
         if isinstance(column.type, _V3_TYPES):
-            raise InvalidInputError(f"type {column.type} of column {name!r} needs format version 3 (the table has {format_version})")
+            raise InvalidInputError(
+                f"type {column.type} of column {name!r} needs format version 3 (the table has {format_version})"
+            )
         if column.initial_default is not None:
-            raise InvalidInputError(f"the initial default of column {name!r} needs format version 3 (the table has {format_version})")
+            raise InvalidInputError(
+                f"the initial default of column {name!r} needs format version 3 (the table has {format_version})"
+            )

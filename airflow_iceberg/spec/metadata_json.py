@@ -18,7 +18,15 @@ from airflow_iceberg.spec.sorting import SortOrder
 
 _KNOWN = frozenset(
     (
-        *("format-version", "table-uuid", "location", "last-sequence-number", "last-updated-ms", "last-column-id", "schema"),
+        *(
+            "format-version",
+            "table-uuid",
+            "location",
+            "last-sequence-number",
+            "last-updated-ms",
+            "last-column-id",
+            "schema",
+        ),
         *("schemas", "current-schema-id", "partition-spec", "partition-specs", "default-spec-id", "last-partition-id"),
         *("properties", "current-snapshot-id", "snapshots", "snapshot-log", "metadata-log", "sort-orders"),
         *("default-sort-order-id", "refs", "statistics", "partition-statistics", "next-row-id", "encryption-keys"),
@@ -113,18 +121,23 @@ def _read_specs(fields: Fields, version: int) -> tuple[tuple[PartitionSpec, ...]
 def _read_orders(fields: Fields, version: int) -> tuple[tuple[SortOrder, ...], int]:
     if version == 1 and "sort-orders" not in fields:
         return (SortOrder(order_id=0, fields=()),), 0
-    orders = tuple(SortOrder.from_dict(item.data, path=fields.path, where=item.where) for item in fields.items("sort-orders"))
+    orders = tuple(
+        SortOrder.from_dict(item.data, path=fields.path, where=item.where) for item in fields.items("sort-orders")
+    )
     return orders, fields.int("default-sort-order-id")
 
 
 def _read_refs(fields: Fields) -> tuple[int | None, dict[str, SnapshotRef]]:
-    """Return the current snapshot id and the refs; main is there when a snapshot is current, as if it had been written."""
+    """Return the current snapshot id and the refs; main is there when a snapshot is current, written or not."""
     current = fields.opt_int("current-snapshot-id")
     current = None if current == -1 else current
     refs: dict[str, SnapshotRef] = {}
     if "refs" in fields:
         child = fields.child("refs")
-        refs = {name: SnapshotRef.from_dict(child.mapping(name), path=fields.path, where=child.place(name)) for name in child.data}
+        refs = {
+            name: SnapshotRef.from_dict(child.mapping(name), path=fields.path, where=child.place(name))
+            for name in child.data
+        }
     if current is not None and MAIN_BRANCH not in refs:
         refs = {MAIN_BRANCH: SnapshotRef(snapshot_id=current), **refs}
     return current, refs
@@ -160,7 +173,9 @@ def write_metadata(metadata: TableMetadata) -> dict[str, Any]:
     result["snapshots"] = [snapshot.to_dict() for snapshot in metadata.snapshots]
     result["statistics"] = list(metadata.statistics)
     result["partition-statistics"] = list(metadata.partition_statistics)
-    result["snapshot-log"] = [{"timestamp-ms": ms, "snapshot-id": snapshot_id} for ms, snapshot_id in metadata.snapshot_log]
+    result["snapshot-log"] = [
+        {"timestamp-ms": ms, "snapshot-id": snapshot_id} for ms, snapshot_id in metadata.snapshot_log
+    ]
     result["metadata-log"] = [{"timestamp-ms": ms, "metadata-file": file} for ms, file in metadata.metadata_log]
     return {**result, **metadata.unknown}
 

@@ -63,7 +63,9 @@ class AssertTableUUID(Requirement):
     def check(self, metadata: TableMetadata | None) -> None:
         """See `Requirement.check`; a table that was replaced under its name never becomes the old one again."""
         if metadata is None:
-            raise IncompatibleChangeError(f"requirement failed: the table with uuid {self.uuid} does not exist any more")
+            raise IncompatibleChangeError(
+                f"requirement failed: the table with uuid {self.uuid} does not exist any more"
+            )
         if (metadata.table_uuid or "").lower() != (self.uuid or "").lower():
             raise IncompatibleChangeError(
                 f"requirement failed: the table has uuid {metadata.table_uuid}, expected {self.uuid}; "
@@ -95,7 +97,11 @@ class AssertRefSnapshotId(Requirement):
         found = metadata.refs.get(self.ref)
         kind = "branch" if found is None or found.is_branch else "tag"
         if found is None:
-            return None if self.snapshot_id is None else f"{kind} {self.ref!r} does not exist, expected at snapshot {self.snapshot_id}"
+            return (
+                None
+                if self.snapshot_id is None
+                else f"{kind} {self.ref!r} does not exist, expected at snapshot {self.snapshot_id}"
+            )
         if found.snapshot_id == self.snapshot_id:
             return None
         expected = "none" if self.snapshot_id is None else self.snapshot_id

@@ -1,7 +1,7 @@
 """Snapshots, the branches and tags that name them, and what a snapshot says about its change.
 
-Here: `Snapshot`, `SnapshotRef`, and the summary with its totals. Not here: which snapshots a table has (`metadata`) and how
-they are added and removed (`changes`).
+Here: `Snapshot`, `SnapshotRef`, and the summary with its totals. Not here: which snapshots a table has (`metadata`) and
+how they are added and removed (`changes`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,15 @@ MAIN_BRANCH = "main"
 
 _SNAPSHOT_KEYS = frozenset(
     (
-        *("snapshot-id", "parent-snapshot-id", "sequence-number", "timestamp-ms", "manifest-list", "manifests", "summary"),
+        *(
+            "snapshot-id",
+            "parent-snapshot-id",
+            "sequence-number",
+            "timestamp-ms",
+            "manifest-list",
+            "manifests",
+            "summary",
+        ),
         *("schema-id", "first-row-id", "added-rows", "key-id"),
     )
 )
@@ -146,7 +154,9 @@ class SnapshotRef:
         if self.type not in ("branch", "tag"):
             raise InvalidInputError(f"unexpected type {self.type!r} of a snapshot reference (expected branch or tag)")
         if self.type == "tag" and (self.min_snapshots_to_keep, self.max_snapshot_age_ms) != (None, None):
-            raise InvalidInputError("a tag keeps one snapshot: min-snapshots-to-keep and max-snapshot-age-ms are for branches")
+            raise InvalidInputError(
+                "a tag keeps one snapshot: min-snapshots-to-keep and max-snapshot-age-ms are for branches"
+            )
         for name in ("min_snapshots_to_keep", "max_snapshot_age_ms", "max_ref_age_ms"):
             value = getattr(self, name)
             if value is not None and value <= 0:
@@ -213,7 +223,13 @@ _DELTAS: Mapping[str, tuple[str, str]] = {
     "equality-deletes": ("added-equality-deletes", "removed-equality-deletes"),
 }
 _COMPUTED = frozenset(
-    (*_TOTALS, *(name for pair in _DELTAS.values() for name in pair), "operation", "changed-partition-count", "partition-summaries-included")
+    (
+        *_TOTALS,
+        *(name for pair in _DELTAS.values() for name in pair),
+        "operation",
+        "changed-partition-count",
+        "partition-summaries-included",
+    )
 )
 
 
@@ -231,7 +247,7 @@ def summarize(
     """Return the summary of a snapshot.
 
     Args:
-        previous: summary of the snapshot that the target branch points to, not of the parent in the file; None without one.
+        previous: summary of the snapshot that the target branch points to; None without one.
         operation: what to call it; by default derived from what is added and removed.
         properties: more entries; those that are computed here win.
         specs: partition specs by id, with `schema` needed for summaries by partition only.
