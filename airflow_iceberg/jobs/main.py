@@ -66,15 +66,12 @@ def _session(plan):
 
 
 def _say(plan, result):
+    what = f"airflow_iceberg: {plan.operation} {plan.table}"
     if result.error is not None:
-        print(f"airflow_iceberg: {plan.operation} {plan.table}: failed: {result.error.kind}: {result.error.message}", flush=True)
+        print(f"{what}: failed: {result.error.kind}: {result.error.message}", flush=True)
         return 1
-    seconds = result.timings.get("total", 0.0)
-    print(
-        f"airflow_iceberg: {plan.operation} {plan.table}: staged {result.record_count} rows in "
-        f"{len(result.data_files)} files in {seconds:.1f} s ({result.engine})",
-        flush=True,
-    )
+    rows, files, seconds = result.record_count, len(result.data_files), result.timings.get("total", 0.0)
+    print(f"{what}: staged {rows} rows in {files} files in {seconds:.1f} s ({result.engine})", flush=True)
     return 0
 
 

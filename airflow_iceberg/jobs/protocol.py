@@ -10,7 +10,7 @@ that carries the document's location.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -55,7 +55,8 @@ class Source:
     def __post_init__(self) -> None:
         if self.kind not in SOURCE_KINDS:
             raise InvalidInputError(f"unknown source kind {self.kind!r}; one of {', '.join(SOURCE_KINDS)}")
-        given = [name for name, value in (("files", self.files), ("sql", self.sql), ("callable", self.callable)) if value]
+        named = {"files": self.files, "sql": self.sql, "callable": self.callable}
+        given = [name for name, value in named.items() if value]
         if given != [self.kind]:
             found = ", ".join(given) or "nothing"
             raise InvalidInputError(f"a source of kind {self.kind!r} needs {self.kind} and nothing else, got {found}")
@@ -338,14 +339,12 @@ class JobResult:
 
     @classmethod
     def _from_fields(cls, fields: Fields, path: str | None) -> Self:
-        raw = fields.rest(set())
-        error = raw.get("error")
         return cls(
             status=fields.str("status"),
             data_files=tuple(_mappings(fields.list("data-files"), "data-files", path)),
             record_count=fields.int("record-count"),
             source_files=fields.opt_int("source-files"),
-            error=None if error is None else JobError.from_dict(Fields(fields.mapping("error"), "error", path)),
+            error=JobError.from_dict(Fields(fields.mapping("error"), "error", path)) if "error" in fields else None,
             warnings=tuple(str(text) for text in fields.list("warnings")),
             timings={str(name): float(seconds) for name, seconds in fields.mapping("timings").items()},
             engine=fields.str("engine"),
@@ -396,8 +395,9 @@ def _document(data: bytes | str, what: str, path: str | None) -> Fields:
     return fields
 
 
-def _mappings(items: "list[Any]", where: str, path: str | None) -> "list[Mapping[str, Any]]":
+def _mappings(items: "Sequence[Any]", where: str, path: str | None) -> "Sequence[Mapping[str, Any]]":
     for index, item in enumerate(items):
         if not isinstance(item, dict):
-            raise FormatError(f"unexpected type {type(item).__name__} (expected object) in '{where}[{index}]'", path=path)
+            message = f"unexpected type {type(item).__name__} (expected object) in '{where}[{index}]'"
+            raise FormatError(message, path=path)
     return items

@@ -54,13 +54,16 @@ def check_options(file_format: str, options: Mapping[str, str]) -> None:
 # ---- Parquet, ORC
 
 
-def row_group_sizes(location: str, io: "FileIO") -> list[int]:
-    """Return the compressed size of each row group of a Parquet file, in bytes, from its footer."""
+def row_groups(location: str, io: "FileIO") -> list[tuple[int, int]]:
+    """Return (rows, compressed size in bytes) of each row group of a Parquet file, from its footer."""
     import pyarrow.parquet as pq
 
     with _open(location, io) as handle, pq.ParquetFile(handle) as file:
-        groups = (file.metadata.row_group(index) for index in range(file.metadata.num_row_groups))
-        return [sum(group.column(i).total_compressed_size for i in range(group.num_columns)) for group in groups]
+        groups = [file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)]
+        return [
+            (group.num_rows, sum(group.column(i).total_compressed_size for i in range(group.num_columns)))
+            for group in groups
+        ]
 
 
 def _read_parquet(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, str]) -> Iterator[pa.Table]:
@@ -200,7 +203,8 @@ def _json_object(line: bytes, number: int, unit: Unit) -> dict[str, Any] | None:
     try:
         row = json.loads(line, parse_float=Decimal)
     except ValueError as error:
-        raise FormatError(f"line {number} is not JSON ({error}); expected one object a line", path=unit.location) from error
+        message = f"line {number} is not JSON ({error}); expected one object a line"
+        raise FormatError(message, path=unit.location) from error
     if not isinstance(row, dict):
         kind = type(row).__name__
         raise FormatError(f"line {number} is a {kind}; expected one JSON object a line", path=unit.location)
@@ -291,7 +295,8 @@ def _read_avro(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, s
     try:
         import fastavro
     except ImportError as error:
-        raise InvalidInputError("reading Avro files needs the package fastavro where the job runs; install it") from error
+        message = "reading Avro files needs the package fastavro where the job runs; install it"
+        raise InvalidInputError(message) from error
 
     check_options("avro", options)
     filesystem, path = open_filesystem(unit.location, io)

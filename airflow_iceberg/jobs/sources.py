@@ -9,7 +9,7 @@ twice is read once. Directories like `dt=2026-01-01/` are just directories: thei
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.errors import (
@@ -59,6 +59,7 @@ class Unit:
         compression: codec around a text file, None for none.
         size_bytes: size of the piece, in bytes as stored.
         row_groups: (first, end) of the row groups to read, None for all.
+        first_row: number of the first row within the file, from 1.
     """
 
     location: str
@@ -66,6 +67,7 @@ class Unit:
     compression: str | None = None
     size_bytes: int
     row_groups: tuple[int, int] | None = None
+    first_row: int = 1
 
     @property
     def weight(self) -> int:
@@ -134,7 +136,9 @@ def guess_format(location: str, file_format: str | None = None) -> tuple[str, st
     guessed = file_format or next((known for suffix, known in SUFFIXES.items() if stem.endswith(suffix)), None)
     if guessed is None or (compression and guessed not in COMPRESSIBLE):
         formats = ", ".join(FILE_FORMATS)
-        raise InvalidInputError(f"cannot tell the format of {location} by its name; set file_format to one of {formats}")
+        raise InvalidInputError(
+            f"cannot tell the format of {location} by its name; set file_format to one of {formats}"
+        )
     return guessed, compression
 
 
@@ -278,13 +282,15 @@ def _split(unit: Unit, io: "FileIO", *, max_bytes: int) -> list[Unit]:
     from airflow_iceberg.jobs import readers
 
     try:
-        sizes = readers.row_group_sizes(unit.location, io)
+        groups = readers.row_groups(unit.location, io)
     except (ValueError, OSError) as error:
         raise _broken(unit, error) from error
-    return [
-        Unit(location=unit.location, file_format="parquet", size_bytes=size, row_groups=(index, index + 1))
-        for index, size in enumerate(sizes)
-    ] or [unit]
+    pieces, first_row = [], 1
+    for index, (rows, size_bytes) in enumerate(groups):
+        piece = replace(unit, size_bytes=size_bytes, row_groups=(index, index + 1), first_row=first_row)
+        pieces.append(piece)
+        first_row += rows
+    return pieces or [unit]
 
 
 def _broken(unit: Unit, error: Exception) -> FormatError:

@@ -23,7 +23,8 @@ from airflow_iceberg.jobs.sources import Unit, read_unit
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from airflow_iceberg.data.write import PartitionedWriter, WriteOptions
+    from airflow_iceberg.data.options import WriteOptions
+    from airflow_iceberg.data.write import PartitionedWriter
     from airflow_iceberg.storage.base import FileIO
 
 WRITE, SPILL, GATHER = "write", "spill", "gather"
@@ -120,7 +121,7 @@ class TaskContext:
     options: "WriteOptions" = field(init=False)
 
     def __post_init__(self) -> None:
-        from airflow_iceberg.data.write import WriteOptions
+        from airflow_iceberg.data.options import WriteOptions
 
         self.options = WriteOptions.from_properties(self.plan.properties, self.plan.schema, self.plan.sort_order)
 
@@ -239,14 +240,17 @@ def _rows(context: TaskContext, spec: TaskSpec) -> "Iterator[pa.Table]":
     plan = context.plan
     for unit in spec.units:
         tables = read_unit(unit, context.io, schema=plan.schema, options=plan.source.format_options)
-        yield from _conformed(context, tables, unit.location)
+        yield from _conformed(context, tables, unit.location, first_row=unit.first_row)
 
 
-def _conformed(context: TaskContext, tables: "Iterable[pa.Table]", source: str) -> "Iterator[pa.Table]":
+def _conformed(
+    context: TaskContext, tables: "Iterable[pa.Table]", source: str, *, first_row: int = 1
+) -> "Iterator[pa.Table]":
     from airflow_iceberg.data.cast import conform
 
     for table in _coalesced(tables):
-        yield conform(table, context.plan.schema, source=source)
+        yield conform(table, context.plan.schema, source=source, first_row=first_row)
+        first_row += table.num_rows
 
 
 def _coalesced(tables: "Iterable[pa.Table]") -> "Iterator[pa.Table]":
