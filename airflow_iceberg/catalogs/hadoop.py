@@ -11,7 +11,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, parse_namespace
 from airflow_iceberg.catalogs.hadoop_versions import MetadataDirectory, version_of
@@ -21,6 +20,7 @@ from airflow_iceberg.catalogs.pointer import (
     PointerCatalog,
     encode_metadata,
     is_gzip_asked,
+    read_metadata,
     refuse_purge,
 )
 from airflow_iceberg.errors import (
@@ -93,6 +93,8 @@ class HadoopCatalog(PointerCatalog):
         self._refuse_relocation(table, base, metadata)
         if base is None:
             self._require_free(table, directory)
+        else:
+            self._require_newest(table, directory, base)
         version = 1 if base is None else _base_version(base) + 1
         # Differs from Java: the name follows from the *base's* codec, so that all who commit on one base meet at one
         # name. Java takes the new codec, and of two writers of which one changes the codec both succeed.
@@ -113,14 +115,30 @@ class HadoopCatalog(PointerCatalog):
         try:
             self.io.create(location, data)
         except StorageError as error:
-            self._resolve(location, data, error)
-        if directory.is_shared_with_rename:
+            self._resolve(directory, location, data, error)
+        if directory.is_local:
             self._sleep(_JAVA_RENAME_S)
-            self._resolve(location, data, None)
+            self._resolve(directory, location, data, None)
         if len(directory.spellings(version)) > 1:
             raise directory.two_spellings(version)
+        self._require_to_be_followed(directory, version, location)
 
-    def _resolve(self, location: str, data: bytes, cause: StorageError | None) -> None:
+    def _require_to_be_followed(self, directory: MetadataDirectory, version: int, location: str) -> None:
+        """Make sure that newer versions, if there are any by now, were built on ours.
+
+        Where old metadata is deleted after each commit, a writer that slept can fill the hole that a deleted version
+        left: its file is created and means nothing.
+        """
+        newest = directory.newest()
+        if newest is None or newest.version <= version:
+            return
+        name = location.rpartition("/")[2]
+        logged = read_metadata(self.io, newest.location).metadata_log
+        # By name: Java writes the same place as file:/…
+        if all(entry.rpartition("/")[2] != name for _, entry in logged):
+            raise _unknown(location, f"the table is at version {newest.version} already")
+
+    def _resolve(self, directory: MetadataDirectory, location: str, data: bytes, cause: StorageError | None) -> None:
         """Find out by reading back whether the version is ours; return if it is.
 
         Raises:
@@ -131,7 +149,7 @@ class HadoopCatalog(PointerCatalog):
         try:
             found = self.io.read(location)
         except NotFoundError as error:
-            if cause is not None and self._is_in_process():
+            if cause is not None and directory.answers_are_final:
                 raise cause from cause.__cause__
             raise _unknown(location, "it is not there yet") from (cause or error)
         except StorageError as error:
@@ -143,7 +161,8 @@ class HadoopCatalog(PointerCatalog):
         if base is None:
             return AlreadyExistsError(f"table {table} exists already in catalog {self.name}")
         return CommitConflictError(
-            f"table {table} in catalog {self.name} was changed by another writer: version {version} exists already"
+            f"table {table} in catalog {self.name} was changed by another writer: it is at version {version}, expected "
+            f"{_base_version(base)}"
         )
 
     def _refuse_relocation(self, table: TableId, base: TableState | None, metadata: TableMetadata) -> None:
@@ -161,6 +180,14 @@ class HadoopCatalog(PointerCatalog):
                 f"cannot create {table} in {metadata.location}: a Hadoop catalog's table of this name is in {where}, "
                 "leave the location out"
             )
+
+    def _require_newest(self, table: TableId, directory: MetadataDirectory, base: TableState) -> None:
+        """Refuse a base that is not the newest version: the file of the next one may have been deleted since."""
+        newest = directory.newest()
+        if newest is None:
+            raise self._unknown_table(table)
+        if newest.version != _base_version(base):
+            raise self._lost(table, base, newest.version)
 
     def _require_free(self, table: TableId, directory: MetadataDirectory) -> None:
         if directory.newest() is not None:
@@ -264,7 +291,7 @@ class HadoopCatalog(PointerCatalog):
 
     def _no_properties(self, namespace: Namespace) -> UnsupportedError:
         return UnsupportedError(
-            f"cannot set properties of namespace {'.'.join(namespace)}: in a Hadoop catalog it is a directory, without any"
+            f"cannot set properties of namespace {'.'.join(namespace)}: in a Hadoop catalog it is a directory"
         )
 
     # -- directories -------------------------------------------------------------------------------------------------
@@ -298,10 +325,6 @@ class HadoopCatalog(PointerCatalog):
     def _is_same_place(self, location: str, other: str) -> bool:
         (first, first_path), (second, second_path) = self.io.filesystem(location), self.io.filesystem(other)
         return type(first) is type(second) and first_path.rstrip("/") == second_path.rstrip("/")
-
-    def _is_in_process(self) -> bool:
-        protocol: Any = self._filesystem.protocol
-        return bool({"file", "memory"} & {protocol, *protocol} if isinstance(protocol, str) else set(protocol))
 
 
 def _base_version(base: TableState) -> int:

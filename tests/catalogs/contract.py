@@ -1,0 +1,397 @@
+"""What every catalog promises: each catalog's own test module subclasses `CatalogContract` and runs it for real."""
+
+from __future__ import annotations
+
+import multiprocessing
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.catalogs.base import Catalog, TableId, TableState
+from airflow_iceberg.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    InvalidInputError,
+    NotFoundError,
+    UnsupportedError,
+)
+from airflow_iceberg.spec.changes import AssertTableUUID, Change, SetProperties
+from airflow_iceberg.spec.metadata import TableMetadata, new_table_metadata
+from airflow_iceberg.spec.schema import schema_from_shorthand
+
+COLUMNS = {"id": "long not null", "name": "string"}
+
+
+def new_metadata(location: str, **properties: str) -> TableMetadata:
+    """The metadata of an empty table of two columns."""
+    return new_table_metadata(
+        location=location,
+        schema=schema_from_shorthand(COLUMNS),
+        properties=properties,
+        table_uuid=str(uuid.uuid4()),
+        now_ms=1_700_000_000_000,
+    )
+
+
+def make_table(catalog: Catalog, name: str = "db.t", **properties: str) -> TableState:
+    """Create an empty table at its default location."""
+    return catalog.create(name, new_metadata(catalog.default_location(name), **properties))
+
+
+def setting(**properties: str) -> Change:
+    """A change that sets properties and asks for nothing."""
+    return Change(updates=(SetProperties(updates=properties),), requirements=())
+
+
+def commit_until_done(catalog: Catalog, name: str, count: int, tag: str) -> int:
+    """Set `count` properties of this tag, each in a commit of its own, with as many retries as it takes."""
+    conflicts = 0
+    for number in range(count):
+        while True:
+            try:
+                catalog.commit(catalog.load(name), setting(**{f"{tag}-{number}": "done"}))
+                break
+            except CommitConflictError:
+                conflicts += 1
+    return conflicts
+
+
+def commit_in_process(properties: dict[str, str], name: str, count: int, tag: str) -> None:
+    """Be one of several writing processes, with a catalog of its own."""
+    commit_until_done(load_catalog("prod", **properties), name, count, tag)
+
+
+def run_processes(target: Callable[..., None], arguments: list[tuple[Any, ...]]) -> None:
+    """Run a function in processes of their own, and insist that none fails."""
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=target, args=each) for each in arguments]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+    assert [process.exitcode for process in processes] == [0] * len(processes)
+
+
+class CatalogContract:
+    """Subclass it, and give the properties of an empty catalog in the fixture `properties`."""
+
+    can_rename = True
+    can_register = True
+    has_namespace_properties = True
+    processes = 3
+    commits_per_process = 8
+
+    @pytest.fixture
+    def properties(self) -> dict[str, str]:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def catalog(self, properties: dict[str, str]) -> Catalog:
+        catalog = load_catalog("prod", **properties)
+        catalog.create_namespace("db")
+        return catalog
+
+    @pytest.fixture
+    def other(self, properties: dict[str, str]) -> Catalog:
+        """The same catalog as another program sees it."""
+        return load_catalog("prod", **properties)
+
+    # A table exists from its creation to its removal, under one name.
+
+    def test_a_created_table_is_seen_by_everybody(self, catalog, other):
+        state = make_table(catalog)
+        assert other.load("db.t") == state
+        assert other.table_exists("db.t")
+        assert other.list_tables("db") == (TableId(namespace=("db",), name="t"),)
+
+    def test_a_table_may_be_named_by_text_or_by_id(self, catalog):
+        make_table(catalog)
+        assert catalog.load(TableId(namespace=("db",), name="t")) == catalog.load("db.t")
+
+    def test_a_new_table_lies_in_the_warehouse_by_namespace_and_name(self, catalog, properties):
+        assert catalog.default_location("db.t") == f"{properties['warehouse']}/db/t"
+        assert make_table(catalog).metadata_location.startswith(f"{properties['warehouse']}/db/t/metadata/")
+
+    def test_a_name_is_given_once(self, catalog, other):
+        state = make_table(catalog)
+        with pytest.raises(AlreadyExistsError, match=r"table db\.t exists already in catalog prod"):
+            make_table(other)
+        assert catalog.load("db.t") == state
+
+    def test_of_many_that_create_one_table_one_succeeds(self, properties, catalog):
+        def create(number: int) -> str | None:
+            mine = load_catalog("prod", **properties)
+            try:
+                return make_table(mine, owner=str(number)).metadata.table_uuid
+            except AlreadyExistsError:
+                return None
+
+        with ThreadPoolExecutor(4) as pool:
+            winners = [uuid for uuid in pool.map(create, range(4)) if uuid]
+        assert winners == [catalog.load("db.t").metadata.table_uuid]
+
+    def test_the_loser_of_a_creation_leaves_no_file_behind(self, catalog, properties):
+        make_table(catalog)
+        before = _metadata_files(catalog, properties)
+        with pytest.raises(AlreadyExistsError):
+            make_table(catalog)
+        assert _metadata_files(catalog, properties) == before
+
+    def test_a_table_needs_its_namespace_first(self, catalog):
+        with pytest.raises(NotFoundError, match="there is no namespace nope in catalog prod; create it first"):
+            make_table(catalog, "nope.t")
+
+    def test_an_unknown_table_is_named_with_its_catalog(self, catalog):
+        message = "there is no table db.nope in catalog prod; check the names of table, namespace and catalog"
+        with pytest.raises(NotFoundError) as raised:
+            catalog.load("db.nope")
+        assert str(raised.value) == message
+        assert not catalog.table_exists("db.nope")
+
+    def test_a_table_without_a_namespace_is_no_name(self, catalog):
+        with pytest.raises(InvalidInputError, match=r"write it as 'namespace\.table'"):
+            catalog.load("orders")
+
+    def test_a_dropped_table_is_gone_and_its_name_is_free(self, catalog, other):
+        make_table(catalog)
+        catalog.drop_table("db.t")
+        assert not other.table_exists("db.t")
+        assert other.list_tables("db") == ()
+        assert make_table(other).metadata == other.load("db.t").metadata
+
+    def test_an_unknown_table_cannot_be_dropped(self, catalog):
+        with pytest.raises(NotFoundError, match=r"there is no table db\.t in catalog prod"):
+            catalog.drop_table("db.t")
+
+    def test_a_purge_is_refused_and_nothing_is_dropped(self, catalog):
+        make_table(catalog)
+        with pytest.raises(UnsupportedError, match="purge"):
+            catalog.drop_table("db.t", purge=True)
+        assert catalog.table_exists("db.t")
+
+    def test_a_table_in_a_nested_namespace_is_a_table_like_others(self, catalog, other):
+        catalog.create_namespace("db.inner")
+        state = make_table(catalog, "db.inner.t")
+        assert other.load("db.inner.t") == state
+        assert other.list_tables("db.inner") == (TableId.parse("db.inner.t"),)
+        assert other.list_tables("db") == ()
+
+    # A commit is for one state of the table, and only the first one made for it lands.
+
+    def test_a_commit_is_seen_by_everybody(self, catalog, other):
+        made = make_table(catalog)
+        committed = catalog.commit(made, setting(color="green"))
+        loaded = other.load("db.t")
+        assert loaded == committed
+        assert loaded.metadata.properties["color"] == "green"
+        assert loaded.metadata_location != made.metadata_location
+
+    def test_commits_can_follow_each_other_without_loading_again(self, catalog):
+        state = make_table(catalog)
+        for number in range(3):
+            state = catalog.commit(state, setting(number=str(number)))
+        assert catalog.load("db.t") == state
+        assert [location for _, location in state.metadata.metadata_log][0].endswith("metadata.json")
+        assert len(state.metadata.metadata_log) == 3
+
+    def test_a_commit_for_an_older_state_is_a_conflict_and_changes_nothing(self, catalog, other, properties):
+        old = make_table(catalog)
+        newer = other.commit(other.load("db.t"), setting(color="green"))
+        files = _metadata_files(catalog, properties)
+        with pytest.raises(CommitConflictError, match=r"table db\.t in catalog prod was changed by another writer"):
+            catalog.commit(old, setting(color="red"))
+        assert catalog.load("db.t") == newer
+        assert _metadata_files(catalog, properties) == files
+
+    def test_a_requirement_that_does_not_hold_changes_nothing(self, catalog):
+        state = make_table(catalog)
+        change = replace(setting(color="red"), requirements=(AssertTableUUID(uuid=str(uuid.uuid4())),))
+        with pytest.raises(CommitConflictError, match="requirement failed"):
+            catalog.commit(state, change)
+        assert catalog.load("db.t") == state
+
+    def test_a_change_without_updates_writes_nothing(self, catalog, properties):
+        state = make_table(catalog)
+        files = _metadata_files(catalog, properties)
+        assert catalog.commit(state, Change(updates=(), requirements=())) == state
+        assert _metadata_files(catalog, properties) == files
+
+    def test_a_commit_to_a_dropped_table_fails_and_does_not_bring_it_back(self, catalog, other):
+        state = make_table(catalog)
+        other.drop_table("db.t")
+        with pytest.raises((NotFoundError, CommitConflictError)):
+            catalog.commit(state, setting(color="red"))
+        assert not catalog.table_exists("db.t")
+
+    def test_processes_that_commit_at_once_lose_nothing(self, catalog, properties):
+        make_table(catalog)
+        tags = [f"p{number}" for number in range(self.processes)]
+        run_processes(commit_in_process, [(properties, "db.t", self.commits_per_process, tag) for tag in tags])
+        metadata = catalog.load("db.t").metadata
+        assert set(metadata.properties) >= {f"{tag}-{n}" for tag in tags for n in range(self.commits_per_process)}
+        assert len(metadata.metadata_log) == min(100, self.processes * self.commits_per_process)
+
+    def test_threads_that_share_a_catalog_lose_nothing(self, catalog):
+        make_table(catalog)
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda tag: commit_until_done(catalog, "db.t", 5, tag), "abcd"))
+        assert {f"{tag}-{n}" for tag in "abcd" for n in range(5)} <= set(catalog.load("db.t").metadata.properties)
+
+    # Metadata files that the table forgot are removed for tables that ask for it.
+
+    def test_forgotten_metadata_files_stay_unless_the_table_asks(self, catalog, properties):
+        state = make_table(catalog, **{"write.metadata.previous-versions-max": "1"})
+        for number in range(3):
+            state = catalog.commit(state, setting(number=str(number)))
+        assert len(_metadata_files(catalog, properties)) == 4
+
+    def test_forgotten_metadata_files_are_deleted_when_the_table_asks(self, catalog, other, properties):
+        wishes = {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
+        state = make_table(catalog, **wishes)
+        for number in range(3):
+            state = catalog.commit(state, setting(number=str(number)))
+        kept = {state.metadata_location, *(location for _, location in state.metadata.metadata_log)}
+        assert _metadata_files(catalog, properties) == kept
+        assert len(kept) == 2
+        assert other.load("db.t") == state
+
+    # Metadata can be compressed.
+
+    def test_compressed_metadata_says_so_in_its_name(self, catalog, other):
+        state = make_table(catalog, **{"write.metadata.compression-codec": "gzip"})
+        state = catalog.commit(state, setting(color="green"))
+        assert state.metadata_location.endswith(".gz.metadata.json")
+        assert catalog.io.read(state.metadata_location)[:2] == b"\x1f\x8b"
+        assert other.load("db.t") == state
+
+    def test_a_codec_that_nobody_knows_is_refused(self, catalog):
+        state = make_table(catalog)
+        with pytest.raises(InvalidInputError, match="compression-codec is 'lzma', expected 'none' or 'gzip'"):
+            state = catalog.commit(state, setting(**{"write.metadata.compression-codec": "lzma"}))
+            catalog.commit(state, setting(color="red"))
+
+    # Namespaces hold tables and namespaces.
+
+    def test_a_namespace_can_be_made_once(self, catalog):
+        with pytest.raises(AlreadyExistsError, match="namespace db exists already in catalog prod"):
+            catalog.create_namespace("db")
+        catalog.create_namespace("db", if_not_exists=True)
+
+    def test_namespaces_are_listed_level_by_level(self, catalog):
+        catalog.create_namespace(("a", "b", "c"))
+        catalog.create_namespace("a.d")
+        assert catalog.list_namespaces() == (("a",), ("db",))
+        assert catalog.list_namespaces("a") == (("a", "b"), ("a", "d"))
+        assert catalog.list_namespaces(("a", "b")) == (("a", "b", "c"),)
+        assert catalog.list_namespaces("a.d") == ()
+
+    def test_names_that_begin_alike_or_differ_in_case_are_different(self, catalog):
+        catalog.create_namespace("d_x")
+        assert not catalog.namespace_exists("d")
+        assert not catalog.namespace_exists("dax")
+        assert not catalog.namespace_exists("DB")
+        assert not catalog.namespace_exists("db.x")
+        assert catalog.list_tables("d_x") == ()
+
+    def test_a_table_is_no_namespace(self, catalog):
+        make_table(catalog)
+        assert not catalog.namespace_exists("db.t")
+        assert catalog.list_namespaces("db") == ()
+
+    def test_an_empty_namespace_can_be_dropped(self, catalog, other):
+        catalog.drop_namespace("db")
+        assert not other.namespace_exists("db")
+        assert other.list_namespaces() == ()
+
+    def test_a_namespace_that_holds_something_cannot_be_dropped(self, catalog):
+        make_table(catalog)
+        with pytest.raises(InvalidInputError, match="namespace db is not empty"):
+            catalog.drop_namespace("db")
+        catalog.create_namespace("a.b")
+        with pytest.raises(InvalidInputError, match="namespace a is not empty"):
+            catalog.drop_namespace("a")
+        assert catalog.table_exists("db.t")
+
+    def test_an_unknown_namespace_is_named_with_its_catalog(self, catalog):
+        for ask in (
+            catalog.list_tables,
+            catalog.drop_namespace,
+            catalog.list_namespaces,
+            catalog.load_namespace_properties,
+            catalog.update_namespace_properties,
+        ):
+            with pytest.raises(NotFoundError, match="there is no namespace nope in catalog prod"):
+                ask("nope")
+
+    def test_a_name_with_empty_parts_is_refused(self, catalog):
+        for name in ("", ".", "a..b", "a."):
+            with pytest.raises(InvalidInputError):
+                catalog.create_namespace(name)
+
+    def test_properties_of_a_namespace_can_be_set_and_removed(self, catalog, other):
+        if not self.has_namespace_properties:
+            with pytest.raises(UnsupportedError, match="is a directory"):
+                catalog.update_namespace_properties("db", {"owner": "me"})
+            with pytest.raises(UnsupportedError, match="is a directory"):
+                catalog.create_namespace("other", {"owner": "me"})
+            return
+        catalog.create_namespace("other", {"owner": "me", "color": "red"})
+        catalog.update_namespace_properties("other", {"owner": "you", "size": "1"}, ["color", "nothing"])
+        found = other.load_namespace_properties("other")
+        assert {key: value for key, value in found.items() if key != "location"} == {"owner": "you", "size": "1"}
+
+    # A table may get another name, or come from elsewhere.
+
+    def test_a_renamed_table_is_the_same_table(self, catalog, other):
+        state = make_table(catalog)
+        catalog.create_namespace("away")
+        if not self.can_rename:
+            with pytest.raises(UnsupportedError, match=r"cannot rename db\.t"):
+                catalog.rename_table("db.t", "away.u")
+            return
+        catalog.rename_table("db.t", "away.u")
+        assert not other.table_exists("db.t")
+        moved = other.load("away.u")
+        assert (moved.metadata, moved.metadata_location) == (state.metadata, state.metadata_location)
+        assert other.commit(moved, setting(color="green")).metadata.properties["color"] == "green"
+
+    def test_a_table_cannot_take_the_name_of_another(self, catalog):
+        if not self.can_rename:
+            pytest.skip("this catalog cannot rename")
+        make_table(catalog)
+        make_table(catalog, "db.u")
+        with pytest.raises(AlreadyExistsError, match=r"db\.u exists already"):
+            catalog.rename_table("db.t", "db.u")
+        with pytest.raises(NotFoundError, match=r"there is no table db\.nope"):
+            catalog.rename_table("db.nope", "db.v")
+        with pytest.raises(NotFoundError, match="there is no namespace nope"):
+            catalog.rename_table("db.t", "nope.t")
+        assert len(catalog.list_tables("db")) == 2
+
+    def test_a_table_can_be_registered_by_its_metadata_file(self, catalog, other):
+        state = make_table(catalog)
+        if not self.can_register:
+            with pytest.raises(UnsupportedError, match="cannot register"):
+                catalog.register_table("db.u", state.metadata_location)
+            return
+        catalog.drop_table("db.t")
+        catalog.register_table("db.u", state.metadata_location)
+        assert other.load("db.u").metadata == state.metadata
+        with pytest.raises(AlreadyExistsError):
+            catalog.register_table("db.u", state.metadata_location)
+        with pytest.raises(NotFoundError, match="there is no such file"):
+            catalog.register_table("db.v", f"{state.metadata_location}.nope")
+        assert catalog.io.exists(state.metadata_location)
+
+
+def _metadata_files(catalog: Catalog, properties: dict[str, str]) -> set[str]:
+    return {
+        status.location
+        for status in catalog.io.list(properties["warehouse"])
+        if status.location.endswith(".metadata.json")
+    }
