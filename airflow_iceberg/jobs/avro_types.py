@@ -76,7 +76,9 @@ def _union(branches: list[Any], named: dict[str, pa.DataType], where: str) -> pa
     rest = [branch for branch in branches if branch != "null"]
     if len(rest) > 1:
         column = where.lstrip(".") or "the record"
-        raise InvalidInputError(f"column {column!r} is an Avro union of {len(rest)} types; expected one, or one and null")
+        raise InvalidInputError(
+            f"column {column!r} is an Avro union of {len(rest)} types; expected one, or one and null"
+        )
     return _arrow_type(rest[0], named, where) if rest else pa.null()
 
 

@@ -67,9 +67,7 @@ def bucket_of(partition: tuple[Any, ...], buckets: int) -> int:
 class Spill:
     """Writes one spill file: `write` conformed rows, then `close` for the slices."""
 
-    def __init__(
-        self, io: "FileIO", path: str, *, schema: "Schema", spec: "PartitionSpec", buckets: int
-    ) -> None:
+    def __init__(self, io: "FileIO", path: str, *, schema: "Schema", spec: "PartitionSpec", buckets: int) -> None:
         self._io, self._path = io, path
         self._schema, self._spec, self._buckets = schema, spec, buckets
         self._held: dict[int, list[pa.Table]] = defaultdict(list)
@@ -198,7 +196,9 @@ def _create(io: "FileIO", path: str) -> Any:
         filesystem.makedirs(inner.rsplit("/", 1)[0], exist_ok=True)
         return filesystem.open(inner, "wb")
     except OSError as error:
-        raise StorageError(f"cannot write {path}: {error}; the job needs to write below the staging location") from error
+        raise StorageError(
+            f"cannot write {path}: {error}; the job needs to write below the staging location"
+        ) from error
 
 
 def _open(io: "FileIO", path: str) -> Any:

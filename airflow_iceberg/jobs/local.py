@@ -32,7 +32,7 @@ def run_local(plan: JobPlan, io: "FileIO", *, threads: int | None = None) -> Job
     timings = stages.Timings()
     try:
         result = _run(plan, io, threads or plan.parallelism or default_threads(), timings)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - every failure becomes a result document
         stages.clean_exchange(plan, io)
         result = JobResult.failed(error, timings=timings.total())
     return stages.write_result(plan, io, stages.with_engine(result, ENGINE))

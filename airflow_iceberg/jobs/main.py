@@ -11,11 +11,16 @@ import json
 import os
 import sys
 import traceback
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from airflow_iceberg.jobs.protocol import JobPlan, JobResult
+    from airflow_iceberg.storage.base import FileIO
 
 STORAGE_VARIABLE = "AIRFLOW_ICEBERG_STORAGE"
 
 
-def main(arguments):
+def main(arguments: list[str]) -> int:
     """Run the plan at a location and say in one line what came of it."""
     if len(arguments) != 1:
         return _fail("usage: main.py PLAN_LOCATION")
@@ -40,7 +45,7 @@ def main(arguments):
         return _fail(f"{plan.table}: no result written: {error}")
 
 
-def _run(plan, io, storage):
+def _run(plan: "JobPlan", io: "FileIO", storage: dict[str, str]) -> int:
     from airflow_iceberg.jobs import stages
     from airflow_iceberg.jobs.protocol import JobResult
 
@@ -48,7 +53,7 @@ def _run(plan, io, storage):
         from airflow_iceberg.jobs.spark import run_spark
 
         spark = _session(plan)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever keeps Spark from starting belongs into the result
         traceback.print_exc()
         result = stages.write_result(plan, io, JobResult.failed(error))
     else:
@@ -59,25 +64,30 @@ def _run(plan, io, storage):
     return _say(plan, result)
 
 
-def _session(plan):
+def _session(plan: "JobPlan") -> Any:
     from pyspark.sql import SparkSession
 
     return SparkSession.builder.appName(f"airflow_iceberg {plan.operation} {plan.table}").getOrCreate()
 
 
-def _say(plan, result):
+def _say(plan: "JobPlan", result: "JobResult") -> int:
     what = f"airflow_iceberg: {plan.operation} {plan.table}"
     if result.error is not None:
-        print(f"{what}: failed: {result.error.kind}: {result.error.message}", flush=True)
+        _print(f"{what}: failed: {result.error.kind}: {result.error.message}")
         return 1
     rows, files, seconds = result.record_count, len(result.data_files), result.timings.get("total", 0.0)
-    print(f"{what}: staged {rows} rows in {files} files in {seconds:.1f} s ({result.engine})", flush=True)
+    _print(f"{what}: staged {rows} rows in {files} files in {seconds:.1f} s ({result.engine})")
     return 0
 
 
-def _fail(message):
-    print(f"airflow_iceberg: {message}", flush=True)
+def _fail(message: str) -> int:
+    _print(f"airflow_iceberg: {message}")
     return 2
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -270,9 +270,7 @@ def _size(info: Mapping[str, Any]) -> int:
 
 def _unit(file: SourceFile, source: Source) -> Unit:
     file_format, compression = guess_format(file.location, source.file_format)
-    return Unit(
-        location=file.location, file_format=file_format, compression=compression, size_bytes=file.size_bytes
-    )
+    return Unit(location=file.location, file_format=file_format, compression=compression, size_bytes=file.size_bytes)
 
 
 def _split(unit: Unit, io: "FileIO", *, max_bytes: int) -> list[Unit]:

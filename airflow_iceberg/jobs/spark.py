@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 
 REPORT_DDL = "report string"
 BATCH_ROWS = "65536"
+MAX_MESSAGE = 2000
 SESSION_CONF: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": BATCH_ROWS,
@@ -58,7 +59,7 @@ def run_spark(plan: JobPlan, io: "FileIO", spark: Any, *, storage: Mapping[str, 
     timings = stages.Timings()
     try:
         result = _run(plan, io, spark, dict(storage or {}), timings)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - every failure becomes a result document
         stages.clean_exchange(plan, io)
         result = JobResult.failed(as_iceberg_error(error), timings=timings.total())
     return stages.write_result(plan, io, stages.with_engine(result, f"spark {spark.version}"))
@@ -112,7 +113,7 @@ def call(path: str, spark: Any, kwargs: Mapping[str, Any]) -> Any:
         frame = function(spark, **kwargs)
     except IcebergError:
         raise
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - every failure becomes a result document
         frame_summary = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{os.path.basename(frame_summary.filename)}:{frame_summary.lineno}"
         raise IcebergError(f"python callable {path} raised {_text(error)} ({where})") from error
@@ -183,7 +184,7 @@ def _ship_by_connect(spark: Any, path: str) -> None:
     add = getattr(spark, "addArtifacts", None) or spark.addArtifact
     try:
         add(path, pyfile=True)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - what Connect raises here depends on its version
         # The session has it already: the name holds a hash of the contents, so it is the same.
         log.info("not shipped again: %s", error)
 
@@ -223,16 +224,35 @@ def as_iceberg_error(error: Exception) -> IcebergError:
 
 
 def _text(error: Exception) -> str:
-    """Return class and message of an error, without the stack traces that Spark puts into messages."""
-    text = str(error)
+    """Return class and message of an error, without the stack traces and plans that Spark puts into messages."""
+    cause = _java_cause(error)
+    text = str(cause.getMessage()) if cause is not None else str(error)
+    name = cause.getClass().getSimpleName() if cause is not None else type(error).__name__
     if "Traceback (most recent call last)" in text:
-        # The worker's own error is the last line of its traceback that starts at the left margin.
-        after = text.rsplit("Traceback (most recent call last)", 1)[1].splitlines()[1:]
-        lines = [line for line in after if line and not line[0].isspace() and not line.startswith("JVM stacktrace")]
-        if lines:
-            return lines[0].strip()[:2000]
-    short = text.split("\nJVM stacktrace", 1)[0].split("\n\tat ", 1)[0].strip()
-    return f"{type(error).__name__}: {short[:2000]}"
+        return _python_error(text)
+    for end in ("\nJVM stacktrace", "\n\tat ", "\nDriver stacktrace", ";\n'", "; line "):
+        text = text.split(end, 1)[0]
+    return f"{name}: {text.strip()[:MAX_MESSAGE]}"
+
+
+def _java_cause(error: Exception) -> Any:
+    """Return the first cause of an error that came through py4j, None for others.
+
+    "Job aborted due to stage failure" carries its cause as text only in Spark 3.5: then that text it is.
+    """
+    cause = getattr(error, "java_exception", None)
+    while cause is not None and cause.getCause() is not None:
+        cause = cause.getCause()
+    return cause
+
+
+def _python_error(text: str) -> str:
+    """Return the last line of a worker's traceback that starts at the left margin: class and message."""
+    after = text.rsplit("Traceback (most recent call last)", 1)[1].splitlines()[1:]
+    lines = [line.strip() for line in after if line.strip() and not line[0].isspace()]
+    found = lines[0] if lines else text.strip()
+    hint = "; the Python of the workers lacks it, see PYSPARK_PYTHON" if found.startswith("ModuleNotFoundError") else ""
+    return f"{found[:MAX_MESSAGE]}{hint}"
 
 
 # ---- the workers' side
@@ -291,7 +311,7 @@ class Worker:
 
         try:
             report = work()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - every failure becomes a result document
             if _attempt() + 1 < self.max_failures:
                 raise
             report = TaskReport(number=number, error=JobError.from_exception(error))

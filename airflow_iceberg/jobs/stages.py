@@ -124,9 +124,7 @@ def checked(reports: Sequence[TaskReport]) -> list[TaskReport]:
     return ordered
 
 
-def result(
-    plan: JobPlan, reports: Sequence[TaskReport], *, source_files: int | None, timings: Timings
-) -> JobResult:
+def result(plan: JobPlan, reports: Sequence[TaskReport], *, source_files: int | None, timings: Timings) -> JobResult:
     """Return the result of a job that succeeded."""
     return JobResult(
         status=SUCCEEDED,
@@ -179,5 +177,3 @@ def _check_rows(spilled: Sequence[TaskReport], written: Sequence[TaskReport]) ->
     before, after = (sum(report.record_count for report in reports) for reports in (spilled, written))
     if before != after:
         raise IcebergError(f"the exchange took in {before} rows and gave out {after}; nothing may be committed")
-
-
