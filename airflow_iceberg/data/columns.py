@@ -315,9 +315,7 @@ def _read_struct(
     if not kinds.is_struct(array.type):
         raise _wrong_type(array, target)
     if any(child.field_id is None for child in source.children):
-        raise UnsupportedError(
-            f"struct '{target.name}' has fields without ids in a data file that has ids elsewhere"
-        )
+        raise UnsupportedError(f"struct '{target.name}' has fields without ids in a data file that has ids elsewhere")
     columns = [_struct_field(array, source, child, constants) for child in kind.fields]
     mask = array.is_null() if array.null_count else None
     if not columns:

@@ -84,12 +84,17 @@ def read_file(
         StorageError: the store failed.
     Spec: Column Projection; Reading Data Files with Parquet.
     """
-    _check_supported(data_file, delete_files)
+    check_supported(data_file, delete_files)
     check_readable(schema)
     return _read(io, data_file, schema, table_schema or schema, row_filter, spec, name_mapping, batch_size)
 
 
-def _check_supported(file: DataFile, delete_files: Sequence[DataFile]) -> None:
+def check_supported(file: DataFile, delete_files: Sequence[DataFile] = ()) -> None:
+    """Refuse a file that cannot be read so far, before anything is opened.
+
+    Raises:
+        UnsupportedError: deletes, another format than Parquet, encryption.
+    """
     where = f"data file {file.file_path}"
     if delete_files:
         raise UnsupportedError(f"{where} has {len(delete_files)} delete files, which are not read yet")

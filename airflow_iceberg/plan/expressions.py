@@ -9,8 +9,8 @@ three-valued answer (De Morgan's laws hold for it, and ``NOT a < b`` is null exa
 predicate there is nothing left that could turn "not true" into "true". So null and false need no telling apart: a row
 is selected where the tree is true.
 
-Order of floating point numbers, as in Spark: NaN is greater than every number and not equal to any; -0.0 equals 0.0. A
-comparison with NaN is refused; ``isnan(x)`` asks for it, and is false, not null, for null.
+Order of floating point numbers, as in Spark: NaN is greater than every number and equal to itself; -0.0 equals 0.0. In
+a bound tree no literal is NaN: ``x = NaN`` has become ``isnan(x)``, which is false, not null, for null.
 """
 
 from __future__ import annotations
@@ -133,8 +133,11 @@ class Predicate(Expression):
     column: Column
 
     def __post_init__(self) -> None:
-        if isinstance(self.column, str):
-            object.__setattr__(self, "column", Column(self.column))
+        object.__setattr__(self, "column", _to_column(self.column))
+
+
+def _to_column(column: Column | str) -> Column:
+    return Column(column) if isinstance(column, str) else column
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -148,7 +151,7 @@ class Comparison(Predicate):
         if op not in OPPOSITE:
             raise InvalidInputError(f"unknown comparison '{op}' (expected one of {' '.join(OPPOSITE)})")
         object.__setattr__(self, "op", op)
-        object.__setattr__(self, "column", Column(column) if isinstance(column, str) else column)
+        object.__setattr__(self, "column", _to_column(column))
         object.__setattr__(self, "literal", literal)
 
     def __str__(self) -> str:

@@ -52,13 +52,13 @@ _TIMESTAMPS = {sql.DataType.Type[f"TIMESTAMP{zone}"] for zone in ("", "TZ", "LTZ
 _DATES = {sql.DataType.Type[name] for name in ("DATE", "DATE32")}
 
 
-class FilterDialect(Spark):
+class FilterDialect(Spark):  # type: ignore[misc]
     """Spark's dialect, with a doubled quote inside a string as one quote, as in standard SQL.
 
     Spark before 4.0 joins ``'it''s'`` to ``its``, which nobody means.
     """
 
-    class Tokenizer(Spark.Tokenizer):
+    class Tokenizer(Spark.Tokenizer):  # type: ignore[misc]
         """Splits the text into words."""
 
         STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'", '"']
@@ -80,16 +80,19 @@ def parse_sql(text: str) -> Expression:
             raise InvalidInputError(f"expected one predicate, got {len(statements)} statements in the filter '{text}'")
         return _Reader(text).predicate(statements[0])
     except SqlglotError as error:
-        raise InvalidInputError(f"cannot parse the filter '{text}': {_first_line(error)}") from error
+        raise InvalidInputError(f"cannot parse the filter '{text}': {_reason(error)}") from error
     except RecursionError:
         raise InvalidInputError(f"the filter is nested too deeply: '{text[:80]}…'") from None
 
 
-def _first_line(error: SqlglotError) -> str:
-    details = getattr(error, "errors", None) or [{}]
-    found = details[0].get("description") or str(error).splitlines()[0]
-    place = f" at line {details[0]['line']}, column {details[0]['col']}" if details[0].get("line") else ""
-    return f"{found.rstrip('.').lower()}{place}"
+def _reason(error: SqlglotError) -> str:
+    """Return what sqlglot says in one line, without its classes and colours."""
+    details = (getattr(error, "errors", None) or [{}])[0]
+    found = str(details.get("description") or str(error).splitlines()[0])
+    if found.startswith("Required keyword"):
+        found = "something is missing"
+    place = f" near line {details['line']}, column {details['col']}" if details.get("line") else ""
+    return f"{found.rstrip('.').split(chr(27))[0].lower()}{place}"
 
 
 class _Reader:
@@ -201,7 +204,7 @@ class _Reader:
         node = node.unnest()
         if not _is_column(node):
             raise self._unsupported(node)
-        return Column(".".join(part.name for part in node.parts))  # type: ignore[attr-defined]
+        return Column(".".join(part.name for part in node.parts))
 
     def _literal(self, node: sql.Expression) -> Any:
         """Return a literal as a Python value; dates and timestamps as text that knows its kind."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
-from math import inf
+from math import inf, nan
 from typing import Any
 from uuid import UUID
 
@@ -29,9 +29,15 @@ from airflow_iceberg.plan.expressions import (
     Comparison,
     Expression,
     In,
+    IsNan,
     NotIn,
+    NotNan,
     NotNull,
+    all_of,
+    any_of,
+    is_nan,
 )
+from airflow_iceberg.spec._numbers import scaled
 from airflow_iceberg.spec.types import (
     BinaryType,
     BooleanType,
@@ -108,6 +114,8 @@ def bind_comparison(op: str, column: Column, literal: Any) -> Expression:
     value = to_value(column, literal)
     if isinstance(value, Exact):
         return _fold(op, column, value)
+    if is_nan(value):
+        return _compare_with_nan(op, column)
     return Comparison(op, column, value)
 
 
@@ -123,12 +131,28 @@ def bind_in(column: Column, literals: Iterable[Any], *, negated: bool) -> Expres
     if negated and None in values:
         return ALWAYS_FALSE
     # A literal that the column cannot hold is equal to none of its values.
-    held = tuple(sorted({value for value in values if value is not None and not isinstance(value, Exact)}))
-    if not held:
+    held = [value for value in values if value is not None and not isinstance(value, Exact)]
+    numbers = tuple(sorted({value for value in held if not is_nan(value)}))
+    if len(numbers) < len(held) and any(map(is_nan, held)):
+        rest = bind_in(column, numbers, negated=negated)
+        return all_of(_compare_with_nan("!=", column), rest) if negated else any_of(IsNan(column), rest)
+    if not numbers:
         return NotNull(column) if negated else ALWAYS_FALSE
-    if len(held) == 1:
-        return Comparison("!=" if negated else "=", column, held[0])
-    return NotIn(column, held) if negated else In(column, held)
+    if len(numbers) == 1:
+        return Comparison("!=" if negated else "=", column, numbers[0])
+    return NotIn(column, numbers) if negated else In(column, numbers)
+
+
+def _compare_with_nan(op: str, column: Column) -> Expression:
+    """Compare a float or double column with NaN, which equals itself and is above every number."""
+    match op:
+        case "=" | ">=":
+            return IsNan(column)
+        case "!=" | "<":
+            return all_of(NotNull(column), NotNan(column))
+        case "<=":
+            return NotNull(column)
+    return ALWAYS_FALSE
 
 
 def _fold(op: str, column: Column, exact: Exact) -> Expression:
@@ -161,7 +185,7 @@ def to_value(column: Column, literal: Any) -> Value | Exact:
     """Return the canonical value of a literal that is not null, or its exact value where the column holds none such.
 
     Raises:
-        InvalidInputError: the literal cannot be compared with the column, or is NaN.
+        InvalidInputError: the literal cannot be compared with the column.
     """
     kind = column.type
     if isinstance(kind, tuple(_NS_PER_UNIT)):
@@ -182,7 +206,7 @@ def to_value(column: Column, literal: Any) -> Value | Exact:
 
 
 def _number(column: Column, literal: Any) -> Fraction | float:
-    """Return a number exactly; infinities stay floats.
+    """Return a number exactly; infinities and NaN stay floats.
 
     A float is taken by its shortest text, which is what was written: 0.1 and not 0.1000000000000000055.
     """
@@ -193,7 +217,7 @@ def _number(column: Column, literal: Any) -> Fraction | float:
     except (InvalidOperation, ValueError):
         raise _mismatch(column, literal) from None
     if number.is_nan():
-        raise InvalidInputError(f"cannot compare column '{column}' with NaN; use isnan({column})")
+        return nan
     if number.is_infinite() or number.adjusted() > _MAX_EXPONENT:
         return -inf if number < 0 else inf
     if number.adjusted() < -_MAX_EXPONENT:
@@ -203,6 +227,8 @@ def _number(column: Column, literal: Any) -> Fraction | float:
 
 def _in_units(kind: IcebergType, number: Fraction | float, *, scale: int = 0) -> Value | Exact:
     """Return a number as the column holds it, or exactly in the column's unit if it holds no such number."""
+    if number != number:
+        return Exact(inf)  # NaN is above every number, like infinity, and these types hold neither
     units = number if isinstance(number, float) else number * 10**scale
     low, high = _range(kind)
     if isinstance(units, float) or units.denominator != 1 or not low <= units <= high:
@@ -212,9 +238,7 @@ def _in_units(kind: IcebergType, number: Fraction | float, *, scale: int = 0) ->
 
 def _from_units(kind: IcebergType | None, units: int) -> Value:
     if isinstance(kind, DecimalType):
-        # Not scaleb: it rounds to the digits of the context.
-        digits = tuple(int(digit) for digit in str(abs(units)))
-        return Decimal((1 if units < 0 else 0, digits, -kind.scale))
+        return scaled(units, kind.scale)
     return units
 
 
@@ -280,7 +304,8 @@ def _temporal(column: Column, literal: Any) -> Value | Exact:
         nanos += _nanos_of_day(found["time"]) - _offset_ns(found["zone"])
     except ValueError as error:
         raise InvalidInputError(f"invalid {column.type} '{text}' compared with column '{column}': {error}") from None
-    return _in_units(column.type, Fraction(nanos, _NS_PER_UNIT[type(column.type)]))  # type: ignore[index]
+    assert column.type is not None
+    return _in_units(column.type, Fraction(nanos, _NS_PER_UNIT[type(column.type)]))
 
 
 def _temporal_text(column: Column, literal: Any) -> str:

@@ -15,7 +15,7 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -42,6 +42,7 @@ from airflow_iceberg.plan.expressions import (
     matches,
     negate,
 )
+from airflow_iceberg.spec._numbers import scaled, units_per_second, unscaled
 from airflow_iceberg.spec.partitioning import PartitionField, PartitionSpec
 from airflow_iceberg.spec.transforms import (
     BucketTransform,
@@ -52,7 +53,6 @@ from airflow_iceberg.spec.transforms import (
     Transform,
     TruncateTransform,
     YearTransform,
-    units_per_second,
 )
 from airflow_iceberg.spec.types import DecimalType, IcebergType, IntegerType, LongType, Value
 
@@ -116,13 +116,9 @@ def _project_predicate(
 
 def _move(predicate: Predicate, target: Column) -> Expression:
     """Say the same of another column."""
-    match predicate:
-        case Comparison():
-            return Comparison(predicate.op, target, predicate.literal)
-        case IsNull() | NotNull() | IsNan() | NotNan():
-            return type(predicate)(target)
-    arguments = (getattr(predicate, name) for name in predicate.__match_args__[1:])
-    return type(predicate)(target, *arguments)
+    if isinstance(predicate, Comparison):
+        return Comparison(predicate.op, target, predicate.literal)
+    return replace(predicate, column=target)
 
 
 def _project_values(
@@ -158,18 +154,8 @@ def _step(literal: Value, source_type: IcebergType, by: int) -> Value:
     if isinstance(literal, int):
         return literal + by
     if isinstance(literal, Decimal) and isinstance(source_type, DecimalType):
-        return _with_unscaled(literal, _unscaled(literal) + by)
+        return scaled(unscaled(literal, source_type.scale) + by, source_type.scale)
     return literal
-
-
-def _unscaled(value: Decimal) -> int:
-    sign, digits, _ = value.as_tuple()
-    number = int("".join(map(str, digits)) or "0")
-    return -number if sign else number
-
-
-def _with_unscaled(value: Decimal, number: int) -> Decimal:
-    return Decimal((1 if number < 0 else 0, tuple(map(int, str(abs(number)))), value.as_tuple().exponent))
 
 
 def _apply(transform: Transform, literal: Value, source_type: IcebergType) -> Value:
@@ -179,9 +165,9 @@ def _apply(transform: Transform, literal: Value, source_type: IcebergType) -> Va
     if isinstance(transform, TruncateTransform):
         if isinstance(literal, int):
             return literal - literal % transform.width
-        if isinstance(literal, Decimal):
-            number = _unscaled(literal)
-            return _with_unscaled(literal, number - number % transform.width)
+        if isinstance(literal, Decimal) and isinstance(source_type, DecimalType):
+            number = unscaled(literal, source_type.scale)
+            return scaled(number - number % transform.width, source_type.scale)
     return transform.apply(literal, source_type)
 
 
