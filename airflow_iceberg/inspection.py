@@ -254,8 +254,6 @@ class Inspection:
     def _count_in(self, groups: dict[tuple[int, tuple[Any, ...]], dict[str, Any]], entry: ManifestEntry) -> None:
         file = entry.data_file
         key = (file.spec_id, tuple(repr(value) for value in file.partition))
-        kinds = ("position_delete_record_count", "position_delete_file_count")
-        kinds += ("equality_delete_record_count", "equality_delete_file_count")
         row = groups.setdefault(
             key,
             {
@@ -264,12 +262,12 @@ class Inspection:
                 "record_count": 0,
                 "file_count": 0,
                 "total_data_file_size_in_bytes": 0,
-                **dict.fromkeys(kinds, 0),
+                **{name: 0 for records, files in _DELETE_COUNTS for name in (records, files)},
                 "last_updated_at": None,
                 "last_updated_snapshot_id": None,
             },
         )
-        records, files = (("record_count", "file_count"), kinds[:2], kinds[2:])[file.content.value]
+        records, files = (("record_count", "file_count"), *_DELETE_COUNTS)[file.content.value]
         row[records] += file.record_count
         row[files] += 1
         row["total_data_file_size_in_bytes"] += file.file_size_in_bytes if file.content.value == 0 else 0
@@ -368,6 +366,13 @@ class Inspection:
             for field, value in zip(types.fields, file.partition, strict=True)
         }
         return {field.name: values.get(field.id) for field in self._partition_struct().fields}
+
+
+# By file content 1 (position deletes) and 2 (equality deletes): the columns that count their rows and files.
+_DELETE_COUNTS = (
+    ("position_delete_record_count", "position_delete_file_count"),
+    ("equality_delete_record_count", "equality_delete_file_count"),
+)
 
 
 def _table(rows: list[dict[str, Any]], **columns: pa.DataType) -> pa.Table:

@@ -46,7 +46,7 @@ def write_append_plan(
         try_number=try_number,
         table=table,
         table_location=metadata.location,
-        table_uuid=metadata.table_uuid,
+        table_uuid=metadata.table_uuid or "",
         format_version=metadata.format_version,
         schema=metadata.schema(),
         spec=metadata.spec(),

@@ -264,7 +264,7 @@ class Table:
         if operation is not None and (found := self.find_append(operation, branch=branch)):
             return found
         self._check_branch(branch)
-        uuid, schema = self.metadata.table_uuid, self.schema()
+        uuid, schema = self.metadata.table_uuid or "", self.schema()
         files = write_rows(
             self.io,
             self.metadata,

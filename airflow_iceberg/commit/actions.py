@@ -149,7 +149,7 @@ class AppendFiles:
         return Change(
             updates=(AddSnapshot(snapshot=snapshot), SetSnapshotRef(ref_name=self._branch, ref=ref)),
             requirements=(
-                AssertTableUUID(uuid=metadata.table_uuid),
+                AssertTableUUID(uuid=metadata.table_uuid or ""),
                 AssertRefSnapshotId(ref=self._branch, snapshot_id=None if parent is None else parent.snapshot_id),
             ),
         )
@@ -194,7 +194,7 @@ def check_files_fit(
     Raises:
         StalePlanError: the table was replaced, lost the partition spec of a file, or requires what the files may lack.
     """
-    if metadata.table_uuid != table_uuid:
+    if (metadata.table_uuid or "") != table_uuid:
         raise StalePlanError(
             f"the table was dropped and made again while the rows were written: its uuid is {metadata.table_uuid}, "
             f"expected {table_uuid}"
