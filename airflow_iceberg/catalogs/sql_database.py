@@ -36,8 +36,12 @@ _DRIVERS: Mapping[str, tuple[tuple[tuple[str, str], ...], str]] = {
     "mysql": _MYSQL_DRIVERS,
     "mariadb": _MYSQL_DRIVERS,
 }
-# Settings of PostgreSQL's JDBC driver that libpq spells differently.
-_JDBC_SETTINGS = {"ApplicationName": "application_name", "connectTimeout": "connect_timeout"}
+# Settings of PostgreSQL's JDBC driver that libpq has too, by their names there.
+_JDBC_SETTINGS = {
+    "ApplicationName": "application_name",
+    "connectTimeout": "connect_timeout",
+    **{name: name for name in ("options", "sslmode", "sslcert", "sslkey", "sslrootcert")},
+}
 # The whole transaction was undone by the database because of another one: PostgreSQL's states, MySQL's numbers.
 _LOST_TO_ANOTHER = {"40001", "40P01", 1213}
 
@@ -142,7 +146,7 @@ class Database:
     def _connect(self, *, writes: bool) -> Iterator[Connection]:
         try:
             connection = self._usable_engine().connect()
-        except DBAPIError as error:
+        except SQLAlchemyError as error:
             raise self._failed("connect to", error) from _chain(error, self.url)
         with connection:
             yield connection.execution_options(**{_WRITES: writes})
@@ -173,7 +177,7 @@ class Database:
             f"({self._reason(error)})"
         )
 
-    def _failed(self, verb: str, error: DBAPIError) -> StorageError:
+    def _failed(self, verb: str, error: SQLAlchemyError) -> StorageError:
         advice = (
             "another process holds its lock for too long"
             if _is_busy(error)
@@ -181,8 +185,9 @@ class Database:
         )
         return StorageError(f"catalog {self._catalog} cannot {verb} the {self}: {self._reason(error)}; {advice}")
 
-    def _reason(self, error: DBAPIError) -> str:
-        first_line = str(error.orig).strip().partition("\n")[0] or type(error.orig).__name__
+    def _reason(self, error: SQLAlchemyError) -> str:
+        original = getattr(error, "orig", None) or error
+        first_line = str(original).strip().partition("\n")[0] or type(original).__name__
         return _without_password(first_line, self.url)
 
 
@@ -199,14 +204,14 @@ def parse_url(catalog: str, properties: Mapping[str, str]) -> URL:
         )
     try:
         url = _from_jdbc(text) if text.lower().startswith("jdbc:") else make_url(text)
-        url = url.set(drivername=url.drivername.replace("postgres+", "postgresql+")) if "+" in url.drivername else url
-        url = url.set(drivername="postgresql") if url.drivername == "postgres" else url
+        kind, plus, driver = url.drivername.partition("+")
+        url = url.set(drivername=f"postgresql{plus}{driver}" if kind == "postgres" else url.drivername)
         url = _with_login(url, properties)
         url = _with_driver(catalog, url)
         url.get_dialect()
-    except (ArgumentError, NoSuchModuleError, ValueError) as error:
-        if isinstance(error, InvalidInputError):
-            raise
+    except InvalidInputError:
+        raise
+    except (ArgumentError, NoSuchModuleError, ValueError):
         # Not chained: the text in the cause may hold the password.
         raise InvalidInputError(
             f"catalog {catalog}: its uri is not understood, expected sqlite:////path, postgresql://host/database or "
@@ -221,15 +226,15 @@ def _from_jdbc(text: str) -> URL:
         path = rest.partition("?")[0].removeprefix("file:")
         return URL.create("sqlite", database=path or ":memory:")
     url = make_url(f"{kind.lower()}:{rest if rest.startswith('//') else f'///{rest}'}")
-    query = {_JDBC_SETTINGS.get(key, key): value for key, value in url.query.items()}
-    user, password, schema = (query.pop(key, None) for key in ("user", "password", "currentSchema"))
+    given = {key: value if isinstance(value, str) else value[-1] for key, value in url.query.items()}
+    user, password, schema = (given.pop(key, None) for key in ("user", "password", "currentSchema"))
+    # A setting must not be lost silently: it may be the one that asks for encryption.
+    if unknown := sorted(set(given) - set(_JDBC_SETTINGS)):
+        raise InvalidInputError(f"setting '{unknown[0]}' of a JDBC uri is unknown, write it as for SQLAlchemy")
+    query = {_JDBC_SETTINGS[key]: value for key, value in given.items()}
     if schema is not None:
         query["options"] = f"-csearch_path={schema}"
-    return url.set(
-        query=query,
-        username=url.username or (str(user) if user is not None else None),
-        password=url.password if url.password is not None else (str(password) if password is not None else None),
-    )
+    return url.set(query=query, username=url.username or user, password=url.password or password)
 
 
 def _with_login(url: URL, properties: Mapping[str, str]) -> URL:
@@ -268,10 +273,14 @@ def _new_sqlite_engine(url: URL) -> Engine:
     A transaction that starts by reading and writes later fails with "locked", without waiting, when somebody else wrote
     in between; one that starts with BEGIN IMMEDIATE waits for its turn.
     """
-    in_memory = not url.database or url.database == ":memory:"
-    pool = sqlalchemy.pool.StaticPool if in_memory else sqlalchemy.pool.NullPool
-    arguments = {"timeout": _BUSY_TIMEOUT_S, "check_same_thread": False}
-    engine = sqlalchemy.create_engine(url, poolclass=pool, hide_parameters=True, connect_args=arguments)
+    arguments: dict[str, Any] = {"check_same_thread": False}
+    if "timeout" not in url.query:
+        arguments["timeout"] = _BUSY_TIMEOUT_S
+    pool: dict[str, Any] = {"poolclass": sqlalchemy.pool.NullPool}
+    if not url.database or url.database == ":memory:":
+        # The database lives as long as its only connection, which one thread at a time may have.
+        pool = {"poolclass": sqlalchemy.pool.QueuePool, "pool_size": 1, "max_overflow": 0}
+    engine = sqlalchemy.create_engine(url, hide_parameters=True, connect_args=arguments, **pool)
 
     def leave_transactions_to_us(connection: Any, _: Any) -> None:
         connection.isolation_level = None
@@ -292,8 +301,8 @@ def _code(error: DBAPIError) -> object:
     return original.args[0] if original is not None and original.args else None
 
 
-def _is_busy(error: DBAPIError) -> bool:
-    code = getattr(error.orig, "sqlite_errorcode", None)
+def _is_busy(error: SQLAlchemyError) -> bool:
+    code = getattr(getattr(error, "orig", None), "sqlite_errorcode", None)
     return code is not None and code & 0xFF in (5, 6)  # SQLITE_BUSY, SQLITE_LOCKED and their extended codes
 
 
@@ -305,9 +314,9 @@ def _without_password(text: str, url: URL) -> str:
     return text
 
 
-def _chain(error: DBAPIError, url: URL) -> BaseException | None:
+def _chain(error: SQLAlchemyError, url: URL) -> BaseException | None:
     """Return the error as a cause, unless its text would show the password."""
-    text = f"{error}{error.orig!r}"
+    text = f"{error}{getattr(error, 'orig', '')!r}"
     return error if _without_password(text, url) == text else None
 
 

@@ -196,8 +196,7 @@ class CatalogContract:
         for number in range(3):
             state = catalog.commit(state, setting(number=str(number)))
         assert catalog.load("db.t") == state
-        assert [location for _, location in state.metadata.metadata_log][0].endswith("metadata.json")
-        assert len(state.metadata.metadata_log) == 3
+        assert len({location for _, location in state.metadata.metadata_log}) == 3
 
     def test_a_commit_for_an_older_state_is_a_conflict_and_changes_nothing(self, catalog, other, properties):
         old = make_table(catalog)
@@ -272,8 +271,8 @@ class CatalogContract:
     def test_a_codec_that_nobody_knows_is_refused(self, catalog):
         state = make_table(catalog)
         with pytest.raises(InvalidInputError, match="compression-codec is 'lzma', expected 'none' or 'gzip'"):
-            state = catalog.commit(state, setting(**{"write.metadata.compression-codec": "lzma"}))
-            catalog.commit(state, setting(color="red"))
+            catalog.commit(state, setting(**{"write.metadata.compression-codec": "lzma"}))
+        assert catalog.load("db.t") == state
 
     # Namespaces hold tables and namespaces.
 
