@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, parse_namespace
 from airflow_iceberg.catalogs.hadoop_versions import MetadataDirectory, version_of
@@ -37,6 +37,8 @@ from airflow_iceberg.spec.metadata import TableMetadata
 from airflow_iceberg.storage.base import FileIO
 
 _OWN_DIRECTORIES = {"data", "metadata"}
+# A dot separates levels; slashes and colons mean something in a path, the others to fsspec, which would expand them.
+_NOT_PLAIN = "./\\:*?[]"
 # Iceberg Java asks "does vN exist?" and renames, and on a local file system its rename replaces: a file that we create
 # between the two is lost. We look again after more time than Java needs from the one to the other.
 _JAVA_RENAME_S = 0.01
@@ -218,7 +220,8 @@ class HadoopCatalog(PointerCatalog):
         with _translated("remove", self.default_location(table)):
             # Metadata first: half a removal must not leave a table whose files are gone.
             self._filesystem.rm(f"{path}/metadata", recursive=True)
-            self._filesystem.rm(path, recursive=True)
+            with suppress(FileNotFoundError):  # a store without directories: with its last file the table is gone
+                self._filesystem.rm(path, recursive=True)
 
     def rename_table(self, table: str | TableId, to: str | TableId) -> None:
         """Refuse: the name is the directory, and the metadata names files in it."""
@@ -343,14 +346,14 @@ def _below(root: str, names: Namespace, catalog: str) -> str:
     for name in names:
         if not _is_plain(name):
             raise InvalidInputError(
-                f"'{name}' cannot be a name in catalog {catalog}: a Hadoop catalog makes a directory of it, so dots, "
-                "slashes, backslashes and colons are not allowed"
+                f"'{name}' cannot be a name in catalog {catalog}: a Hadoop catalog makes a directory of it, so none of "
+                f"{' '.join(_NOT_PLAIN)} is allowed"
             )
     return "/".join((root.rstrip("/"), *names)) or "/"
 
 
 def _is_plain(name: str) -> bool:
-    return bool(name) and not set(name) & set("./\\:\0")
+    return bool(name) and not set(name) & {*_NOT_PLAIN, "\0"}
 
 
 def _last(path: str) -> str:
