@@ -67,8 +67,8 @@ def _logical(schema: Mapping[str, Any], plain: pa.DataType) -> pa.DataType:
     if name == "decimal":
         return pa.decimal128(schema["precision"], schema.get("scale", 0))
     if name == "uuid":
-        # fastavro gives UUID objects; Arrow takes their text, the cast turns it into the table's type.
-        return pa.string()
+        # fastavro gives UUID objects, which no other Arrow type takes.
+        return pa.uuid()
     return LOGICAL.get(str(name), plain)
 
 

@@ -81,7 +81,7 @@ class Source:
     @classmethod
     def from_sql(cls, sql: str) -> Self:
         """Return a source that is one query in Spark's SQL."""
-        return cls(kind="sql", sql=sql.strip().rstrip(";"))
+        return cls(kind="sql", sql=sql.strip().rstrip(";").rstrip())
 
     @classmethod
     def from_callable(cls, path: str, kwargs: Mapping[str, Any] | None = None) -> Self:

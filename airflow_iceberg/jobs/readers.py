@@ -72,9 +72,9 @@ def _read_parquet(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str
     check_options("parquet", options)
     # INT96 is nanoseconds in pyarrow, which end in 2262; the table keeps microseconds anyway.
     with _open(unit.location, io) as handle, pq.ParquetFile(handle, coerce_int96_timestamp_unit="us") as file:
-        yield file.schema_arrow.empty_table()
-        first, end = unit.row_groups or (0, file.metadata.num_row_groups)
         instants = _int96_instants(file, schema)
+        yield _as_instants(file.schema_arrow.empty_table(), instants)
+        first, end = unit.row_groups or (0, file.metadata.num_row_groups)
         for index in range(first, end):
             rows = _batch_rows(file.metadata.row_group(index))
             for batch in file.iter_batches(batch_size=rows, row_groups=[index], use_threads=False):

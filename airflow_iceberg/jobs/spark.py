@@ -113,7 +113,7 @@ def call(path: str, spark: Any, kwargs: Mapping[str, Any]) -> Any:
         frame = function(spark, **kwargs)
     except IcebergError:
         raise
-    except Exception as error:  # noqa: BLE001 - every failure becomes a result document
+    except Exception as error:
         frame_summary = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{os.path.basename(frame_summary.filename)}:{frame_summary.lineno}"
         raise IcebergError(f"python callable {path} raised {_text(error)} ({where})") from error
@@ -311,7 +311,7 @@ class Worker:
 
         try:
             report = work()
-        except Exception as error:  # noqa: BLE001 - every failure becomes a result document
+        except Exception as error:
             if _attempt() + 1 < self.max_failures:
                 raise
             report = TaskReport(number=number, error=JobError.from_exception(error))

@@ -1,0 +1,341 @@
+import gzip
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import orc
+
+from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError
+from airflow_iceberg.jobs import sources
+from airflow_iceberg.jobs.protocol import Source
+from airflow_iceberg.jobs.sources import Unit, distribute, expand, guess_format, plan_tasks, task_count
+from airflow_iceberg.spec.schema import Schema, schema_from_shorthand
+from tests.jobs.builders import COLUMNS, IO
+
+MIB = 1 << 20
+SCHEMA = schema_from_shorthand(COLUMNS)
+
+
+def touch(*paths: Path) -> None:
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+
+
+def names(*patterns: str) -> list[str]:
+    return [file.location for file in expand(Source.from_files(patterns), IO)]
+
+
+def read(path: Path, *, schema: Schema = SCHEMA, options: Mapping[str, str] | None = None) -> pa.Table:
+    file_format, compression = guess_format(str(path))
+    unit = Unit(
+        location=str(path), file_format=file_format, compression=compression, size_bytes=path.stat().st_size
+    )
+    return pa.concat_tables(sources.read_unit(unit, IO, schema=schema, options=options or {}))
+
+
+class TestExpand:
+    """A source names files, directories and globs; each file is read once, in a fixed order."""
+
+    def test_a_glob_gives_its_matches_sorted(self, tmp_path: Path) -> None:
+        touch(tmp_path / "b.csv", tmp_path / "a.csv", tmp_path / "c.txt")
+        assert names(f"{tmp_path}/*.csv") == [f"{tmp_path}/a.csv", f"{tmp_path}/b.csv"]
+
+    def test_patterns_keep_their_order_and_a_file_named_twice_comes_once(self, tmp_path: Path) -> None:
+        touch(tmp_path / "a.csv", tmp_path / "b.csv")
+        assert names(f"{tmp_path}/b.csv", f"{tmp_path}/*.csv") == [f"{tmp_path}/b.csv", f"{tmp_path}/a.csv"]
+
+    def test_a_url_keeps_its_scheme(self, tmp_path: Path) -> None:
+        touch(tmp_path / "a.csv")
+        assert names(f"file://{tmp_path}/*.csv") == [f"file://{tmp_path}/a.csv"]
+
+    def test_a_directory_stands_for_the_files_below_it(self, tmp_path: Path) -> None:
+        touch(tmp_path / "d/x/b.csv", tmp_path / "d/a.csv")
+        assert names(f"{tmp_path}/d/") == [f"{tmp_path}/d/a.csv", f"{tmp_path}/d/x/b.csv"]
+
+    def test_what_spark_leaves_beside_its_files_is_not_data(self, tmp_path: Path) -> None:
+        touch(tmp_path / "d/_SUCCESS", tmp_path / "d/.a.csv.crc", tmp_path / "d/a.csv", tmp_path / "d/_temporary/0/b.csv")
+        assert names(f"{tmp_path}/d") == names(f"{tmp_path}/d/*") == [f"{tmp_path}/d/a.csv"]
+
+    def test_a_hidden_file_that_is_named_is_read(self, tmp_path: Path) -> None:
+        touch(tmp_path / "_a.csv")
+        assert names(f"{tmp_path}/_a.csv") == names(f"{tmp_path}/_*.csv") == [f"{tmp_path}/_a.csv"]
+
+    def test_brackets_in_the_name_of_a_file_that_exists_are_no_glob(self, tmp_path: Path) -> None:
+        touch(tmp_path / "a[1].csv", tmp_path / "a1.csv")
+        assert names(f"{tmp_path}/a[1].csv") == [f"{tmp_path}/a[1].csv"]
+
+    def test_a_glob_without_matches_is_empty(self, tmp_path: Path) -> None:
+        assert names(f"{tmp_path}/*.csv") == []
+
+    def test_a_named_file_that_is_not_there_is_an_error_with_its_name(self, tmp_path: Path) -> None:
+        with pytest.raises(NotFoundError) as caught:
+            names(f"{tmp_path}/a.csv")
+        assert str(caught.value) == f"source file {tmp_path}/a.csv does not exist"
+
+    def test_a_scheme_without_a_driver_is_unsupported(self) -> None:
+        with pytest.raises(UnsupportedError, match="nope"):
+            names("nope://bucket/a.csv")
+
+
+class TestFormat:
+    """The suffix tells the format and the compression of a file; a format given wins."""
+
+    @pytest.mark.parametrize(
+        ("name", "expected"),
+        [
+            ("a.parquet", ("parquet", None)),
+            ("a.CSV", ("csv", None)),
+            ("a.csv.gz", ("csv", "gzip")),
+            ("a.jsonl", ("jsonl", None)),
+            ("a.ndjson.zst", ("jsonl", "zstd")),
+            ("a.json", ("jsonl", None)),
+            ("a.orc", ("orc", None)),
+            ("a.avro", ("avro", None)),
+        ],
+    )
+    def test_by_suffix(self, name: str, expected: tuple[str, str | None]) -> None:
+        assert guess_format(f"/in/{name}") == expected
+
+    def test_a_given_format_still_sees_the_compression(self) -> None:
+        assert guess_format("/in/part-0.gz", "csv") == ("csv", "gzip")
+
+    @pytest.mark.parametrize("name", ["a.xlsx", "a", "a.gz", "a.parquet.gz"])
+    def test_what_the_name_does_not_tell_has_to_be_said(self, name: str) -> None:
+        with pytest.raises(InvalidInputError, match=rf"cannot tell the format of /in/{name} .* set file_format"):
+            guess_format(f"/in/{name}")
+
+
+class TestTasks:
+    """As many tasks as run at a time, if there is enough to do; more when one would write several files."""
+
+    @pytest.mark.parametrize(
+        ("total", "parallelism", "expected"),
+        [(0, 4, 0), (1, 4, 1), (40 * MIB, 4, 2), (400 * MIB, 4, 4), (2100 * MIB, 4, 8), (10_000 * MIB, 2, 20)],
+    )
+    def test_the_number_of_tasks(self, total: int, parallelism: int, expected: int) -> None:
+        assert task_count(total, parallelism=parallelism, target_file_size_bytes=512 * MIB) == expected
+
+    def test_neighbours_stay_together_and_loads_are_even(self) -> None:
+        units = [Unit(location=f"/{i}", file_format="parquet", size_bytes=10) for i in range(12)]
+        groups = distribute(units, 4)
+        assert [len(group) for group in groups] == [3, 3, 3, 3]
+        assert [unit for group in groups for unit in group] == units
+
+    def test_a_large_parquet_file_is_cut_by_row_groups_and_knows_its_rows(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sources, "MIN_TASK_BYTES", 100)
+        table = pa.table({"id": pa.array(range(1000))})
+        pq.write_table(table, tmp_path / "a.parquet", row_group_size=300)
+        tasks = plan_tasks(
+            Source.from_files(f"{tmp_path}/a.parquet"), IO, parallelism=2, target_file_size_bytes=512 * MIB
+        )
+        units = [unit for task in tasks for unit in task]
+        assert [unit.row_groups for unit in units] == [(0, 1), (1, 2), (2, 3), (3, 4)]
+        assert [unit.first_row for unit in units] == [1, 301, 601, 901]
+        parts = [part for unit in units for part in sources.read_unit(unit, IO, schema=SCHEMA, options={})]
+        assert pa.concat_tables(parts).column("id").to_pylist() == list(range(1000))
+
+
+class TestCsv:
+    """CSV is read as text, column by name; an empty field is null and a quoted one is not."""
+
+    def test_all_columns_are_text(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.csv"
+        path.write_text('id,name,day\n1,,2026-01-01\n2,"",x\n')
+        assert read(path).to_pylist() == [
+            {"id": "1", "name": None, "day": "2026-01-01"},
+            {"id": "2", "name": "", "day": "x"},
+        ]
+
+    def test_line_breaks_and_quotes_inside_quotes(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.csv"
+        path.write_text('id,name\n1,"a\nb ""c"""\n')
+        assert read(path).column("name").to_pylist() == ['a\nb "c"']
+
+    def test_options(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.csv"
+        path.write_bytes("# made today\nid;name;day\n1;'ä;b';NA\n".encode("latin-1"))
+        options = {"delimiter": ";", "quote": "'", "null_values": "NA,-", "encoding": "latin-1", "skip_rows": "1"}
+        assert read(path, options=options).to_pylist() == [{"id": "1", "name": "ä;b", "day": None}]
+
+    def test_without_a_header_the_columns_are_the_tables_or_those_given(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.csv"
+        path.write_text("1,a,2026-01-01\n")
+        assert read(path, options={"header": "false"}).to_pylist() == [{"id": "1", "name": "a", "day": "2026-01-01"}]
+        given = read(path, options={"header": "false", "columns": "id,x,day"})
+        assert given.column_names == ["id", "x", "day"]
+
+    def test_columns_rename_a_header(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.csv"
+        path.write_text("ID,NAME\n1,a\n")
+        assert read(path, options={"columns": "id,name"}).to_pylist() == [{"id": "1", "name": "a"}]
+
+    def test_gzip(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.csv.gz"
+        path.write_bytes(gzip.compress(b"id\n1\n"))
+        assert read(path).to_pylist() == [{"id": "1"}]
+
+    def test_a_header_alone_has_columns_and_no_rows(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.csv"
+        path.write_text("id,name\n")
+        assert (read(path).column_names, read(path).num_rows) == (["id", "name"], 0)
+
+    def test_a_row_with_too_few_fields_is_a_broken_file(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.csv"
+        path.write_text("id,name\n1\n")
+        with pytest.raises(FormatError, match="Expected 2 columns, got 1") as caught:
+            read(path)
+        assert caught.value.path == str(path)
+
+    def test_an_unknown_option_lists_the_known_ones(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.csv"
+        path.write_text("id\n1\n")
+        with pytest.raises(InvalidInputError, match="unknown option 'sep' for csv files; one of header, columns"):
+            read(path, options={"sep": ";"})
+
+
+NESTED = schema_from_shorthand(
+    {
+        "id": "long",
+        "price": "decimal(9,2)",
+        "ts": "timestamptz",
+        "tags": "list<string>",
+        "m": "map<string, int>",
+        "p": "struct<x: double, y: list<long>>",
+        "ok": "boolean",
+        "text": "string",
+    }
+)
+
+
+class TestJsonLines:
+    """JSON lines keep what JSON knows; everything else stays text until the cast."""
+
+    def lines(self, path: Path, *rows: Any) -> Path:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return path
+
+    def test_nested_values(self, tmp_path: Path) -> None:
+        row = {"id": 1, "tags": ["a", None], "m": {"k": 1}, "p": {"x": 1, "y": [2]}, "ok": True}
+        table = read(self.lines(tmp_path / "a.jsonl", row, {}), schema=NESTED)
+        assert table.to_pylist()[0] == {**row, "m": [("k", 1)], "p": {"x": 1.0, "y": [2]}}
+        assert set(table.to_pylist()[1].values()) == {None}
+
+    def test_a_decimal_keeps_every_digit(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.jsonl"
+        path.write_text('{"price": 0.10}\n{"price": "1234567.89"}\n')
+        assert read(path, schema=NESTED).column("price").to_pylist() == ["0.10", "1234567.89"]
+
+    def test_large_integers_keep_every_digit(self, tmp_path: Path) -> None:
+        path = self.lines(tmp_path / "a.jsonl", {"id": 2**63 - 1}, {"id": -(2**63)})
+        assert read(path, schema=NESTED).column("id").to_pylist() == [2**63 - 1, -(2**63)]
+
+    @pytest.mark.parametrize("value", ["x", 1.5, True, 2**63, [1]])
+    def test_a_value_that_does_not_fit_is_left_to_the_cast_as_text(self, value: Any, tmp_path: Path) -> None:
+        path = self.lines(tmp_path / "a.jsonl", {"id": 1}, {"id": value})
+        assert pa.types.is_string(read(path, schema=NESTED).schema.field("id").type)
+
+    def test_an_unknown_nested_field_is_not_dropped(self, tmp_path: Path) -> None:
+        path = self.lines(tmp_path / "a.jsonl", {"p": {"x": 1, "z": 2}})
+        assert pa.types.is_string(read(path, schema=NESTED).schema.field("p").type)
+
+    def test_blank_lines_and_a_missing_last_line_break(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.jsonl"
+        path.write_text('{"id": 1}\n\n  \r\n{"id": 2}')
+        assert read(path, schema=NESTED).column("id").to_pylist() == [1, 2]
+
+    @pytest.mark.parametrize(("text", "problem"), [("{", "is not JSON"), ("[1]", "is a list"), ('"x"', "is a str")])
+    def test_a_broken_line_is_named(self, text: str, problem: str, tmp_path: Path) -> None:
+        path = tmp_path / "a.jsonl"
+        path.write_text('{"id": 1}\n' + text + "\n")
+        with pytest.raises(FormatError, match=rf"line 2 {problem}") as caught:
+            read(path, schema=NESTED)
+        assert caught.value.path == str(path)
+
+    def test_a_torn_gzip_is_a_broken_file(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.jsonl.gz"
+        path.write_bytes(gzip.compress(b'{"id": 1}\n' * 1000)[:-12])
+        with pytest.raises(FormatError) as caught:
+            read(path, schema=NESTED)
+        assert caught.value.path == str(path)
+
+
+class TestColumnarFiles:
+    """Parquet, ORC and Avro bring their own types."""
+
+    TABLE = pa.table(
+        {"id": pa.array([1, 2], pa.int32()), "name": ["a", None], "day": pa.array([date(2026, 1, 1), None], pa.date32())}
+    )
+
+    def write_parquet(self, path: Path) -> None:
+        pq.write_table(self.TABLE, path)
+
+    def write_orc(self, path: Path) -> None:
+        orc.write_table(self.TABLE, path)
+
+    def write_avro(self, path: Path) -> None:
+        day = {"type": "int", "logicalType": "date"}
+        fields = [
+            {"name": "id", "type": "int"},
+            {"name": "name", "type": ["null", "string"]},
+            {"name": "day", "type": ["null", day]},
+        ]
+        with path.open("wb") as file:
+            fastavro.writer(file, {"type": "record", "name": "r", "fields": fields}, self.TABLE.to_pylist())
+
+    @pytest.mark.parametrize("suffix", ["parquet", "orc", "avro"])
+    def test_rows_come_as_they_are(self, suffix: str, tmp_path: Path) -> None:
+        path = tmp_path / f"a.{suffix}"
+        getattr(self, f"write_{suffix}")(path)
+        assert read(path).cast(self.TABLE.schema).equals(self.TABLE)
+
+    @pytest.mark.parametrize("suffix", ["parquet", "orc", "avro"])
+    @pytest.mark.parametrize("cut", [lambda data: data[: len(data) // 2], lambda data: b"", lambda data: b"nonsense" * 9])
+    def test_torn_or_foreign_bytes_name_the_file(
+        self, suffix: str, cut: Callable[[bytes], bytes], tmp_path: Path
+    ) -> None:
+        path = tmp_path / f"a.{suffix}"
+        getattr(self, f"write_{suffix}")(path)
+        path.write_bytes(cut(path.read_bytes()))
+        with pytest.raises(FormatError) as caught:
+            read(path)
+        assert caught.value.path == str(path)
+
+    def test_int96_in_a_timestamptz_column_is_an_instant(self, tmp_path: Path) -> None:
+        moment = datetime(9999, 1, 1, tzinfo=UTC)
+        table = pa.table({"ts": pa.array([moment], pa.timestamp("us", "UTC")), "id": [1]})
+        pq.write_table(table, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
+        assert read(tmp_path / "a.parquet", schema=NESTED).column("ts").to_pylist() == [moment]
+
+    def test_logical_types_of_avro(self, tmp_path: Path) -> None:
+        row = {
+            "ts": datetime(2026, 1, 1, tzinfo=UTC),
+            "price": Decimal("1.50"),
+            "u": UUID(int=1),
+            "e": "A",
+            "m": {"k": [1, 2]},
+            "p": {"x": 1.5},
+        }
+        types: dict[str, Any] = {
+            "ts": {"type": "long", "logicalType": "timestamp-micros"},
+            "price": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+            "u": {"type": "string", "logicalType": "uuid"},
+            "e": {"type": "enum", "name": "E", "symbols": ["A"]},
+            "m": {"type": "map", "values": {"type": "array", "items": "long"}},
+            "p": {"type": "record", "name": "P", "fields": [{"name": "x", "type": "double"}]},
+        }
+        fields = [{"name": name, "type": kind} for name, kind in types.items()]
+        with (tmp_path / "a.avro").open("wb") as file:
+            fastavro.writer(file, {"type": "record", "name": "r", "fields": fields}, [row])
+        found = read(tmp_path / "a.avro").to_pylist()[0]
+        assert found == {**row, "m": [("k", [1, 2])]}
