@@ -162,10 +162,9 @@ class _Reader:
         """Fold a comparison of two literals, as in ``1 = 1``."""
         if left is None or right is None:
             return AlwaysNull()
-        try:
-            return ALWAYS_TRUE if compare(op, left, right) else ALWAYS_FALSE
-        except TypeError:
-            raise InvalidInputError(f"cannot compare {left!r} with {right!r} in the filter '{self._text}'") from None
+        if not _are_comparable(left, right):
+            raise InvalidInputError(f"cannot compare {left!r} with {right!r} in the filter '{self._text}'")
+        return ALWAYS_TRUE if compare(op, left, right) else ALWAYS_FALSE
 
     def _null_safe(self, left: sql.Expression, right: sql.Expression) -> Expression:
         left, right = (right, left) if _is_column(right.unnest()) else (left, right)
@@ -260,6 +259,12 @@ class _Reader:
 
 def _is_column(node: sql.Expression) -> bool:
     return isinstance(node, (sql.Column, sql.Dot)) and all(isinstance(part, sql.Identifier) for part in node.parts)
+
+
+def _are_comparable(left: Any, right: Any) -> bool:
+    numbers = (int, Decimal)
+    are_numbers = all(isinstance(side, numbers) and not isinstance(side, bool) for side in (left, right))
+    return are_numbers or (type(left) is type(right) and isinstance(left, (str, bytes, bool)))
 
 
 def _number(text: str) -> int | Decimal:

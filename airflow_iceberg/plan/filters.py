@@ -7,6 +7,7 @@ syntax (`filter_parser`, which imports sqlglot), pruning (`projection`, `metrics
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -205,6 +206,10 @@ def _bind_pattern(predicate: Predicate, column: Column) -> Expression:
     _check_type(column, (StringType,), "LIKE needs a string column")
     negated = isinstance(predicate, NotLike)
     prefix, rest = like_prefix(predicate.pattern)
+    if re.fullmatch(r"(?:[^\\]|\\.)*", predicate.pattern, re.DOTALL) is None:
+        raise InvalidInputError(
+            f"the pattern {predicate.pattern!r} of column '{column}' ends with the escape character"
+        )
     if rest == "":
         return Comparison("!=" if negated else "=", column, prefix)
     if set(rest) == {"%"}:
