@@ -1,8 +1,8 @@
 """Manifests and manifest lists <-> Avro bytes.
 
 Here: whole files, their blocks, and what stands in their key-value metadata. Not here: the Avro schemas that are
-written (`manifest_schemas`) and read (`manifest_reading`), single records (`manifest_records`), the container around the blocks
-(`avro_container`), and the rules of inheritance (`manifests`).
+written (`manifest_schemas`) and read (`manifest_reading`), single records (`manifest_records`), the container around
+the blocks (`avro_container`), and the rules of inheritance (`manifests`).
 """
 
 from __future__ import annotations

@@ -301,8 +301,9 @@ class _Physical:
         return FormatError(message, path=self._path)
 
 
-_EXACT = Context(prec=60)
+# Python's own context would round to 28 digits; a decimal of Iceberg has up to 38.
+EXACT = Context(prec=60)
 
 
 def _to_decimal(scale: int) -> Convert:
-    return lambda data: Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale, _EXACT)
+    return lambda data: Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale, EXACT)

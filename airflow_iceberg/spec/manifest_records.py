@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.spec import types as t
-from airflow_iceberg.spec.manifest_reading import Reading
+from airflow_iceberg.spec.manifest_reading import EXACT, Reading
 from airflow_iceberg.spec.manifest_schemas import decimal_size
 from airflow_iceberg.spec.manifests import (
     DataFile,
@@ -179,7 +179,7 @@ def _encoder(type_: t.IcebergType) -> Callable[[Any], Any]:
     """Return what makes a canonical value the raw Avro one."""
     if isinstance(type_, t.DecimalType):
         size, scale = decimal_size(type_.precision), type_.scale
-        return lambda v: None if v is None else int(v.scaleb(scale)).to_bytes(size, "big", signed=True)
+        return lambda v: None if v is None else int(v.scaleb(scale, EXACT)).to_bytes(size, "big", signed=True)
     if isinstance(type_, t.UUIDType):
         return lambda v: None if v is None else v.bytes
     return lambda v: v

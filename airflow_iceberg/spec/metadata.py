@@ -253,6 +253,13 @@ def _check(metadata: TableMetadata) -> None:
     _check_ids(metadata)
     if len(metadata._snapshots_by_id) != len(metadata.snapshots):
         raise FormatError("two snapshots with the same id in 'snapshots'")
+    highest = metadata.last_sequence_number
+    for snapshot in metadata.snapshots:
+        if metadata.format_version > 1 and not 0 <= snapshot.sequence_number <= highest:
+            raise FormatError(
+                f"unexpected sequence number {snapshot.sequence_number} (expected 0 to {highest}, the table's "
+                f"last-sequence-number) of snapshot {snapshot.snapshot_id}"
+            )
     for name, ref in metadata.refs.items():
         if ref.snapshot_id not in metadata._snapshots_by_id:
             raise FormatError(f"unknown snapshot {ref.snapshot_id} in 'refs.{name}'")

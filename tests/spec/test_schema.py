@@ -245,7 +245,11 @@ class TestFreshIds:
         assert NESTED.names["points.element"] == 5
         assert (NESTED.names["points.element.x"], NESTED.names["points.element.y"]) == (6, 7)
         assert (NESTED.names["tags.key"], NESTED.names["tags.value"], NESTED.names["tags.value.n"]) == (8, 9, 10)
-        assert (NESTED.names["where.country"], NESTED.names["where.city"], NESTED.names["where.city.name"]) == (11, 12, 13)
+        assert (NESTED.names["where.country"], NESTED.names["where.city"], NESTED.names["where.city.name"]) == (
+            11,
+            12,
+            13,
+        )
 
     def test_identifier_fields_follow_their_names(self):
         schema = Schema((field(7, "a"), field(9, "b", required=True)), 2, (9,))
@@ -300,9 +304,7 @@ class TestShorthand:
                 field(7, "b", MapType(key_id=8, key=IntegerType(), value_id=9, value=IntegerType())),
             )
         )
-        expected = MapType(
-            key_id=2, key=StringType(), value_id=3, value=ListType(element_id=4, element=inner)
-        )
+        expected = MapType(key_id=2, key=StringType(), value_id=3, value=ListType(element_id=4, element=inner))
         assert schema.find_field("m").type == _renumbered(expected)
 
     def test_elements_and_values_may_be_required(self):
@@ -333,7 +335,10 @@ class TestShorthand:
             ({"a": ""}, "column 'a': unknown type ''"),
             ({"a": "list<int"}, "column 'a': unknown type 'list<int'"),
             ({"a": 5}, "column 'a': expected a type like 'long not null' or an object with 'type'"),
-            ({"a": {"type": "int", "requird": True}}, "column 'a': unknown key 'requird' (allowed: type, required, doc)"),
+            (
+                {"a": {"type": "int", "requird": True}},
+                "column 'a': unknown key 'requird' (allowed: type, required, doc)",
+            ),
             ({"": "int"}, "a column name must be a text that is not empty"),
         ],
     )

@@ -129,7 +129,9 @@ class TestNestedTypes:
         assert hash(copy) == hash(type_)
 
     def test_an_unknown_nested_type_is_named(self):
-        with pytest.raises(FormatError, match=r"unknown nested type 'set' \(expected struct, list or map\) in 'type.type'"):
+        with pytest.raises(
+            FormatError, match=r"unknown nested type 'set' \(expected struct, list or map\) in 'type.type'"
+        ):
             type_from_json({"type": "set"})
 
     def test_neither_text_nor_object_is_no_type(self):

@@ -91,7 +91,9 @@ def _integers(low: int, high: int) -> st.SearchStrategy[int]:
 
 def _timestamps(units_per_micro: int) -> st.SearchStrategy[int]:
     day = MICROS_PER_DAY * units_per_micro
-    around_midnight = st.builds(lambda days, off: days * day + off, st.integers(-800_000, 2_932_896), st.integers(-1, 1))
+    around_midnight = st.builds(
+        lambda days, off: days * day + off, st.integers(-800_000, 2_932_896), st.integers(-1, 1)
+    )
     within = around_midnight.filter(lambda value: LONG_MIN <= value <= LONG_MAX)
     return st.one_of(_integers(LONG_MIN, LONG_MAX), within)
 
@@ -191,7 +193,9 @@ def schemas(draw: st.DrawFn, *, depth: int = 2) -> Schema:
     may_identify = [
         child.id
         for child in schema.fields
-        if child.required and isinstance(child.type, PrimitiveType) and not isinstance(child.type, (FloatType, DoubleType))
+        if child.required
+        and isinstance(child.type, PrimitiveType)
+        and not isinstance(child.type, (FloatType, DoubleType))
     ]
     identifiers = tuple(may_identify[:1]) if draw(st.booleans()) else ()
     return Schema(schema.fields, schema.schema_id, identifiers)
