@@ -1,0 +1,318 @@
+"""One Parquet data file: its types and encoder settings, opening, row groups, closing, and its description.
+
+Here: what all files of a writer share (`FileLayout`) and a file being written (`OpenFile`). Not here: when a row group or
+a file ends and which partition a row belongs to (`data.write`), statistics (`data.metrics`).
+"""
+
+import inspect
+import itertools
+import json
+import logging
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from airflow_iceberg.data.metrics import LeafColumn, MetricsAccumulator, leaf_columns
+from airflow_iceberg.data.options import WriteOptions
+from airflow_iceberg.errors import StorageError, UnsupportedError
+from airflow_iceberg.spec.arrow import schema_to_arrow
+from airflow_iceberg.spec.manifests import DataFile
+from airflow_iceberg.spec.partitioning import PartitionSpec
+from airflow_iceberg.spec.schema import Schema
+from airflow_iceberg.spec.types import (
+    GeographyType,
+    GeometryType,
+    IcebergType,
+    ListType,
+    MapType,
+    StructType,
+    UnknownType,
+    UUIDType,
+    Value,
+    VariantType,
+)
+from airflow_iceberg.storage.base import FileIO
+
+log = logging.getLogger(__name__)
+
+UNSORTED_ORDER_ID = 0
+_UPLOAD_BLOCK_BYTES = 8 * 1024 * 1024
+
+
+class FileLayout:
+    """What all files of a writer have in common: types, encoder settings, names.
+
+    Args:
+        schema: of the rows, with the table's field ids.
+        spec: the partition spec the files belong to.
+        data_location: directory of the data files.
+        file_prefix: begin of every file name; a uuid makes the names unique.
+    Raises:
+        UnsupportedError: a type of the schema cannot be written yet.
+    """
+
+    def __init__(
+        self,
+        io: FileIO,
+        *,
+        schema: Schema,
+        spec: PartitionSpec,
+        options: WriteOptions,
+        data_location: str,
+        file_prefix: str,
+    ) -> None:
+        self.schema = schema
+        self.spec = spec
+        self.options = options
+        self.columns: tuple[LeafColumn, ...] = leaf_columns(schema)
+        self.row_schema = schema_to_arrow(schema)
+        self.file_schema = _file_schema(schema, self.row_schema)
+        self._rows_are_file_rows = self.row_schema.equals(self.file_schema)
+        self._settings = _encoder_settings(options)
+        self._io = io
+        self._data_location = data_location.rstrip("/")
+        self._name = f"{file_prefix}-{uuid.uuid4()}"
+        self._numbers = itertools.count(1)
+        self._directories: set[str] = set()
+
+    def next_location(self, partition: tuple[Value, ...]) -> str:
+        """Return the location of a new file."""
+        path = self.spec.partition_path(partition, self.schema) if self.spec.fields else ""
+        name = f"{self._name}-{next(self._numbers):05d}.parquet"
+        return self.options.file_location(self._data_location, path, name)
+
+    def open_sink(self, location: str) -> Any:
+        """Open a new file for writing: natively on a local disk, through fsspec elsewhere."""
+        filesystem, path = self._io.filesystem(location)
+        if "file" not in filesystem.protocol:  # a name or a tuple of names
+            # Large default blocks of object stores (50 MiB) times many open partitions would need gigabytes.
+            return pa.PythonFile(filesystem.open(path, "wb", block_size=_UPLOAD_BLOCK_BYTES), mode="w")
+        directory = os.path.dirname(path)
+        if directory not in self._directories:
+            os.makedirs(directory, exist_ok=True)
+            self._directories.add(directory)
+        return pa.OSFile(path, "wb")
+
+    def parquet_writer(self, sink: Any, *, rows: int, footers: list[Any] | None = None) -> pq.ParquetWriter:
+        """Return an encoder into a sink.
+
+        Args:
+            rows: of the first row group; Bloom filters are not laid out for more values than that.
+            footers: gets the footer on close.
+        """
+        filters = self._bloom_filters(rows)
+        settings = {**self._settings, "bloom_filter_options": filters} if filters else self._settings
+        return pq.ParquetWriter(sink, self.file_schema, metadata_collector=footers, **settings)
+
+    def to_file(self, table: pa.Table) -> pa.Table:
+        """Return rows in the types of the file: uuids marked as such, unknown columns left out; mostly no copy."""
+        if self._rows_are_file_rows:
+            return table
+        columns = []
+        for item in self.file_schema:
+            column = table.column(item.name)
+            columns.append(column if column.type.equals(item.type) else _to_file_type(column, item.type))
+        return pa.Table.from_arrays(columns, schema=self.file_schema)
+
+    def _bloom_filters(self, rows: int) -> dict[str, dict[str, float]]:
+        found: dict[str, dict[str, float]] = {}
+        if not self.options.bloom_filters or not _supports("bloom_filter_options"):
+            return found
+        for column in self.columns:
+            wanted = self.options.bloom_filters.get(".".join(column.path))
+            if wanted is not None:
+                distinct = max(1, min(wanted.distinct_values, rows))
+                found[_parquet_path(column, self.schema)] = {"ndv": distinct, "fpp": wanted.false_positives}
+        return found
+
+
+def _encoder_settings(options: WriteOptions) -> Mapping[str, Any]:
+    settings: dict[str, Any] = {
+        "compression": options.compression,
+        "compression_level": options.compression_level,
+        "data_page_size": options.page_size_bytes,
+        "dictionary_pagesize_limit": options.dict_size_bytes,
+        "store_decimal_as_integer": True,
+        # Without the Arrow schema in the footer: readers go by Parquet's own types, and small files stay small.
+        "store_schema": False,
+    }
+    if _supports("max_rows_per_page"):
+        settings["max_rows_per_page"] = options.page_row_limit
+    if options.bloom_filters and not _supports("bloom_filter_options"):
+        log.warning("Bloom filters are asked for, and pyarrow %s cannot write them", pa.__version__)
+    return settings
+
+
+@cache
+def _supports(argument: str) -> bool:
+    """Return whether this version of pyarrow has an argument of the Parquet writer."""
+    return argument in inspect.signature(pq.ParquetWriter.__init__).parameters
+
+
+def _parquet_path(column: LeafColumn, schema: Schema) -> str:
+    """Return the path of a column in the file, which has one level more for lists and maps."""
+    parts: list[str] = []
+    current: IcebergType = schema.as_struct()
+    for name in column.path:
+        match current:
+            case StructType():
+                current = next(child.type for child in current.fields if child.name == name)
+            case ListType():
+                current = current.element
+                parts.append("list")
+            case MapType():
+                current = current.key if name == "key" else current.value
+                parts.append("key_value")
+        parts.append(name)
+    return ".".join(parts)
+
+
+# -- types of the file --------------------------------------------------------------------------------------------------
+
+
+def _file_schema(schema: Schema, row_schema: pa.Schema) -> pa.Schema:
+    fields = [
+        item.with_type(_file_type(child.type, item.type, child.name))
+        for child, item in zip(schema.fields, row_schema, strict=True)
+        if not isinstance(child.type, UnknownType)
+    ]
+    if not fields:
+        raise UnsupportedError("a table without columns cannot be written to parquet; add a column first")
+    # Java keeps the schema under this key, too.
+    return pa.schema(fields, metadata={"iceberg.schema": json.dumps(schema.to_dict(), separators=(",", ":"))})
+
+
+def _file_type(type_: IcebergType, arrow: pa.DataType, name: str) -> pa.DataType:
+    """Return the Arrow type that gives the right Parquet type.
+
+    Raises:
+        UnsupportedError: the type cannot be written.
+    """
+    match type_:
+        case UUIDType():
+            return pa.uuid()
+        case VariantType() | GeometryType() | GeographyType():
+            raise UnsupportedError(f"column '{name}' is of type {type_}, which is not written yet")
+        case StructType():
+            return _file_struct(type_, arrow, name)
+        case ListType():
+            return pa.list_(_file_element(type_.element, arrow.value_field, f"{name}.element"))
+        case MapType():
+            key = _file_element(type_.key, arrow.key_field, f"{name}.key")
+            return pa.map_(key, _file_element(type_.value, arrow.item_field, f"{name}.value"))
+    return arrow
+
+
+def _file_struct(type_: StructType, arrow: pa.DataType, name: str) -> pa.DataType:
+    fields = [
+        arrow.field(position).with_type(_file_type(child.type, arrow.field(position).type, f"{name}.{child.name}"))
+        for position, child in enumerate(type_.fields)
+        if not isinstance(child.type, UnknownType)
+    ]
+    if not fields:
+        raise UnsupportedError(f"column '{name}' is a struct without fields, which parquet cannot hold")
+    return pa.struct(fields)
+
+
+def _file_element(type_: IcebergType, item: pa.Field, name: str) -> pa.Field:
+    if isinstance(type_, UnknownType):
+        raise UnsupportedError(f"column '{name}' is of type unknown inside a list or map, which parquet cannot hold")
+    return item.with_type(_file_type(type_, item.type, name))
+
+
+def _to_file_type(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+    return pa.chunked_array([_array_to_file(chunk, type_) for chunk in column.chunks], type=type_)
+
+
+def _array_to_file(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    if not pa.types.is_struct(type_):
+        return array if array.type.equals(type_) else array.cast(type_)
+    # Arrow's cast of structs matches fields by name too, but would refuse fields that are left out.
+    mask = array.is_null() if array.null_count else None
+    children = [_array_to_file(array.field(item.name), item.type) for item in type_]
+    return pa.StructArray.from_arrays(children, fields=list(type_), mask=mask)
+
+
+# -- a file being written -----------------------------------------------------------------------------------------------
+
+
+class OpenFile:
+    """One Parquet file that is being written.
+
+    Args:
+        rows: of the first row group.
+    Raises:
+        StorageError: the store refuses the file or the bytes.
+    """
+
+    def __init__(self, layout: FileLayout, partition: tuple[Value, ...], *, rows: int) -> None:
+        self.location = layout.next_location(partition)
+        self._spec_id = layout.spec.spec_id
+        self._partition = partition
+        self._metrics = MetricsAccumulator(layout.columns, layout.options.metrics)
+        self._footers: list[pq.FileMetaData] = []
+        with _storage_errors(self.location):
+            self._sink = layout.open_sink(self.location)
+        try:
+            self._writer = layout.parquet_writer(self._sink, rows=rows, footers=self._footers)
+        except BaseException:
+            self._sink.close()
+            raise
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes written so far."""
+        return int(self._sink.tell())
+
+    def write_row_group(self, table: pa.Table) -> None:
+        """Write rows, already in the file's types, as one row group."""
+        self._metrics.observe(table)
+        with _storage_errors(self.location):
+            self._writer.write_table(table, row_group_size=table.num_rows)
+
+    def close(self) -> DataFile:
+        """Write the footer and describe the file."""
+        with _storage_errors(self.location):
+            self._writer.close()
+            size_bytes = self.size_bytes
+            self._sink.close()
+        metrics = self._metrics.finish(self._footers[0])
+        return DataFile(
+            file_path=self.location,
+            file_format="parquet",
+            partition=self._partition,
+            spec_id=self._spec_id,
+            record_count=metrics.record_count,
+            file_size_in_bytes=size_bytes,
+            column_sizes=metrics.column_sizes,
+            value_counts=metrics.value_counts,
+            null_value_counts=metrics.null_value_counts,
+            nan_value_counts=metrics.nan_value_counts,
+            lower_bounds=metrics.lower_bounds,
+            upper_bounds=metrics.upper_bounds,
+            split_offsets=metrics.split_offsets,
+            sort_order_id=UNSORTED_ORDER_ID,
+        )
+
+    def abort(self) -> None:
+        """Let go of the file's handles; removing it is the caller's part."""
+        for part in (self._writer, self._sink):
+            with suppress(Exception):
+                part.close()
+
+
+@contextmanager
+def _storage_errors(location: str) -> Iterator[None]:
+    """Turn what a store raises into a StorageError that names the file; ArrowInvalid, a fault in the rows, is none."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"cannot write {location}: {error}; check that the place exists, has room and may be written to"
+        ) from error
