@@ -1,0 +1,123 @@
+"""The reference tables written by Iceberg Java: extracted once per session, found by name, readable where they are.
+
+`REFERENCE_TABLES` names a folder to use instead of `tests/golden`: one with the same archives, or with what was
+extracted from them (`iceberg-ref`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from airflow_iceberg.storage.fsspec_io import load_file_io
+from tests.support.relocated_io import RelocatedFileIO
+
+ARCHIVES = ("iceberg-tables.tar.gz", "iceberg-tables-2.tar.gz")
+REFUSED = "v4_refuse"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GoldenTable:
+    """A reference table.
+
+    Attributes:
+        folder: where it lies now.
+        written_at: where the folder above `warehouse` was when it was written; not needed to be there any more.
+        metadata_path: its current metadata file, where it lies now.
+        io: reads the locations that stand in its metadata.
+    """
+
+    name: str
+    folder: Path
+    metadata_path: Path
+    written_at: str
+    io: RelocatedFileIO
+
+    @property
+    def metadata_location(self) -> str:
+        """The location of the current metadata file as the table itself would spell it."""
+        return f"{self.written_at}/{self.metadata_path.relative_to(_root(self.metadata_path))}"
+
+    @property
+    def expected(self) -> Any:
+        """What the table holds, by Iceberg Java."""
+        return json.loads((_root(self.folder) / "expected" / self.name / "expected.json").read_text("utf-8"))
+
+    def expected_rows(self) -> list[Any]:
+        """Return the rows of the table, in canonical JSON values, sorted."""
+        text = (_root(self.folder) / "expected" / self.name / "rows.jsonl").read_text("utf-8")
+        return [json.loads(line) for line in text.splitlines()]
+
+
+@cache
+def roots() -> tuple[Path, ...]:
+    """Return the folders that the archives were extracted to, each with `warehouse`, `expected` and so on."""
+    given = os.environ.get("REFERENCE_TABLES")
+    source = Path(given) if given else Path(__file__).parent.parent / "golden"
+    found = tuple(path.parent for path in sorted(source.glob("**/warehouse")) if path.is_dir())
+    return found or _extract(source)
+
+
+def _extract(source: Path) -> tuple[Path, ...]:
+    target = Path(tempfile.mkdtemp(prefix="iceberg-golden-"))
+    session = os.getpid()
+    # A process forked by a test must not take the tables away from the session.
+    atexit.register(lambda: shutil.rmtree(target, ignore_errors=True) if os.getpid() == session else None)
+    result = []
+    for name in ARCHIVES:
+        folder = target / name.removesuffix(".tar.gz")
+        with tarfile.open(source / name) as archive:
+            archive.extractall(folder, filter="data")
+        result.append(folder / "iceberg-ref")
+    return tuple(result)
+
+
+@cache
+def tables() -> dict[str, GoldenTable]:
+    """Return all reference tables by name, the one that must be refused too."""
+    found = {}
+    for root in roots():
+        written_at = _written_at(root)
+        io = RelocatedFileIO(load_file_io(), {f"file:{written_at}": str(root), written_at: str(root)})
+        for folder in sorted((*root.glob("warehouse/db/*"), *root.glob("jdbc/db/*"))):
+            if (root / "expected" / folder.name / "expected.json").exists():
+                path = max(metadata_files(folder), key=_version)
+                found[folder.name] = GoldenTable(
+                    name=folder.name, folder=folder, metadata_path=path, written_at=written_at, io=io
+                )
+    return found
+
+
+def table(name: str) -> GoldenTable:
+    """Return one reference table."""
+    return tables()[name]
+
+
+def metadata_files(folder: Path) -> Iterator[Path]:
+    """Yield the metadata files of a table, old ones too."""
+    yield from sorted((folder / "metadata").glob("*.metadata.json"))
+
+
+def _written_at(root: Path) -> str:
+    """Return where the tables lay when they were written: absolute locations in them start with it."""
+    path = next(root.glob("warehouse/db/*/metadata/v1.metadata.json"))
+    location: str = json.loads(path.read_text("utf-8"))["location"]
+    return location.removesuffix(f"/warehouse/db/{path.parent.parent.name}")
+
+
+def _version(path: Path) -> int:
+    """Return the number in `v3.metadata.json` or `00003-….gz.metadata.json`."""
+    return int(path.name.lstrip("v").split(".")[0].split("-")[0])
+
+
+def _root(path: Path) -> Path:
+    return next(parent for parent in path.parents if (parent / "expected").is_dir())
