@@ -1,5 +1,8 @@
 """Sort orders: JSON, legality, shorthand."""
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 import pytest
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError
@@ -18,7 +21,7 @@ SCHEMA = schema_from_shorthand({"id": "long", "ts": "timestamp", "tags": "list<s
 class TestJson:
     """An order is an object with an id and its fields, in Java's order."""
 
-    JSON = {
+    JSON: ClassVar[Mapping[str, Any]] = {
         "order-id": 3,
         "fields": [
             {"transform": "identity", "source-id": 2, "direction": "asc", "null-order": "nulls-first"},
