@@ -91,19 +91,15 @@ class IcebergSnapshotSensor(BaseSensorOperator):
         self._hook: IcebergHook | None = None
         self._wanted: SnapshotCondition | None = None
 
-    def execute(self, context: Context) -> dict[str, Any] | None:
+    def execute(self, context: Context) -> Any:
         """Poke until the snapshot is there, or look once and leave the rest to the triggerer."""
         if not self.deferrable:
             return super().execute(context)
         found = self.poke(context)
-        if found:
-            return found.xcom_value
-        self.defer(
-            trigger=self._trigger(),
-            method_name="execute_complete",
-            timeout=timedelta(seconds=self.timeout),
-        )
-        return None  # defer raises
+        if not found:
+            timeout = timedelta(seconds=self.timeout)
+            self.defer(trigger=self._trigger(), method_name="execute_complete", timeout=timeout)
+        return found.xcom_value
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Look at the table once."""
@@ -137,7 +133,6 @@ class IcebergSnapshotSensor(BaseSensorOperator):
             value={
                 **{name: found[name] for name in ("table", "branch", "snapshot_id", "timestamp_ms")},
                 "map_index": _map_index(context["ti"]),
-                "dated": bool(context.get("logical_date")),
             },
         )
         return found
@@ -185,15 +180,8 @@ class IcebergSnapshotSensor(BaseSensorOperator):
         so clearing a task makes it see the same snapshots again.
         """
         ti = context["ti"]
-        latest = ti.xcom_pull(
-            task_ids=self.task_id, key=LAST_SEEN_KEY, include_prior_dates=True, map_indexes=_map_index(ti)
-        )
-        if latest is None:
-            return None
-        # Airflow sorts earlier runs by logical date alone: databases differ in where runs without one come, and those
-        # that have one may be older. Only then all earlier runs are read, whose number is the length of the history.
-        if context.get("logical_date") and latest.get("dated") and self._is_mine(latest, ti):
-            return int(latest["snapshot_id"])
+        # All earlier runs, not the latest: Airflow sorts them by logical date alone, databases differ in where runs
+        # without one come, and the latest may have watched another table. Small entries, read once per run.
         seen = ti.xcom_pull(task_ids=[self.task_id], key=LAST_SEEN_KEY, include_prior_dates=True)
         mine = [value for value in seen or () if value and self._is_mine(value, ti)]
         newest = max(mine, key=lambda value: int(value["timestamp_ms"]), default=None)

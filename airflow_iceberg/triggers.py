@@ -107,7 +107,7 @@ class IcebergSnapshotTrigger(BaseTrigger):
         wait_for_table: bool = False,
         poll_interval: float = 60.0,
     ) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.table = table
         self.iceberg_conn_id = iceberg_conn_id
         self.branch = branch
@@ -149,12 +149,14 @@ class IcebergSnapshotTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look until there is something to say, and say it once."""
+        event: Mapping[str, Any]
         try:
             found = await self._wait()
         except IcebergError as error:
-            yield TriggerEvent(to_event(error))
-            return
-        yield TriggerEvent({"status": "found", "snapshot": found})
+            event = to_event(error)
+        else:
+            event = {"status": "found", "snapshot": found}
+        yield TriggerEvent(event)  # type: ignore[no-untyped-call]
 
     async def _wait(self) -> Mapping[str, Any]:
         # One catalog for all looks: a client per look would log in and open connections each time.

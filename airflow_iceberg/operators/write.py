@@ -134,6 +134,15 @@ class IcebergAppendOperator(BaseOperator):
         self.on_empty = on_empty
         self._backend: Backend | None = None
 
+    def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
+        """Render the templates; a function object is refused first, since Airflow would call it to get a value."""
+        if callable(self.python_callable):
+            raise AirflowFailException(
+                f"task {self.task_id}: python_callable runs in the Spark job, not here: give its name as "
+                f"'package.module:function', got {self.python_callable!r}"
+            )
+        super().render_template_fields(context, jinja_env)
+
     def render_template(
         self, content: Any, context: Context, jinja_env: Any = None, seen_oids: set[int] | None = None
     ) -> Any:
@@ -179,20 +188,10 @@ class IcebergAppendOperator(BaseOperator):
         if self.sql is not None:
             return Source.from_sql(self.sql)
         if self.python_callable is not None:
-            return self._callable(self.python_callable)
+            return Source.from_callable(self.python_callable, dict(self.op_kwargs or {}))
         options = self.file_options or FileOptions()
         files = [self.files] if isinstance(self.files, str) else [str(name) for name in self.files or ()]
         return Source.from_files(files, file_format=options.file_format, format_options=options.format_options)
-
-    def _callable(self, name: Any) -> Source:
-        from airflow_iceberg.jobs.protocol import Source
-
-        if not isinstance(name, str):
-            raise InvalidInputError(
-                f"task {self.task_id}: python_callable runs in the Spark job, not here: give its name as "
-                f"'package.module:function', got {type(name).__name__}"
-            )
-        return Source.from_callable(name, dict(self.op_kwargs or {}))
 
     def _write(self, table: Table, source: Source, operation: OperationKey, try_number: int) -> WriteResult:
         from airflow_iceberg.submit import open_backend, run_job

@@ -1,0 +1,189 @@
+"""A lake in a folder, an Airflow connection to it, and DAGs that run in this process."""
+
+import itertools
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CONN_ID = "iceberg_catalog_default"
+DAY = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A SQL catalog in a folder, and what tests ask of it."""
+
+    folder: Path
+
+    @property
+    def connection(self) -> dict[str, Any]:
+        return {
+            "conn_type": "iceberg_catalog",
+            "host": f"sqlite:///{self.folder / 'catalog.db'}",
+            "extra": {"type": "sql", "catalog_name": "lake", "warehouse": (self.folder / "warehouse").as_uri()},
+        }
+
+    @property
+    def catalog(self) -> Any:
+        from airflow_iceberg.catalogs import load_catalog
+
+        extra = dict(self.connection["extra"])
+        return load_catalog(extra.pop("catalog_name"), uri=self.connection["host"], **extra)
+
+    def create(self, name: str = "s.t", schema: Mapping[str, str] | None = None, **options: Any) -> Any:
+        from airflow_iceberg.table import Table
+
+        catalog = self.catalog
+        catalog.create_namespace(name.rpartition(".")[0], if_not_exists=True)
+        return Table.create(catalog, name, schema=schema or {"id": "long"}, **options)
+
+    def load(self, name: str = "s.t") -> Any:
+        from airflow_iceberg.table import Table
+
+        return Table.load(self.catalog, name)
+
+    def ids(self, name: str = "s.t", **scan: Any) -> list[int]:
+        return sorted(self.load(name).scan(**scan).to_arrow()["id"].to_pylist())
+
+    def write_file(self, name: str, ids: list[int]) -> Path:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        path = self.folder / "source" / name
+        path.parent.mkdir(exist_ok=True)
+        pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), path)
+        return path
+
+    def append(self, ids: list[int], name: str = "s.t", **options: Any) -> Any:
+        import pyarrow as pa
+
+        return self.load(name).append(pa.table({"id": pa.array(ids, pa.int64())}), **options)
+
+    def staged(self, name: str = "s.t") -> list[Path]:
+        """What jobs left under the table's staging prefix."""
+        location = self.load(name).location.removeprefix("file://")
+        return [path for path in Path(location).rglob("*") if ".staging" in path.parts and path.is_file()]
+
+    def data_files(self, name: str = "s.t") -> list[Path]:
+        """Every Parquet file of the table, live or not."""
+        return list(Path(self.load(name).location.removeprefix("file://")).rglob("*.parquet"))
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """A catalog behind the connection that operators take by default."""
+    made = Lake(tmp_path)
+    monkeypatch.setenv(f"AIRFLOW_CONN_{CONN_ID.upper()}", json.dumps(made.connection))
+    return made
+
+
+@dataclass(frozen=True)
+class Run:
+    """A DAG run that ended."""
+
+    dag_run: Any
+
+    @property
+    def state(self) -> str:
+        return str(self.dag_run.state)
+
+    def task(self, task_id: str, map_index: int = -1) -> Any:
+        return next(t for t in self.dag_run.get_task_instances() if (t.task_id, t.map_index) == (task_id, map_index))
+
+    def result(self, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
+        from airflow.models.xcom import XComModel
+        from airflow.utils.session import create_session
+
+        with create_session() as session:
+            found = session.scalars(
+                XComModel.get_many(
+                    run_id=self.dag_run.run_id,
+                    dag_ids=self.dag_run.dag_id,
+                    task_ids=task_id,
+                    key=key,
+                    map_indexes=map_index,
+                )
+            ).first()
+            return None if found is None else XComModel.deserialize_value(found)
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def failures() -> list[BaseException]:
+    """What the tasks of `new_dag`'s DAGs raised, whether Airflow tries them again or not."""
+    return []
+
+
+@pytest.fixture
+def new_dag(failures: list[BaseException]) -> Callable[..., Any]:
+    """Makes a DAG of a name that no other test uses, whose retries do not wait."""
+    from airflow.sdk import DAG
+
+    def collect(context: Mapping[str, Any]) -> None:
+        failures.append(context["exception"])
+
+    def make(**defaults: Any) -> Any:
+        return DAG(
+            f"test_{os.getpid()}_{next(_numbers)}",
+            schedule=None,
+            start_date=DAY,
+            default_args={
+                "retry_delay": timedelta(0),
+                "on_failure_callback": collect,
+                "on_retry_callback": collect,
+                **defaults,
+            },
+        )
+
+    return make
+
+
+@pytest.fixture
+def run_dag(airflow_db: Path) -> Callable[..., Run]:
+    """Runs a DAG with `dag.test()`."""
+    from airflow.dag_processing.bundles.manager import DagBundlesManager
+    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+
+    def run(dag: Any, day: datetime | None = DAY, **options: Any) -> Run:
+        DagBundlesManager().sync_bundles_to_db()
+        bag = DagBag(os.devnull)
+        bag.bag_dag(dag)
+        sync_bag_to_db(bag, "dags-folder", None)
+        return Run(dag.test(logical_date=day, **options))
+
+    return run
+
+
+@pytest.fixture
+def clear(airflow_db: Path) -> Callable[[Any, Run], Run]:
+    """Clears all tasks of a run, as the button does, and runs them again; `dag.test()` would make another run."""
+    from airflow.models.dagrun import DagRun
+    from airflow.models.taskinstance import clear_task_instances
+    from airflow.sdk.definitions.dag import _run_task
+    from airflow.serialization.serialized_objects import DagSerialization
+    from airflow.utils.session import create_session
+
+    def rerun(dag: Any, run: Run) -> Run:
+        with create_session() as session:
+            again = session.get(DagRun, run.dag_run.id)
+            again.dag = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
+            clear_task_instances(again.get_task_instances(session=session), session)
+            again.state = "running"
+            session.flush()
+            ready, _ = again.update_state(session=session)
+            for instance in ready:
+                instance.try_number += 1
+                instance.state = "scheduled"
+        for instance in ready:
+            _run_task(ti=instance, task=dag.task_dict[instance.task_id], run_triggerer=True)
+        return run
+
+    return rerun

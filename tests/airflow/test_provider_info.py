@@ -1,0 +1,66 @@
+"""What Airflow reads about the provider when it starts."""
+
+import importlib
+import json
+import subprocess
+import sys
+from importlib.resources import files
+
+import jsonschema
+import pytest
+
+from airflow_iceberg.get_provider_info import get_provider_info
+
+
+class TestTheDescription:
+    """It is valid, complete, and true of the code."""
+
+    def test_it_fits_airflows_schema(self) -> None:
+        schema = json.loads(files("airflow").joinpath("provider_info.schema.json").read_text())
+        jsonschema.validate(get_provider_info(), schema)
+
+    def test_every_module_that_it_names_can_be_imported(self) -> None:
+        info = get_provider_info()
+        named = [
+            module
+            for kind in ("operators", "sensors", "hooks", "triggers")
+            for entry in info[kind]
+            for module in entry["python-modules"]
+        ]
+        assert {importlib.import_module(name).__name__ for name in named} == set(named)
+
+    def test_the_connection_type_is_the_hooks(self) -> None:
+        (entry,) = get_provider_info()["connection-types"]
+        module, _, name = entry["hook-class-name"].rpartition(".")
+        hook = getattr(importlib.import_module(module), name)
+        assert (hook.conn_type, hook.hook_name) == (entry["connection-type"], entry["hook-name"])
+
+    def test_the_form_offers_exactly_the_catalogs_that_there_are(self) -> None:
+        from airflow_iceberg.catalogs import load_catalog
+        from airflow_iceberg.errors import UnsupportedError
+
+        offered = get_provider_info()["connection-types"][0]["conn-fields"]["type"]["schema"]["enum"]
+        for kind in offered:
+            if kind is not None:
+                load_catalog("c", type=kind, uri="sqlite://", warehouse="memory://w")
+        with pytest.raises(UnsupportedError):
+            load_catalog("c", type="rest", uri="http://localhost")
+        assert "rest" not in offered
+
+    def test_secrets_are_password_fields(self) -> None:
+        fields = get_provider_info()["connection-types"][0]["conn-fields"]
+        formats = {name: field["schema"].get("format") for name, field in fields.items()}
+        assert {name for name, kind in formats.items() if kind == "password"} == {
+            "token",
+            "s3.access-key-id",
+            "s3.secret-access-key",
+        }
+
+    def test_reading_it_imports_nothing_but_this_package(self) -> None:
+        code = (
+            "import sys; before = set(sys.modules)\n"
+            "from airflow_iceberg.get_provider_info import get_provider_info; get_provider_info()\n"
+            "print(sorted({name.partition('.')[0] for name in set(sys.modules) - before} - sys.stdlib_module_names))"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == "['airflow_iceberg']"
