@@ -83,10 +83,10 @@ def _run(plan: JobPlan, io: "FileIO", spark: Any, storage: Mapping[str, str], ti
         check_frame(plan, frame)
     if not stages.needs_exchange(plan):
         with timings.phase("write"):
-            reports = stages.checked(_collect(frame.mapInArrow(worker.write_query, REPORT_DDL)))
+            reports = stages.checked(_collect(frame.mapInArrow(worker.write_query, REPORT_DDL)), io)
     else:
         with timings.phase("spill"):
-            spilled = stages.checked(_collect(frame.mapInArrow(worker.spill_query, REPORT_DDL)))
+            spilled = stages.checked(_collect(frame.mapInArrow(worker.spill_query, REPORT_DDL)), io)
         reports = stages.gather(plan, io, spilled, run, parallelism=parallelism, timings=timings)
     return stages.result(plan, reports, source_files=None, timings=timings)
 
@@ -139,14 +139,13 @@ def _load(path: str) -> Callable[..., Any]:
 
 def check_frame(plan: JobPlan, frame: Any) -> None:
     """Check the columns of a DataFrame before anything runs."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     from airflow_iceberg.data.cast import check_columns
+    from airflow_iceberg.jobs.spark_types import arrow_schema
 
     schema = frame.schema  # a wrong query fails here on Spark Connect
     if not schema.fields:
         raise InvalidInputError(f"{source_name(plan)} gives no columns; expected a query that returns rows")
-    check_columns(to_arrow_schema(schema), plan.schema, source=source_name(plan))
+    check_columns(arrow_schema(schema.jsonValue()), plan.schema, source=source_name(plan))
 
 
 def source_name(plan: JobPlan) -> str:

@@ -73,12 +73,12 @@ def stage_files(plan: JobPlan, io: "FileIO", run: RunTasks, *, parallelism: int,
         buckets = exchange.bucket_count(len(tasks))
         specs = [TaskSpec(number=i, kind=SPILL, units=units, buckets=buckets) for i, units in enumerate(tasks)]
         with timings.phase("spill"):
-            spilled = checked(run(specs))
+            spilled = checked(run(specs), io)
         reports = gather(plan, io, spilled, run, parallelism=parallelism, timings=timings)
     else:
         specs = [TaskSpec(number=i, kind=WRITE, units=units) for i, units in enumerate(tasks)]
         with timings.phase("write"):
-            reports = checked(run(specs))
+            reports = checked(run(specs), io)
     return result(plan, reports, source_files=files, timings=timings)
 
 
@@ -99,7 +99,7 @@ def gather(
     dealt = exchange.deal(slices, count, target_file_size_bytes=target) if slices else []
     specs = [TaskSpec(number=i, kind=GATHER, groups=groups) for i, groups in enumerate(dealt)]
     with timings.phase("gather"):
-        reports = checked(run(specs))
+        reports = checked(run(specs), io)
     _check_rows(spilled, reports)
     clean_exchange(plan, io)
     return reports
@@ -110,14 +110,18 @@ def needs_exchange(plan: JobPlan) -> bool:
     return not plan.spec.is_unpartitioned and plan.distribution_mode != "none"
 
 
-def checked(reports: Sequence[TaskReport]) -> list[TaskReport]:
-    """Return the reports by task number, one a task; raise the first error, if there is one."""
+def checked(reports: Sequence[TaskReport], io: "FileIO") -> list[TaskReport]:
+    """Return the reports by task number, one a task; raise the first error, if there is one.
+
+    Before it raises, the data files that the other tasks have written are removed: nobody will ever refer to them.
+    """
     by_number: dict[int, TaskReport] = {}
     for report in reports:
         by_number.setdefault(report.number, report)
     ordered = [by_number[number] for number in sorted(by_number)]
     for report in ordered:
         if report.error is not None:
+            _remove(io, [document["file-path"] for other in ordered for document in other.data_files])
             raise report.error.to_exception()
     if any(report.is_stopped for report in ordered):
         raise IcebergError("the job was stopped, and no task says why; run it again")
@@ -171,6 +175,13 @@ def clean_exchange(plan: JobPlan, io: "FileIO") -> None:
         io.delete([status.location for status in io.list(exchange.location(plan))])
     except IcebergError as error:
         log.warning("cannot remove the spill files of %s: %s", plan.location, error)
+
+
+def _remove(io: "FileIO", locations: Sequence[str]) -> None:
+    try:
+        io.delete(locations)
+    except IcebergError as error:
+        log.warning("cannot remove files of the failed job: %s", error)
 
 
 def _check_rows(spilled: Sequence[TaskReport], written: Sequence[TaskReport]) -> None:

@@ -123,7 +123,9 @@ class TestDistribution:
 
     def test_a_mode_that_is_not_followed_is_a_warning(self, tmp_path: Path) -> None:
         result = run_local(self.plan(tmp_path, distribution_mode="range"), IO)
-        assert "write.distribution-mode=range: rows are distributed by partition and are not sorted" in result.warnings[0]
+        assert (
+            "write.distribution-mode=range: rows are distributed by partition and are not sorted" in result.warnings[0]
+        )
 
     def test_nested_columns_pass_the_exchange(self, tmp_path: Path) -> None:
         columns = {"k": "int", "tags": "list<string>", "m": "map<string, double>", "p": "struct<x: long, y: uuid>"}

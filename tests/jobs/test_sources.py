@@ -36,9 +36,7 @@ def names(*patterns: str) -> list[str]:
 
 def read(path: Path, *, schema: Schema = SCHEMA, options: Mapping[str, str] | None = None) -> pa.Table:
     file_format, compression = guess_format(str(path))
-    unit = Unit(
-        location=str(path), file_format=file_format, compression=compression, size_bytes=path.stat().st_size
-    )
+    unit = Unit(location=str(path), file_format=file_format, compression=compression, size_bytes=path.stat().st_size)
     return pa.concat_tables(sources.read_unit(unit, IO, schema=schema, options=options or {}))
 
 
@@ -62,7 +60,9 @@ class TestExpand:
         assert names(f"{tmp_path}/d/") == [f"{tmp_path}/d/a.csv", f"{tmp_path}/d/x/b.csv"]
 
     def test_what_spark_leaves_beside_its_files_is_not_data(self, tmp_path: Path) -> None:
-        touch(tmp_path / "d/_SUCCESS", tmp_path / "d/.a.csv.crc", tmp_path / "d/a.csv", tmp_path / "d/_temporary/0/b.csv")
+        touch(
+            tmp_path / "d/_SUCCESS", tmp_path / "d/.a.csv.crc", tmp_path / "d/a.csv", tmp_path / "d/_temporary/0/b.csv"
+        )
         assert names(f"{tmp_path}/d") == names(f"{tmp_path}/d/*") == [f"{tmp_path}/d/a.csv"]
 
     def test_a_hidden_file_that_is_named_is_read(self, tmp_path: Path) -> None:
@@ -274,7 +274,11 @@ class TestColumnarFiles:
     """Parquet, ORC and Avro bring their own types."""
 
     TABLE = pa.table(
-        {"id": pa.array([1, 2], pa.int32()), "name": ["a", None], "day": pa.array([date(2026, 1, 1), None], pa.date32())}
+        {
+            "id": pa.array([1, 2], pa.int32()),
+            "name": ["a", None],
+            "day": pa.array([date(2026, 1, 1), None], pa.date32()),
+        }
     )
 
     def write_parquet(self, path: Path) -> None:
@@ -300,7 +304,9 @@ class TestColumnarFiles:
         assert read(path).cast(self.TABLE.schema).equals(self.TABLE)
 
     @pytest.mark.parametrize("suffix", ["parquet", "orc", "avro"])
-    @pytest.mark.parametrize("cut", [lambda data: data[: len(data) // 2], lambda data: b"", lambda data: b"nonsense" * 9])
+    @pytest.mark.parametrize(
+        "cut", [lambda data: data[: len(data) // 2], lambda data: b"", lambda data: b"nonsense" * 9]
+    )
     def test_torn_or_foreign_bytes_name_the_file(
         self, suffix: str, cut: Callable[[bytes], bytes], tmp_path: Path
     ) -> None:

@@ -1,0 +1,72 @@
+"""Schemas of Spark DataFrames, in their JSON form, as the Arrow schemas that `mapInArrow` gives.
+
+By the JSON form, which has been the same since Spark 2; pyspark's own conversion has another signature in each version.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from airflow_iceberg.errors import InvalidInputError
+
+PRIMITIVES: Mapping[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "short": pa.int16(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "void": pa.null(),
+}
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
+_TEXT = re.compile(r"(var)?char\(\d+\)|string( collate .*)?")
+_TIME = re.compile(r"time(\(\d+\))?")
+
+
+def arrow_schema(document: Mapping[str, Any]) -> pa.Schema:
+    """Return the Arrow schema of a DataFrame.
+
+    Args:
+        document: `DataFrame.schema.jsonValue()`.
+    Raises:
+        InvalidInputError: a column has a type that cannot leave the JVM as Arrow, such as an interval.
+    """
+    return pa.schema(list(_arrow_type(document, "")))
+
+
+def _arrow_type(kind: Any, where: str) -> pa.DataType:
+    if isinstance(kind, str):
+        return _primitive(kind, where)
+    if kind["type"] == "struct":
+        fields = kind["fields"]
+        return pa.struct([pa.field(f["name"], _arrow_type(f["type"], f"{where}.{f['name']}")) for f in fields])
+    if kind["type"] == "array":
+        return pa.list_(_arrow_type(kind["elementType"], f"{where}.element"))
+    if kind["type"] == "map":
+        key = _arrow_type(kind["keyType"], f"{where}.key")
+        return pa.map_(key, _arrow_type(kind["valueType"], f"{where}.value"))
+    if kind["type"] == "udt" and "sqlType" in kind:
+        return _arrow_type(kind["sqlType"], where)
+    return _primitive(str(kind["type"]), where)
+
+
+def _primitive(name: str, where: str) -> pa.DataType:
+    if name in PRIMITIVES:
+        return PRIMITIVES[name]
+    if match := _DECIMAL.fullmatch(name):
+        return pa.decimal128(int(match[1]), int(match[2]))
+    if _TEXT.fullmatch(name):
+        return pa.string()
+    if _TIME.fullmatch(name):
+        return pa.time64("ns")
+    column = where.lstrip(".")
+    message = f"column '{column}' has Spark's type {name}, which no Iceberg column takes; cast it in the query"
+    raise InvalidInputError(message)

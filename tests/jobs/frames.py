@@ -1,0 +1,40 @@
+"""Python callables as a user would write them; shipped to Spark beside the core."""
+
+import time
+
+
+def numbers(spark, n=10):
+    return spark.range(n).selectExpr("id", "concat('n', id) as name", "date_add(DATE'2026-01-01', int(id % 5)) as day")
+
+
+def every_type(spark):
+    return spark.sql(
+        """
+        select true as b, 1 as i, 2L as l, cast(1.5 as float) as f, double('NaN') as d, DATE'2026-01-01' as day,
+               TIMESTAMP'2026-01-01 00:00:00 UTC' as ts_tz, TIMESTAMP_NTZ'2026-01-01 00:00:00' as ts,
+               'ä' as s, X'00FF' as bin, cast(12.34 as decimal(9,2)) as dec,
+               array('a', null) as tags, map('k', 1) as m, named_struct('x', 1.5D, 'y', array(1L)) as p
+        union all
+        select null, null, null, null, null, null, null, null, null, null, null, null, null, null
+        """
+    )
+
+
+def raises(spark):
+    raise RuntimeError("the lake is dry")
+
+
+def no_frame(spark):
+    return 42
+
+
+def slow(spark, seconds=10.0):
+    def rows(batches):
+        import pyarrow as pa
+
+        for batch in batches:
+            for start in range(0, batch.num_rows, 500):
+                time.sleep(seconds / 20)
+                yield pa.RecordBatch.from_pydict({"id": batch.column(0)[start : start + 500]})
+
+    return spark.range(0, 20_000, 1, 2).mapInArrow(rows, "id long")

@@ -1,0 +1,351 @@
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_iceberg.errors import IcebergError, InvalidInputError, StorageError
+from airflow_iceberg.jobs.local_spark import environment, spark_home
+from airflow_iceberg.jobs.package import build_zip, main_program
+from airflow_iceberg.jobs.protocol import JobPlan, JobResult, Source
+from tests.jobs.builders import IO, data_files, files_below, make_plan, rows_of
+from tests.support.iceberg_java_env import java_environ, java_python
+
+HERE = Path(__file__).parent
+EVERY_TYPE = {
+    "b": "boolean",
+    "i": "int",
+    "l": "long",
+    "f": "float",
+    "d": "double",
+    "day": "date",
+    "ts_tz": "timestamptz",
+    "ts": "timestamp",
+    "s": "string",
+    "bin": "binary",
+    "dec": "decimal(9,2)",
+    "tags": "list<string>",
+    "m": "map<string, int>",
+    "p": "struct<x: double, y: list<long>>",
+}
+SPARK_4, SPARK_4_CONNECT, SPARK_35 = "spark-4", "spark-4-connect", "spark-3.5"
+VERSIONS = [
+    pytest.param(SPARK_4, marks=pytest.mark.spark),
+    pytest.param(SPARK_4_CONNECT, marks=[pytest.mark.spark, pytest.mark.slow]),
+    pytest.param(SPARK_35, marks=pytest.mark.java),
+]
+
+
+def submission(version: str, folder: Path) -> tuple[list[str], dict[str, str]]:
+    """Return the begin of a spark-submit command and its variables; our package is in the zip and nowhere else."""
+    if version == SPARK_35:
+        environ = java_environ()
+        submit = java_python().parent / "spark-submit"
+    else:
+        environ = {**os.environ, **environment(), "PYSPARK_PYTHON": sys.executable}
+        submit = spark_home() / "bin" / "spark-submit"
+    environ = {**{k: v for k, v in environ.items() if k != "PYTHONPATH"}, "SPARK_LOCAL_IP": "127.0.0.1"}
+    conf = ["--conf", "spark.ui.enabled=false", "--conf", "spark.sql.session.timeZone=Asia/Tokyo"]
+    command = [str(submit), *conf, "--conf", f"spark.sql.warehouse.dir={folder}/warehouse"]
+    return [*command, "--py-files", f"{build_zip(folder / 'zip')},{HERE / 'frames.py'}"], environ
+
+
+def submit(version: str, folder: Path, program: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command, environ = submission(version, folder)
+    return subprocess.run(
+        [*command, str(program), *arguments], cwd=folder, env=environ, capture_output=True, text=True, check=False
+    )
+
+
+def write_csv_files(folder: Path, *, wrong: int | None = None) -> Source:
+    folder.mkdir()
+    for number in range(12):
+        value = "oops" if number == wrong else number + 100
+        lines = f"id,name,day\n{number},a,2026-01-0{number % 5 + 1}\n{value},b,\n"
+        (folder / f"{number:02d}.csv").write_text(lines)
+    return Source.from_files(f"{folder}/*.csv")
+
+
+def make_cases(root: Path) -> Mapping[str, JobPlan]:
+    query = (
+        "select id, concat('n', id) as name, date_add(DATE'2026-01-01', int(id % 5)) as day from range(0, 1000, 1, 4)"
+    )
+    wall = root / "wall"
+    wall.write_text("a file where a directory should be")
+    good = write_csv_files(root / "good")
+    cases: dict[str, tuple[Source, dict[str, Any]]] = {
+        "files": (good, {}),
+        "files_by_day": (good, {"partition_by": ["day"]}),
+        "sql": (Source.from_sql(query), {}),
+        "sql_by_day": (Source.from_sql(query), {"partition_by": ["day"]}),
+        "sql_direct": (Source.from_sql(query), {"partition_by": ["day"], "distribution_mode": "none"}),
+        "sql_empty": (Source.from_sql("select 1L as id where 1 = 0"), {"partition_by": ["day"]}),
+        "callable": (Source.from_callable("frames:numbers", {"n": 7}), {}),
+        "types": (Source.from_callable("frames:every_type"), {"columns": EVERY_TYPE}),
+        "zone": (Source.from_sql("select TIMESTAMP'2026-01-01 00:00:00' as ts"), {"columns": {"ts": "timestamptz"}}),
+        "wrong_value": (write_csv_files(root / "wrong", wrong=7), {}),
+        "wrong_value_by_day": (Source.from_files(f"{root}/wrong/*.csv"), {"partition_by": ["day"]}),
+        "wrong_query_value": (Source.from_sql("select id, double(id) as name from range(9)"), {}),
+        "null": (Source.from_sql("select if(id = 5, null, id) as id from range(9)"), {}),
+        "missing_column": (Source.from_sql("select 'x' as name"), {}),
+        "extra_column": (Source.from_sql("select 1L as id, 2 as more"), {}),
+        "syntax": (Source.from_sql("selec 1"), {}),
+        "unknown_table": (Source.from_sql("select * from nowhere"), {}),
+        "failing_query": (Source.from_sql("select raise_error('boom') as name, 1L as id"), {}),
+        "raises": (Source.from_callable("frames:raises"), {}),
+        "no_module": (Source.from_callable("nowhere:f"), {}),
+        "no_function": (Source.from_callable("frames:nothing"), {}),
+        "no_frame": (Source.from_callable("frames:no_frame"), {}),
+        "unwritable": (good, {"data_location": f"file://{wall}/data"}),
+        "unwritable_staging": (
+            Source.from_sql(query),
+            {"partition_by": ["day"], "staging_location": f"file://{wall}/s"},
+        ),
+    }
+    plans = {name: make_plan(root / "tables" / name, source, **more) for name, (source, more) in cases.items()}
+    for plan in plans.values():
+        IO.create(plan.location, plan.to_json())
+    return plans
+
+
+class Ran:
+    """All cases, run in one session of a version of Spark."""
+
+    def __init__(self, version: str, root: Path) -> None:
+        self.plans = make_cases(root)
+        locations = [plan.location for plan in self.plans.values()]
+        more = ["--connect"] if version == SPARK_4_CONNECT else []
+        self.process = submit(version, root, HERE / "spark_program.py", *more, *locations)
+
+    def result(self, name: str) -> JobResult:
+        plan = self.plans[name]
+        assert IO.exists(plan.result_location), self.process.stderr[-5000:]
+        return JobResult.from_json(IO.read(plan.result_location), path=plan.result_location)
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        return rows_of(self.plans[name], self.result(name))
+
+    def partitions(self, name: str) -> Counter[Any]:
+        return Counter(file.partition for file in data_files(self.plans[name], self.result(name)))
+
+    def error(self, name: str) -> IcebergError:
+        error = self.result(name).error
+        assert error is not None
+        return error.to_exception()
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return Ran(request.param, tmp_path_factory.mktemp(request.param))
+
+
+class TestSuccess:
+    """A job stages all rows of its source once, whatever the source; the core comes to the workers as a zip."""
+
+    def test_files(self, ran: Ran) -> None:
+        assert sorted(row["id"] for row in ran.rows("files")) == [*range(12), *range(100, 112)]
+        assert ran.result("files").source_files == 12
+        assert ran.result("files").engine.startswith("spark ")
+
+    @pytest.mark.parametrize("name", ["files_by_day", "sql_by_day"])
+    def test_a_partition_is_one_file(self, ran: Ran, name: str) -> None:
+        assert set(ran.partitions(name).values()) == {1}
+        assert len(ran.partitions(name)) == (6 if name == "files_by_day" else 5)
+
+    @pytest.mark.parametrize("name", ["sql", "sql_by_day", "sql_direct"])
+    def test_a_query(self, ran: Ran, name: str) -> None:
+        assert sorted(row["id"] for row in ran.rows(name)) == list(range(1000))
+        assert ran.result(name).record_count == 1000
+
+    def test_without_distribution_each_task_writes_its_own_files(self, ran: Ran) -> None:
+        assert set(ran.partitions("sql_direct").values()) == {4}
+
+    def test_a_query_without_rows_makes_no_files(self, ran: Ran) -> None:
+        assert (ran.result("sql_empty").status, ran.result("sql_empty").data_files) == ("succeeded", ())
+
+    def test_a_callable_gets_the_session_and_its_arguments(self, ran: Ran) -> None:
+        assert sorted(row["name"] for row in ran.rows("callable")) == [f"n{number}" for number in range(7)]
+
+    def test_every_type_comes_through(self, ran: Ran) -> None:
+        full, empty = sorted(ran.rows("types"), key=lambda row: row["i"] is None)
+        assert full.pop("d") != full.get("d")
+        assert set(empty.values()) == {None}
+        assert full == {
+            "b": True,
+            "i": 1,
+            "l": 2,
+            "f": 1.5,
+            "day": date(2026, 1, 1),
+            "ts_tz": datetime(2026, 1, 1, tzinfo=UTC),
+            "ts": datetime(2026, 1, 1),  # noqa: DTZ001 - a timestamp without zone
+            "s": "ä",
+            "bin": b"\x00\xff",
+            "dec": Decimal("12.34"),
+            "tags": ["a", None],
+            "m": [("k", 1)],
+            "p": {"x": 1.5, "y": [1]},
+        }
+
+    def test_the_time_zone_of_the_cluster_means_nothing(self, ran: Ran) -> None:
+        assert ran.rows("zone") == [{"ts": datetime(2026, 1, 1, tzinfo=UTC)}]
+
+    def test_the_exchange_leaves_nothing(self, ran: Ran) -> None:
+        plan = ran.plans["sql_by_day"]
+        assert files_below(plan.staging_location) == [plan.location, plan.result_location]
+
+
+class TestFailure:
+    """A job that fails says so in its result, as one of our errors and in one readable text."""
+
+    @pytest.mark.parametrize("name", ["wrong_value", "wrong_value_by_day"])
+    def test_a_wrong_value_names_column_row_and_file(self, ran: Ran, name: str) -> None:
+        error = ran.error(name)
+        assert type(error) is InvalidInputError
+        assert str(error).startswith("column 'id', row 2 of /")
+        assert "/wrong/07.csv: value 'oops' (string) does not fit long" in str(error)
+
+    @pytest.mark.parametrize(
+        ("name", "message"),
+        [
+            ("wrong_query_value", "column 'name' is double in the query and cannot become string"),
+            ("null", "column 'id', row 6 of the query: null, and the column is required (long)"),
+            ("missing_column", "required column 'id' (long) is missing in the query, which has name"),
+            ("extra_column", "column 'more' of the query is not in the table"),
+            ("syntax", "Spark does not accept the query: ParseException: [PARSE_SYNTAX_ERROR]"),
+            ("unknown_table", "Spark does not accept the query: AnalysisException: [TABLE_OR_VIEW_NOT_FOUND]"),
+            ("no_module", "cannot import nowhere of python callable nowhere:f on the Spark driver"),
+            ("no_function", "module frames has no function nothing; python callable frames:nothing"),
+            ("no_frame", "python callable frames:no_frame returned int, expected a Spark DataFrame"),
+        ],
+    )
+    def test_what_the_caller_has_to_mend(self, ran: Ran, name: str, message: str) -> None:
+        error = ran.error(name)
+        assert type(error) is InvalidInputError
+        assert message in str(error)
+
+    def test_a_callable_that_raises(self, ran: Ran) -> None:
+        error = ran.error("raises")
+        assert str(error).startswith("python callable frames:raises raised RuntimeError: the lake is dry (frames.py:")
+
+    def test_a_query_that_fails_while_it_runs(self, ran: Ran) -> None:
+        error = ran.error("failing_query")
+        assert type(error) is IcebergError
+        assert "boom" in str(error)
+
+    @pytest.mark.parametrize("name", ["unwritable", "unwritable_staging"])
+    def test_a_location_that_cannot_be_written(self, ran: Ran, name: str) -> None:
+        error = ran.error(name)
+        assert type(error) is StorageError
+        assert f"/wall/{'data' if name == 'unwritable' else 's'}" in str(error)
+
+    def test_no_message_holds_a_stack_trace_or_a_plan(self, ran: Ran) -> None:
+        for name in ran.plans:
+            error = ran.result(name).error
+            message = error.message if error else ""
+            assert not any(part in message for part in ("Traceback", "\tat ", "JVM stacktrace", "'Project"))
+
+
+@pytest.mark.parametrize("version", [VERSIONS[0], VERSIONS[2]])
+class TestProgram:
+    """`main.py` reads the plan, writes the result, says one line and tells by its exit code how it went."""
+
+    def test_success(self, version: str, tmp_path: Path) -> None:
+        plan = make_plan(tmp_path, write_csv_files(tmp_path / "in"), partition_by=["day"])
+        IO.create(plan.location, plan.to_json())
+        ended = submit(version, tmp_path, main_program(), plan.location)
+        assert ended.returncode == 0, ended.stderr[-5000:]
+        assert "airflow_iceberg: append sales.orders: staged 24 rows in 6 files in " in ended.stdout
+        assert JobResult.from_json(IO.read(plan.result_location)).record_count == 24
+
+    def test_failure(self, version: str, tmp_path: Path) -> None:
+        plan = make_plan(tmp_path, write_csv_files(tmp_path / "in", wrong=7))
+        IO.create(plan.location, plan.to_json())
+        ended = submit(version, tmp_path, main_program(), plan.location)
+        assert ended.returncode == 1
+        assert "failed: InvalidInputError: column 'id', row 2 of" in ended.stdout
+        assert "Traceback" not in ended.stdout + ended.stderr
+        assert files_below(plan.data_location) == []
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("signalled", ["once", "for good"])
+def test_a_killed_worker_leaves_only_files_that_nobody_refers_to(signalled: str, tmp_path: Path) -> None:
+    """Spark tries the task again where it may; only the files of the attempt that came through are named."""
+    small = {"write.parquet.row-group-size-bytes": "1000"}
+    source = Source.from_callable("frames:slow")
+    plan = make_plan(tmp_path, source, columns={"id": "long"}, properties=small)
+    IO.create(plan.location, plan.to_json())
+    command, environ = submission(SPARK_4, tmp_path)
+    master = "local[2,2]" if signalled == "once" else "local[2]"
+    process = subprocess.Popen(
+        [*command, "--master", master, str(main_program()), plan.location],
+        cwd=tmp_path,
+        env=environ,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        wait_for(lambda: bool(files_below(plan.data_location)))
+        orphans = files_below(plan.data_location)
+        victims = python_workers(process.pid)
+        assert victims
+        for victim in victims:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGKILL)
+        process.wait(timeout=90)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    result = JobResult.from_json(IO.read(plan.result_location))
+    named = {file.file_path for file in data_files(plan, result)}
+    assert named.isdisjoint(orphans)
+    if signalled == "once":
+        assert sorted(row["id"] for row in rows_of(plan, result)) == list(range(20_000))
+    else:
+        assert (result.status, named) == ("failed", set())
+
+
+def wait_for(happened: Any, seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+
+
+def python_workers(root: int) -> Sequence[int]:
+    """Return the Python workers below a process: the children of the daemons."""
+    return [pid for pid in descendants(root) if "pyspark.daemon" in command_line(pid) and is_worker(pid)]
+
+
+def is_worker(pid: int) -> bool:
+    return "pyspark.daemon" in command_line(parent(pid))
+
+
+def descendants(root: int) -> Iterator[int]:
+    children = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if parent(pid) == root]
+    for child in children:
+        yield child
+        yield from descendants(child)
+
+
+def parent(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return 0
+
+
+def command_line(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    return ""
