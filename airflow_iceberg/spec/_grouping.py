@@ -69,17 +69,26 @@ def _combined_codes(columns: list[pa.Array]) -> tuple["Longs", int]:
     for column in columns:
         own, own_size = _codes(column)
         if size * own_size > _MAX_PLAIN_RANGE << 20:
-            codes, size = _dense(codes)
+            codes, size = _dense(codes, size)
         codes = own if size == 1 else codes * own_size + own
         size *= own_size
-    return _dense(codes)
+    return _dense(codes, size)
 
 
-def _dense(codes: "Longs") -> tuple["Longs", int]:
+def _dense(codes: "Longs", size: int) -> tuple["Longs", int]:
+    """Return the codes counted in the order of first appearance, without gaps, and how many there are."""
     if (codes[0] == codes).all():
         return np.zeros(len(codes), np.int64), 1
-    encoded = pa.array(codes).dictionary_encode()
-    return encoded.indices.to_numpy().astype(np.int64), len(encoded.dictionary)
+    if size > max(_MAX_PLAIN_RANGE, len(codes)):
+        encoded = pa.array(codes).dictionary_encode()
+        return encoded.indices.to_numpy().astype(np.int64), len(encoded.dictionary)
+    # Written from the last row to the first, what stays of each code is its first row.
+    firsts = np.full(size, len(codes), np.int64)
+    firsts[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
+    found = np.flatnonzero(firsts < len(codes))
+    numbers = np.zeros(size, np.int64)
+    numbers[found[np.argsort(firsts[found])]] = np.arange(len(found))
+    return numbers[codes], len(found)
 
 
 def _codes(column: pa.Array) -> tuple["Longs", int]:
