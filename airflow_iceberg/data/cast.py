@@ -8,7 +8,7 @@ something, or that would be a guess, is refused; see `data.casts` for the list.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,9 @@ from airflow_iceberg.spec.types import (
     PrimitiveType,
     StructType,
 )
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 _CHUNK_BYTES = 1024 * 1024 * 1024
 """Larger chunks are converted piece by piece: offsets of the plain Arrow types have 32 bits."""
@@ -94,7 +97,9 @@ def _check_fields(found: Sequence[pa.Field], wanted: Sequence[NestedField], pref
             _check_type(by_name[field.name].type, field.type, name, source)
         elif field.required and field.write_default is None:
             columns = ", ".join(by_name) or "no columns"
-            raise InvalidInputError(f"required column '{name}' ({field.type}) is missing in {source}, which has {columns}")
+            raise InvalidInputError(
+                f"required column '{name}' ({field.type}) is missing in {source}, which has {columns}"
+            )
 
 
 def _fail_extra(name: str, wanted: Sequence[NestedField], prefix: str, source: str) -> NoReturn:
@@ -119,7 +124,9 @@ def _check_type(arrow: pa.DataType, type_: IcebergType, name: str, source: str) 
         _check_type(arrow.item_type, type_.value, f"{name}.value", source)
     elif not isinstance(type_, PrimitiveType) or conversion(arrow, type_) is None:
         hint = refusal_hint(arrow, type_)
-        raise InvalidInputError(f"column '{name}' is {arrow} in {source} and cannot become {type_}{hint and f': {hint}'}")
+        raise InvalidInputError(
+            f"column '{name}' is {arrow} in {source} and cannot become {type_}{hint and f': {hint}'}"
+        )
 
 
 def _is_list(arrow: pa.DataType) -> bool:
@@ -147,7 +154,7 @@ def _column(
     same = column.type.equals(arrow)
     if same and not _has_required(item.type):
         if item.required and column.null_count:
-            _fail(_Offence(item.name, _first_null(column), _null_problem(item)), column, source, first_row)
+            _fail(_Offence(item.name, _first_null(column), _null_problem(item)), source, first_row)
         return column
     chunks = []
     for chunk in _pieces(column):
@@ -155,8 +162,8 @@ def _column(
             converted = chunk if same else _converted(chunk, item.type, arrow, item.name)
             _check_nulls(converted, item, item.name, None)
         except _Offence as offence:
-            _fail(offence, chunk, source, first_row)
-        chunks.append(converted)
+            _fail(offence, source, first_row)
+        chunks.append(_filled(converted, item))
         first_row += len(chunk)
     return pa.chunked_array(chunks, type=arrow)
 
@@ -172,7 +179,7 @@ def _pieces(column: pa.ChunkedArray) -> Iterator[pa.Array]:
             yield chunk
 
 
-def _fail(offence: _Offence, rows: "pa.Array | pa.ChunkedArray", source: str, first_row: int) -> NoReturn:
+def _fail(offence: _Offence, source: str, first_row: int) -> NoReturn:
     row = first_row + offence.index
     raise InvalidInputError(f"column '{offence.name}', row {row} of {source}: {offence.problem}") from None
 
@@ -197,7 +204,7 @@ def _first_null(array: "pa.Array | pa.ChunkedArray") -> int:
     return int(pc.index(array.is_null(), True).as_py())
 
 
-# -- conversion of one array, nulls not yet checked ---------------------------------------------------------------------
+# -- conversion of one array, nulls not yet checked --------------------------------------------------------------------
 
 
 def _converted(array: pa.Array, type_: IcebergType, arrow: pa.DataType, name: str) -> pa.Array:
@@ -296,13 +303,13 @@ def _map_entries(array: pa.Array) -> pa.Array:
     )
 
 
-def _lengths(array: pa.Array) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+def _lengths(array: pa.Array) -> "npt.NDArray[np.int64]":
     """Return the number of elements of each list, 0 for null."""
     lengths = pc.fill_null(pc.list_value_length(array), 0)
-    return lengths.to_numpy(zero_copy_only=False).astype(np.int64)
+    return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64)
 
 
-def _offsets(lengths: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> pa.Array:
+def _offsets(lengths: "npt.NDArray[np.int64]") -> pa.Array:
     return pa.array(np.concatenate(([0], np.cumsum(lengths))).astype(np.int32))
 
 
@@ -310,13 +317,13 @@ def _mask(array: pa.Array) -> "pa.Array | None":
     return array.is_null() if array.null_count else None
 
 
-def _in_parent(offence: _Offence, lengths: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> _Offence:
+def _in_parent(offence: _Offence, lengths: "npt.NDArray[np.int64]") -> _Offence:
     """Return an offence among elements as one in the list that holds the element."""
     parent = int(np.searchsorted(np.cumsum(lengths), offence.index, side="right"))
     return _Offence(offence.name, parent, offence.problem)
 
 
-# -- nulls where there must be none -------------------------------------------------------------------------------------
+# -- nulls where there must be none ------------------------------------------------------------------------------------
 
 
 def _check_nulls(array: pa.Array, item: NestedField, name: str, parent_valid: "pa.Array | None") -> None:
@@ -336,13 +343,20 @@ def _check_nulls(array: pa.Array, item: NestedField, name: str, parent_valid: "p
         return
     match item.type:
         case StructType():
-            valid = array.is_valid() if array.null_count else parent_valid
+            valid = _both_valid(array, parent_valid)
             for position, child in enumerate(item.type.fields):
                 _check_nulls(array.field(position), child, f"{name}.{child.name}", valid)
         case ListType():
             _check_elements(array, [item.type.element_field], name)
         case MapType():
             _check_elements(_map_entries(array), [item.type.key_field, item.type.value_field], name)
+
+
+def _both_valid(array: pa.Array, parent_valid: "pa.Array | None") -> "pa.Array | None":
+    """Return which rows of a struct are there, seen together with its parent."""
+    if not array.null_count:
+        return parent_valid
+    return array.is_valid() if parent_valid is None else pc.and_(array.is_valid(), parent_valid)
 
 
 def _check_elements(lists: pa.Array, items: Sequence[NestedField], name: str) -> None:
@@ -353,3 +367,45 @@ def _check_elements(lists: pa.Array, items: Sequence[NestedField], name: str) ->
             _check_nulls(part, item, f"{name}.{item.name}", None)
         except _Offence as offence:
             raise _in_parent(offence, _lengths(lists)) from None
+
+
+def _filled(array: pa.Array, item: NestedField) -> pa.Array:
+    """Return a checked array in which required fields have no nulls at all, not even below a parent that is null.
+
+    Arrow's writer refuses such nulls, though the format does not see them. What stands in their place is never written.
+    """
+    if not _has_required(item.type):
+        return _without_nulls(array) if item.required and array.null_count else array
+    mask = _mask(array) if not item.required else None
+    match item.type:
+        case StructType():
+            children = [_filled(array.field(position), child) for position, child in enumerate(item.type.fields)]
+            return pa.StructArray.from_arrays(children, fields=list(array.type), mask=mask)
+        case ListType():
+            elements = _filled(array.flatten(), item.type.element_field)
+            return pa.ListArray.from_arrays(_offsets(_lengths(array)), elements, type=array.type, mask=mask)
+        case MapType() if _has_required(item.type.value) or item.type.value_required:
+            entries = _map_entries(array)
+            flat, offsets = entries.flatten(), _offsets(_lengths(entries))
+            values_ = _filled(flat.field(1), item.type.value_field)
+            return pa.MapArray.from_arrays(offsets, flat.field(0), values_, type=array.type, mask=mask)
+    return _without_nulls(array) if item.required and array.null_count else array
+
+
+def _without_nulls(array: pa.Array) -> pa.Array:
+    """Return an array whose nulls count as the values that lie in memory there; only for what is never looked at."""
+    if pa.types.is_nested(array.type):
+        return _unmasked_nested(array)
+    buffers = [None, *array.buffers()[1:]]
+    return pa.Array.from_buffers(array.type, len(array), buffers, 0, array.offset)
+
+
+def _unmasked_nested(array: pa.Array) -> pa.Array:
+    if pa.types.is_struct(array.type):
+        children = [array.field(position) for position in range(array.type.num_fields)]
+        return pa.StructArray.from_arrays(children, fields=list(array.type))
+    if pa.types.is_map(array.type):
+        entries = _map_entries(array)
+        flat = entries.flatten()
+        return pa.MapArray.from_arrays(_offsets(_lengths(entries)), flat.field(0), flat.field(1), type=array.type)
+    return pa.ListArray.from_arrays(_offsets(_lengths(array)), array.flatten(), type=array.type)

@@ -6,11 +6,11 @@ Here: one conversion per pair of types, over a whole array. Not here: nested typ
 |---|---|
 | boolean | boolean; text true, false, 1, 0 |
 | int, long | integers that fit; floats and decimals without a fraction that fit; text of decimal digits |
-| float, double | floats and integers that are the same number afterwards (0.1 as double is no float); decimals that print the same; text, but not one too large |
-| decimal | integers and decimals that need no rounding; floats by the digits that they print as (0.1 is 0.1); text |
+| float, double | floats and integers that stay the same number; decimals that print the same; text, not too large |
+| decimal | integers and decimals without rounding; floats by the digits that they print as (0.1 is 0.1); text |
 | date | dates; timestamps without zone at midnight; text 2026-01-31 |
 | time | times that are whole microseconds; text 10:15, 10:15:30.123456 |
-| timestamp | timestamps without zone that are whole microseconds (or fit nanoseconds); dates as midnight; text without zone |
+| timestamp | timestamps without zone that are whole microseconds; dates as midnight; text without zone |
 | timestamptz | timestamps with any zone, likewise; text with Z or an offset |
 | string | text; integers, booleans, decimals and dates, which can be written in one way only |
 | uuid | 16 bytes; text of 32 hexadecimal digits with or without dashes |
@@ -20,8 +20,9 @@ Here: one conversion per pair of types, over a whole array. Not here: nested typ
 This is the ANSI store assignment of Spark without what loses something there (rounding, the time of day, a time zone
 taken from the session), and with text where Spark would want an explicit cast, since CSV and JSON have little else. A
 timestamp without zone never becomes an instant by itself: whoever reads the source knows the zone and says it. Text is
-taken without blanks around it. Dictionaries, run-end encoding, views, large types and extension types count as what they
-stand for.
+taken without blanks around it. A double such as 0.1 is no float, which would be another number. The nanosecond types
+follow the rules of their microsecond ones. Dictionaries, run-end encoding, views, large types and extension types count
+as what they stand for.
 """
 
 import re

@@ -1,20 +1,20 @@
 """Column statistics of a data file: which to keep, and how they come about while the file is written.
 
-Here: the metrics modes of the table's properties, the leaf columns of a schema in Parquet's order, the accumulator that
-a writer feeds with row groups. Not here: how a bound is shortened and encoded (`spec.values`), the writer (`data.write`).
+Here: the metrics modes of the table's properties, the leaf columns of a schema in Parquet's order, the accumulator
+that a writer feeds with row groups. Not here: how a bound is shortened and encoded (`spec.values`), the writer
+(`data.write`).
 
-Most numbers come from the footer that the Parquet writer makes anyway: its minima and maxima are exact for every type of
-the format, NaN left out, strings compared by bytes. What a footer does not tell is taken from the rows: counts of NaN, and
-bounds of columns with a value so long that the writer leaves its statistics out.
+Most numbers come from the footer that the Parquet writer makes anyway: its minima and maxima are exact for every type
+of the format, NaN left out, strings compared by bytes. What a footer does not tell is taken from the rows: counts of
+NaN, and bounds of columns with a value so long that the writer leaves its statistics out.
 """
 
 import logging
-import math
 import re
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import Context, Decimal
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +104,8 @@ class MetricsMode:
 
 _TRUNCATE = re.compile(r"truncate\s*\(\s*(\d+)\s*\)")
 
+_EXACT = Context(prec=60)
+
 NONE = MetricsMode(MetricsKind.NONE)
 DEFAULT_MODE = MetricsMode(MetricsKind.TRUNCATE, 16)
 
@@ -130,10 +132,10 @@ class MetricsConfig:
     ) -> "MetricsConfig":
         """Read the modes from table properties.
 
-        The first 100 columns (`write.metadata.metrics.max-inferred-column-defaults`) have truncate(16), later ones none,
-        unless `write.metadata.metrics.default` says something for all. Columns that the sort order sorts by get at least
-        truncate(16): they are what files are skipped by. A column's own property wins over all. A mode that cannot be
-        read, and a property for a column that is not there, are logged and passed over, as in Java: a data load must not
+        The first 100 columns (`write.metadata.metrics.max-inferred-column-defaults`) have truncate(16), later ones
+        none, unless `write.metadata.metrics.default` says something for all. Columns that the sort order sorts by get
+        at least truncate(16): they are what files are skipped by. A column's own property wins over all. A mode that
+        cannot be read, and a property for a column that is not there, are logged and passed over: a data load must not
         fail for them.
         """
         modes: dict[int, MetricsMode] = {}
@@ -253,30 +255,38 @@ class FileMetrics:
     split_offsets: tuple[int, ...]
 
 
-class MetricsAccumulator:
-    """Takes the statistics of one file: `observe` each row group, then `finish` with the footer.
+class MetricsPlan:
+    """What to measure of each column: made once for all files of a writer.
 
     Args:
-        columns: `leaf_columns` of the file's schema.
+        columns: `leaf_columns` of the files' schema.
     """
 
     def __init__(self, columns: tuple[LeafColumn, ...], config: MetricsConfig) -> None:
-        self._columns = columns
-        self._modes = tuple(config.mode(column.field_id) for column in columns)
-        self._floats = self._positions(lambda column, mode: isinstance(column.type, FloatType | DoubleType))
-        self._texts = self._positions(
-            lambda column, mode: mode.has_bounds and isinstance(column.type, StringType | BinaryType)
-        )
-        self._nan_counts = dict.fromkeys(self._floats, 0)
+        self.measured: list[tuple[int, LeafColumn, MetricsMode]] = []
+        self.floats: list[tuple[int, tuple[str, ...]]] = []
+        self.texts: list[tuple[int, tuple[str, ...]]] = []
+        for position, column in enumerate(columns):
+            mode = config.mode(column.field_id)
+            if not mode.has_counts:
+                continue
+            self.measured.append((position, column, mode))
+            if column.repeated:
+                continue
+            if isinstance(column.type, FloatType | DoubleType):
+                self.floats.append((position, column.path))
+            if mode.has_bounds and isinstance(column.type, StringType | BinaryType):
+                self.texts.append((position, column.path))
+
+
+class MetricsAccumulator:
+    """Takes the statistics of one file: `observe` each row group, then `finish` with the footer."""
+
+    def __init__(self, plan: MetricsPlan) -> None:
+        self._plan = plan
+        self._nan_counts = {position: 0 for position, _ in plan.floats}
         self._long_bounds: dict[tuple[int, int], tuple[bytes, bytes]] = {}
         self._row_groups = 0
-
-    def _positions(self, wanted: Any) -> tuple[int, ...]:
-        return tuple(
-            position
-            for position, (column, mode) in enumerate(zip(self._columns, self._modes, strict=True))
-            if mode.has_counts and not column.repeated and wanted(column, mode)
-        )
 
     def observe(self, table: "pa.Table") -> None:
         """Take from the rows what the footer will not have.
@@ -284,10 +294,10 @@ class MetricsAccumulator:
         Args:
             table: the rows of exactly one row group.
         """
-        for position in self._floats:
-            self._nan_counts[position] += _count_nan(_leaf_values(table, self._columns[position].path))
-        for position in self._texts:
-            bounds = _bounds_of_long_values(_leaf_values(table, self._columns[position].path))
+        for position, path in self._plan.floats:
+            self._nan_counts[position] += _count_nan(_leaf_values(table, path))
+        for position, path in self._plan.texts:
+            bounds = _bounds_of_long_values(_leaf_values(table, path))
             if bounds is not None:
                 self._long_bounds[self._row_groups, position] = bounds
         self._row_groups += 1
@@ -299,20 +309,19 @@ class MetricsAccumulator:
             footer: of the written file; its row groups are the observed ones.
         """
         groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
-        result = FileMetrics(
+        found = _Found()
+        for position, column, mode in self._plan.measured:
+            self._measure(position, column, mode, [group.column(position) for group in groups], found)
+        return FileMetrics(
             record_count=footer.num_rows,
-            column_sizes={},
-            value_counts={},
-            null_value_counts={},
-            nan_value_counts={},
-            lower_bounds={},
-            upper_bounds={},
+            column_sizes=found.column_sizes,
+            value_counts=found.value_counts,
+            null_value_counts=found.null_value_counts,
+            nan_value_counts=found.nan_value_counts,
+            lower_bounds=found.lower_bounds,
+            upper_bounds=found.upper_bounds,
             split_offsets=tuple(_offset(group.column(0)) for group in groups),
         )
-        for position, (column, mode) in enumerate(zip(self._columns, self._modes, strict=True)):
-            if mode.has_counts:
-                self._measure(position, column, mode, [group.column(position) for group in groups], result)
-        return result
 
     def _measure(
         self,
@@ -320,23 +329,22 @@ class MetricsAccumulator:
         column: LeafColumn,
         mode: MetricsMode,
         chunks: "list[pq.ColumnChunkMetaData]",
-        result: Any,
+        found: "_Found",
     ) -> None:
         key = column.field_id
-        result.column_sizes[key] = sum(chunk.total_compressed_size for chunk in chunks)
+        found.column_sizes[key] = sum([chunk.total_compressed_size for chunk in chunks])
         # Java keeps no counts and no bounds of fields inside lists and maps.
         if column.repeated:
             return
         statistics = [chunk.statistics for chunk in chunks]
         if not all(item is not None and item.has_null_count for item in statistics):
             return  # unknown is left out: a count of 0 would be a lie
-        result.value_counts[key] = sum(chunk.num_values for chunk in chunks)
-        result.null_value_counts[key] = sum(item.null_count for item in statistics)
+        found.value_counts[key] = sum([chunk.num_values for chunk in chunks])
+        found.null_value_counts[key] = sum([item.null_count for item in statistics])
         if position in self._nan_counts:
-            result.nan_value_counts[key] = self._nan_counts[position]
+            found.nan_value_counts[key] = self._nan_counts[position]
         if mode.has_bounds:
-            bounds = self._raw_bounds(position, column.type, statistics)
-            _put_bounds(column, mode, bounds, result)
+            _put_bounds(column, mode, self._raw_bounds(position, column.type, statistics), found)
 
     def _raw_bounds(self, position: int, type_: PrimitiveType, statistics: list[Any]) -> tuple[Any, Any] | None:
         """Return the smallest and the largest value in a comparable form, None when no row group has a value."""
@@ -351,20 +359,29 @@ class MetricsAccumulator:
         return (min(lows), max(highs)) if lows else None
 
 
-def _put_bounds(column: LeafColumn, mode: MetricsMode, bounds: tuple[Any, Any] | None, result: Any) -> None:
+class _Found:
+    """The statistics of a file while they are put together."""
+
+    def __init__(self) -> None:
+        self.column_sizes: dict[int, int] = {}
+        self.value_counts: dict[int, int] = {}
+        self.null_value_counts: dict[int, int] = {}
+        self.nan_value_counts: dict[int, int] = {}
+        self.lower_bounds: dict[int, bytes] = {}
+        self.upper_bounds: dict[int, bytes] = {}
+
+
+def _put_bounds(column: LeafColumn, mode: MetricsMode, bounds: tuple[Any, Any] | None, found: _Found) -> None:
     if bounds is None:
         return
-    low, high = (_canonical(column.type, item) for item in bounds)
-    if isinstance(low, float):
-        if math.isnan(low) or math.isnan(high):
-            return
-        # -0.0 sorts below +0.0 in the format and not in every writer's comparison.
-        low, high = (low or -0.0), (high or 0.0)
+    low, high = _canonical(column.type, bounds[0]), _canonical(column.type, bounds[1])
+    # None stands for NaN, and for an upper bound that cannot be shortened.
     lower = values.lower_bound(column.type, low, mode.length)
     upper = values.upper_bound(column.type, high, mode.length)
-    result.lower_bounds[column.field_id] = values.to_bytes(column.type, lower)
+    if lower is not None:
+        found.lower_bounds[column.field_id] = values.to_bytes(column.type, lower)
     if upper is not None:
-        result.upper_bounds[column.field_id] = values.to_bytes(column.type, upper)
+        found.upper_bounds[column.field_id] = values.to_bytes(column.type, upper)
 
 
 def _comparable(type_: IcebergType, raw: Any) -> Any:
@@ -378,21 +395,12 @@ def _canonical(type_: IcebergType, raw: Any) -> Any:
     """Return the canonical value of a comparable one."""
     match type_:
         case DecimalType():
-            return Decimal(raw).scaleb(-type_.scale, _WIDE)
+            return Decimal(raw).scaleb(-type_.scale, _EXACT)
         case StringType():
             return raw.decode("utf-8")
         case UUIDType():
             return uuid.UUID(bytes=raw)
     return raw
-
-
-def _wide_context() -> Any:
-    import decimal
-
-    return decimal.Context(prec=60)
-
-
-_WIDE = _wide_context()
 
 
 def _offset(chunk: "pq.ColumnChunkMetaData") -> int:

@@ -3,8 +3,8 @@
 Here: `write.*` properties as a value, where data files go. Not here: what the options do (`data.write`), metrics modes
 (`data.metrics`). Importing this module costs no pyarrow.
 
-A property that is set and that this writer does not follow is logged as a warning, never passed over in silence; one that
-would lead to wrong files (another file format, encryption) is an UnsupportedError.
+A property that is set and that this writer does not follow is logged as a warning, never passed over in silence; one
+that would lead to wrong files (another file format, encryption) is an UnsupportedError.
 """
 
 import logging
@@ -186,7 +186,7 @@ def _refuse_unsupported(properties: Mapping[str, str]) -> None:
 def _warn_about_unknown(properties: Mapping[str, str]) -> None:
     for key in sorted(properties):
         ours = key in _FOLLOWED or key.startswith((_BLOOM_ENABLED, _BLOOM_FPP, _BLOOM_NDV))
-        if key.startswith("write.parquet.") and not ours or key == "write.location-provider.impl":
+        if (key.startswith("write.parquet.") and not ours) or key == "write.location-provider.impl":
             log.warning("property %s is set, and this writer does not follow it", key)
 
 
@@ -256,9 +256,7 @@ def _bloom_filter(properties: Mapping[str, str], name: str) -> BloomFilter:
     if not 0.0 < share < 1.0:
         raise InvalidInputError(f"property {key} is '{properties[key]}' (expected a number between 0 and 1)")
     most = _values_in(_positive(properties, _BLOOM_MAX_BYTES, MIB), share)
-    return BloomFilter(
-        false_positives=share, distinct_values=min(_positive(properties, _BLOOM_NDV + name, most), most)
-    )
+    return BloomFilter(false_positives=share, distinct_values=min(_positive(properties, _BLOOM_NDV + name, most), most))
 
 
 def _values_in(size_bytes: int, share: float) -> int:

@@ -1,7 +1,7 @@
 """One Parquet data file: its types and encoder settings, opening, row groups, closing, and its description.
 
-Here: what all files of a writer share (`FileLayout`) and a file being written (`OpenFile`). Not here: when a row group or
-a file ends and which partition a row belongs to (`data.write`), statistics (`data.metrics`).
+Here: what all files of a writer share (`FileLayout`) and a file being written (`OpenFile`). Not here: when a row group
+or a file ends and which partition a row belongs to (`data.write`), statistics (`data.metrics`).
 """
 
 import inspect
@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_iceberg.data.metrics import LeafColumn, MetricsAccumulator, leaf_columns
+from airflow_iceberg.data.metrics import LeafColumn, MetricsAccumulator, MetricsPlan, leaf_columns
 from airflow_iceberg.data.options import WriteOptions
 from airflow_iceberg.errors import StorageError, UnsupportedError
 from airflow_iceberg.spec.arrow import schema_to_arrow
@@ -71,12 +71,15 @@ class FileLayout:
         self.spec = spec
         self.options = options
         self.columns: tuple[LeafColumn, ...] = leaf_columns(schema)
+        self.metrics = MetricsPlan(self.columns, options.metrics)
         self.row_schema = schema_to_arrow(schema)
         self.file_schema = _file_schema(schema, self.row_schema)
         self._rows_are_file_rows = self.row_schema.equals(self.file_schema)
         self._settings = _encoder_settings(options)
-        self._io = io
+        # Java keeps the schema under this key, too.
+        self._footer_entries = {"iceberg.schema": json.dumps(schema.to_dict(), separators=(",", ":"))}
         self._data_location = data_location.rstrip("/")
+        self._filesystem, self._data_path = io.filesystem(self._data_location)
         self._name = f"{file_prefix}-{uuid.uuid4()}"
         self._numbers = itertools.count(1)
         self._directories: set[str] = set()
@@ -89,10 +92,10 @@ class FileLayout:
 
     def open_sink(self, location: str) -> Any:
         """Open a new file for writing: natively on a local disk, through fsspec elsewhere."""
-        filesystem, path = self._io.filesystem(location)
-        if "file" not in filesystem.protocol:  # a name or a tuple of names
+        path = self._data_path + location.removeprefix(self._data_location)
+        if "file" not in self._filesystem.protocol:  # a name or a tuple of names
             # Large default blocks of object stores (50 MiB) times many open partitions would need gigabytes.
-            return pa.PythonFile(filesystem.open(path, "wb", block_size=_UPLOAD_BLOCK_BYTES), mode="w")
+            return pa.PythonFile(self._filesystem.open(path, "wb", block_size=_UPLOAD_BLOCK_BYTES), mode="w")
         directory = os.path.dirname(path)
         if directory not in self._directories:
             os.makedirs(directory, exist_ok=True)
@@ -108,7 +111,9 @@ class FileLayout:
         """
         filters = self._bloom_filters(rows)
         settings = {**self._settings, "bloom_filter_options": filters} if filters else self._settings
-        return pq.ParquetWriter(sink, self.file_schema, metadata_collector=footers, **settings)
+        writer = pq.ParquetWriter(sink, self.file_schema, metadata_collector=footers, **settings)
+        writer.add_key_value_metadata(self._footer_entries)
+        return writer
 
     def to_file(self, table: pa.Table) -> pa.Table:
         """Return rows in the types of the file: uuids marked as such, unknown columns left out; mostly no copy."""
@@ -173,7 +178,7 @@ def _parquet_path(column: LeafColumn, schema: Schema) -> str:
     return ".".join(parts)
 
 
-# -- types of the file --------------------------------------------------------------------------------------------------
+# -- types of the file -------------------------------------------------------------------------------------------------
 
 
 def _file_schema(schema: Schema, row_schema: pa.Schema) -> pa.Schema:
@@ -184,8 +189,7 @@ def _file_schema(schema: Schema, row_schema: pa.Schema) -> pa.Schema:
     ]
     if not fields:
         raise UnsupportedError("a table without columns cannot be written to parquet; add a column first")
-    # Java keeps the schema under this key, too.
-    return pa.schema(fields, metadata={"iceberg.schema": json.dumps(schema.to_dict(), separators=(",", ":"))})
+    return pa.schema(fields)
 
 
 def _file_type(type_: IcebergType, arrow: pa.DataType, name: str) -> pa.DataType:
@@ -239,7 +243,7 @@ def _array_to_file(array: pa.Array, type_: pa.DataType) -> pa.Array:
     return pa.StructArray.from_arrays(children, fields=list(type_), mask=mask)
 
 
-# -- a file being written -----------------------------------------------------------------------------------------------
+# -- a file being written ----------------------------------------------------------------------------------------------
 
 
 class OpenFile:
@@ -255,7 +259,7 @@ class OpenFile:
         self.location = layout.next_location(partition)
         self._spec_id = layout.spec.spec_id
         self._partition = partition
-        self._metrics = MetricsAccumulator(layout.columns, layout.options.metrics)
+        self._metrics = MetricsAccumulator(layout.metrics)
         self._footers: list[pq.FileMetaData] = []
         with _storage_errors(self.location):
             self._sink = layout.open_sink(self.location)

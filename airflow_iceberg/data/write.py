@@ -4,9 +4,9 @@ Here: when a row group and a file end, which partition a row belongs to, what wa
 (`data.cast`, which comes first), options (`data.options`), one file (`data.parquet_file`), statistics (`data.metrics`),
 commits.
 
-A row group is encoded at once from Arrow tables that waited in memory. How many rows it takes to reach the size asked for
-is measured: the ratio of encoded to Arrow bytes comes from a sample for the first row group, from the row group before
-for the others.
+A row group is encoded at once from Arrow tables that waited in memory. How many rows it takes to reach the size asked
+for is measured: the ratio of encoded to Arrow bytes comes from a sample for the first row group, from the row group
+before for the others.
 """
 
 import logging
@@ -36,7 +36,7 @@ _SAMPLE_ROWS = 65_536
 _FULL_ENOUGH = 0.9
 """A file is closed from this share of its target size on: what is missing would be a tiny row group."""
 _MOST_ARROW_BYTES = 8
-"""Rows of a row group take at most this many times its target size in memory; very repetitive rows give smaller ones."""
+"""The rows of a row group take at most this many times its target size in memory; repetitive rows give smaller ones."""
 _SLICE_BYTES = 16 * MIB
 """Rows are brought into the order of their partitions in portions that stay near the processor's cache."""
 _ROWS_PER_PARTITION = 512
@@ -134,7 +134,7 @@ class FileWriter:
         with self._layout.parquet_writer(sink, rows=1) as writer:
             writer.write_table(sample, row_group_size=sample.num_rows)
             encoded = sink.size()
-        return max(encoded, 1) / max(sample.nbytes, 1)
+        return float(max(encoded, 1) / max(sample.nbytes, 1))
 
     def _write_row_group(self, rows: int) -> None:
         table = pa.concat_tables(self._waiting)
@@ -172,10 +172,10 @@ def _copied(rows: pa.Table) -> pa.Table:
 class PartitionedWriter:
     """Writes conformed rows to the files of their partitions, in bounded memory.
 
-    At most about `options.max_buffered_bytes` of rows wait for encoding, over all partitions: beyond that the partitions
-    with the most waiting rows are written first. At most `options.max_open_files` files are open: beyond that the one
-    not written to for the longest time is closed, and a later row of its partition begins a new file. So rows that come
-    partition by partition give the largest files.
+    At most about `options.max_buffered_bytes` of rows wait for encoding, over all partitions: beyond that the
+    partitions with the most waiting rows are written first. At most `options.max_open_files` files are open: beyond
+    that the one not written to for the longest time is closed, and a later row of its partition begins a new file. So
+    rows that come partition by partition give the largest files.
 
     Used as a context manager it closes at the end, and aborts on an error. `write` is for one thread at a time.
 
@@ -260,9 +260,9 @@ class PartitionedWriter:
         if self._closed:
             raise InvalidInputError("the writer is closed already")
         if not table.schema.equals(self._layout.row_schema):
+            expected = _columns(self._layout.row_schema)
             raise InvalidInputError(
-                f"rows of schema ({_columns(table.schema)}) do not fit the table's ({_columns(self._layout.row_schema)}); "
-                "pass them through conform first"
+                f"unexpected schema ({_columns(table.schema)}) of rows (expected {expected}): pass them through conform"
             )
 
     def _write_unpartitioned(self, table: pa.Table) -> None:
