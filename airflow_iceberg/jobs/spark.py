@@ -289,13 +289,13 @@ class Worker:
     def write_query(self, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
         """Write the rows of one partition of a query."""
         context, number = self._context(), _partition_id()
-        source = source_name(context.plan)
+        source = f"partition {number} of {source_name(context.plan)}"
         yield self._report(number, lambda: write_rows(context, number, _tables(batches), source=source))
 
     def spill_query(self, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
         """Spill the rows of one partition of a query."""
         context, number = self._context(), _partition_id()
-        source, buckets = source_name(context.plan), exchange.MIN_BUCKETS
+        source, buckets = f"partition {number} of {source_name(context.plan)}", exchange.MIN_BUCKETS
         yield self._report(number, lambda: spill_rows(context, number, buckets, _tables(batches), source=source))
 
     def _context(self) -> TaskContext:

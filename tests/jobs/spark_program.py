@@ -5,11 +5,12 @@ Started by spark-submit with the zip of the core in --py-files and nothing else;
 
 import sys
 
+from pyspark.sql import SparkSession
+
 from airflow_iceberg.jobs import package
 from airflow_iceberg.jobs.protocol import JobPlan
 from airflow_iceberg.jobs.spark import run_spark
 from airflow_iceberg.storage.fsspec_io import load_file_io
-from pyspark.sql import SparkSession
 
 assert package.is_zipped(), f"the core was imported from {package.ROOT} and not from the zip"
 

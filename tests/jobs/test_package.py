@@ -34,7 +34,7 @@ class TestZip:
         assert folders == {"__init__.py", "errors.py", "py.typed", "spec", "plan", "storage", "data", "jobs"}
 
     def test_the_core_runs_out_of_it_alone(self, tmp_path: Path) -> None:
-        code = "import airflow_iceberg.jobs.local, airflow_iceberg.jobs.spark as s; print(s.__file__, s.package.is_zipped())"
+        code = "import airflow_iceberg.jobs.spark as spark; print(spark.__file__, spark.package.is_zipped())"
         environ = {**os.environ, "PYTHONPATH": str(build_zip(tmp_path))}
         found = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environ, capture_output=True, text=True)
         assert found.stdout.endswith("jobs/spark.py True\n"), found.stderr

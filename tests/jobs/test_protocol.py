@@ -150,7 +150,10 @@ class TestResult:
 
 
 def test_reading_documents_costs_neither_pyarrow_nor_pyspark() -> None:
-    code = "import sys, airflow_iceberg.jobs.protocol; print([m for m in ('pyarrow', 'pyspark', 'airflow') if m in sys.modules])"
+    code = (
+        "import sys, airflow_iceberg.jobs.protocol\n"
+        "print([name for name in ('pyarrow', 'pyspark', 'airflow') if name in sys.modules])"
+    )
     found = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
     )

@@ -217,7 +217,7 @@ class TestFailure:
         ("name", "message"),
         [
             ("wrong_query_value", "column 'name' is double in the query and cannot become string"),
-            ("null", "column 'id', row 6 of the query: null, and the column is required (long)"),
+            ("null", "column 'id', row 2 of partition 1 of the query: null, and the column is required (long)"),
             ("missing_column", "required column 'id' (long) is missing in the query, which has name"),
             ("extra_column", "column 'more' of the query is not in the table"),
             ("syntax", "Spark does not accept the query: ParseException: [PARSE_SYNTAX_ERROR]"),
