@@ -291,6 +291,8 @@ class _Physical:
             return _to_decimal(scale)
         if logical == "uuid" and kind == "fixed" and self._size(type_) == 16:
             return lambda data: UUID(bytes=data)
+        if logical == "timestamp-millis":  # of other writers: Iceberg has no milliseconds
+            return lambda millis: int(millis) * 1000
         if logical == "uuid" and kind == "string":
             return UUID
         if kind not in ("null", "boolean", "int", "long", "float", "double", "string", "bytes", "fixed"):

@@ -189,6 +189,7 @@ def _partition_type(type_: t.IcebergType, defined: set[str]) -> Json:
     if type(type_) in _PRIMITIVES:
         return _PRIMITIVES[type(type_)]
     if isinstance(type_, t.FixedType):
+        # As the specification has it; Iceberg Java (to 1.11) reads a fixed as bytes and fails, also on its own files.
         fixed: dict[str, Json] = {"type": "fixed", "size": type_.length, "name": f"fixed_{type_.length}"}
     elif isinstance(type_, t.UUIDType):
         fixed = {"type": "fixed", "size": 16, "logicalType": "uuid", "name": "uuid_fixed"}

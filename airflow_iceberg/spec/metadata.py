@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError
 from airflow_iceberg.spec import types as t
+from airflow_iceberg.spec.manifest_schemas import avro_name
 from airflow_iceberg.spec.partitioning import PartitionField, PartitionSpec
 from airflow_iceberg.spec.schema import Schema, assign_fresh_ids
 from airflow_iceberg.spec.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef
@@ -390,10 +391,23 @@ def check_fits(schema: Schema, spec: PartitionSpec, order: SortOrder, format_ver
     check_schema(schema, format_version)
     spec.validate(schema)
     order.validate(schema)
+    _check_avro_names(spec)
     if format_version < 3 and any(part.source_ids for part in spec.fields):
         raise InvalidInputError(
             f"a transform of several columns needs format version 3, the table has {format_version}"
         )
+
+
+def _check_avro_names(spec: PartitionSpec) -> None:
+    """Partition names that become one in Avro make manifests that Iceberg Java cannot read."""
+    names: dict[str, str] = {}
+    for part in spec.fields:
+        other = names.setdefault(avro_name(part.name), part.name)
+        if other != part.name:
+            raise InvalidInputError(
+                f"partition names {other!r} and {part.name!r} are both {avro_name(part.name)!r} in Avro: "
+                f"name one of them differently"
+            )
 
 
 def check_schema(schema: Schema, format_version: int) -> None:

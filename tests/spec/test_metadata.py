@@ -436,3 +436,9 @@ class TestANewTable:
         other = schema_from_shorthand({"a": "int", "b": "int"})
         with pytest.raises(InvalidInputError, match="unknown column id 1 in the partition field 'a'"):
             self.new(spec=spec_from_shorthand(["a"], other))
+
+    def test_partition_names_that_are_one_in_avro_are_refused(self) -> None:
+        """Iceberg Java refuses to read the manifests of such a table."""
+        schema = schema_from_shorthand({"a-b": "int", "a_x2Db": "int"})
+        with pytest.raises(InvalidInputError, match="'a-b' and 'a_x2Db' are both 'a_x2Db' in Avro"):
+            self.new(schema=schema, spec=spec_from_shorthand(["`a-b`", "a_x2Db"], schema))
