@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, parse_namespace
 from airflow_iceberg.catalogs.hadoop_versions import MetadataDirectory, version_of
 from airflow_iceberg.catalogs.pointer import (
+    GC_ENABLED,
     METADATA_PATH,
     Pointer,
     PointerCatalog,
@@ -94,7 +95,7 @@ class HadoopCatalog(PointerCatalog):
         directory = self._metadata_directory(table)
         self._refuse_relocation(table, base, metadata)
         if base is None:
-            self._require_free(table, directory)
+            self._require_no_namespace(table)
         else:
             self._require_newest(table, directory, base)
         version = 1 if base is None else _base_version(base) + 1
@@ -151,9 +152,11 @@ class HadoopCatalog(PointerCatalog):
         try:
             found = self.io.read(location)
         except NotFoundError as error:
-            if cause is not None and directory.answers_are_final:
+            if cause is None:
+                raise _unknown(location, "it was there and is gone again") from error
+            if directory.answers_are_final:
                 raise cause from cause.__cause__
-            raise _unknown(location, "it is not there yet") from (cause or error)
+            raise _unknown(location, "it is not there, or not yet") from cause
         except StorageError as error:
             raise _unknown(location, str(error)) from (cause or error)
         if found != data:
@@ -191,9 +194,7 @@ class HadoopCatalog(PointerCatalog):
         if newest.version != _base_version(base):
             raise self._lost(table, base, newest.version)
 
-    def _require_free(self, table: TableId, directory: MetadataDirectory) -> None:
-        if directory.newest() is not None:
-            raise AlreadyExistsError(f"table {table} exists already in catalog {self.name}")
+    def _require_no_namespace(self, table: TableId) -> None:
         inside = {name for name in self._directories(self._path((*table.namespace, table.name))) if name[0] not in "._"}
         if inside - _OWN_DIRECTORIES:
             raise AlreadyExistsError(
@@ -214,8 +215,11 @@ class HadoopCatalog(PointerCatalog):
         table = TableId.of(table)
         if purge:
             raise refuse_purge(table)
-        if not self.table_exists(table):
-            raise self._unknown_table(table)
+        if not self.load(table).metadata.property_bool(GC_ENABLED, True):
+            raise InvalidInputError(
+                f"cannot drop {table}: its property {GC_ENABLED} is false, and a Hadoop catalog drops a table with its "
+                "files; remove the property first"
+            )
         path = self._path((*table.namespace, table.name))
         with _translated("remove", self.default_location(table)):
             # Metadata first: half a removal must not leave a table whose files are gone.

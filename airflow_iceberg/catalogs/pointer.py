@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 COMPRESSION_CODEC = "write.metadata.compression-codec"
 METADATA_PATH = "write.metadata.path"
 DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
+GC_ENABLED = "gc.enabled"
 METADATA_SUFFIX = ".metadata.json"
 
 
@@ -103,6 +104,8 @@ class PointerCatalog(Catalog):
         """Make a table of its first metadata."""
         table = TableId.of(table)
         self._require_namespace(table.namespace)
+        if self.table_exists(table):  # asked before a file is written into what may be the other table's directory
+            raise AlreadyExistsError(f"table {table} exists already in catalog {self.name}")
         return self._publish(table, None, metadata)
 
     def commit(self, base: TableState, change: Change) -> TableState:

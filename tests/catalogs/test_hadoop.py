@@ -353,6 +353,12 @@ class TestPlace:
         catalog.drop_table("db.t")
         assert os.listdir(tmp_path / "db") == []
 
+    def test_a_table_that_forbids_to_delete_files_cannot_be_dropped(self, catalog):
+        make_table(catalog, **{"gc.enabled": "false"})
+        with pytest.raises(InvalidInputError, match=r"its property gc\.enabled is false"):
+            catalog.drop_table("db.t")
+        assert catalog.table_exists("db.t")
+
     def test_a_namespace_with_something_in_it_is_no_place_for_a_table(self, catalog):
         catalog.create_namespace("db.t.inner")
         with pytest.raises(AlreadyExistsError, match="it is a namespace that is not empty"):

@@ -34,7 +34,7 @@ class PostgreSQL:
         password.write_text(PASSWORD)
         for path in (self._directory, password) if self._user else ():
             shutil.chown(path, "nobody")
-        self._run("initdb", "-U", "lab", "--auth=scram-sha-256", f"--pwfile={password}", "--no-sync")
+        self._run("initdb", "-U", "lab", "--auth=scram-sha-256", "--encoding=utf8", f"--pwfile={password}", "--no-sync")
         self.start()
 
     def start(self) -> None:
