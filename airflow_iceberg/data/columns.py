@@ -195,7 +195,11 @@ def find_field(fields: Iterable[FileField], field_id: int) -> FileField | None:
 
 
 def find_leaves(wanted: Iterable[NestedField], fields: Sequence[FileField]) -> Iterator[int]:
-    """Yield the leaf columns of a file that are needed for some fields."""
+    """Yield the leaf columns of a file that are needed for some fields.
+
+    Raises:
+        UnsupportedError: a struct whose fields have no ids.
+    """
     for target in wanted:
         source = find_field(fields, target.id)
         if source is not None and not isinstance(target.type, UnknownType):
@@ -204,10 +208,19 @@ def find_leaves(wanted: Iterable[NestedField], fields: Sequence[FileField]) -> I
 
 def _needed_leaves(target: NestedField, source: FileField) -> Iterable[int]:
     if isinstance(target.type, StructType) and source.children:
+        if all(child.field_id is None for child in source.children):
+            # Some writers give ids to top-level columns alone. To go by name here could return another column's values.
+            raise UnsupportedError(
+                f"the fields of struct '{target.name}' have no field ids in a data file that has ids elsewhere"
+            )
         # Without any field in common, some leaf still has to tell where the struct is null.
         return tuple(find_leaves(target.type.fields, source.children)) or source.leaves[:1]
     if isinstance(target.type, ListType) and len(source.children) == 1:
         return _needed_leaves(target.type.element_field, source.children[0])
+    if isinstance(target.type, MapType) and len(source.children) == 2:
+        # Maps are read whole; walked through for what cannot be read.
+        for field, child in zip((target.type.key_field, target.type.value_field), source.children, strict=True):
+            _needed_leaves(field, child)
     return source.leaves
 
 
@@ -289,12 +302,14 @@ def read_column(array: pa.Array, source: FileField, target: NestedField, constan
         constants: as in `missing_column`, for fields of structs.
     Raises:
         FormatError: a type that can't become the schema's, or a value that does not fit.
-        UnsupportedError: a struct whose fields have no ids.
     """
     import pyarrow as pa
 
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
+    if isinstance(array, pa.NullArray):
+        # A column of unknown type that has become something else since; nothing but null was in it.
+        return pa.nulls(len(array), type_to_arrow(target.type))
     if isinstance(target.type, StructType):
         return _read_struct(array, source, target, target.type, constants)
     if isinstance(target.type, ListType):
@@ -314,8 +329,6 @@ def _read_struct(
 
     if not kinds.is_struct(array.type):
         raise _wrong_type(array, target)
-    if any(child.field_id is None for child in source.children):
-        raise UnsupportedError(f"struct '{target.name}' has fields without ids in a data file that has ids elsewhere")
     columns = [_struct_field(array, source, child, constants) for child in kind.fields]
     mask = array.is_null() if array.null_count else None
     if not columns:

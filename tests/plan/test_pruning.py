@@ -66,6 +66,7 @@ from airflow_iceberg.spec.transforms import (
 )
 from airflow_iceberg.spec.types import (
     BinaryType,
+    DateType,
     DoubleType,
     FloatType,
     IcebergType,
@@ -79,6 +80,9 @@ from airflow_iceberg.spec.types import (
 from airflow_iceberg.spec.values import lower_bound, to_bytes, upper_bound
 from tests.support import strategies as given_values
 
+ODD_TYPES = (DateType(), TimestampType(), IntegerType(), LongType())
+ODD_TRANSFORMS = (YearTransform(), DayTransform(), HourTransform(), TruncateTransform(10), TruncateTransform(2**31 - 1))
+ANY_TYPE, ANY_TRANSFORM = given_values.primitive_types(), given_values.transforms()
 TIME_TRANSFORMS = (YearTransform, MonthTransform, DayTransform, HourTransform)
 
 
@@ -173,9 +177,13 @@ def statistics(draw: st.DrawFn, kind: IcebergType, rows: list[Any]) -> dict[str,
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
-    kind = draw(given_values.primitive_types())
-    transform = draw(given_values.transforms().filter(lambda found: found.can_transform(kind)))
+def cases(
+    draw: st.DrawFn,
+    kinds: st.SearchStrategy[Any] = ANY_TYPE,
+    transforms: st.SearchStrategy[Transform] = ANY_TRANSFORM,
+) -> Case:
+    kind = draw(kinds)
+    transform = draw(transforms.filter(lambda found: found.can_transform(kind)))
     values = draw(given_values.columns(kind, max_size=6))
     written_as = (
         IntegerType()

@@ -1,0 +1,556 @@
+"""Reading Parquet files: columns by field id, whatever happened to the schema since the file was written."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from airflow_iceberg.data.read import read_file
+from airflow_iceberg.errors import FormatError, NotFoundError, UnsupportedError
+from airflow_iceberg.plan.filters import parse_filter
+from airflow_iceberg.spec.arrow import array_from_values, schema_to_arrow, values_from_array
+from airflow_iceberg.spec.manifests import DataFile, FileContent
+from airflow_iceberg.spec.partitioning import PartitionField, PartitionSpec
+from airflow_iceberg.spec.schema import Schema
+from airflow_iceberg.spec.transforms import BucketTransform, IdentityTransform
+from airflow_iceberg.spec.types import (
+    BinaryType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    GeometryType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampNsType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UnknownType,
+    UUIDType,
+    VariantType,
+)
+from airflow_iceberg.storage.fsspec_io import FsspecFileIO
+from tests.support import strategies as given_values
+
+INT, LONG, STRING = IntegerType(), LongType(), StringType()
+DAY = datetime(2020, 1, 1, tzinfo=UTC)
+LOCAL_DAY = DAY.replace(tzinfo=None)
+
+
+def field(field_id: int, name: str, kind: IcebergType, **more: Any) -> NestedField:
+    return NestedField(id=field_id, name=name, type=kind, **more)
+
+
+def schema(*fields: NestedField) -> Schema:
+    return Schema(fields)
+
+
+class Files:
+    """Parquet files in a folder, and reading them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.io = FsspecFileIO()
+        self.count = 0
+
+    def write(self, table: pa.Table, **options: Any) -> DataFile:
+        self.count += 1
+        path = self.folder / f"file {self.count}.parquet"
+        pq.write_table(table, path, **options)
+        return DataFile(
+            file_path=str(path),
+            file_format="parquet",
+            record_count=table.num_rows,
+            file_size_in_bytes=path.stat().st_size,
+        )
+
+    def of(self, written: Schema, rows: Sequence[Mapping[str, Any]], **options: Any) -> DataFile:
+        """Write rows as Iceberg does: with field ids at every depth."""
+        return self.write(pa.Table.from_pylist(list(rows), schema=schema_to_arrow(written)), **options)
+
+    def read(self, file: DataFile, wanted: Schema, where: str | None = None, **options: Any) -> list[dict[str, Any]]:
+        table_schema = options.get("table_schema", wanted)
+        row_filter = parse_filter(where, table_schema)
+        batches = list(read_file(self.io, file, schema=wanted, row_filter=row_filter, **options))
+        for batch in batches:
+            batch.validate(full=True)
+            assert batch.schema.equals(schema_to_arrow(wanted, with_field_ids=False), check_metadata=True)
+        return [row for batch in batches for row in batch.to_pylist()]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path)
+
+
+class TestColumnsById:
+    """A column is its field id; names and order are of no account."""
+
+    def test_renamed_and_reordered(self, files: Files) -> None:
+        file = files.of(schema(field(1, "a", INT), field(2, "b", STRING)), [{"a": 1, "b": "x"}])
+        assert files.read(file, schema(field(2, "a", STRING), field(1, "b", INT))) == [{"a": "x", "b": 1}]
+
+    def test_a_name_that_was_dropped_and_added_again_is_another_column(self, files: Files) -> None:
+        file = files.of(schema(field(1, "a", INT)), [{"a": 1}])
+        assert files.read(file, schema(field(2, "a", INT))) == [{"a": None}]
+
+    def test_columns_that_are_not_asked_for_are_left_out(self, files: Files) -> None:
+        file = files.of(schema(field(1, "a", INT), field(2, "b", STRING)), [{"a": 1, "b": "x"}])
+        assert files.read(file, schema(field(2, "b", STRING))) == [{"b": "x"}]
+
+    def test_no_column_at_all_still_counts_rows(self, files: Files) -> None:
+        file = files.of(schema(field(1, "a", INT)), [{"a": 1}, {"a": 2}])
+        assert files.read(file, schema()) == [{}, {}]
+        assert files.read(file, schema(), "a > 1", table_schema=schema(field(1, "a", INT))) == [{}]
+
+    def test_names_with_dots_do_not_mix_with_paths(self, files: Files) -> None:
+        inner = StructType(fields=(field(3, "b", INT),))
+        written = schema(
+            field(1, "x.y", INT), field(2, "x", StructType(fields=(field(4, "z", INT),))), field(5, "a", inner)
+        )
+        file = files.of(written, [{"x.y": 1, "x": {"z": 2}, "a": {"b": 3}}])
+        assert files.read(file, schema(field(5, "a", inner), field(1, "x.y", INT))) == [{"a": {"b": 3}, "x.y": 1}]
+
+    def test_two_columns_with_one_id_are_an_error(self, files: Files) -> None:
+        metadata = {"PARQUET:field_id": "1"}
+        arrow = pa.schema([pa.field("a", pa.int32(), metadata=metadata), pa.field("b", pa.int32(), metadata=metadata)])
+        file = files.write(pa.Table.from_pylist([{"a": 1, "b": 2}], schema=arrow))
+        with pytest.raises(FormatError, match="columns 'a' and 'b' have the same field id 1"):
+            files.read(file, schema(field(1, "a", INT)))
+
+
+class TestNestedColumns:
+    """The same holds at every depth, and null is never confused with empty."""
+
+    def test_fields_of_structs_are_added_dropped_renamed_and_moved(self, files: Files) -> None:
+        old = StructType(fields=(field(2, "x", INT), field(3, "y", INT), field(4, "gone", INT)))
+        new = StructType(fields=(field(5, "added", STRING), field(3, "why", LONG), field(2, "x", INT)))
+        file = files.of(schema(field(1, "st", old)), [{"st": {"x": 1, "y": 2, "gone": 3}}, {"st": None}])
+        expected = [{"st": {"added": None, "why": 2, "x": 1}}, {"st": None}]
+        assert files.read(file, schema(field(1, "st", new))) == expected
+
+    def test_a_struct_without_a_field_in_common_still_knows_where_it_is_null(self, files: Files) -> None:
+        old = StructType(fields=(field(2, "x", INT),))
+        new = StructType(fields=(field(3, "y", INT),))
+        file = files.of(schema(field(1, "st", old)), [{"st": {"x": 1}}, {"st": None}])
+        assert files.read(file, schema(field(1, "st", new))) == [{"st": {"y": None}}, {"st": None}]
+
+    def test_null_lists_and_maps_are_not_empty_ones(self, files: Files) -> None:
+        def of(element: IcebergType) -> Schema:
+            kind = StructType(fields=(field(4, "p", element),))
+            value = StructType(fields=(field(8, "q", element),))
+            return schema(
+                field(1, "xs", ListType(element_id=3, element=kind)),
+                field(5, "m", MapType(key_id=6, key=STRING, value_id=7, value=value)),
+            )
+
+        rows = [
+            {"xs": None, "m": None},
+            {"xs": [], "m": []},
+            {"xs": [None, {"p": 1}], "m": [("a", None), ("b", {"q": 1})]},
+            {"xs": None, "m": []},
+        ]
+        file = files.of(of(INT), rows)
+        assert files.read(file, of(INT)) == rows
+        assert files.read(file, of(LONG)) == rows
+        assert files.read(file, of(LONG), batch_size=1) == rows
+
+    def test_evolution_inside_lists_and_maps(self, files: Files) -> None:
+        def of(*inner: NestedField) -> Schema:
+            kind = StructType(fields=inner)
+            return schema(
+                field(1, "xs", ListType(element_id=2, element=ListType(element_id=3, element=kind))),
+                field(
+                    10, "m", MapType(key_id=11, key=INT, value_id=12, value=StructType(fields=(field(13, "v", INT),)))
+                ),
+            )
+
+        file = files.of(of(field(4, "a", INT)), [{"xs": [[{"a": 1}], None, []], "m": [(1, {"v": 2})]}])
+        expected = [{"xs": [[{"b": None, "z": 1}], None, []], "m": [(1, {"v": 2})]}]
+        assert files.read(file, of(field(5, "b", STRING), field(4, "z", LONG))) == expected
+
+    def test_map_keys_that_are_structs_are_read_whole(self, files: Files) -> None:
+        key = StructType(fields=(field(3, "k", INT),))
+        wanted = schema(field(1, "m", MapType(key_id=2, key=key, value_id=4, value=STRING)))
+        rows = [{"m": [({"k": 1}, "a")]}]
+        assert files.read(files.of(wanted, rows), wanted) == rows
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.data())
+    def test_any_schema_reads_what_was_written(
+        self, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+    ) -> None:
+        written = data.draw(given_values.schemas())
+        # Arrow cannot write fixed[0] to Parquet.
+        assume(FixedType(0) not in [found.type for found in written.fields_by_id.values()])
+        rows = [row for row in data.draw(given_values.columns(written.as_struct(), max_size=5)) if row is not None]
+        columns = array_from_values(written.as_struct(), rows).flatten()
+        files = Files(tmp_path_factory.mktemp("any"))
+        file = files.write(pa.Table.from_arrays(columns, schema=schema_to_arrow(written)), row_group_size=2)
+        arrow_schema = schema_to_arrow(written, with_field_ids=False)
+        found = pa.Table.from_batches(read_file(files.io, file, schema=written, batch_size=1), schema=arrow_schema)
+        struct = found.to_struct_array().combine_chunks() if rows else []
+        values = [] if not rows else values_from_array(written.as_struct(), pa.concat_arrays([struct]))
+        assert repr(values) == repr(rows)
+
+
+class TestPromotion:
+    """A file keeps the type that it was written with; the column may have grown since."""
+
+    @pytest.mark.parametrize(
+        ("old", "new", "value", "expected"),
+        [
+            (INT, LONG, -5, -5),
+            (FloatType(), DoubleType(), 0.5, 0.5),
+            (DecimalType(9, 2), DecimalType(20, 2), Decimal("1.50"), Decimal("1.50")),
+            (DateType(), TimestampType(), date(1969, 12, 31), datetime(1969, 12, 31)),  # noqa: DTZ001
+            (UnknownType(), INT, None, None),
+        ],
+    )
+    def test_by_type(self, files: Files, old: IcebergType, new: IcebergType, value: Any, expected: Any) -> None:
+        file = files.of(schema(field(1, "c", old)), [{"c": value}, {"c": None}])
+        assert files.read(file, schema(field(1, "c", new))) == [{"c": expected}, {"c": None}]
+
+    def test_a_date_becomes_nanoseconds(self, files: Files) -> None:
+        file = files.of(schema(field(1, "c", DateType())), [{"c": date(1970, 1, 2)}])
+        (batch,) = read_file(files.io, file, schema=schema(field(1, "c", TimestampNsType())))
+        assert batch.column(0).cast(pa.int64()).to_pylist() == [86_400 * 10**9]
+
+    @pytest.mark.parametrize(
+        ("arrow", "kind", "value", "expected"),
+        [
+            (pa.int8(), INT, 5, 5),
+            (pa.uint16(), INT, 65535, 65535),
+            (pa.large_string(), STRING, "ü", "ü"),
+            (pa.dictionary(pa.int32(), pa.string()), STRING, "ü", "ü"),
+            (pa.binary(), STRING, "ü".encode(), "ü"),
+            (pa.large_binary(), BinaryType(), b"\xff", b"\xff"),
+            (pa.timestamp("ms"), TimestampType(), LOCAL_DAY, LOCAL_DAY),
+            (pa.timestamp("us"), TimestamptzType(), LOCAL_DAY, DAY),
+            (
+                pa.timestamp("us", "Asia/Tokyo"),
+                TimestamptzType(),
+                datetime(2020, 1, 1, tzinfo=UTC),
+                datetime(2020, 1, 1, tzinfo=UTC),
+            ),
+            (pa.time32("ms"), TimeType(), 1, 1),
+            (pa.decimal128(5, 2), DecimalType(9, 2), Decimal("1.00"), Decimal("1.00")),
+            (pa.binary(16), UUIDType(), bytes(16), bytes(16)),
+            (pa.binary(2), FixedType(2), b"ab", b"ab"),
+        ],
+    )
+    def test_other_spellings_of_a_type(self, files: Files, arrow: Any, kind: Any, value: Any, expected: Any) -> None:
+        column = pa.field("c", arrow, metadata={"PARQUET:field_id": "1"})
+        file = files.write(pa.table([pa.array([value, None], arrow)], schema=pa.schema([column])))
+        found = [row["c"] for row in files.read(file, schema(field(1, "c", kind)))]
+        assert [getattr(cell, "microsecond", cell) if kind == TimeType() and cell else cell for cell in found] in (
+            [expected, None],
+            [1000, None],
+        )
+
+    def test_int96_timestamps_of_old_writers(self, files: Files) -> None:
+        column = pa.field("c", pa.timestamp("ns"), metadata={"PARQUET:field_id": "1"})
+        moment = datetime(2020, 1, 1, 1, 2, 3, 4)  # noqa: DTZ001
+        file = files.write(
+            pa.table([pa.array([moment, None], pa.timestamp("ns"))], schema=pa.schema([column])),
+            use_deprecated_int96_timestamps=True,
+        )
+        assert files.read(file, schema(field(1, "c", TimestampType()))) == [{"c": moment}, {"c": None}]
+        expected = [{"c": moment.replace(tzinfo=UTC)}, {"c": None}]
+        assert files.read(file, schema(field(1, "c", TimestamptzType()))) == expected
+        assert files.read(file, schema(field(1, "c", TimestampType())), "c >= '2020-01-01'") == [{"c": moment}]
+
+    @pytest.mark.parametrize(
+        ("old", "new"),
+        [
+            (LONG, INT),
+            (STRING, INT),
+            (DecimalType(9, 3), DecimalType(9, 2)),
+            (DoubleType(), FloatType()),
+            (INT, STRING),
+        ],
+    )
+    def test_what_is_no_promotion_is_an_error_that_names_column_and_file(
+        self, files: Files, old: IcebergType, new: IcebergType
+    ) -> None:
+        file = files.of(schema(field(1, "c", old)), [{"c": None}])
+        with pytest.raises(FormatError, match=rf"\(expected .*\) of column 'c' of {file.file_path}"):
+            files.read(file, schema(field(1, "c", new)))
+
+    def test_a_value_that_does_not_fit_is_an_error(self, files: Files) -> None:
+        column = pa.field("c", pa.uint32(), metadata={"PARQUET:field_id": "1"})
+        file = files.write(pa.table([pa.array([2**32 - 1], pa.uint32())], schema=pa.schema([column])))
+        with pytest.raises(FormatError, match="column 'c' of type uint32 has a value that does not fit int"):
+            files.read(file, schema(field(1, "c", INT)))
+
+
+class TestMissingColumns:
+    """A column that the file does not have: identity partition value, name mapping, initial default, null."""
+
+    OLD = schema(field(1, "a", INT))
+
+    def test_null_without_a_default(self, files: Files) -> None:
+        file = files.of(self.OLD, [{"a": 1}])
+        wanted = schema(field(2, "b", ListType(element_id=3, element=INT)), field(1, "a", INT))
+        assert files.read(file, wanted) == [{"b": None, "a": 1}]
+
+    def test_the_initial_default(self, files: Files) -> None:
+        file = files.of(self.OLD, [{"a": 1}, {"a": 2}])
+        wanted = schema(
+            field(2, "b", STRING, initial_default="x", write_default="y"),
+            field(3, "d", DateType(), initial_default="2020-01-01"),
+        )
+        assert files.read(file, wanted) == [{"b": "x", "d": date(2020, 1, 1)}] * 2
+
+    def test_a_value_of_the_file_beats_the_default_even_if_it_is_null(self, files: Files) -> None:
+        file = files.of(self.OLD, [{"a": None}])
+        assert files.read(file, schema(field(1, "a", INT, initial_default=7))) == [{"a": None}]
+
+    def test_defaults_inside_structs(self, files: Files) -> None:
+        old = StructType(fields=(field(2, "x", INT),))
+        new = StructType(fields=(field(2, "x", INT), field(3, "y", INT, initial_default=7)))
+        file = files.of(schema(field(1, "st", old)), [{"st": {"x": 1}}, {"st": None}])
+        assert files.read(file, schema(field(1, "st", new))) == [{"st": {"x": 1, "y": 7}}, {"st": None}]
+        # Spec: the default of a struct is null or empty; an empty one has the defaults of its fields.
+        added = field(
+            5, "new", StructType(fields=(field(6, "p", INT, initial_default=3), field(7, "q", INT))), initial_default={}
+        )
+        assert files.read(file, schema(added)) == [{"new": {"p": 3, "q": None}}] * 2
+
+    def test_the_identity_partition_value(self, files: Files) -> None:
+        file = files.of(self.OLD, [{"a": 1}])
+        spec = PartitionSpec(
+            0,
+            (
+                PartitionField(source_id=2, field_id=1000, name="p", transform=IdentityTransform()),
+                PartitionField(source_id=3, field_id=1001, name="q", transform=BucketTransform(4)),
+            ),
+        )
+        partitioned = _with(file, partition=("here", 2))
+        wanted = schema(field(2, "p", STRING, initial_default="elsewhere"), field(3, "q", INT))
+        assert files.read(partitioned, wanted, spec=spec) == [{"p": "here", "q": None}]
+        assert files.read(partitioned, wanted, "p = 'here'", spec=spec) == [{"p": "here", "q": None}]
+        assert files.read(partitioned, wanted, "p = 'elsewhere'", spec=spec) == []
+        assert files.read(_with(file, partition=(None, 2)), wanted, spec=spec) == [{"p": None, "q": None}]
+
+    def test_a_partition_column_that_is_in_the_file_is_read_from_there(self, files: Files) -> None:
+        file = _with(files.of(self.OLD, [{"a": 1}]), partition=(1,))
+        spec = PartitionSpec(0, (PartitionField(source_id=1, field_id=1000, name="a", transform=IdentityTransform()),))
+        assert files.read(file, self.OLD, spec=spec) == [{"a": 1}]
+
+    def test_filters_see_defaults_and_nulls(self, files: Files) -> None:
+        file = files.of(self.OLD, [{"a": 1}, {"a": 2}])
+        table = schema(field(1, "a", INT), field(2, "b", INT, initial_default=7), field(3, "c", INT))
+        assert files.read(file, self.OLD, "b = 7 and a > 1", table_schema=table) == [{"a": 2}]
+        assert files.read(file, self.OLD, "b > 7", table_schema=table) == []
+        assert files.read(file, self.OLD, "c is null", table_schema=table) == [{"a": 1}, {"a": 2}]
+        assert files.read(file, self.OLD, "c != 1", table_schema=table) == []
+
+
+class TestFilesWithoutIds:
+    """Files that others wrote carry no ids: the table's name mapping says which column is which, or nobody does."""
+
+    MAPPING = """[
+        {"field-id": 1, "names": ["id", "ID"]},
+        {"field-id": 2, "names": ["st"], "fields": [{"field-id": 3, "names": ["x"]}]},
+        {"field-id": 4, "names": ["xs"], "fields": [
+            {"field-id": 5, "names": ["element"], "fields": [{"field-id": 6, "names": ["p"]}]}]},
+        {"field-id": 7, "names": ["m"], "fields": [
+            {"field-id": 8, "names": ["key"]}, {"field-id": 9, "names": ["value"]}]}
+    ]"""
+    WANTED = schema(
+        field(1, "number", LONG),
+        field(2, "st", StructType(fields=(field(3, "ex", INT),))),
+        field(4, "xs", ListType(element_id=5, element=StructType(fields=(field(6, "p", INT),)))),
+        field(7, "m", MapType(key_id=8, key=STRING, value_id=9, value=INT)),
+        field(10, "new", STRING),
+    )
+
+    def plain(self, files: Files) -> DataFile:
+        arrow = pa.schema(
+            [
+                ("unmapped", pa.int32()),
+                ("ID", pa.int32()),
+                ("st", pa.struct([("y", pa.int32()), ("x", pa.int32())])),
+                ("xs", pa.list_(pa.struct([("p", pa.int32())]))),
+                ("m", pa.map_(pa.string(), pa.int32())),
+            ]
+        )
+        row = {"unmapped": 0, "ID": 1, "st": {"y": 2, "x": 3}, "xs": [{"p": 4}], "m": [("k", 5)]}
+        return files.write(pa.Table.from_pylist([row], schema=arrow))
+
+    def test_a_name_mapping_gives_ids_at_every_depth(self, files: Files) -> None:
+        expected = [{"number": 1, "st": {"ex": 3}, "xs": [{"p": 4}], "m": [("k", 5)], "new": None}]
+        wanted = self.WANTED
+        assert files.read(self.plain(files), wanted, name_mapping=self.MAPPING) == expected
+        found = files.read(self.plain(files), wanted, "st.ex = 3 and number = 1", name_mapping=self.MAPPING)
+        assert found == expected
+        assert files.read(self.plain(files), wanted, "number > 1", name_mapping=self.MAPPING) == []
+
+    @pytest.mark.parametrize("mapping", [None, "[]", '[{"field-id": 1, "names": ["other"]}]'])
+    def test_without_one_the_file_is_refused(self, files: Files, mapping: str | None) -> None:
+        with pytest.raises(UnsupportedError, match=r"schema\.name-mapping\.default"):
+            files.read(self.plain(files), self.WANTED, name_mapping=mapping)
+
+    @pytest.mark.parametrize("mapping", ["{", "[1]", '[{"names": 1}]', '{"a": 1}'])
+    def test_a_malformed_mapping_is_an_error(self, files: Files, mapping: str) -> None:
+        with pytest.raises(FormatError, match="malformed name mapping"):
+            files.read(self.plain(files), self.WANTED, name_mapping=mapping)
+
+    def test_ids_in_the_file_beat_the_mapping(self, files: Files) -> None:
+        file = files.of(schema(field(1, "b", INT), field(2, "a", INT)), [{"b": 1, "a": 2}])
+        mapping = '[{"field-id": 1, "names": ["a"]}, {"field-id": 2, "names": ["b"]}]'
+        assert files.read(file, schema(field(1, "a", INT)), name_mapping=mapping) == [{"a": 1}]
+
+    def test_lists_and_maps_whose_elements_have_no_ids_are_read_all_the_same(self, files: Files) -> None:
+        """Spark without Iceberg writes ids for the fields of structs alone; an element can only be the element."""
+        arrow = pa.schema([pa.field("xs", pa.list_(pa.int32()), metadata={"PARQUET:field_id": "1"})])
+        file = files.write(pa.Table.from_pylist([{"xs": [1]}], schema=arrow))
+        assert files.read(file, schema(field(1, "xs", ListType(element_id=2, element=LONG)))) == [{"xs": [1]}]
+
+    def test_structs_inside_them_are_refused(self, files: Files) -> None:
+        kind = pa.list_(pa.struct([("p", pa.int32())]))
+        arrow = pa.schema([pa.field("xs", kind, metadata={"PARQUET:field_id": "1"})])
+        file = files.write(pa.Table.from_pylist([{"xs": [{"p": 1}]}], schema=arrow))
+        wanted = schema(field(1, "xs", ListType(element_id=2, element=StructType(fields=(field(3, "p", INT),)))))
+        with pytest.raises(UnsupportedError, match="the fields of struct 'element' have no field ids"):
+            files.read(file, wanted)
+
+
+class TestRowFilter:
+    """Exactly the selected rows come back, and row groups without any are not read."""
+
+    TABLE = schema(
+        field(1, "id", LONG), field(2, "s", STRING), field(3, "d", DoubleType()), field(4, "p", DecimalType(9, 2))
+    )
+
+    def many(self, files: Files) -> DataFile:
+        nan = float("nan")
+        rows = [{"id": n, "s": f"s{n:03}", "d": nan if n == 5 else n / 2, "p": Decimal(n)} for n in range(100)]
+        return files.of(self.TABLE, rows, row_group_size=10)
+
+    @pytest.mark.parametrize(
+        ("where", "expected"),
+        [
+            ("id = 42", {42}),
+            ("id in (1, 99, 500)", {1, 99}),
+            ("s like 's09%'", set(range(90, 100))),
+            ("d > 49", {5, 99}),
+            ("isnan(d)", {5}),
+            ("d < 1", {0, 1}),
+            ("p >= 98.5", {99}),
+            ("id < 0", set()),
+            ("id >= 0", set(range(100))),
+            ("s is null or id = 7", {7}),
+            ("not (id > 2 or s = 's001')", {0, 2}),
+        ],
+    )
+    def test_rows(self, files: Files, where: str, expected: set[int]) -> None:
+        wanted = self.TABLE.select(["id"])
+        assert {row["id"] for row in files.read(self.many(files), wanted, where, table_schema=self.TABLE)} == expected
+
+    def test_only_row_groups_that_may_match_are_read(self, files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+        read: list[int] = []
+        original = pq.ParquetFile.iter_batches
+
+        def spy(self: pq.ParquetFile, *args: Any, **kwargs: Any) -> Any:
+            read.extend(kwargs["row_groups"])
+            return original(self, *args, **kwargs)
+
+        file = self.many(files)
+        monkeypatch.setattr(pq.ParquetFile, "iter_batches", spy)
+        files.read(file, self.TABLE, "id between 25 and 31")
+        assert read == [2, 3]
+
+    def test_batches_keep_to_their_size_and_the_order_of_the_file(self, files: Files) -> None:
+        batches = list(read_file(files.io, self.many(files), schema=self.TABLE.select(["id"]), batch_size=4))
+        assert max(batch.num_rows for batch in batches) == 4
+        assert [row["id"] for batch in batches for row in batch.to_pylist()] == list(range(100))
+
+    def test_the_filter_may_ask_for_fields_of_structs_that_are_not_returned(self, files: Files) -> None:
+        inner = StructType(fields=(field(2, "x", INT), field(3, "y", INT)))
+        table = schema(field(1, "st", inner))
+        file = files.of(table, [{"st": {"x": 1, "y": 2}}, {"st": None}, {"st": {"x": None, "y": 3}}])
+        wanted = table.select(["st.y"])
+        assert files.read(file, wanted, "st.x = 1", table_schema=table) == [{"st": {"y": 2}}]
+        assert files.read(file, wanted, "st.x is null", table_schema=table) == [{"st": None}, {"st": {"y": 3}}]
+
+
+class TestRefusals:
+    """What is not read yet, or cannot be, is an error before the first row."""
+
+    FILE = DataFile(file_path="/nowhere.parquet", file_format="parquet", record_count=1, file_size_in_bytes=1)
+    WANTED = schema(field(1, "a", INT))
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"file_format": "orc"}, "data file /nowhere.parquet is orc; only Parquet is read so far"),
+            ({"file_format": "avro"}, "is avro; only Parquet is read so far"),
+            ({"content": FileContent.POSITION_DELETES}, "holds deletes, not rows"),
+            ({"key_metadata": b"key"}, "is encrypted"),
+        ],
+    )
+    def test_files(self, files: Files, change: dict[str, Any], message: str) -> None:
+        with pytest.raises(UnsupportedError, match=message):
+            read_file(files.io, _with(self.FILE, **change), schema=self.WANTED)
+
+    def test_delete_files(self, files: Files) -> None:
+        with pytest.raises(UnsupportedError, match="has 1 delete files, which are not read yet"):
+            read_file(files.io, self.FILE, schema=self.WANTED, delete_files=[self.FILE])
+
+    @pytest.mark.parametrize("kind", [VariantType(), GeometryType()])
+    def test_columns_whose_rows_are_not_understood(self, files: Files, kind: IcebergType) -> None:
+        with pytest.raises(UnsupportedError, match=f"column 'v' is {kind}, which is not read yet"):
+            read_file(files.io, self.FILE, schema=schema(field(1, "v", kind)))
+
+    def test_metadata_columns(self, files: Files) -> None:
+        with pytest.raises(UnsupportedError, match="metadata column '_row_id' is not read yet"):
+            read_file(files.io, self.FILE, schema=schema(field(2147483540, "_row_id", LONG)))
+
+    def test_a_file_that_is_gone(self, files: Files) -> None:
+        with pytest.raises(NotFoundError, match=r"data file /nowhere\.parquet does not exist, although"):
+            list(read_file(files.io, self.FILE, schema=self.WANTED))
+
+    @pytest.mark.parametrize("content", [b"", b"PAR1", b"not a parquet file at all"])
+    def test_a_file_that_is_no_parquet(self, files: Files, content: bytes) -> None:
+        (files.folder / "torn.parquet").write_bytes(content)
+        file = _with(self.FILE, file_path=str(files.folder / "torn.parquet"))
+        with pytest.raises(FormatError, match=r"cannot read a Parquet file: .* of .*torn\.parquet"):
+            list(read_file(files.io, file, schema=self.WANTED))
+
+    def test_a_file_with_damaged_pages(self, files: Files) -> None:
+        file = files.of(self.WANTED, [{"a": n} for n in range(10_000)], compression="zstd", use_dictionary=False)
+        path = Path(file.file_path)
+        data = bytearray(path.read_bytes())
+        data[100:200] = bytes(100)
+        path.write_bytes(data)
+        with pytest.raises(FormatError, match="cannot read a Parquet file"):
+            list(read_file(files.io, file, schema=self.WANTED))
+
+    def test_files_in_memory_are_read_like_local_ones(self, tmp_path: Path) -> None:
+        files = Files(tmp_path)
+        file = files.of(self.WANTED, [{"a": 1}])
+        filesystem, path = files.io.filesystem("memory://read-test/a.parquet")
+        filesystem.pipe_file(path, Path(file.file_path).read_bytes())
+        assert files.read(_with(file, file_path="memory://read-test/a.parquet"), self.WANTED) == [{"a": 1}]
+
+
+def _with(file: DataFile, **changes: Any) -> DataFile:
+    return replace(file, **changes)
