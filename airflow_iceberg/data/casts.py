@@ -27,6 +27,7 @@ as what they stand for.
 
 import re
 from collections.abc import Callable
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context
 from typing import TypeAlias
 
 import numpy as np
@@ -64,6 +65,10 @@ Conversion: TypeAlias = Callable[[pa.Array], pa.Array]
 """Converts a whole array, or raises Misfit or ArrowInvalid when a value does not fit."""
 
 is_ = pa.types
+
+
+_MAX_DIGITS = 38
+_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
 class Misfit(Exception):
@@ -220,11 +225,14 @@ def _to_decimal(arrow: pa.DataType, type_: PrimitiveType) -> Conversion | None:
 
 
 def _rescaled(array: pa.Array, target: pa.DataType) -> pa.Array:
-    # Through 256 bits: Arrow's cast to 128 bits wraps around in silence when the scale grows.
+    # Arrow wraps around in silence when a larger scale makes a value too large for its bits. So integer parts that no
+    # table can hold go first, and the rest is rescaled in 256 bits, where 38 + 38 digits have room.
     source = array.type
-    digits = max(source.precision, source.precision - source.scale + target.scale)
-    wide = array.cast(pa.decimal256(min(digits, 76), max(source.scale, target.scale)))
-    return wide.cast(pa.decimal256(76, target.scale)).cast(target)
+    if source.precision - source.scale > _MAX_DIGITS:
+        array = array.cast(pa.decimal256(_MAX_DIGITS + source.scale, source.scale))
+    scale = max(source.scale, target.scale)
+    digits = min(source.precision - source.scale, _MAX_DIGITS) + scale
+    return array.cast(pa.decimal256(max(digits, 1), scale)).cast(pa.decimal256(76, target.scale)).cast(target)
 
 
 def _decimal_from_float(array: pa.Array, target: pa.DataType) -> pa.Array:
@@ -237,7 +245,30 @@ def _decimal_from_float(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _decimal_from_text(array: pa.Array, target: pa.DataType) -> pa.Array:
-    return _rescaled(array.cast(pa.decimal256(76, max(target.scale, 37))), target)
+    _require(pc.match_substring_regex(array, _NUMBER))
+    simple = pc.match_substring_regex(array, _SIMPLE_NUMBER)
+    if pc.all(simple, min_count=0).as_py() is False:
+        # Arrow wraps around in silence, or gives zero, for large exponents and very many digits.
+        others = array.filter(pc.invert(simple))
+        written_out = pa.array([_written_out(text, target) for text in others.to_pylist()], pa.string())
+        array = pc.replace_with_mask(array, pc.fill_null(pc.invert(simple), False), written_out)
+    return _rescaled(array.cast(pa.decimal256(76, _MAX_DIGITS)), target)
+
+
+_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,6})?$"
+_SIMPLE_NUMBER = r"^[+-]?[0-9]{0,38}(\.[0-9]{0,37})?$"
+
+
+def _written_out(text: str, target: pa.DataType) -> str:
+    """Return a number without an exponent and needless zeros; raises Misfit when the decimal type cannot hold it."""
+    number = _EXACT.create_decimal(text).normalize(_EXACT)
+    if not number:
+        return "0"
+    exponent = number.as_tuple().exponent
+    integer_digits = number.adjusted() + 1
+    if not isinstance(exponent, int) or -exponent > target.scale or integer_digits > target.precision - target.scale:
+        raise Misfit
+    return format(number, "f")
 
 
 def _to_date(arrow: pa.DataType, type_: PrimitiveType) -> Conversion | None:

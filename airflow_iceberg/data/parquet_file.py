@@ -26,6 +26,7 @@ from airflow_iceberg.spec.manifests import DataFile
 from airflow_iceberg.spec.partitioning import PartitionSpec
 from airflow_iceberg.spec.schema import Schema
 from airflow_iceberg.spec.types import (
+    FixedType,
     GeographyType,
     GeometryType,
     IcebergType,
@@ -203,6 +204,8 @@ def _file_type(type_: IcebergType, arrow: pa.DataType, name: str) -> pa.DataType
             return pa.uuid()
         case VariantType() | GeometryType() | GeographyType():
             raise UnsupportedError(f"column '{name}' is of type {type_}, which is not written yet")
+        case FixedType(0):
+            raise UnsupportedError(f"column '{name}' is of type {type_}, which parquet cannot hold")
         case StructType():
             return _file_struct(type_, arrow, name)
         case ListType():

@@ -1,0 +1,291 @@
+"""Statistics of data files: the modes of the table's properties, and numbers that equal those counted by hand."""
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from airflow_iceberg.data.metrics import MetricsConfig, MetricsKind, MetricsMode, leaf_columns
+from airflow_iceberg.data.options import WriteOptions
+from airflow_iceberg.data.write import PartitionedWriter
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.spec import values
+from airflow_iceberg.spec.arrow import array_from_values, schema_to_arrow
+from airflow_iceberg.spec.manifests import DataFile
+from airflow_iceberg.spec.partitioning import PartitionSpec
+from airflow_iceberg.spec.schema import Schema, schema_from_shorthand
+from airflow_iceberg.spec.sorting import sort_order_from_shorthand
+from airflow_iceberg.spec.types import (
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    NestedField,
+    StringType,
+    StructType,
+    UUIDType,
+)
+from airflow_iceberg.storage.fsspec_io import load_file_io
+from tests.support import strategies
+
+
+def write(schema: Schema, rows: Sequence[Sequence[Any]], **properties: str) -> DataFile:
+    """Write rows of canonical values as one row group each, into one file in memory."""
+    return write_tables(schema, [arrow(schema, part) for part in rows], **properties)
+
+
+def arrow(schema: Schema, rows: Sequence[Sequence[Any]]) -> pa.Table:
+    target = schema_to_arrow(schema)
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema.fields)
+    arrays = [array_from_values(f.type, list(column)) for f, column in zip(schema.fields, columns, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=target)
+
+
+def write_tables(schema: Schema, tables: Sequence[pa.Table], **properties: str) -> DataFile:
+    written = {key.replace("_", "."): value for key, value in properties.items()}
+    options = WriteOptions.from_properties(written, schema)
+    writer = PartitionedWriter(
+        load_file_io(),
+        schema=schema,
+        spec=PartitionSpec(),
+        options=options,
+        data_location="memory://metrics/data",
+        file_prefix="m",
+    )
+    for table in tables:
+        writer.write(table)
+        for inner in writer._writers.values():
+            inner.flush()
+    (file,) = writer.close()
+    load_file_io().delete([file.file_path])
+    return file
+
+
+class TestModes:
+    """Modes are none, counts, truncate(length) and full; the default is truncate(16)."""
+
+    @pytest.mark.parametrize(
+        ("text", "kind", "length"),
+        [
+            ("none", MetricsKind.NONE, None),
+            ("Counts", MetricsKind.COUNTS, None),
+            ("FULL", MetricsKind.FULL, None),
+            ("truncate(5)", MetricsKind.TRUNCATE, 5),
+            (" Truncate( 16 ) ", MetricsKind.TRUNCATE, 16),
+        ],
+    )
+    def test_a_mode_is_read_in_any_case(self, text: str, kind: MetricsKind, length: int | None):
+        assert MetricsMode.parse(text) == MetricsMode(kind, length)
+
+    @pytest.mark.parametrize("text", ["", "truncate", "truncate(0)", "truncate(-1)", "all"])
+    def test_another_word_is_refused(self, text: str):
+        with pytest.raises(InvalidInputError, match=re.escape(f"unknown metrics mode '{text}'")):
+            MetricsMode.parse(text)
+
+
+class TestConfig:
+    """A column's property wins over the promotion of sorted columns, that over the default, that over the first 100."""
+
+    schema = schema_from_shorthand({"a": "long", "b": "string", "p": "struct<x: double, y: string>"})
+
+    def config(self, sort_by: Sequence[str] = (), **properties: str) -> dict[str, str]:
+        given = {f"write.metadata.metrics.{key.replace('__', '.')}": text for key, text in properties.items()}
+        config = MetricsConfig.from_properties(given, self.schema, sort_order_from_shorthand(sort_by, self.schema))
+        modes = {name: config.mode(number) for name, number in self.schema.names.items()}
+        return {name: mode.kind.value + (f"({mode.length})" if mode.length else "") for name, mode in modes.items()}
+
+    def test_without_properties_all_columns_have_bounds_of_16_characters(self):
+        assert set(self.config().values()) == {"truncate(16)"}
+
+    def test_the_default_is_for_all_columns(self):
+        assert set(self.config(default="counts").values()) == {"counts"}
+
+    def test_a_column_has_its_own_mode_at_any_depth(self):
+        modes = self.config(default="none", column__a="full", column__p__y="truncate(4)")
+        assert (modes["a"], modes["p.y"], modes["b"]) == ("full", "truncate(4)", "none")
+
+    def test_a_sorted_column_is_promoted(self):
+        assert self.config(["a"], default="none")["a"] == "truncate(16)"
+
+    def test_a_sorted_column_keeps_a_stronger_default(self):
+        assert self.config(["a"], default="full")["a"] == "full"
+
+    def test_a_column_sorted_by_a_hash_is_not_promoted(self):
+        assert self.config(["bucket(4, a)"], default="none")["a"] == "none"
+
+    def test_a_columns_own_mode_wins_over_the_promotion(self):
+        assert self.config(["a"], default="none", column__a="counts")["a"] == "counts"
+
+    def test_a_mode_that_cannot_be_read_is_logged_and_passed_over(self, caplog: pytest.LogCaptureFixture):
+        assert self.config(column__a="lots")["a"] == "truncate(16)"
+        assert "write.metadata.metrics.column.a is passed over: unknown metrics mode 'lots'" in caplog.text
+
+    def test_a_column_that_is_not_there_is_logged(self, caplog: pytest.LogCaptureFixture):
+        self.config(column__gone="full")
+        assert "write.metadata.metrics.column.gone names a column that the table does not have" in caplog.text
+
+    def test_from_column_101_on_nothing_is_kept(self):
+        wide = schema_from_shorthand({f"c{number}": "int" for number in range(1, 103)})
+        config = MetricsConfig.from_properties({}, wide)
+        kinds = [config.mode(number).kind for number in (1, 100, 101, 102)]
+        assert kinds == [MetricsKind.TRUNCATE, MetricsKind.TRUNCATE, MetricsKind.NONE, MetricsKind.NONE]
+
+    def test_the_limit_of_columns_is_a_property(self):
+        config = self.config(**{"max-inferred-column-defaults": "2"})
+        assert (config["b"], config["p.x"]) == ("truncate(16)", "none")
+
+
+class TestLeafColumns:
+    """A Parquet file has a column for every field without fields, in depth-first order."""
+
+    def test_they_come_in_the_order_of_the_file(self):
+        schema = schema_from_shorthand({"p": "struct<x: int, l: list<struct<u: int, v: int>>>", "m": "map<int, int>"})
+        found = [(".".join(column.path), column.repeated) for column in leaf_columns(schema)]
+        assert found == [
+            ("p.x", False),
+            ("p.l.element.u", True),
+            ("p.l.element.v", True),
+            ("m.key", True),
+            ("m.value", True),
+        ]
+
+    def test_unknown_takes_no_column(self):
+        assert leaf_columns(schema_from_shorthand({"a": "unknown"})) == ()
+
+
+def one_column(type_text: str, *parts: Sequence[Any], mode: str = "truncate(16)") -> tuple[Any, ...]:
+    """Return counts and bounds of a column whose row groups hold the given values."""
+    schema = schema_from_shorthand({"c": type_text})
+    file = write(schema, [[(value,) for value in part] for part in parts], **{"write_metadata_metrics_default": mode})
+    type_ = schema.fields[0].type
+    lower, upper = (file.lower_bounds or {}).get(1), (file.upper_bounds or {}).get(1)
+    decoded = [None if bound is None else values.from_bytes(type_, bound) for bound in (lower, upper)]
+    return ((file.value_counts or {}).get(1), (file.null_value_counts or {}).get(1), *decoded)
+
+
+class TestBounds:
+    """Bounds take in all values but null and NaN, over all row groups of a file."""
+
+    def test_row_groups_are_taken_together(self):
+        assert one_column("long", [5, None], [-3], [None]) == (4, 2, -3, 5)
+
+    def test_a_column_of_nulls_has_none(self):
+        assert one_column("string", [None, None]) == (2, 2, None, None)
+
+    def test_nan_is_counted_and_is_no_bound(self):
+        schema = schema_from_shorthand({"c": "double"})
+        file = write(schema, [[(math.nan,), (1.0,)], [(None,), (math.nan,)]])
+        assert (file.value_counts, file.null_value_counts, file.nan_value_counts) == ({1: 4}, {1: 1}, {1: 2})
+        assert file.lower_bounds == file.upper_bounds == {1: values.to_bytes(DoubleType(), 1.0)}
+
+    def test_a_column_of_nan_has_none(self):
+        assert one_column("float", [math.nan, None]) == (2, 1, None, None)
+
+    @pytest.mark.parametrize("zeros", [(0.0,), (-0.0,), (0.0, -0.0), (-0.0, 0.0)])
+    def test_a_zero_takes_in_the_other_zero(self, zeros: tuple[float, ...]):
+        _, _, lower, upper = one_column("double", zeros)
+        assert (math.copysign(1, lower), math.copysign(1, upper)) == (-1, 1)
+
+    def test_long_text_is_cut_and_the_upper_bound_raised(self):
+        assert one_column("string", ["a" * 20, "b" * 20])[2:] == ("a" * 16, "b" * 15 + "c")
+
+    def test_an_upper_bound_that_cannot_be_raised_is_left_out(self):
+        assert one_column("string", ["\U0010ffff" * 17])[2:] == ("\U0010ffff" * 16, None)
+        assert one_column("binary", [b"\xff" * 17])[2:] == (b"\xff" * 16, None)
+
+    def test_full_keeps_all(self):
+        assert one_column("string", ["a" * 40], mode="full")[2:] == ("a" * 40, "a" * 40)
+
+    def test_text_is_compared_by_code_points(self):
+        assert one_column("string", ["z", "é", "\U0001f600", "\uffff"])[2:] == ("z", "\U0001f600")
+
+    @pytest.mark.parametrize("position", [0, 1, 2])
+    def test_values_too_long_for_the_footer_have_bounds_all_the_same(self, position: int):
+        parts = [["b", "c"], ["d"], ["e"]]
+        parts[position].append("a" + "x" * 5000)
+        assert one_column("string", *parts)[2:] == ("a" + "x" * 15, "e")
+        parts[position][-1] = "z" * 5000
+        assert one_column("string", *parts)[2:] == ("b", "z" * 15 + "{")
+
+    def test_counts_keep_no_bounds_and_none_keeps_nothing(self):
+        assert one_column("long", [1, None], mode="counts") == (2, 1, None, None)
+        schema = schema_from_shorthand({"c": "long"})
+        file = write(schema, [[(1,)]], write_metadata_metrics_default="none")
+        assert (file.column_sizes, file.value_counts, file.lower_bounds) == ({}, {}, {})
+
+    def test_fields_in_lists_and_maps_have_sizes_only(self):
+        schema = schema_from_shorthand({"l": "list<int>", "m": "map<int, double>"})
+        file = write(schema, [[((1, 2), {1: math.nan})]])
+        assert set(file.column_sizes or ()) == {3, 4, 5}
+        assert (file.value_counts, file.nan_value_counts, file.lower_bounds) == ({}, {}, {})
+
+
+def leaf_values(rows: Sequence[Sequence[Any]], schema: Schema, path: Sequence[str]) -> Iterator[Any]:
+    """Yield the values of a field in no list or map, None below a null."""
+    for row in rows:
+        value: Any = row
+        fields: Sequence[NestedField] = schema.fields
+        for name in path:
+            position = next(index for index, child in enumerate(fields) if child.name == name)
+            value = None if value is None else value[position]
+            type_ = fields[position].type
+            fields = type_.fields if isinstance(type_, StructType) else ()
+        yield value
+
+
+def order_key(type_: Any, value: Any) -> Any:
+    if isinstance(type_, StringType):
+        return value.encode("utf-8")
+    return value.bytes if isinstance(type_, UUIDType) else value
+
+
+@st.composite
+def schemas_and_rows(draw: st.DrawFn) -> tuple[Schema, list[list[tuple[Any, ...]]]]:
+    schema = draw(strategies.schemas(depth=2))
+    assume(FixedType(0) not in [column.type for column in leaf_columns(schema)])  # parquet has no such type
+    row = st.tuples(*(strategies._maybe(child.type, child.required) for child in schema.fields))
+    return schema, draw(st.lists(st.lists(row, min_size=1, max_size=6), min_size=1, max_size=3))
+
+
+class TestAgainstCountingByHand:
+    """What is taken while writing equals what one finds by looking at every value."""
+
+    @settings(max_examples=120, deadline=None)
+    @given(schemas_and_rows(), st.sampled_from(("truncate(2)", "truncate(16)", "full")))
+    def test_counts_and_bounds_are_those_of_the_rows(self, case: tuple[Schema, Any], mode: str):
+        schema, parts = case
+        file = write(schema, parts, write_metadata_metrics_default=mode)
+        rows = [row for part in parts for row in part]
+        assert file.record_count == len(rows)
+        length = MetricsMode.parse(mode).length
+        for column in leaf_columns(schema):
+            if column.repeated:
+                assert column.field_id not in (file.value_counts or {})
+                continue
+            self.check(file, column.field_id, column.type, list(leaf_values(rows, schema, column.path)), length)
+
+    def check(self, file: DataFile, key: int, type_: Any, found: list[Any], length: int | None) -> None:
+        present = [value for value in found if value is not None]
+        numbers = [value for value in present if not (isinstance(value, float) and math.isnan(value))]
+        assert file.value_counts is not None and file.null_value_counts is not None
+        assert file.value_counts[key] == len(found)
+        assert file.null_value_counts[key] == len(found) - len(present)
+        nan = (file.nan_value_counts or {}).get(key)
+        assert nan == (len(present) - len(numbers) if isinstance(type_, FloatType | DoubleType) else None)
+        low, high = None, None
+        if numbers:
+            low = values.lower_bound(type_, min(numbers, key=lambda value: order_key(type_, value)), length)
+            high = values.upper_bound(type_, max(numbers, key=lambda value: order_key(type_, value)), length)
+        encoded = [None if bound is None else values.to_bytes(type_, bound) for bound in (low, high)]
+        assert [(file.lower_bounds or {}).get(key), (file.upper_bounds or {}).get(key)] == encoded
+
+    def test_decimals_of_every_physical_type_compare_as_numbers(self):
+        for precision in (9, 18, 19, 38):
+            type_ = DecimalType(precision, 2)
+            low, middle, high = (values.from_json(type_, text) for text in ("-300.25", "-1.00", "2.50"))
+            assert one_column(str(type_), [middle, high, low])[2:] == (low, high)
