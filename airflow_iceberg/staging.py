@@ -1,7 +1,7 @@
 """The documents of a job under a table's staging prefix: write the plan, read the result, clear up afterwards.
 
-Every try of a task owns one folder, `<table>/.staging/<token>-<try>-<random>/`. It holds the plan, the result and whatever
-the job spills; data files go where the table keeps them and count only once they are committed.
+Every try of a task owns one folder, `<table>/.staging/<token>-<try>-<random>/`. It holds the plan, the result and
+whatever the job spills; data files go where the table keeps them and count only once they are committed.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def _create_plan(io: FileIO, plan: JobPlan) -> None:
         io.create(plan.location, plan.to_json())
     except StorageError as error:
         raise StorageError(
-            f"cannot write the job's plan to the staging prefix {plan.staging_location} of table {plan.table}: {error}; "
-            f"make the table's location writable for this worker and for the job"
+            f"cannot write the job's plan to the staging prefix {plan.staging_location} of table {plan.table}: "
+            f"{error}; make the table's location writable for this worker and for the job"
         ) from error
 
 

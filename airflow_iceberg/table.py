@@ -1,7 +1,7 @@
 """A table: load it, scan it, look into it, append to it. All that a user without Airflow needs.
 
-Here the parts meet: the catalog knows where the table stands, `scanning` reads it, `staging` talks to jobs, `commit` makes
-changes true. Clock and dice come in here; everything below gets its times and ids as arguments.
+Here the parts meet: the catalog knows where the table stands, `scanning` reads it, `staging` talks to jobs, `commit`
+makes changes true. Clock and dice come in here; everything below gets its times and ids as arguments.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class TestCreating:
         assert again.metadata.table_uuid == table.metadata.table_uuid
 
     def test_an_unknown_table_is_named(self, catalog):
-        with pytest.raises(NotFoundError, match="sales.nothing"):
+        with pytest.raises(NotFoundError, match=r"sales\.nothing"):
             Table.load(catalog, "sales.nothing")
 
     def test_an_unknown_column_in_the_partitioning_is_named(self, catalog):

@@ -1,8 +1,8 @@
 """What a commit changes: actions that turn the newest metadata into updates and requirements.
 
-An action is called again on each newer base. What is fixed over all attempts (the snapshot id, the new files and their
-manifests) is made once; what depends on the base (parent, sequence number, manifest list, totals) is made anew. The loop
-is in `commit.engine`, the writing of manifests in `commit.snapshot_writer`.
+An action is called again on each newer base. What is fixed over all attempts (the snapshot id, the new files and
+their manifests) is made once; what depends on the base (parent, sequence number, manifest list, totals) is made anew.
+The loop is in `commit.engine`, the writing of manifests in `commit.snapshot_writer`.
 """
 
 from __future__ import annotations

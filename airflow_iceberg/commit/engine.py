@@ -1,7 +1,7 @@
 """The one loop that lands a change: apply, swap, and on a lost race apply again to the newer table.
 
-A commit has three outcomes. Committed: done. Conflict: the action is called again with the newer metadata. Unknown: the
-table is read back until it can be told. Before every attempt the action is asked whether its work is in the table
+A commit has three outcomes. Committed: done. Conflict: the action is called again with the newer metadata. Unknown:
+the table is read back until it can be told. Before every attempt the action is asked whether its work is in the table
 already, so that neither a lost reply nor a second process that does the same work can double it.
 
 A change is never sent blindly twice: each attempt is a compare-and-swap against the base that it was made for. So when a

@@ -1,8 +1,8 @@
 """A task ran, somebody cleared it, it runs again: which files of the earlier run does the new one replace?
 
-The rule: every row that the earlier run committed goes in the same commit in which the new rows come. Where that cannot
-be told (its files were compacted away, or the history that would tell has expired), the commit is refused and nothing is
-doubled. What is done with the answer is in `commit.actions`.
+The rule: every row that the earlier run committed goes in the same commit in which the new rows come. Where that
+cannot be told (its files were compacted away, or the history that would tell has expired), the commit is refused and
+nothing is doubled. What is done with the answer is in `commit.actions`.
 """
 
 from __future__ import annotations

@@ -289,7 +289,7 @@ class TestTheKeyIsAskedFirst:
 
 
 class TestCrash:
-    """Whatever dies, wherever: the table is readable and holds the rows once, or not at all and the next try adds them."""
+    """Whatever dies, wherever: the table is readable and holds the rows once, or the next try adds them."""
 
     @pytest.mark.parametrize("fault", [Fault.CRASH_BEFORE, Fault.CRASH_AFTER])
     def test_around_the_swap(self, make_table, inner, time, fault):

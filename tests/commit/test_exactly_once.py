@@ -210,7 +210,7 @@ class TestWhatAFailedTryLeaves:
         table = Table.load(catalog, "db.t")
         plan = table.plan_append(Source.from_files((tmp_path / "missing.parquet").as_uri()), operation=KEY)
         run_local(plan, table.io)
-        with pytest.raises(NotFoundError, match="missing.parquet"):
+        with pytest.raises(NotFoundError, match=r"missing\.parquet"):
             table.read_result(plan)
         table.discard(plan)
         assert list(table.io.list(f"{table.location}/.staging")) == []

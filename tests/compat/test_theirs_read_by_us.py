@@ -1,0 +1,178 @@
+"""Iceberg Java creates, appends to and evolves tables; we read the same rows, and append where Java left off."""
+
+import itertools
+import json
+import threading
+import time
+
+import pyarrow as pa
+import pytest
+
+from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.errors import UnsupportedError
+from airflow_iceberg.table import Table
+from tests.compat.test_ours_read_by_others import key, our_rows
+
+pytestmark = pytest.mark.java
+
+
+def same_rows(java, catalog, name, **scan):
+    """Compare all rows, through both engines, and return how many there are."""
+    theirs = sorted(java.sql(f"select * from ref.db.{name}"), key=key)
+    assert our_rows(Table.load(catalog, f"db.{name}"), **scan) == theirs
+    return len(theirs)
+
+
+@pytest.fixture
+def fresh(java, request):
+    """A table of Java's with three columns, named after the test."""
+    name = request.node.name.replace("test_", "").split("[")[0][:60]
+    java.sql(
+        f"create table ref.db.{name} (id bigint not null, day date, name string) "
+        "using iceberg partitioned by (days(day))"
+    )
+    java.sql(
+        f"insert into ref.db.{name} values (1, date '2026-01-01', 'a'), (2, date '2026-01-02', null), (3, null, 'c')"
+    )
+    return name
+
+
+class TestTheirTables:
+    """A table that Java made is ours to read and to append to."""
+
+    def test_their_rows(self, java, catalog, fresh):
+        assert same_rows(java, catalog, fresh) == 3
+
+    def test_our_append_follows_theirs_and_theirs_ours(self, java, catalog, fresh):
+        table = Table.load(catalog, f"db.{fresh}")
+        table.append(pa.table({"id": [4], "name": ["d"]}))
+        java.sql(f"insert into ref.db.{fresh} values (5, date '2026-01-01', 'e')")
+        table.append(pa.table({"id": [6], "name": ["f"]}))
+        assert same_rows(java, catalog, fresh) == 6
+        assert [s.sequence_number for s in table.snapshots()] == [1, 2, 3, 4]
+        assert table.current_snapshot().summary["total-records"] == "6"
+
+    def test_their_filters_and_ours_agree(self, java, catalog, fresh):
+        for predicate in ("day >= date '2026-01-02'", "day is null", "name <> 'a'", "id in (1, 3)", "not (name = 'a')"):
+            theirs = sorted(java.sql(f"select * from ref.db.{fresh} where {predicate}"), key=key)
+            assert our_rows(Table.load(catalog, f"db.{fresh}"), row_filter=predicate) == theirs, predicate
+
+
+class TestTheirEvolution:
+    """After each change that Java makes to schema or partitioning, old and new rows read the same in both."""
+
+    CHANGES = (
+        "alter table {t} add column price int",
+        "insert into {t} values (10, date '2026-02-01', 'x', 7)",
+        "alter table {t} alter column price type bigint",
+        "insert into {t} values (11, date '2026-02-01', 'x', 4000000000)",
+        "alter table {t} rename column name to label",
+        "alter table {t} add column place struct<x: double, y: double> after id",
+        "insert into {t} values (12, named_struct('x', 1D, 'y', 2D), date '2026-02-02', 'y', 1)",
+        "alter table {t} add column place.z float",
+        "alter table {t} drop column label",
+        "alter table {t} add column label string",
+        "alter table {t} alter column id drop not null",
+        "insert into {t} values (null, null, null, null, 'back')",
+        "alter table {t} add partition field bucket(4, id)",
+        "insert into {t} values (13, named_struct('x', 1D, 'y', 2D, 'z', 3F), date '2026-02-03', 1, 'z')",
+        "alter table {t} drop partition field days(day)",
+        "insert into {t} values (14, null, date '2026-02-03', 1, 'z')",
+        "alter table {t} replace partition field bucket(4, id) with truncate(label, 2)",
+        "insert into {t} values (15, null, date '2026-02-03', 1, 'zzz')",
+        "alter table {t} write ordered by id",
+        "alter table {t} set tblproperties ('write.metadata.compression-codec'='gzip')",
+        "insert into {t} values (16, null, null, 2, null)",
+    )
+
+    def test_every_step(self, java, catalog, fresh):
+        for change in self.CHANGES:
+            java.sql(change.format(t=f"ref.db.{fresh}"))
+            assert same_rows(java, catalog, fresh) >= 3, change
+
+    def test_we_append_to_what_came_of_it(self, java, catalog, fresh):
+        for change in self.CHANGES:
+            java.sql(change.format(t=f"ref.db.{fresh}"))
+        table = Table.load(catalog, f"db.{fresh}")
+        before = table.scan().count()
+        place = pa.StructArray.from_arrays(
+            [pa.array([1.0, None]), pa.array([2.0, 3.0]), pa.array([None, 1.5], pa.float32())], ["x", "y", "z"]
+        )
+        table.append(pa.table({"id": [20, None], "place": place, "label": ["ours", None]}))
+        assert same_rows(java, catalog, fresh) == before + 2
+
+    def test_older_snapshots_read_in_their_own_schema(self, java, catalog, fresh):
+        java.sql(f"alter table ref.db.{fresh} rename column name to label")
+        java.sql(f"alter table ref.db.{fresh} add column more int")
+        java.sql(f"insert into ref.db.{fresh} values (4, null, 'd', 1)")
+        table = Table.load(catalog, f"db.{fresh}")
+        first = table.snapshots()[0].snapshot_id
+        theirs = sorted(java.sql(f"select * from ref.db.{fresh} version as of {first}"), key=key)
+        assert our_rows(table, snapshot_id=first) == theirs
+
+
+class TestWhatIsNotReadYet:
+    """Deletes, other file formats: an error that says so, never wrong rows."""
+
+    def test_merge_on_read_deletes(self, java, catalog, fresh):
+        java.sql(f"alter table ref.db.{fresh} set tblproperties ('write.delete.mode'='merge-on-read')")
+        java.sql(f"insert into ref.db.{fresh} select id + 10, day, name from ref.db.{fresh}")
+        java.sql(f"delete from ref.db.{fresh} where id = 11")
+        table = Table.load(catalog, f"db.{fresh}")
+        if table.inspect.files()["content"].to_pylist().count(1):
+            with pytest.raises(UnsupportedError, match="delete"):
+                table.scan().to_arrow()
+
+    @pytest.mark.parametrize("file_format", ["orc", "avro"])
+    def test_other_file_formats(self, java, catalog, file_format):
+        name = f"in_{file_format}"
+        java.sql(
+            f"create table ref.db.{name} (id bigint) using iceberg "
+            f"tblproperties ('write.format.default'='{file_format}')"
+        )
+        java.sql(f"insert into ref.db.{name} values (1)")
+        with pytest.raises(UnsupportedError, match=file_format):
+            Table.load(catalog, f"db.{name}").scan().to_arrow()
+
+
+class TestAppendingAtTheSameTime:
+    """Java and we append to one Hadoop table at once: every row of both is there, once."""
+
+    APPENDS = 20
+
+    def test_nothing_is_lost(self, java, warehouse, catalog):
+        java.sql(
+            "create table ref.db.together (who string, number int) using iceberg "
+            "tblproperties ('commit.retry.num-retries'='100', 'commit.retry.min-wait-ms'='10', "
+            "'commit.retry.max-wait-ms'='50')"
+        )
+        errors = []
+
+        def theirs():
+            try:
+                for number in range(self.APPENDS):
+                    java.sql(f"insert into ref.db.together values ('java', {number})")
+            except Exception as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=theirs)
+        thread.start()
+        table = Table.load(load_catalog("ref", type="hadoop", warehouse=warehouse), "db.together")
+        ours = 0
+        while thread.is_alive():
+            table.append(pa.table({"who": ["we"], "number": pa.array([ours], pa.int32())}))
+            ours += 1
+            # Without a pause Java, which is slower, loses more than a hundred races in a row.
+            time.sleep(0.2)
+        thread.join()
+        assert errors == []
+        assert ours >= self.APPENDS
+
+        read = table.refresh().scan().to_arrow().to_pylist()
+        wanted = [("java", n) for n in range(self.APPENDS)] + [("we", n) for n in range(ours)]
+        assert sorted((row["who"], row["number"]) for row in read) == sorted(wanted)
+        assert len(java.sql("select * from ref.db.together")) == len(wanted)
+        engines = [snapshot.summary.get("engine-name") for snapshot in table.snapshots()]
+        changes = sum(one != other for one, other in itertools.pairwise(engines))
+        # A race proves little when one side runs first.
+        assert changes >= self.APPENDS, json.dumps(engines)
