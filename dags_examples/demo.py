@@ -1,14 +1,18 @@
 """Run the example DAGs with a real Airflow and a real Spark, and show what they did: `make demo`.
 
-Everything lies under build/demo: Airflow's home, the warehouse, the log. Each DAG runs through `airflow dags test`, in
-this machine's processes: no scheduler, no open port, nothing left running. The logical date is always the same, so a
-second run is a run of the same tasks: it shows that nothing is doubled.
+Everything lies under build/demo: Airflow's home, the warehouse, the log. Each DAG runs through its own `test` in a
+process of its own: no scheduler, no web page, nothing left running. The logical date is always the same and so is the
+id of the DAG run, so a second demo runs the same tasks again: it shows that nothing is doubled.
 
 Here: the order of the steps and what is printed. The DAGs themselves are in the files beside this one.
+
+    python dags_examples/demo.py                    # all of it
+    python dags_examples/demo.py nycflights13_load  # one DAG, in the environment of build/demo/env.sh
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shlex
@@ -46,10 +50,16 @@ FLIGHTS = 336_776
 POLL_SECONDS = 0.5
 # Lines of the log that are shown when a step fails.
 SHOWN_LINES = 25
+# What a step begins with in the log.
+STEP = "== python "
 
 
 def main() -> int:
     """Run all steps; 1 when one of them failed, which is said on the way."""
+    if sys.argv[1:]:
+        return run_dag(sys.argv[1])
+    # Ended from outside it ends what it started, as after Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     for folder in (HOME, WAREHOUSE, FOLDER / "spark"):
         folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -64,11 +74,11 @@ def main() -> int:
     before = Seen.of(catalog())
     try:
         with step("Airflow's database"):
-            run(environ, "db", "migrate")
+            run(environ, "-m", "airflow", "db", "migrate")
         with step("DAG nycflights13_load: one mapped task a month", follow=True):
-            run(environ, "dags", "test", "nycflights13_load", LOGICAL_DATE, watch=MonthByMonth(before))
+            run(environ, __file__, "nycflights13_load", watch=MonthByMonth(before))
         with step("DAG nycflights13_wait: wakes up for the newest snapshot"):
-            run(environ, "dags", "test", "nycflights13_wait", LOGICAL_DATE)
+            run(environ, __file__, "nycflights13_wait")
     except StepFailedError as failure:
         say(f"\n{failure}\n\nThe whole log: {shown(LOG)}")
         return 1
@@ -99,10 +109,22 @@ def settings() -> dict[str, str]:
 
 
 def spark_conf() -> Path:
-    """Write Spark's own settings: no web page, no warehouse in the working directory, and few words."""
+    """Write Spark's own settings: no web page, few words, and a JVM that starts fast rather than runs long."""
     folder = FOLDER / "spark"
     (folder / "spark-defaults.conf").write_text(
-        f"spark.ui.enabled false\nspark.sql.warehouse.dir {folder / 'warehouse'}\nspark.driver.memory 1g\n"
+        "spark.ui.enabled false\n"
+        "spark.driver.memory 1g\n"
+        "spark.driver.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC\n"
+        f"spark.sql.warehouse.dir {folder / 'warehouse'}\n"
+    )
+    (folder / "log4j2.properties").write_text(
+        "rootLogger.level = warn\n"
+        "rootLogger.appenderRef.stderr.ref = stderr\n"
+        "appender.stderr.type = Console\n"
+        "appender.stderr.name = stderr\n"
+        "appender.stderr.target = SYSTEM_ERR\n"
+        "appender.stderr.layout.type = PatternLayout\n"
+        "appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex\n"
     )
     return folder
 
@@ -137,12 +159,12 @@ def step(title: str, *, follow: bool = False) -> Iterator[None]:
 
 
 def run(environ: Mapping[str, str], *words: str, watch: MonthByMonth | None = None) -> None:
-    """Run an airflow command, its output into the log; look at the table meanwhile."""
+    """Run Python with these words, its output into the log; look at the table meanwhile."""
     with LOG.open("ab") as log:
-        log.write(f"\n== airflow {' '.join(words)}\n".encode())
+        log.write(f"\n{STEP}{' '.join(words)}\n".encode())
         log.flush()
         process = subprocess.Popen(
-            [sys.executable, "-m", "airflow", *words],
+            [sys.executable, *words],
             env=os.environ | dict(environ),
             cwd=FOLDER,
             stdin=subprocess.DEVNULL,
@@ -160,7 +182,7 @@ def run(environ: Mapping[str, str], *words: str, watch: MonthByMonth | None = No
     if watch:
         watch.look()
     if process.returncode:
-        raise StepFailedError(f"failed: airflow {' '.join(words)}\n{last_words()}")
+        raise StepFailedError(f"failed: {' '.join(words)}\n{last_words()}")
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
@@ -176,10 +198,24 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 def last_words() -> str:
     """Return the end of the log, from the first error of the last command on if there is one."""
-    lines = LOG.read_text(errors="replace").rpartition("\n== airflow ")[2].splitlines()
+    lines = LOG.read_text(errors="replace").rpartition(f"\n{STEP}")[2].splitlines()
     errors = [number for number, line in enumerate(lines) if "rror" in line]
     first = errors[0] if errors else len(lines) - SHOWN_LINES
     return "\n".join(f"  | {line[:240]}" for line in lines[max(first, 0) :][:SHOWN_LINES])
+
+
+def run_dag(dag_id: str) -> int:
+    """Run one DAG of this folder for the demo's logical date; 1 when its run failed.
+
+    The id of the run is made from `run_after`: left out it would be made from the clock, and as the run of another id
+    the second demo would be new work, whose rows rightly come on top.
+    """
+    from airflow.sdk import DagRunState, timezone
+
+    sys.path.insert(0, str(EXAMPLES))
+    dag = importlib.import_module(dag_id).DAG
+    date = timezone.parse(LOGICAL_DATE)
+    return int(dag.test(logical_date=date, run_after=date).state != DagRunState.SUCCESS)
 
 
 class MonthByMonth:
@@ -272,10 +308,10 @@ def exactly_once(before: Seen, after: Seen, new: int) -> list[str]:
             "Run `make demo` again: the same tasks of the same logical date, and still the same rows.",
         ]
     how = (
-        f"Airflow cleared {new} tasks of the same logical date; each put its new rows in place of its old ones, in one"
-        " commit."
+        f"{new} tasks put new rows in the place of what they had committed before, in one commit each."
         if new
-        else "each task found its own commit in the table and had nothing left to do."
+        else "The same tasks of the same logical date ran again: each found its own commit in the table's history "
+        "and had nothing left to do."
     )
     return [f"{before.rows:,} rows before, {after.rows:,} after: nothing was doubled.", how]
 

