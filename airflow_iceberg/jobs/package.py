@@ -66,9 +66,9 @@ def main_program() -> Path:
     return ROOT / "jobs" / "main.py"
 
 
-def is_zipped() -> bool:
-    """Return whether this very package was imported from a zip."""
-    return not ROOT.is_dir()
+def archive() -> Path | None:
+    """Return the zip that this very package was imported from, None for a folder."""
+    return ROOT.parent if ROOT.parent.is_file() else None
 
 
 def _sources() -> list[Path]:

@@ -15,6 +15,7 @@ import os
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +79,7 @@ def _run(plan: JobPlan, io: "FileIO", spark: Any, storage: Mapping[str, str], ti
 
     if plan.source.kind == "files":
         return stages.stage_files(plan, io, run, parallelism=parallelism, timings=timings)
-    with timings.phase("query"):
+    with timings.phase("query"), query_errors():
         frame = open_query(plan, spark)
         check_frame(plan, frame)
     if not stages.needs_exchange(plan):
@@ -92,6 +93,17 @@ def _run(plan: JobPlan, io: "FileIO", spark: Any, storage: Mapping[str, str], ti
 
 
 # ---- the driver's side
+
+
+@contextmanager
+def query_errors() -> Iterator[None]:
+    """Tell what is wrong with a query from what is wrong with a job."""
+    from pyspark.errors import AnalysisException, ParseException
+
+    try:
+        yield
+    except (ParseException, AnalysisException) as error:
+        raise InvalidInputError(f"Spark does not accept the query: {_text(error)}") from error
 
 
 def open_query(plan: JobPlan, spark: Any) -> Any:
@@ -168,11 +180,13 @@ def _collect(frame: Any) -> list[TaskReport]:
 def ship(spark: Any) -> None:
     """Bring this package to the workers, unless spark-submit has done so.
 
-    A package that was itself imported from a zip came by `--py-files`, which the workers have too.
+    On classic Spark a package that was itself imported from a zip came by `--py-files`, which the workers have too.
     """
-    if package.is_zipped():
+    archive = package.archive()
+    if archive is not None and not is_connect(spark):
         return
-    path = str(package.build_zip(os.path.join(tempfile.gettempdir(), f"airflow-iceberg-{os.getuid()}")))
+    folder = os.path.join(tempfile.gettempdir(), f"airflow-iceberg-{os.getuid()}")
+    path = str(archive or package.build_zip(folder))
     if is_connect(spark):
         _ship_by_connect(spark, path)
     else:
@@ -199,8 +213,7 @@ def default_parallelism(spark: Any) -> int:
         return max(int(spark.sparkContext.defaultParallelism), 1)
     from pyspark.sql import functions
 
-    row = spark.range(1 << 16).select(functions.countDistinct(functions.spark_partition_id())).collect()[0]
-    return max(int(row[0]), 1)
+    return max(int(spark.range(1 << 16).select(functions.spark_partition_id()).distinct().count()), 1)
 
 
 def _max_failures(spark: Any) -> int:
@@ -215,10 +228,6 @@ def as_iceberg_error(error: Exception) -> IcebergError:
     """Return an error of Spark as one of ours, in one readable text without stack traces."""
     if isinstance(error, IcebergError):
         return error
-    from pyspark.errors import AnalysisException, ParseException
-
-    if isinstance(error, ParseException | AnalysisException):
-        return InvalidInputError(f"Spark does not accept the query: {_text(error)}")
     return IcebergError(f"the Spark job failed: {_text(error)}")
 
 
@@ -229,7 +238,7 @@ def _text(error: Exception) -> str:
     name = cause.getClass().getSimpleName() if cause is not None else type(error).__name__
     if "Traceback (most recent call last)" in text:
         return _python_error(text)
-    for end in ("\nJVM stacktrace", "\n\tat ", "\nDriver stacktrace", ";\n'", "; line "):
+    for end in ("\nJVM stacktrace", "\n\tat ", "\nDriver stacktrace", ";\n", "; line "):
         text = text.split(end, 1)[0]
     return f"{name}: {text.strip()[:MAX_MESSAGE]}"
 

@@ -28,13 +28,10 @@ def no_frame(spark):
     return 42
 
 
-def slow(spark, seconds=10.0):
+def slow(spark):
     def rows(batches):
-        import pyarrow as pa
-
         for batch in batches:
-            for start in range(0, batch.num_rows, 500):
-                time.sleep(seconds / 20)
-                yield pa.RecordBatch.from_pydict({"id": batch.column(0)[start : start + 500]})
+            time.sleep(0.5)
+            yield batch
 
-    return spark.range(0, 20_000, 1, 2).mapInArrow(rows, "id long")
+    return spark.range(0, 2_000_000, 1, 2).mapInArrow(rows, "id long")

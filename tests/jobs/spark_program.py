@@ -12,7 +12,7 @@ from airflow_iceberg.jobs.protocol import JobPlan
 from airflow_iceberg.jobs.spark import run_spark
 from airflow_iceberg.storage.fsspec_io import load_file_io
 
-assert package.is_zipped(), f"the core was imported from {package.ROOT} and not from the zip"
+assert package.archive(), f"the core was imported from {package.ROOT} and not from the zip"
 
 if __name__ == "__main__":
     io = load_file_io()
