@@ -187,3 +187,11 @@ def clear(airflow_db: Path) -> Callable[[Any, Run], Run]:
         return run
 
     return rerun
+
+
+@pytest.fixture
+def run_async() -> Callable[[Any], Any]:
+    """Runs a coroutine to its end."""
+    import asyncio
+
+    return asyncio.run

@@ -1,0 +1,167 @@
+"""DAGs whose first try is killed at one point; `test_killed_tasks` runs them in a real Airflow.
+
+One DAG and one table a point. The task installs its own death in its own process, once, and then does the
+ordinary thing.
+"""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG, Asset
+
+from airflow_iceberg.operators.write import IcebergAppendOperator
+from airflow_iceberg.sensors import IcebergSnapshotSensor
+
+FOLDER = Path(os.environ["AIRFLOW_ICEBERG_TEST_LAKE"])
+
+
+def die(*, with_worker: bool = False) -> None:
+    """Be killed as by the kernel; `with_worker` takes the process that watches the task along."""
+    if with_worker:
+        os.kill(os.getppid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)
+
+
+def replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    setattr(owner, name, make(getattr(owner, name)))
+
+
+def before(owner: Any, name: str) -> None:
+    replace(owner, name, lambda real: lambda *_, **__: die())
+
+
+def after(owner: Any, name: str, **how: bool) -> None:
+    def make(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> None:
+            real(*args, **kwargs)
+            die(**how)
+
+        return call
+
+    replace(owner, name, make)
+
+
+def install(point: str) -> None:
+    """Arrange for this process to be killed at a point."""
+    import airflow_iceberg.submit as submit
+    from airflow_iceberg.catalogs.pointer import PointerCatalog
+    from airflow_iceberg.catalogs.sql import SqlCatalog
+    from airflow_iceberg.jobs import stages
+    from airflow_iceberg.table import Table
+
+    if point == "before_submit":
+        before(submit, "run_job")
+    elif point == "files_written_no_result":
+        before(stages, "write_result")
+    elif point == "before_commit":
+        before(Table, "commit_append")
+    elif point == "metadata_written_no_swap":
+        before(SqlCatalog, "swap_pointer")
+    elif point == "after_swap":
+        after(SqlCatalog, "swap_pointer")
+    elif point == "after_swap_with_worker":
+        after(SqlCatalog, "swap_pointer", with_worker=True)
+    elif point == "after_commit":
+        after(PointerCatalog, "commit")
+    elif point == "spark_running":
+        watch_spark(lambda spark: die())
+    elif point == "spark_killed":
+        watch_spark(lambda spark: os.kill(spark, signal.SIGKILL))
+
+
+def watch_spark(then: Callable[[int], None]) -> None:
+    """Do something to the running Spark as soon as it works on a task."""
+    from airflow_iceberg._submit_hook import IcebergSubmitHook
+
+    def make(real: Callable[..., Any]) -> Callable[..., Any]:
+        def process(hook: Any, lines: Any) -> None:
+            done = threading.Event()
+
+            def watched() -> Any:
+                for line in lines:
+                    if "Running task" in line and not done.is_set():
+                        done.set()
+                        then(hook._submit_sp.pid)
+                    yield line
+
+            real(hook, watched())
+
+        return process
+
+    replace(IcebergSubmitHook, "_process_spark_submit_log", make)
+
+
+class KilledOnce(IcebergAppendOperator):
+    """Appends, but for the first try that gets here, which is killed."""
+
+    def __init__(self, *, point: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.point = point
+
+    def execute(self, context: Any) -> Any:
+        ti = context["ti"]
+        mark = FOLDER / f"killed-{self.point}-{ti.map_index}"
+        if not mark.exists():
+            mark.write_text(str(ti.try_number))
+            install(self.point)
+            killed_at_the_end = self.point == "before_xcom"
+        else:
+            killed_at_the_end = False
+        result = super().execute(context)
+        if killed_at_the_end:
+            die()
+        return result
+
+
+POINTS = (
+    "before_submit",
+    "files_written_no_result",
+    "before_commit",
+    "metadata_written_no_swap",
+    "after_swap",
+    "after_swap_with_worker",
+    "after_commit",
+    "before_xcom",
+)
+SPARK_POINTS = ("spark_running", "spark_killed")
+# More than one: on a busy machine a try can end before it reaches its task.
+DEFAULTS = {"retries": 8, "retry_delay": timedelta(0)}
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+SOURCE = f"{FOLDER}/source/*.parquet"
+
+
+def dag(name: str) -> DAG:
+    return DAG(name, schedule="@once", start_date=BEGIN, catchup=True, default_args=DEFAULTS)
+
+
+for point in POINTS:
+    with dag(f"kill_{point}") as made:
+        KilledOnce(
+            task_id="append",
+            point=point,
+            table=f"s.{point}",
+            files=SOURCE,
+            spark_conn_id=None,
+            outlets=[Asset(name=f"asset_{point}")],
+        )
+    globals()[made.dag_id] = made
+
+for point in SPARK_POINTS:
+    with dag(f"kill_{point}") as made:
+        KilledOnce(task_id="append", point=point, table=f"s.{point}", sql="select id from range(1, 4)")
+    globals()[made.dag_id] = made
+
+with dag("kill_mapped") as mapped:
+    KilledOnce.partial(task_id="append", point="after_swap", table="s.mapped", spark_conn_id=None).expand(
+        files=[f"{FOLDER}/source/a.parquet", f"{FOLDER}/source/b.parquet"]
+    )
+
+with dag("wait") as wait:
+    IcebergSnapshotSensor(task_id="wait", table="s.waited", deferrable=True, wait_for_table=True, poke_interval=0.5)

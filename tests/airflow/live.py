@@ -1,0 +1,188 @@
+"""A whole Airflow in processes of its own: API server, scheduler with LocalExecutor, DAG processor and triggerer.
+
+On the loopback interface, in a folder and a process group of its own; what dies in it can take nothing else along.
+"""
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from urllib.parse import quote
+
+from tests.support.airflow_home import migrate, settings
+
+ROOT = Path(__file__).resolve().parents[2]
+T = TypeVar("T")
+
+
+class LiveAirflow:
+    """Started on entry, healthy when that returns; all its processes are gone on exit."""
+
+    def __init__(self, home: Path, *, dags: Path, environment: Mapping[str, str]) -> None:
+        self.home = home
+        self.port = _free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._environment = {**os.environ, **settings(home, dags_folder=dags), **self._options(), **environment}
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._token: str | None = None
+
+    def _options(self) -> dict[str, str]:
+        return {
+            "AIRFLOW__API__HOST": "127.0.0.1",
+            "AIRFLOW__API__PORT": str(self.port),
+            "AIRFLOW__API__BASE_URL": self.url,
+            "AIRFLOW__API__WORKERS": "1",
+            "AIRFLOW__API__SECRET_KEY": secrets.token_hex(16),
+            "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(32),
+            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
+            "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+            "AIRFLOW__CORE__PARALLELISM": "3",
+            "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+            "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
+            "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
+            # A worker that was killed together with its task is noticed by its missing heartbeats alone.
+            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
+            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "3",
+            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_SEC": "5",
+            "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.5",
+            "PYTHONPATH": str(ROOT),
+        }
+
+    def __enter__(self) -> Self:
+        with ExitStack() as undo:
+            undo.callback(self._stop)
+            migrate(self.home)
+            self._start("api-server", "--host", "127.0.0.1", "--port", str(self.port))
+            self._start("scheduler", "--skip-serve-logs")
+            self._start("dag-processor")
+            self._start("triggerer", "--skip-serve-logs")
+            self.wait_for(self._healthy, "Airflow to be healthy")
+            undo.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def _start(self, *command: str) -> None:
+        log = (self.home / f"{command[0]}.log").open("wb")
+        with log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "airflow", *command],
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                # A group of its own: its children are signalled with it, and nobody else.
+                start_new_session=True,
+            )
+        self._processes.append(process)
+
+    def _stop(self) -> None:
+        for process in self._processes:
+            _signal_group(process, signal.SIGTERM)
+        deadline = time.monotonic() + 8
+        for process in self._processes:
+            try:
+                process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                pass
+        for process in self._processes:
+            _signal_group(process, signal.SIGKILL)
+            process.wait()
+        self._processes.clear()
+
+    def _healthy(self) -> bool:
+        try:
+            health = self.call("GET", "/api/v2/monitor/health", token=False)
+        except (OSError, ValueError):
+            return False
+        parts = ("metadatabase", "scheduler", "triggerer", "dag_processor")
+        return all(health[part]["status"] == "healthy" for part in parts)
+
+    def call(self, method: str, path: str, body: Any = None, *, token: bool = True) -> Any:
+        """Call the REST API and return what it answers."""
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if token:
+            self._token = self._token or self.call("GET", "/auth/token", token=False)["access_token"]
+            headers["Authorization"] = f"Bearer {self._token}"
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data=data, headers=headers, method=method)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.loads(answer.read() or b"null")
+
+    def runs(self, dag_id: str) -> list[dict[str, Any]]:
+        try:
+            found: list[dict[str, Any]] = self.call("GET", f"/api/v2/dags/{dag_id}/dagRuns")["dag_runs"]
+        except urllib.error.HTTPError as error:
+            if error.code == 404:  # not parsed yet
+                return []
+            raise
+        return found
+
+    def tasks(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
+        path = f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id, safe='')}/taskInstances"
+        found: list[dict[str, Any]] = self.call("GET", path)["task_instances"]
+        return found
+
+    def xcom(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> Any:
+        path = (
+            f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id, safe='')}/taskInstances/{task_id}/xcomEntries/return_value"
+        )
+        return self.call("GET", f"{path}?map_index={map_index}&stringify=false")["value"]
+
+    def finished(self, dag_id: str, *, timeout_s: float = 300) -> dict[str, Any]:
+        """Wait for the only run of a DAG to end, and return it."""
+
+        def ended() -> dict[str, Any] | None:
+            return next((run for run in self.runs(dag_id) if run["state"] in ("success", "failed")), None)
+
+        return self.wait_for(ended, f"the run of {dag_id} to end", timeout_s=timeout_s)
+
+    def clear(self, dag_id: str, run_id: str) -> None:
+        """Clear all tasks of a run, as the button in the UI does."""
+        body = {"dag_run_id": run_id, "dry_run": False, "only_failed": False, "reset_dag_runs": True}
+        self.call("POST", f"/api/v2/dags/{dag_id}/clearTaskInstances", body)
+
+    def wait_for(self, answer: Callable[[], T | None], what: str, *, timeout_s: float = 300) -> T:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            found = answer()
+            if found:
+                return found
+            assert time.monotonic() < deadline, f"waited in vain for {what}:\n{self.logs()}"
+            time.sleep(0.5)
+
+    def logs(self, lines: int = 40) -> str:
+        """Return the ends of all logs: of the components, and of every try of every task."""
+        ends = []
+        for path in sorted(self.home.rglob("*.log")):
+            ends.append(f"--- {path.relative_to(self.home)}")
+            ends += path.read_text(errors="replace").splitlines()[-lines:]
+        return "\n".join(ends)
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
+    try:
+        os.killpg(process.pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

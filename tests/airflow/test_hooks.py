@@ -1,0 +1,236 @@
+"""From the fields of a connection to a catalog."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import Connection
+
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.hooks import CatalogConfig, IcebergHook
+from tests.airflow.conftest import Lake
+
+
+def config(conn_type: str = "iceberg_catalog", extra: Any = None, **fields: Any) -> CatalogConfig:
+    text = json.dumps(extra) if extra is not None else None
+    return CatalogConfig.from_connection(Connection(conn_id="lake", conn_type=conn_type, extra=text, **fields))
+
+
+class TestTheCatalogsProperties:
+    """A connection's fields become properties under PyIceberg's names."""
+
+    def test_the_extra_holds_them_flat_or_nested_or_both(self) -> None:
+        flat = config(extra={"type": "sql", "warehouse": "file:///w", "s3.endpoint": "http://s"})
+        nested = config(extra={"type": "sql", "properties": {"warehouse": "file:///w", "s3.endpoint": "http://s"}})
+        assert (
+            flat.properties
+            == nested.properties
+            == {
+                "type": "sql",
+                "warehouse": "file:///w",
+                "s3.endpoint": "http://s",
+            }
+        )
+
+    def test_nested_properties_may_be_json_text_as_a_form_keeps_it(self) -> None:
+        assert config(extra={"properties": '{"a": "b"}'}).properties == {"a": "b"}
+        assert config(extra={"properties": " "}).properties == {}
+
+    def test_a_flat_key_wins_over_a_nested_one(self) -> None:
+        assert config(extra={"type": "sql", "properties": {"type": "hadoop"}}).properties["type"] == "sql"
+
+    def test_values_are_text_and_empty_fields_of_a_form_are_none(self) -> None:
+        found = config(extra={"a": True, "b": 5, "c": None, "d": "", "e": {"f": 1}}).properties
+        assert found == {"a": "true", "b": "5", "e": '{"f": 1}'}
+
+    @pytest.mark.parametrize("broken", ["{not json", [1], 5])
+    def test_broken_nested_properties_are_an_error_that_shows_no_secret(self, broken: Any) -> None:
+        with pytest.raises(InvalidInputError, match="extra field 'properties' of connection 'lake'") as caught:
+            config(extra={"properties": broken})
+        assert "not json" not in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("host", "port", "kind", "uri"),
+        [
+            ("https://c.example.com/api", None, "rest", "https://c.example.com/api"),
+            ("https://c.example.com/api", 8181, "rest", "https://c.example.com:8181/api"),
+            ("https://c.example.com:8080/api", 8181, "rest", "https://c.example.com:8080/api"),
+            ("c.example.com", 8181, "rest", "https://c.example.com:8181"),
+            ("metastore", 9083, "hive", "thrift://metastore:9083"),
+            ("sqlite:////data/c.db", None, "sql", "sqlite:////data/c.db"),
+            ("postgresql+psycopg://db/iceberg", 5432, "sql", "postgresql+psycopg://db:5432/iceberg"),
+            ("jdbc:postgresql://db/iceberg", None, "jdbc", "jdbc:postgresql://db/iceberg"),
+        ],
+    )
+    def test_the_host_is_the_uri(self, host: str, port: int | None, kind: str, uri: str) -> None:
+        assert config(host=host, port=port, extra={"type": kind}).properties["uri"] == uri
+
+    def test_an_extra_without_a_host_may_say_the_uri(self) -> None:
+        assert config(extra={"uri": "sqlite:///c.db"}).properties == {"uri": "sqlite:///c.db"}
+
+
+class TestLoginAndPassword:
+    """They go where the catalog's type looks for them; what the extra says explicitly wins."""
+
+    def test_a_rest_catalog_takes_them_as_its_credential(self) -> None:
+        found = config(host="https://c", login="id", password="secret", extra={"type": "rest"})
+        assert found.properties["credential"] == "id:secret"
+
+    def test_a_rest_catalog_with_a_token_does_not(self) -> None:
+        found = config(host="https://c", login="id", password="secret", extra={"type": "rest", "token": "t"})
+        assert "credential" not in found.properties
+
+    def test_a_sql_catalog_takes_them_in_its_uri_encoded(self) -> None:
+        found = config(host="postgresql://db/x", port=5432, login="me@x", password="p/w", extra={"type": "sql"})
+        assert found.properties["uri"] == "postgresql://me%40x:p%2Fw@db:5432/x"
+
+    def test_a_user_in_the_uri_itself_wins(self) -> None:
+        found = config(host="postgresql://a:b@db/x", login="me", password="pw", extra={"type": "sql"})
+        assert found.properties["uri"] == "postgresql://a:b@db/x"
+
+    def test_a_file_knows_no_users(self) -> None:
+        assert config(host="sqlite:////c.db", login="me", password="pw").properties["uri"] == "sqlite:////c.db"
+
+    def test_a_jdbc_uri_takes_them_as_iceberg_java_does(self) -> None:
+        found = config(host="jdbc:postgresql://db/x", login="me", password="pw", extra={"type": "jdbc"})
+        assert found.properties.items() >= {"jdbc.user": "me", "jdbc.password": "pw"}.items()
+
+
+class TestTheCatalogsName:
+    """SQL catalogs keep tables under it: the connection id, unless `catalog_name` says otherwise."""
+
+    def test_it_is_the_connection_id(self) -> None:
+        assert config().name == "lake"
+
+    def test_or_what_the_connection_says(self) -> None:
+        found = config(extra={"catalog_name": "prod"})
+        assert (found.name, found.properties) == ("prod", {})
+
+
+class TestConnectionsOfTheOfficialProvider:
+    """Connections of type `iceberg` are taken as they are."""
+
+    def test_without_a_type_it_is_a_rest_catalog(self) -> None:
+        found = config("iceberg", host="http://c", login="id", password="secret", extra={"warehouse": "w"})
+        assert found.properties == {"type": "rest", "uri": "http://c", "credential": "id:secret", "warehouse": "w"}
+
+    def test_one_of_another_type_is_that(self, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+        extra = {key: value for key, value in lake.connection["extra"].items() if key != "catalog_name"}
+        connection = {"conn_type": "iceberg", "host": lake.connection["host"], "extra": extra}
+        monkeypatch.setenv("AIRFLOW_CONN_OFFICIAL", json.dumps(connection))
+        assert IcebergHook("official").get_conn().name == "official"
+
+
+class TestSecrets:
+    """They are masked in every log, and shown by nothing."""
+
+    EXTRA = {  # noqa: RUF012
+        "type": "rest",
+        "credential": "my-client:my-secret",
+        "token": "my-token",
+        "s3.secret-access-key": "my-s3-key",
+        "adls.account-key": "my-account-key",
+        "properties": {"adls.connection-string": "my-connection-string"},
+        "s3.endpoint": "http://not-secret",
+    }
+
+    def test_all_of_them_are_found(self) -> None:
+        found = set(config(host="postgresql://me:my%2Fpassword@db/x", extra=self.EXTRA).secrets())
+        assert found == {
+            "my-client:my-secret",
+            "my-secret",
+            "my-token",
+            "my-s3-key",
+            "my-account-key",
+            "my-connection-string",
+            "my%2Fpassword",
+            "my/password",
+        }
+
+    def test_the_hook_masks_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from airflow.sdk.log import redact
+
+        monkeypatch.setenv("AIRFLOW_CONN_SECRETIVE", json.dumps({"conn_type": "iceberg_catalog", "extra": self.EXTRA}))
+        assert IcebergHook("secretive").config.name == "secretive"
+        assert redact("a my-account-key and my-secret here") == "a *** and *** here"
+
+    def test_a_config_does_not_show_them(self) -> None:
+        assert "my-" not in repr(config(extra=self.EXTRA))
+
+
+class TestTheTestButton:
+    """It says which step failed, or what it found."""
+
+    def test_a_catalog_that_works(self, lake: Lake) -> None:
+        lake.create("a.t")
+        lake.create("b.t")
+        assert IcebergHook().test_connection() == (True, "catalog 'lake' (type sql) answers and has 2 namespaces")
+
+    @pytest.mark.parametrize(
+        ("connection", "step"),
+        [
+            ({"extra": {"properties": "{"}}, "could not read the connection: extra field 'properties'"),
+            ({"extra": {"type": "nonsense"}}, "could not open the catalog: catalog broken: unknown type 'nonsense'"),
+            (
+                {"host": "sqlite:////no/such/folder/c.db", "extra": {"type": "sql", "warehouse": "file:///w"}},
+                "could not",
+            ),
+            ({"extra": {"type": "hadoop", "warehouse": "nosuch://w"}}, "could not "),
+        ],
+    )
+    def test_the_step_that_fails_is_named(
+        self, connection: dict[str, Any], step: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("AIRFLOW_CONN_BROKEN", json.dumps({"conn_type": "iceberg_catalog", **connection}))
+        worked, message = IcebergHook("broken").test_connection()
+        assert not worked
+        assert message.startswith(step)
+
+    def test_a_connection_that_does_not_exist(self) -> None:
+        worked, message = IcebergHook("nobody").test_connection()
+        assert not worked
+        assert message.startswith("could not read the connection: AirflowNotFoundException")
+
+    def test_airflow_finds_the_hook_by_the_connections_type(
+        self, lake: Lake, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from airflow.sdk import BaseHook
+        from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
+
+        if "airflow-iceberg" not in ProvidersManagerTaskRuntime().providers:
+            pytest.skip("the package is not installed in this environment, so Airflow cannot know it")
+        assert isinstance(BaseHook.get_hook("iceberg_catalog_default"), IcebergHook)
+
+
+class TestTheHooksTables:
+    """The hook opens and creates tables; the catalog is opened once."""
+
+    def test_create_and_load(self, lake: Lake) -> None:
+        hook = IcebergHook()
+        hook.catalog.create_namespace("s")
+        made = hook.create_table("s.t", schema={"id": "long", "d": "date"}, partition_by=["month(d)"])
+        assert hook.load_table("s.t").metadata == made.metadata
+        assert hook.get_conn() is hook.catalog
+
+    def test_a_connection_as_a_uri_works_too(self, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+        from urllib.parse import quote
+
+        warehouse = quote(lake.connection["extra"]["warehouse"], safe="")
+        uri = quote(lake.connection["host"], safe="")
+        monkeypatch.setenv(
+            "AIRFLOW_CONN_BY_URI", f"iceberg-catalog:///?type=sql&uri={uri}&warehouse={warehouse}&catalog_name=lake"
+        )
+        lake.create("s.t")
+        assert IcebergHook("by_uri").load_table("s.t").name == "s.t"
+
+
+class TestInATrigger:
+    """The same connection, read without blocking the event loop."""
+
+    def test_the_catalog_is_the_same(self, lake: Lake, run_async: Callable[[Any], Any]) -> None:
+        from airflow_iceberg.hooks import load_catalog_async
+
+        catalog = run_async(load_catalog_async("iceberg_catalog_default"))
+        assert (catalog.name, dict(catalog.properties)) == (IcebergHook().catalog.name, dict(lake.catalog.properties))

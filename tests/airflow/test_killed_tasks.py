@@ -1,0 +1,133 @@
+"""Exactly once, with processes that are really killed, under a real scheduler with LocalExecutor.
+
+All DAGs start by themselves when Airflow does; each test looks at one of them.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.airflow.conftest import CONN_ID, Lake
+from tests.airflow.live import LiveAirflow
+
+DAGS = Path(__file__).parent / "dags"
+# What the second try has to find: nothing was committed when the first was killed, or everything was.
+NOTHING_COMMITTED = ("before_submit", "files_written_no_result", "before_commit", "metadata_written_no_swap")
+COMMITTED = ("after_swap", "after_swap_with_worker", "after_commit", "before_xcom")
+SPARK = ("spark_running", "spark_killed")
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    made = Lake(tmp_path_factory.mktemp("lake"))
+    made.write_file("a.parquet", [1, 2])
+    made.write_file("b.parquet", [3])
+    for name in (*NOTHING_COMMITTED, *COMMITTED, *SPARK, "mapped"):
+        made.create(f"s.{name}")
+    return made
+
+
+@pytest.fixture(scope="module")
+def airflow(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveAirflow]:
+    environment = {
+        "AIRFLOW_ICEBERG_TEST_LAKE": str(lake.folder),
+        f"AIRFLOW_CONN_{CONN_ID.upper()}": json.dumps(lake.connection),
+        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
+    }
+    with LiveAirflow(tmp_path_factory.mktemp("airflow"), dags=DAGS, environment=environment) as running:
+        yield running
+
+
+def ended(airflow: LiveAirflow, dag_id: str) -> tuple[str, dict[str, Any], list[dict[str, Any]]]:
+    run = airflow.finished(dag_id)
+    assert run["state"] == "success", airflow.logs()
+    return run["dag_run_id"], run, airflow.tasks(dag_id, run["dag_run_id"])
+
+
+def killed_try(lake: Lake, point: str, map_index: int = -1) -> int:
+    """The try that was killed; the first one, unless the machine was too busy to start it."""
+    return int((lake.folder / f"killed-{point}-{map_index}").read_text())
+
+
+class TestATaskThatIsKilled:
+    """Wherever the first try dies, the second leaves the rows in the table once."""
+
+    @pytest.mark.parametrize("point", NOTHING_COMMITTED)
+    def test_before_its_commit_does_the_work_again(self, point: str, lake: Lake, airflow: LiveAirflow) -> None:
+        run_id, _, (task,) = ended(airflow, f"kill_{point}")
+        assert task["try_number"] > killed_try(lake, point)
+        assert lake.ids(f"s.{point}") == [1, 2, 3]
+        assert [s.operation for s in lake.load(f"s.{point}").snapshots()] == ["append"]
+        result = airflow.xcom(f"kill_{point}", run_id, "append")
+        assert (result["outcome"], result["done_by_this_try"]) == ("committed", True)
+
+    @pytest.mark.parametrize("point", COMMITTED)
+    def test_after_its_commit_finds_it(self, point: str, lake: Lake, airflow: LiveAirflow) -> None:
+        run_id, _, (task,) = ended(airflow, f"kill_{point}")
+        assert task["try_number"] > killed_try(lake, point)
+        assert lake.ids(f"s.{point}") == [1, 2, 3]
+        (snapshot,) = lake.load(f"s.{point}").snapshots()
+        result = airflow.xcom(f"kill_{point}", run_id, "append")
+        assert (result["outcome"], result["done_by_this_try"]) == ("found", False)
+        assert (result["snapshot_id"], result["added_records"]) == (str(snapshot.snapshot_id), 3)
+        assert snapshot.summary["airflow.try-number"] == str(killed_try(lake, point))
+
+    @pytest.mark.parametrize("point", COMMITTED)
+    def test_and_found_work_gives_the_same_asset_event(self, point: str, airflow: LiveAirflow) -> None:
+        run_id, _, _ = ended(airflow, f"kill_{point}")
+        (asset,) = airflow.call("GET", f"/api/v2/assets?name_pattern=asset_{point}")["assets"][:1]
+        events = airflow.call("GET", f"/api/v2/assets/events?asset_id={asset['id']}")["asset_events"]
+        assert [event["extra"] for event in events] == [airflow.xcom(f"kill_{point}", run_id, "append")]
+
+    @pytest.mark.spark
+    @pytest.mark.parametrize("point", SPARK)
+    def test_while_spark_runs_or_with_spark_itself(self, point: str, lake: Lake, airflow: LiveAirflow) -> None:
+        _, _, (task,) = ended(airflow, f"kill_{point}")
+        assert task["try_number"] > killed_try(lake, point)
+        assert lake.ids(f"s.{point}") == [1, 2, 3]
+        assert len(lake.load(f"s.{point}").snapshots()) == 1
+
+    def test_each_index_of_a_mapped_task_for_itself(self, lake: Lake, airflow: LiveAirflow) -> None:
+        run_id, _, tasks = ended(airflow, "kill_mapped")
+        assert all(task["try_number"] > killed_try(lake, "after_swap", task["map_index"]) for task in tasks)
+        assert lake.ids("s.mapped") == [1, 2, 3]
+        assert len(lake.load("s.mapped").snapshots()) == 2
+        outcomes = [airflow.xcom("kill_mapped", run_id, "append", index)["outcome"] for index in (0, 1)]
+        assert outcomes == ["found", "found"]
+
+
+class TestAClearedTask:
+    """A person clears a run that succeeded: its rows are replaced in one commit, or doubled, or kept, as was chosen."""
+
+    def test_that_was_killed_at_its_first_run_replaces_its_rows(self, lake: Lake, airflow: LiveAirflow) -> None:
+        run_id, _, (before,) = ended(airflow, "kill_after_swap")
+        airflow.clear("kill_after_swap", run_id)
+        airflow.wait_for(lambda: airflow.runs("kill_after_swap")[0]["state"] != "success", "the run to start again")
+        _, _, (task,) = ended(airflow, "kill_after_swap")
+        assert task["try_number"] > before["try_number"]
+        assert lake.ids("s.after_swap") == [1, 2, 3]
+        assert [s.operation for s in lake.load("s.after_swap").snapshots()] == ["append", "overwrite"]
+        result = airflow.xcom("kill_after_swap", run_id, "append")
+        assert (result["operation"], result["added_records"], result["deleted_records"]) == ("overwrite", 3, 3)
+
+
+class TestASensorInATriggerer:
+    """It gives its worker back, and wakes up when the snapshot is there."""
+
+    def test_waits_for_a_table_that_is_created_and_loaded_later(self, lake: Lake, airflow: LiveAirflow) -> None:
+        def deferred() -> bool:
+            runs = airflow.runs("wait")
+            return bool(runs) and airflow.tasks("wait", runs[0]["dag_run_id"])[0]["state"] == "deferred"
+
+        airflow.wait_for(deferred, "the sensor to defer")
+        lake.create("s.waited")
+        result = lake.append([1, 2], "s.waited")
+        run_id, _, (task,) = ended(airflow, "wait")
+        found = airflow.xcom("wait", run_id, "wait")
+        assert (found["snapshot_id"], found["added_records"]) == (str(result.snapshot_id), 2)
+        assert task["state"] == "success"
