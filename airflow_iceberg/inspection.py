@@ -178,8 +178,8 @@ class Inspection:
 
     def _summaries(self, manifest: ManifestFile) -> Iterator[dict[str, Any]]:
         spec = self.metadata.spec(manifest.partition_spec_id)
-        types = spec.partition_type(self.metadata.schema())
-        schema = self.metadata.schema()
+        schema = self.metadata.schema_of_spec(spec.spec_id)
+        types = spec.partition_type(schema)
         for summary, part, field in zip(manifest.partitions or (), spec.fields, types.fields, strict=False):
             source = schema.fields_by_id.get(part.source_id)
 
@@ -350,7 +350,7 @@ class Inspection:
         """The fields of all specs by id; a later spec's name and type win, as in Iceberg's own metadata tables."""
         fields: dict[int, NestedField] = {}
         for spec in self.metadata.partition_specs:
-            for field in spec.partition_type(self.metadata.schema()).fields:
+            for field in spec.partition_type(self.metadata.schema_of_spec(spec.spec_id)).fields:
                 fields[field.id] = field
         return StructType(fields=tuple(fields[key] for key in sorted(fields)))
 
@@ -360,7 +360,7 @@ class Inspection:
         return type_to_arrow(self._partition_struct())
 
     def _partition_row(self, file: DataFile) -> dict[str, Any]:
-        types = self.metadata.spec(file.spec_id).partition_type(self.metadata.schema())
+        types = self.metadata.spec(file.spec_id).partition_type(self.metadata.schema_of_spec(file.spec_id))
         values = {
             field.id: value.bytes if isinstance(value, uuid.UUID) else value
             for field, value in zip(types.fields, file.partition, strict=True)

@@ -112,7 +112,7 @@ class SnapshotWriter:
         self, entries: Sequence[ManifestEntry], spec_id: int, content: ManifestContent, metadata: TableMetadata
     ) -> ManifestFile:
         spec = metadata.spec(spec_id)
-        schema = metadata.schema()
+        schema = metadata.schema_of_spec(spec_id)
         data = write_manifest(
             entries, schema=schema, spec=spec, format_version=metadata.format_version, content=content
         )

@@ -111,7 +111,9 @@ def _range_codes(column: pa.Array, dtype: Any) -> tuple["Longs", int] | None:
     if high - low >= _MAX_PLAIN_RANGE:
         return None
     codes = physical(column, dtype).astype(np.int64)
-    codes -= low - 1
+    # In two steps: one below the lowest long is no long.
+    codes -= low
+    codes += 1
     if column.null_count:
         codes[column.is_null().to_numpy(zero_copy_only=False)] = 0
     return codes, high - low + 2

@@ -309,7 +309,7 @@ def leaves_precision(table, spec, schema):
         if isinstance(type_, DecimalType) and isinstance(child.transform, TruncateTransform):
             results = [child.transform.apply(value, type_) for value in values_from_array(type_, column)]
             limit = Decimal(10) ** (type_.precision - type_.scale)
-            if any(result is not None and abs(result) >= limit for result in results):
+            if any(result is not None and result.copy_abs() >= limit for result in results):
                 return True
     return False
 
