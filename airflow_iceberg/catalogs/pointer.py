@@ -92,9 +92,16 @@ class PointerCatalog(Catalog):
         """Return the table as it is now."""
         table = TableId.of(table)
         pointer = self.read_pointer(table)
-        if pointer is None:
-            raise self._unknown_table(table)
-        return self._state(table, read_metadata(self.io, pointer.metadata_location), pointer)
+        while pointer is not None:
+            try:
+                return self._state(table, read_metadata(self.io, pointer.metadata_location), pointer)
+            except NotFoundError:
+                # Others may have committed since, and have removed the file as the table asks for.
+                newer = self.read_pointer(table)
+                if newer == pointer:
+                    raise
+                pointer = newer
+        raise self._unknown_table(table)
 
     def table_exists(self, table: str | TableId) -> bool:
         """Tell whether there is such a table."""
