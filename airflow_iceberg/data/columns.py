@@ -182,16 +182,21 @@ def _mapped_names(items: Iterable[Mapping[str, Any]]) -> _Names:
     return names
 
 
-def find_field(fields: Iterable[FileField], field_id: int) -> FileField | None:
-    """Return the field with an id.
+def fields_by_id(fields: Iterable[FileField]) -> Mapping[int, FileField]:
+    """Return the fields that have an id, by it.
 
     Raises:
-        FormatError: two fields have it.
+        FormatError: two fields have the same.
     """
-    found = [field for field in fields if field.field_id == field_id]
-    if len(found) > 1:
-        raise FormatError(f"columns '{found[0].name}' and '{found[1].name}' have the same field id {field_id}")
-    return found[0] if found else None
+    found: dict[int, FileField] = {}
+    for field in fields:
+        if field.field_id is None:
+            continue
+        if field.field_id in found:
+            names = f"'{found[field.field_id].name}' and '{field.name}'"
+            raise FormatError(f"columns {names} have the same field id {field.field_id}")
+        found[field.field_id] = field
+    return found
 
 
 def find_leaves(wanted: Iterable[NestedField], fields: Sequence[FileField]) -> Iterator[int]:
@@ -200,8 +205,9 @@ def find_leaves(wanted: Iterable[NestedField], fields: Sequence[FileField]) -> I
     Raises:
         UnsupportedError: a struct whose fields have no ids.
     """
+    by_id = fields_by_id(fields)
     for target in wanted:
-        source = find_field(fields, target.id)
+        source = by_id.get(target.id)
         if source is not None and not isinstance(target.type, UnknownType):
             yield from _needed_leaves(target, source)
 
@@ -329,19 +335,21 @@ def _read_struct(
 
     if not kinds.is_struct(array.type):
         raise _wrong_type(array, target)
-    columns = [_struct_field(array, source, child, constants) for child in kind.fields]
+    by_id = fields_by_id(source.children)
+    columns = [_struct_field(array, by_id.get(child.id), child, constants) for child in kind.fields]
     mask = array.is_null() if array.null_count else None
     if not columns:
         return pa.array([{}] * len(array), pa.struct([]), mask=mask)
     return pa.StructArray.from_arrays(columns, fields=list(type_to_arrow(kind).fields), mask=mask)
 
 
-def _struct_field(array: pa.Array, source: FileField, target: NestedField, constants: Mapping[int, Value]) -> pa.Array:
-    found = find_field(source.children, target.id)
-    if found is None:
+def _struct_field(
+    array: pa.Array, source: FileField | None, target: NestedField, constants: Mapping[int, Value]
+) -> pa.Array:
+    if source is None:
         return missing_column(target, len(array), constants)
     # `field` minds the offset of a slice, and leaves out whether the struct itself is null.
-    return read_column(array.field(found.position), found, target, constants)
+    return read_column(array.field(source.position), source, target, constants)
 
 
 def _read_list(

@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.data.columns import (
     FileField,
     check_readable,
+    fields_by_id,
     file_fields,
-    find_field,
     find_leaves,
     identity_constants,
     missing_column,
@@ -128,7 +129,7 @@ def _read(
             schemas = (schema,) if isinstance(residual, AlwaysTrue) else (schema, filter_schema)
             for raw in source.read_group(group, schemas, batch_size):
                 batch = _select(raw, schema, filter_schema, residual)
-                if batch.num_rows:
+                if batch is not None and batch.num_rows:
                     yield batch
 
 
@@ -153,6 +154,8 @@ def _opened(io: FileIO, location: str) -> Iterator[pq.ParquetFile]:
         if error.errno is None:
             raise FormatError(f"cannot read a Parquet file: {error}", path=location) from error
         raise StorageError(f"cannot read {location}: {error}") from error
+    except pa.ArrowNotImplementedError as error:
+        raise UnsupportedError(f"cannot read data file {location}: {error}") from error
     except pa.ArrowException as error:
         raise FormatError(f"cannot read a Parquet file: {error}", path=location) from error
     except FormatError as error:
@@ -166,25 +169,26 @@ class _RawRows:
 
     Attributes:
         batch: None if no column of the file is needed.
-        fields: describe the columns of the batch.
+        fields: the columns of the batch, by field id.
     """
 
     count: int
     batch: pa.RecordBatch | None
-    fields: tuple[FileField, ...]
+    fields: Mapping[int, FileField]
     constants: Mapping[int, Value]
 
     def build(self, schema: Schema) -> pa.RecordBatch:
         """Return the rows with the columns of a schema."""
         import pyarrow as pa
 
-        arrow_schema = schema_to_arrow(schema, with_field_ids=False)
         if not schema.fields:
             return pa.RecordBatch.from_struct_array(pa.array([{}] * self.count, pa.struct([])))
-        return pa.RecordBatch.from_arrays([self._column(field) for field in schema.fields], schema=arrow_schema)
+        columns = [self.column(field) for field in schema.fields]
+        return pa.RecordBatch.from_arrays(columns, schema=_arrow_schema(schema))
 
-    def _column(self, field: NestedField) -> pa.Array:
-        found = find_field(self.fields, field.id)
+    def column(self, field: NestedField) -> pa.Array:
+        """Return one column."""
+        found = self.fields.get(field.id)
         if found is None or self.batch is None:
             return missing_column(field, self.count, self.constants)
         return read_column(self.batch.column(found.position), found, field, self.constants)
@@ -198,6 +202,12 @@ class _Source:
         self.constants = constants
         self._name_mapping = name_mapping
         self.fields = file_fields(parquet.schema_arrow, name_mapping)
+        leaves = self.fields[-1].leaves.stop if self.fields else 0
+        if leaves != len(parquet.schema):
+            raise UnsupportedError(
+                f"a Parquet file has a nested column of a kind that is not read yet: it holds {len(parquet.schema)} "
+                f"columns of values where {leaves} are expected"
+            )
 
     def read_group(self, group: int, schemas: Sequence[Schema], batch_size: int) -> Iterator[_RawRows]:
         """Yield the rows of one row group with the columns that the schemas need."""
@@ -207,14 +217,20 @@ class _Source:
             return
         # By path: a name with a dot in it may bring another column along, so what comes is looked up by id again.
         paths = [self.parquet.schema.column(leaf).path for leaf in leaves]
-        fields: tuple[FileField, ...] | None = None
+        fields: Mapping[int, FileField] | None = None
         for batch in self.parquet.iter_batches(batch_size, row_groups=[group], columns=paths):
-            fields = fields or file_fields(batch.schema, self._name_mapping)
+            fields = fields or fields_by_id(file_fields(batch.schema, self._name_mapping))
             yield _RawRows(count=batch.num_rows, batch=batch, fields=fields, constants=self.constants)
 
     def _without_columns(self, rows: int, batch_size: int) -> Iterator[_RawRows]:
         for start in range(0, rows, batch_size):
-            yield _RawRows(count=min(batch_size, rows - start), batch=None, fields=(), constants=self.constants)
+            yield _RawRows(count=min(batch_size, rows - start), batch=None, fields={}, constants=self.constants)
+
+
+@lru_cache(maxsize=64)
+def _arrow_schema(schema: Schema) -> pa.Schema:
+    """Return the Arrow schema of a schema; made once, not for every batch."""
+    return schema_to_arrow(schema, with_field_ids=False)
 
 
 def _filter_schema(row_filter: Expression, table_schema: Schema) -> Schema:
@@ -233,21 +249,23 @@ def _group_residual(source: _Source, schema: Schema, row_filter: Expression, gro
     return ALWAYS_TRUE if must_match(row_filter, ranges) else row_filter
 
 
-def _select(raw: _RawRows, schema: Schema, filter_schema: Schema, residual: Expression) -> pa.RecordBatch:
-    """Make a batch of the wanted columns and rows."""
-    batch = raw.build(schema)
+def _select(raw: _RawRows, schema: Schema, filter_schema: Schema, residual: Expression) -> pa.RecordBatch | None:
+    """Make a batch of the wanted columns and rows, None where there are no such rows."""
+    import pyarrow.compute as pc
+
     if isinstance(residual, AlwaysTrue):
-        return batch
-    columns = raw.build(filter_schema)
-    return batch.filter(row_mask(residual, lambda column: _values_of(column, columns, filter_schema)))
+        return raw.build(schema)
+    columns = {field.id: raw.column(field) for field in filter_schema.fields}
+    mask = row_mask(residual, lambda column: _values_of(column, columns, filter_schema))
+    return raw.build(schema).filter(mask) if pc.any(mask).as_py() else None
 
 
-def _values_of(column: Column, batch: pa.RecordBatch, schema: Schema) -> pa.Array:
+def _values_of(column: Column, columns: Mapping[int, pa.Array], schema: Schema) -> pa.Array:
     """Return the values of a column; a field of a struct that is null is null."""
     import pyarrow.compute as pc
 
     path = column_path(schema, column.field_id or 0)
     if path is None:
         raise InvalidInputError(f"column '{column}' of the filter is not in the schema that is read")
-    values = batch.column(schema.fields.index(path[0]))
+    values = columns[path[0].id]
     return pc.struct_field(values, [field.name for field in path[1:]]) if len(path) > 1 else values

@@ -10,12 +10,12 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from airflow_iceberg.data.columns import FileField, find_field, missing_value, read_column
+from airflow_iceberg.data.columns import FileField, fields_by_id, missing_value, read_column
 from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.plan.filters import Column, column_path, is_nan
 from airflow_iceberg.plan.metrics import ColumnRange, has_nan, range_from_counts, trusted_bounds
 from airflow_iceberg.spec.arrow import values_from_array
-from airflow_iceberg.spec.types import NestedField, Value
+from airflow_iceberg.spec.types import NestedField, PrimitiveType, Value
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,8 +49,6 @@ def group_ranges(
 
 
 def _is_primitive(field: NestedField) -> bool:
-    from airflow_iceberg.spec.types import PrimitiveType
-
     return isinstance(field.type, PrimitiveType)
 
 
@@ -58,7 +56,7 @@ def _find(path: Sequence[NestedField], fields: Sequence[FileField]) -> FileField
     """Return the field of the file that a path of structs leads to."""
     found: FileField | None = None
     for step in path:
-        found = find_field(fields, step.id)
+        found = fields_by_id(fields).get(step.id)
         if found is None:
             return None
         fields = found.children
