@@ -143,15 +143,20 @@ class TestNulls:
         required = Schema(
             (NestedField(id=1, name="l", type=type(item)(element_id=2, element=item.element, element_required=True)),)
         )
-        with pytest.raises(InvalidInputError, match="column 'l.element', row 4 of a: null"):
+        with pytest.raises(InvalidInputError, match=r"column 'l\.element', row 4 of a: null"):
             conform(pa.table({"l": [[1], None, [], [2, None]]}), required, source="a")
 
     def test_in_a_sliced_array(self):
         full = pa.array([[{"y": None}], [{"y": 1.0}], [{"y": None}]], pa.list_(pa.struct({"y": pa.float64()})))
         schema = schema_from_shorthand({"l": "list<struct<y: double not null>>"})
         assert conform(pa.table({"l": full.slice(1, 1)}), schema, source="a").num_rows == 1
-        with pytest.raises(InvalidInputError, match="column 'l.element.y', row 2 of a: null"):
+        with pytest.raises(InvalidInputError, match=r"column 'l\.element\.y', row 2 of a: null"):
             conform(pa.table({"l": full.slice(1)}), schema, source="a")
+
+
+def naive(*parts: int) -> dt.datetime:
+    """Return a date and time without a zone, as the type timestamp has it."""
+    return dt.datetime(*parts)  # noqa: DTZ001
 
 
 ACCEPTED = [
@@ -174,13 +179,13 @@ ACCEPTED = [
     (pa.array(["1.230", "1e1", "-.5"]), "decimal(9,2)", [Decimal("1.23"), Decimal(10), Decimal("-0.5")]),
     (pa.array(["true", "FALSE", "1", "0", None]), "boolean", [True, False, True, False, None]),
     (pa.array(["2026-01-31"]), "date", [dt.date(2026, 1, 31)]),
-    (pa.array([dt.datetime(2026, 1, 31)], pa.timestamp("ns")), "date", [dt.date(2026, 1, 31)]),
+    (pa.array([naive(2026, 1, 31)], pa.timestamp("ns")), "date", [dt.date(2026, 1, 31)]),
     (pa.array([86_400_000], pa.date64()), "date", [dt.date(1970, 1, 2)]),
     (pa.array(["10:15", "10:15:30.5"]), "time", [dt.time(10, 15), dt.time(10, 15, 30, 500000)]),
     (pa.array([1], pa.time32("s")), "time", [dt.time(0, 0, 1)]),
-    (pa.array([1_000], pa.timestamp("ns")), "timestamp", [dt.datetime(1970, 1, 1, 0, 0, 0, 1)]),
-    (pa.array([dt.date(2026, 1, 31)]), "timestamp", [dt.datetime(2026, 1, 31)]),
-    (pa.array(["2026-01-31T10:00:00.123456000"]), "timestamp", [dt.datetime(2026, 1, 31, 10, 0, 0, 123456)]),
+    (pa.array([1_000], pa.timestamp("ns")), "timestamp", [naive(1970, 1, 1, 0, 0, 0, 1)]),
+    (pa.array([dt.date(2026, 1, 31)]), "timestamp", [naive(2026, 1, 31)]),
+    (pa.array(["2026-01-31T10:00:00.123456000"]), "timestamp", [naive(2026, 1, 31, 10, 0, 0, 123456)]),
     (
         pa.array([0], pa.timestamp("s", "Europe/Berlin")),
         "timestamptz",
@@ -257,14 +262,18 @@ IMPOSSIBLE = [
     (
         pa.array([0], pa.timestamp("us")),
         "timestamptz",
-        "column 'c' is timestamp[us] in a.parquet and cannot become timestamptz: "
-        "it has no time zone; give it one in the source",
+        (
+            "column 'c' is timestamp[us] in a.parquet and cannot become timestamptz: "
+            "it has no time zone; give it one in the source"
+        ),
     ),
     (
         pa.array([0], pa.timestamp("us", "UTC")),
         "timestamp",
-        "column 'c' is timestamp[us, tz=UTC] in a.parquet and cannot become timestamp: "
-        "it has a time zone, which would be lost",
+        (
+            "column 'c' is timestamp[us, tz=UTC] in a.parquet and cannot become timestamp: "
+            "it has a time zone, which would be lost"
+        ),
     ),
     (pa.array([0], pa.date32()), "timestamptz", "cannot become timestamptz: it has no time zone"),
     (
