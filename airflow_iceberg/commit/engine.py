@@ -133,35 +133,33 @@ class _Commit:
         while True:
             if self._has_landed():
                 return self._done()
-            outcome = self._attempt()
-            if outcome is not None:
-                return outcome
+            if self._attempt():
+                return self._done()
             attempt += 1
             self._wait(attempt, started)
             self._reload()
 
-    def _attempt(self) -> TableState | None:
-        """Try once; None means that the race is lost or unknown, and that the table has to be read again."""
+    def _attempt(self) -> bool:
+        """Try once; False means that the race is lost or unknown, and that the table has to be read again."""
         try:
             change = self.action(self.state.metadata)
-            if not change.updates:
-                return self._done()
-            self.state = self.catalog.commit(self.state, change)
-            return self._done()
-        except (StalePlanError, IncompatibleChangeError):
-            self._give_up()
+            if change.updates:
+                self.state = self.catalog.commit(self.state, change)
+            return True
+        except (StalePlanError, IncompatibleChangeError) as error:
+            self._give_up(error)
             raise
         except CommitConflictError as error:
             log.info("lost the race for %s: %s", self.state.table, error)
             self._lost = error
-            return None
+            return False
         except CommitUnknownError as error:
             log.warning("the outcome of a commit to %s is unknown, reading back: %s", self.state.table, error)
             self._note_doubt(error)
             return self._resolve(error)
-        except IcebergError:
+        except IcebergError as error:
             # Raised before the swap was sent: an unreadable manifest, a full disk.
-            self._give_up()
+            self._give_up(error)
             raise
 
     def _note_doubt(self, error: CommitUnknownError) -> None:
@@ -169,8 +167,8 @@ class _Commit:
         if error.metadata_location:
             self.doubtful.add(error.metadata_location)
 
-    def _resolve(self, error: CommitUnknownError) -> TableState | None:
-        """Read the table back; None means that it could be read and does not hold the work (yet)."""
+    def _resolve(self, error: CommitUnknownError) -> bool:
+        """Read the table back; False means that it could be read and does not hold the work (yet)."""
         policy, started = self.policy, self.clock.monotonic()
         for check in range(policy.check_num_retries + 1):
             try:
@@ -179,7 +177,7 @@ class _Commit:
                 log.warning("cannot read %s back yet: %s", self.state.table, unreadable)
             else:
                 self._lost = error
-                return self._done() if self._has_landed() else None
+                return self._has_landed()
             wait_ms = min(policy.check_max_wait_ms, policy.check_min_wait_ms * 2**check)
             if (self.clock.monotonic() - started) * 1000 + wait_ms > policy.check_total_timeout_ms:
                 break
@@ -201,10 +199,19 @@ class _Commit:
             self.action.succeeded(self.state.metadata)
         return self.state
 
-    def _give_up(self) -> None:
-        # A request that got no answer may still be on its way: what it names must stay.
-        if not self.in_doubt:
-            self.action.failed()
+    def _give_up(self, error: IcebergError) -> None:
+        """End the loop: remove own files, but only if no attempt can land any more.
+
+        Raises:
+            CommitUnknownError: one can. A request that got no answer may still be on its way, so the caller must not
+                take the error for a failure, after which he would delete the data files.
+        """
+        if self.in_doubt:
+            raise CommitUnknownError(
+                f"an earlier attempt to commit to {self.state.table} got no answer, and the next one failed: {error}; "
+                f"nothing was deleted, run it again to find out what landed"
+            ) from error
+        self.action.failed()
 
     def _wait(self, attempt: int, started: float) -> None:
         """Sleep before the next attempt, or end the loop."""
@@ -214,16 +221,12 @@ class _Commit:
         longest = min(policy.max_wait_ms, policy.min_wait_ms * 2 ** min(attempt - 1, 20))
         wait_ms = longest * (0.25 + 0.75 * self.clock.random())
         if attempt > policy.num_retries or spent_ms + wait_ms > policy.total_timeout_ms:
-            self._give_up()
-            raise self._exhausted(attempt, spent_ms) from self._lost
+            exhausted = self._exhausted(attempt, spent_ms)
+            self._give_up(exhausted)
+            raise exhausted from self._lost
         self.clock.sleep(wait_ms / 1000)
 
     def _exhausted(self, attempts: int, spent_ms: float) -> IcebergError:
-        if self.in_doubt:
-            return CommitUnknownError(
-                f"gave up on a commit to {self.state.table} after {attempts} attempts in {spent_ms / 1000:.1f} s, one "
-                f"of which got no answer; nothing was deleted, run the task again to find out what landed"
-            )
         return CommitConflictError(
             f"other writers won {attempts} attempts to commit to {self.state.table} in {spent_ms / 1000:.1f} s; "
             f"nothing was committed, run it again, or raise commit.retry.num-retries or "
@@ -233,6 +236,6 @@ class _Commit:
     def _reload(self) -> None:
         try:
             self.state = self.catalog.load(self.state.table)
-        except StorageError:
-            self._give_up()
+        except IcebergError as error:
+            self._give_up(error)
             raise

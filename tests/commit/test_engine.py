@@ -229,6 +229,29 @@ class TestUnknown:
         assert reachable(inner) <= metadata_files(inner)
         assert paths(inner) == ["ours.parquet"]
 
+    @pytest.mark.parametrize(
+        "then", [FileRule(call="create", fault=FileFault.FAIL, times=None), FileRule(call="read", fault=FileFault.FAIL)]
+    )
+    def test_a_failure_after_a_lost_reply_is_still_unknown(self, make_table, inner, time, then):
+        """The caller deletes its data files after a failure; the lost request may still land and need them."""
+        state = make_table()
+        commit(inner, state, append(inner), clock=time.clock())
+        catalog = FaultyCatalog(inner, [Fault.LOSE_THEN_UNKNOWN])
+        io = FaultyFileIO(inner.io)
+        catalog.io = inner.io = io
+        action = append(catalog)
+        once = catalog.inner.load
+
+        def load(table):
+            loaded = once(table)
+            io.rules = [then]
+            return loaded
+
+        catalog.load = load
+        with pytest.raises(CommitUnknownError, match="got no answer, and the next one failed"):
+            commit(catalog, inner.load("db.t"), action, clock=time.clock())
+        assert not any(call == "delete" for call, _ in io.calls)
+
     def test_the_number_of_status_checks_is_the_tables(self, make_table, inner, time):
         state = make_table(commit__status_check__num_retries=5, commit__status_check__min_wait_ms=10)
         catalog = FaultyCatalog(inner, [Fault.LAND_THEN_UNKNOWN], loads=[Fault.FAIL] * 99)
