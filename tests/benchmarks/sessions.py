@@ -1,0 +1,151 @@
+"""Our side and the peer's, each in a Spark session of its own that is started once: local[2], the same memory.
+
+What a run costs is measured here from the outside and in the same way for both: from the moment the table is there until
+the new snapshot is committed. Starting Spark, making the table and looking at what came out are not part of it.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.jobs.local_spark import environment
+from airflow_iceberg.jobs.package import build_zip
+from airflow_iceberg.jobs.protocol import Source
+from airflow_iceberg.table import Table
+from tests.benchmarks.measure import Stopwatch, note
+from tests.support.iceberg_java import IcebergJava
+from tests.support.iceberg_java_env import java_environ, java_python
+
+DRIVER_MEMORY = "2g"
+CONF = ("spark.ui.enabled=false", "spark.ui.showConsoleProgress=false", "spark.driver.bindAddress=127.0.0.1")
+SPARK_35, SPARK_4 = "Spark 3.5", "Spark 4.2"
+
+
+class OurTables:
+    """Tables of ours in a warehouse of their own; one table at a time, made new for each run."""
+
+    def __init__(self, warehouse: Path) -> None:
+        shutil.rmtree(warehouse, ignore_errors=True)
+        self._warehouse = warehouse
+        self._catalog = load_catalog("bench", type="hadoop", warehouse=warehouse.as_uri())
+        self._catalog.create_namespace("db")
+
+    def create(self, columns: Mapping[str, str], partition_by: Sequence[str] = ()) -> Table:
+        """Return a new table in the place of the last one."""
+        shutil.rmtree(self._warehouse / "db" / "t", ignore_errors=True)
+        return Table.create(self._catalog, "db.t", schema=columns, partition_by=partition_by)
+
+
+class OurSpark:
+    """A Spark that runs our jobs, and the Airflow side of them: plan, wait for the job, read its result, commit."""
+
+    def __init__(self, name: str, warehouse: Path) -> None:
+        self.name = name
+        self._tables = OurTables(warehouse)
+        command, environ = _command(name, warehouse.parent)
+        self._log = warehouse.with_suffix(".log")
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(
+                command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        self._answer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _end(self._process)
+
+    def append(
+        self, source: Source, *, columns: Mapping[str, str], partition_by: Sequence[str], rows: int | None
+    ) -> float:
+        """Append to a new table and return the seconds; `rows` is how many must have come in."""
+        table = self._tables.create(columns, partition_by)
+        with Stopwatch() as watch:
+            plan = table.plan_append(source)
+            self._process.stdin.write(f"{plan.location}\n")
+            self._process.stdin.flush()
+            said = self._answer()
+            written = table.commit_append(plan, table.read_result(plan))
+        check_rows(self.name, written.added_records, rows)
+        note(f"    {self.name}: {watch.seconds:.3f} s, {said}, {written.added_data_files} files")
+        return watch.seconds
+
+    def _answer(self) -> str:
+        line = self._process.stdout.readline().strip()
+        if not line:
+            raise RuntimeError(f"our job server on {self.name} died, see {self._log}")
+        return line
+
+
+class JavaSpark:
+    """Spark 3.5 with Iceberg Java."""
+
+    def __init__(self, warehouse: Path) -> None:
+        shutil.rmtree(warehouse, ignore_errors=True)
+        warehouse.mkdir(parents=True)
+        self._java = IcebergJava.start(warehouse.as_uri(), **{"spark.driver.memory": DRIVER_MEMORY})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._java.__exit__(*error)
+
+    def append(
+        self, select: str, *, columns: Mapping[str, str], partition_by: Sequence[str], rows: int | None
+    ) -> float:
+        """Append a query to a new table and return the seconds; `rows` is how many must have come in."""
+        self._java.sql("drop table if exists ref.db.t purge")
+        self._java.sql(_create_table(columns, partition_by))
+        with Stopwatch() as watch:
+            self._java.sql(f"insert into ref.db.t {select}")
+        (found,) = self._java.rows("select count(*) as rows, count(distinct _file) as files from ref.db.t")
+        check_rows("Iceberg Java", found["rows"], rows)
+        note(f"    Iceberg Java: {watch.seconds:.3f} s, {found['files']} files")
+        return watch.seconds
+
+    def count(self, query: str) -> int:
+        """Return how many rows a query gives."""
+        return int(self._java.rows(f"select count(*) as rows from ({query})")[0]["rows"])
+
+
+def check_rows(who: str, found: int, expected: int | None) -> None:
+    """Refuse a measurement of something else than what was asked for."""
+    if expected is not None and found != expected:
+        raise RuntimeError(f"{who} wrote {found} rows, expected {expected}: the times cannot be compared")
+
+
+def _create_table(columns: Mapping[str, str], partition_by: Sequence[str]) -> str:
+    kinds = {"long": "bigint", "timestamptz": "timestamp"}
+    listed = ", ".join(f"{name} {kinds.get(kind, kind)}" for name, kind in columns.items())
+    partitioned = f"partitioned by ({', '.join(partition_by)})" if partition_by else ""
+    return f"create table ref.db.t ({listed}) using iceberg {partitioned}"
+
+
+def _command(name: str, folder: Path) -> tuple[list[str], dict[str, Any]]:
+    core = build_zip(folder / "zip")
+    if name == SPARK_35:
+        python, environ = str(java_python()), java_environ()
+    else:
+        python, environ = sys.executable, {**os.environ, **environment(), "PYSPARK_PYTHON": sys.executable}
+    conf = " ".join(f"--conf {setting}" for setting in (*CONF, f"spark.sql.warehouse.dir={folder}/spark-warehouse"))
+    submit = f"--master local[2] --driver-memory {DRIVER_MEMORY} --py-files {core} {conf} pyspark-shell"
+    environ |= {"PYTHONPATH": str(core), "PYSPARK_SUBMIT_ARGS": submit, "SPARK_LOCAL_IP": "127.0.0.1"}
+    return [python, str(Path(__file__).with_name("job_server.py"))], environ
+
+
+def _end(process: "subprocess.Popen[str]") -> None:
+    process.stdin.close()
+    try:
+        process.wait(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    process.stdout.close()
