@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from uuid import uuid4
 
 from airflow_iceberg.commit.operation import OperationKey
+from airflow_iceberg.data.options import data_location
 from airflow_iceberg.errors import FormatError, IcebergError, NotFoundError, StalePlanError, StorageError
 from airflow_iceberg.jobs.protocol import JobPlan, JobResult, Source
 from airflow_iceberg.spec.manifests import DataFile
@@ -52,7 +53,7 @@ def write_append_plan(
         spec=metadata.spec(),
         sort_order=metadata.sort_order(),
         properties={name: value for name, value in metadata.properties.items() if name.startswith("write.")},
-        data_location=data_location(metadata),
+        data_location=data_location(metadata.location, metadata.properties),
         staging_location=staging,
         location=f"{staging}/plan.json",
         result_location=f"{staging}/result.json",
@@ -73,11 +74,6 @@ def _create_plan(io: FileIO, plan: JobPlan) -> None:
             f"cannot write the job's plan to the staging prefix {plan.staging_location} of table {plan.table}: "
             f"{error}; make the table's location writable for this worker and for the job"
         ) from error
-
-
-def data_location(metadata: TableMetadata) -> str:
-    """Return the prefix of the table's data files."""
-    return metadata.properties.get("write.data.path", f"{metadata.location.rstrip('/')}/data").rstrip("/")
 
 
 def distribution_mode(metadata: TableMetadata) -> str:
@@ -135,6 +131,15 @@ def clear(io: FileIO, plan: JobPlan, files: Sequence[DataFile] = ()) -> None:
     """Remove a try's staging folder and, where they are known to be unreferenced, its data files; never raises."""
     try:
         leftovers = [status.location for status in io.list(plan.staging_location)]
-        io.delete([*(file.file_path for file in files), *leftovers])
     except IcebergError as error:
-        log.warning("left files of a finished job behind under %s: %s", plan.staging_location, error)
+        log.warning("cannot list %s, left it behind: %s", plan.staging_location, error)
+        leftovers = []
+    remove(io, [*(file.file_path for file in files), *leftovers])
+
+
+def remove(io: FileIO, locations: Sequence[str]) -> None:
+    """Remove files that are known to be unreferenced; never raises."""
+    try:
+        io.delete(locations)
+    except IcebergError as error:
+        log.warning("left unreferenced files behind: %s", error)

@@ -27,7 +27,13 @@ from airflow_iceberg.commit.operation import (
     result_of,
 )
 from airflow_iceberg.commit.rerun import check_not_overtaken
-from airflow_iceberg.errors import AlreadyExistsError, InvalidInputError, UnsupportedError
+from airflow_iceberg.errors import (
+    AlreadyExistsError,
+    CommitUnknownError,
+    IcebergError,
+    InvalidInputError,
+    UnsupportedError,
+)
 from airflow_iceberg.jobs.protocol import JobPlan, JobResult, Source
 from airflow_iceberg.spec.metadata import TableMetadata, new_table_metadata
 from airflow_iceberg.spec.partitioning import PartitionField, PartitionSpec, spec_from_shorthand
@@ -270,16 +276,21 @@ class Table:
             self.metadata,
             rows,
             file_prefix=f"manual-{uuid4().hex[:12]}",
-            data_location=staging.data_location(self.metadata),
         )
-        return self._commit_files(
-            files,
-            table_uuid=uuid,
-            written_schema=schema,
-            branch=branch,
-            properties=snapshot_properties or {},
-            operation=operation,
-        )
+        try:
+            return self._commit_files(
+                files,
+                table_uuid=uuid,
+                written_schema=schema,
+                branch=branch,
+                properties=snapshot_properties or {},
+                operation=operation,
+            )
+        except CommitUnknownError:
+            raise  # the commit may have landed: its files must stay
+        except IcebergError:
+            staging.remove(self.io, [file.file_path for file in files])
+            raise
 
     def find_append(
         self, operation: OperationKey, *, branch: str = MAIN_BRANCH, on_rerun: OnRerun = "replace"

@@ -15,14 +15,22 @@ from airflow_iceberg.commit.operation import OperationKey, find_landed
 from airflow_iceberg.commit.rerun import EarlierRuns, check_not_overtaken
 from airflow_iceberg.commit.snapshot_writer import SnapshotWriter
 from airflow_iceberg.errors import StalePlanError, UnsupportedError
-from airflow_iceberg.spec.changes import AddSnapshot, AssertRefSnapshotId, AssertTableUUID, Change, SetSnapshotRef
+from airflow_iceberg.spec.changes import (
+    AddSnapshot,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    AssignUUID,
+    Change,
+    SetSnapshotRef,
+)
 from airflow_iceberg.spec.manifests import DataFile, ManifestContent, ManifestFile
 from airflow_iceberg.spec.metadata import TableMetadata
 from airflow_iceberg.spec.schema import Schema
 from airflow_iceberg.spec.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef, summarize
 from airflow_iceberg.storage.base import FileIO
 
-WRITABLE_VERSIONS = (2,)
+WRITABLE_VERSIONS = (1, 2, 3)
+ENCRYPTION_KEY = "encryption.key-id"
 
 
 class ChangeTable:
@@ -79,6 +87,7 @@ class AppendFiles:
         self._now_ms = now_ms
         self._properties = properties
         self._operation = operation
+        self._new_uuid = str(commit_uuid)
         self._writer = SnapshotWriter(io, snapshot_id=snapshot_id, commit_uuid=commit_uuid)
         self._earlier = EarlierRuns(io, operation, branch) if operation is not None and replace_earlier else None
 
@@ -115,9 +124,10 @@ class AppendFiles:
         manifests: Sequence[ManifestFile],
         removed: Sequence[DataFile],
     ) -> Snapshot:
-        sequence_number = metadata.last_sequence_number + 1
+        # v1 has no sequence numbers: 0 everywhere.
+        sequence_number = metadata.last_sequence_number + 1 if metadata.format_version > 1 else 0
         parent_id = None if parent is None else parent.snapshot_id
-        location = self._writer.write_list(
+        location, added_rows = self._writer.write_list(
             manifests, metadata, parent_snapshot_id=parent_id, sequence_number=sequence_number
         )
         return Snapshot(
@@ -137,6 +147,8 @@ class AppendFiles:
                 partition_limit=metadata.property_int("write.summary.partition-limit", 0),
             ),
             schema_id=metadata.current_schema_id,
+            first_row_id=None if added_rows is None else metadata.next_row_id or 0,
+            added_rows=added_rows,
         )
 
     def _change(self, snapshot: Snapshot, metadata: TableMetadata, parent: Snapshot | None) -> Change:
@@ -146,13 +158,12 @@ class AppendFiles:
             if old is not None
             else SnapshotRef(snapshot_id=snapshot.snapshot_id, type="branch")
         )
-        return Change(
-            updates=(AddSnapshot(snapshot=snapshot), SetSnapshotRef(ref_name=self._branch, ref=ref)),
-            requirements=(
-                AssertTableUUID(uuid=metadata.table_uuid or ""),
-                AssertRefSnapshotId(ref=self._branch, snapshot_id=None if parent is None else parent.snapshot_id),
-            ),
-        )
+        updates = (AddSnapshot(snapshot=snapshot), SetSnapshotRef(ref_name=self._branch, ref=ref))
+        at = AssertRefSnapshotId(ref=self._branch, snapshot_id=None if parent is None else parent.snapshot_id)
+        if metadata.table_uuid is None:
+            # Tables of the first Iceberg versions have none; the first commit gives them one.
+            return Change(updates=(AssignUUID(uuid=self._new_uuid), *updates), requirements=(at,))
+        return Change(updates=updates, requirements=(AssertTableUUID(uuid=metadata.table_uuid), at))
 
     def has_landed(self, metadata: TableMetadata) -> bool:
         if metadata.snapshot(self.snapshot_id) is not None:
@@ -180,10 +191,13 @@ def check_writable(metadata: TableMetadata, table: str) -> None:
     if metadata.format_version not in WRITABLE_VERSIONS:
         raise UnsupportedError(
             f"table {table} has format version {metadata.format_version}; this version of airflow-iceberg writes "
-            f"format version 2 only, nothing was changed"
+            f"format versions 1, 2 and 3, nothing was changed"
         )
-    if "encryption.key-id" in metadata.properties:
-        raise UnsupportedError(f"table {table} asks for encryption (encryption.key-id), which is not written here")
+    if ENCRYPTION_KEY in metadata.properties:
+        raise UnsupportedError(
+            f"table {table} asks for encryption ({ENCRYPTION_KEY}), which is not written here: its rows would be "
+            f"stored in clear; nothing was changed"
+        )
 
 
 def check_files_fit(
@@ -194,7 +208,8 @@ def check_files_fit(
     Raises:
         StalePlanError: the table was replaced, lost the partition spec of a file, or requires what the files may lack.
     """
-    if (metadata.table_uuid or "") != table_uuid:
+    # A table without a uuid may have got one from another writer's commit.
+    if table_uuid and (metadata.table_uuid or "") != table_uuid:
         raise StalePlanError(
             f"the table was dropped and made again while the rows were written: its uuid is {metadata.table_uuid}, "
             f"expected {table_uuid}"

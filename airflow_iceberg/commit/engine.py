@@ -4,8 +4,8 @@ A commit has three outcomes. Committed: done. Conflict: the action is called aga
 the table is read back until it can be told. Before every attempt the action is asked whether its work is in the table
 already, so that neither a lost reply nor a second process that does the same work can double it.
 
-A change is never sent blindly twice: each attempt is a compare-and-swap against the base that it was made for. So when a
-lost request lands late, after all, the next attempt loses its race, reads the table, and finds the work done.
+A change is never sent blindly twice: each attempt is a compare-and-swap against the base that it was made for. So when
+a lost request lands late, after all, the next attempt loses its race, reads the table, and finds the work done.
 
 What a change contains is decided in `commit.actions`; where the pointer lives, in `catalogs`.
 """

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from airflow_iceberg.errors import IcebergError, StalePlanError
 from airflow_iceberg.spec.manifest_avro import (
+    assign_first_row_ids,
     read_manifest,
     read_manifest_list,
     write_manifest,
@@ -25,6 +26,7 @@ from airflow_iceberg.spec.manifests import (
     ManifestContent,
     ManifestEntry,
     ManifestFile,
+    counted,
     describe_manifest,
 )
 from airflow_iceberg.spec.metadata import TableMetadata
@@ -35,6 +37,10 @@ log = logging.getLogger(__name__)
 
 # About 8 MiB of Avro, which is what `commit.manifest.target-size-bytes` asks for, at some 400 bytes an entry.
 ENTRIES_PER_MANIFEST = 20_000
+
+
+# Path and first row id of the source manifest, and the paths that were asked for.
+_FilterKey = tuple[str, int | None, frozenset[str]]
 
 
 class SnapshotWriter:
@@ -53,7 +59,8 @@ class SnapshotWriter:
         self._manifests: list[str] = []
         self._lists: list[str] = []
         self._added: dict[int, tuple[ManifestFile, ...]] = {}
-        self._filtered: dict[tuple[str, frozenset[str]], tuple[ManifestFile, tuple[DataFile, ...]]] = {}
+        self._filtered: dict[_FilterKey, tuple[ManifestFile, tuple[DataFile, ...]]] = {}
+        self._counted: dict[str, ManifestFile] = {}
 
     def read_parent(self, parent: Snapshot | None) -> tuple[ManifestFile, ...]:
         """Return the manifests of the snapshot that the new one follows."""
@@ -87,7 +94,8 @@ class SnapshotWriter:
         A manifest that holds none of them is returned as it is. The result is kept by source manifest: a retry reads
         and rewrites only manifests that it has not seen.
         """
-        key = (manifest.manifest_path, paths)
+        # The first row id is part of it: the commit that upgraded the table to v3 gives one to a manifest that has none.
+        key = (manifest.manifest_path, manifest.first_row_id, paths)
         if key not in self._filtered:
             self._filtered[key] = self._filter(manifest, paths, metadata)
         return self._filtered[key]
@@ -100,6 +108,7 @@ class SnapshotWriter:
         if not removed:
             return manifest, ()
         # Entries that were already deleted are left out: a rewrite that copied them could resurrect them later.
+        # What entries inherit was filled in when they were read, row ids too: a file keeps its own for ever.
         entries = [
             replace(entry, status=EntryStatus.DELETED, snapshot_id=self._snapshot_id)
             if entry.data_file.file_path in paths
@@ -137,21 +146,43 @@ class SnapshotWriter:
         *,
         parent_snapshot_id: int | None,
         sequence_number: int,
-    ) -> str:
-        """Write the manifest list of one attempt and return its location."""
+    ) -> tuple[str, int | None]:
+        """Write the manifest list of one attempt and return its location and (v3) how many row ids it gave out.
+
+        From v3 on every data manifest without a first row id gets one, those of before an upgrade too; as the ids
+        start at the table's next one, each attempt assigns anew.
+        """
         self._attempts += 1
         name = f"snap-{self._snapshot_id}-{self._attempts}-{self._commit_uuid}.avro"
         location = f"{metadata_folder(metadata)}/{name}"
+        rows = [self._with_counts(manifest, metadata) for manifest in manifests]
+        first_row_id, added_rows = None, None
+        if metadata.format_version >= 3:
+            first_row_id = metadata.next_row_id or 0
+            rows, next_row_id = assign_first_row_ids(rows, first_row_id)
+            added_rows = next_row_id - first_row_id
         data = write_manifest_list(
-            tuple(manifests),
+            rows,
             snapshot_id=self._snapshot_id,
             parent_snapshot_id=parent_snapshot_id,
             sequence_number=sequence_number,
             format_version=metadata.format_version,
+            first_row_id=first_row_id,
         )
         self._lists.append(location)
         self._io.create(location, data)
-        return location
+        return location, added_rows
+
+    def _with_counts(self, manifest: ManifestFile, metadata: TableMetadata) -> ManifestFile:
+        """Return the row with its counts, which v1 writers may leave out and v2 requires."""
+        counts = (manifest.added_files_count, manifest.existing_files_count, manifest.deleted_files_count)
+        rows = (manifest.added_rows_count, manifest.existing_rows_count, manifest.deleted_rows_count)
+        if metadata.format_version == 1 or None not in (*counts, *rows):
+            return manifest
+        path = manifest.manifest_path
+        if path not in self._counted:
+            self._counted[path] = counted(manifest, read_entries(self._io, manifest))
+        return self._counted[path]
 
     def remove_unused(self, landed: Snapshot | None) -> None:
         """Remove what no snapshot uses: everything, or what the landed snapshot of this writer leaves over.

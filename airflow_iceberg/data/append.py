@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_iceberg.data.cast import check_columns, conform
-from airflow_iceberg.data.options import WriteOptions
+from airflow_iceberg.data.options import WriteOptions, data_location
 from airflow_iceberg.data.write import PartitionedWriter
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ def write_rows(
     rows: pa.Table | pa.RecordBatch | pa.RecordBatchReader,
     *,
     file_prefix: str,
-    data_location: str,
 ) -> tuple[DataFile, ...]:
     """Write rows for the table's current schema and spec; returns one DataFile a file.
 
@@ -43,12 +42,14 @@ def write_rows(
         schema=schema,
         spec=spec,
         options=WriteOptions.from_properties(metadata.properties, schema, metadata.sort_order()),
-        data_location=data_location,
+        data_location=data_location(metadata.location, metadata.properties),
         file_prefix=file_prefix,
     )
     try:
+        first_row = 1
         for table in _tables(rows):
-            writer.write(conform(table, schema, source=SOURCE))
+            writer.write(conform(table, schema, source=SOURCE, first_row=first_row))
+            first_row += table.num_rows
         return writer.close()
     except BaseException:
         writer.abort()

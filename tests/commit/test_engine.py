@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import uuid
 
+import pyarrow as pa
 import pytest
 
 from airflow_iceberg.commit.actions import AppendFiles, ChangeTable
@@ -368,6 +369,24 @@ class TestFailure:
         inner.drop_table("db.t")
         with pytest.raises(NotFoundError, match=r"db\.t"):
             commit(inner, state, action, clock=time.clock())
+
+
+class TestAppendingArrow:
+    """`Table.append` leaves data files only where they are, or may be, part of the table."""
+
+    def test_after_a_definite_failure_they_are_removed(self, make_table, inner):
+        make_table(commit__retry__num_retries=0)
+        table = Table.load(FaultyCatalog(inner, [Fault.CONFLICT]), "db.t")
+        with pytest.raises(CommitConflictError):
+            table.append(pa.table({"id": [1]}))
+        assert inner.io.locations("memory://warehouse/db/t/data") == ()
+
+    def test_while_it_is_unknown_they_stay(self, make_table, inner):
+        make_table(commit__status_check__num_retries=0)
+        catalog = FaultyCatalog(inner, [Fault.LAND_THEN_UNKNOWN], loads=[Fault.PROCEED, Fault.FAIL])
+        with pytest.raises(CommitUnknownError):
+            Table.load(catalog, "db.t").append(pa.table({"id": [1]}))
+        assert Table.load(inner, "db.t").scan().to_arrow()["id"].to_pylist() == [1]
 
 
 class TestNoChange:
