@@ -60,7 +60,7 @@ bench: $(DEV) $(JAVA)  ## measure side by side with the peers, into build/bench.
 	@$(SPARK_ENV) $(PY) -m tests.benchmarks $(ARGS)
 
 docs: $(DEV)  ## build the documentation into build/docs; a broken link fails
-	@$(VENV)/bin/mkdocs build --quiet --strict --config-file .ci/mkdocs.yml
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --strict --config-file .ci/mkdocs.yml
 	@echo "build/docs/index.html"
 
 clean:  ## remove everything that was built, the environments too
