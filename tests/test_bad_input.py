@@ -1,0 +1,261 @@
+"""Bad input gets one clear error that says what, where, expected, got and what to do; the table stays as it was."""
+
+import json
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.errors import (
+    FormatError,
+    IcebergError,
+    InvalidInputError,
+    NotFoundError,
+    StorageError,
+    UnsupportedError,
+)
+from airflow_iceberg.jobs.local import run_local
+from airflow_iceberg.jobs.protocol import Source
+from airflow_iceberg.table import Table
+
+
+@pytest.fixture(params=["hadoop", "sql"])
+def catalog(request, tmp_path):
+    uri = {"uri": f"sqlite:///{tmp_path / 'catalog.db'}"} if request.param == "sql" else {}
+    catalog = load_catalog("prod", type=request.param, warehouse=(tmp_path / "wh").as_uri(), **uri)
+    catalog.create_namespace("db")
+    return catalog
+
+
+@pytest.fixture
+def table(catalog):
+    table = Table.create(catalog, "db.t", schema={"id": "long not null", "name": "string"})
+    table.append(pa.table({"id": [1], "name": ["a"]}))
+    return table
+
+
+def local_path(location):
+    return Path(location.removeprefix("file://"))
+
+
+def one_line(error):
+    """What a person sees: one sentence, lower case, no full stop, none of Python's own words."""
+    text = str(error.value)
+    assert "\n" not in text, text
+    assert not text.endswith("."), text
+    assert text[0] == text[0].lower() or text.split()[0].isupper(), text
+    assert "Traceback" not in text
+    return text
+
+
+class TestNamesThatAreNotThere:
+    """Unknown tables, columns, transforms and types are named, together with what there is."""
+
+    def test_an_unknown_table(self, catalog, table):
+        with pytest.raises(NotFoundError) as error:
+            Table.load(catalog, "db.tt")
+        assert "db.tt" in one_line(error)
+
+    def test_an_unknown_namespace(self, catalog, table):
+        with pytest.raises(NotFoundError) as error:
+            Table.create(catalog, "nowhere.t", schema={"id": "long"})
+        assert "nowhere" in one_line(error)
+
+    def test_a_name_without_a_namespace(self, catalog):
+        with pytest.raises(InvalidInputError) as error:
+            Table.load(catalog, "t")
+        assert "'t'" in one_line(error)
+
+    def test_an_unknown_type(self, catalog):
+        with pytest.raises(InvalidInputError) as error:
+            Table.create(catalog, "db.x", schema={"id": "number"})
+        assert "number" in one_line(error)
+        assert "id" in str(error.value)
+
+    def test_an_unknown_column_in_a_filter(self, table):
+        with pytest.raises(NotFoundError) as error:
+            table.scan("nme = 'a'")
+        assert "nme" in one_line(error)
+        assert "name" in str(error.value)
+
+    @pytest.mark.parametrize("text", ["id >", "id = = 1", "drop table x", "select 1", "", "id = 'a'", "name > 1"])
+    def test_a_filter_that_means_nothing(self, table, text):
+        with pytest.raises(IcebergError) as error:
+            table.scan(text)
+        one_line(error)
+
+    def test_a_transform_that_does_not_fit_the_type(self, catalog):
+        with pytest.raises(InvalidInputError) as error:
+            Table.create(catalog, "db.x", schema={"id": "long"}, partition_by=["day(id)"])
+        assert "day" in one_line(error)
+
+
+class TestBrokenMetadata:
+    """A torn, foreign or too new metadata file is refused by name and is never taken for an empty table."""
+
+    @pytest.fixture
+    def current(self, table):
+        return local_path(table.metadata_location)
+
+    @pytest.mark.parametrize("keep", [0, 1, 100, -1])
+    def test_half_a_file(self, catalog, table, current, keep):
+        whole = current.read_bytes()
+        current.write_bytes(whole[:keep])
+        with pytest.raises(FormatError) as error:
+            Table.load(catalog, "db.t")
+        assert current.name in one_line(error)
+        current.write_bytes(whole)
+        assert Table.load(catalog, "db.t").scan().count() == 1
+
+    def test_something_else(self, catalog, table, current):
+        current.write_text('{"hello": "world"}')
+        with pytest.raises(FormatError) as error:
+            Table.load(catalog, "db.t")
+        assert current.name in one_line(error)
+
+    def test_format_version_4_is_refused_and_left_alone(self, catalog, table, current):
+        document = json.loads(current.read_text())
+        current.write_text(json.dumps(document | {"format-version": 4}))
+        before = current.read_bytes()
+        with pytest.raises(UnsupportedError) as error:
+            Table.load(catalog, "db.t")
+        assert "4" in one_line(error)
+        with pytest.raises(UnsupportedError):
+            Table.from_metadata(table.metadata_location)
+        assert current.read_bytes() == before
+
+    def test_a_manifest_list_that_is_gone(self, catalog, table):
+        local_path(table.current_snapshot().manifest_list).unlink()
+        with pytest.raises(NotFoundError) as error:
+            Table.load(catalog, "db.t").scan().to_arrow()
+        assert "snap-" in one_line(error)
+        before = table.metadata_location
+        with pytest.raises(IcebergError):
+            table.append(pa.table({"id": [2]}))
+        assert Table.load(catalog, "db.t").metadata_location == before
+
+    def test_a_data_file_that_is_gone(self, table):
+        path = local_path(table.scan().plan_files()[0].file.file_path)
+        path.unlink()
+        with pytest.raises(NotFoundError) as error:
+            table.scan().to_arrow()
+        assert path.name in one_line(error)
+
+    def test_half_a_data_file(self, table):
+        path = local_path(table.scan().plan_files()[0].file.file_path)
+        path.write_bytes(path.read_bytes()[:50])
+        with pytest.raises(FormatError) as error:
+            table.scan().to_arrow()
+        assert path.name in str(error.value)
+
+
+class TestACatalogThatIsDown:
+    """A catalog that cannot be reached is a storage error, which Airflow retries; no password is shown."""
+
+    @pytest.mark.parametrize("scheme", ["postgresql+psycopg2", "jdbc:postgresql"])
+    def test_a_database_that_does_not_answer(self, tmp_path, scheme):
+        uri = f"{scheme}://who:geheim@127.0.0.1:1/catalog"
+        if scheme.startswith("jdbc"):
+            uri = f"{scheme}://127.0.0.1:1/catalog?user=who&password=geheim"
+        with pytest.raises(StorageError) as error:
+            load_catalog("prod", type="sql", uri=uri, warehouse=tmp_path.as_uri()).list_namespaces()
+        assert "127.0.0.1" in one_line(error)
+        assert "geheim" not in str(error.value)
+        assert "geheim" not in repr(error.value.__cause__)
+
+    def test_a_warehouse_that_is_not_there(self, tmp_path):
+        with pytest.raises(IcebergError) as error:
+            load_catalog("prod", type="hadoop", warehouse=(tmp_path / "nothing").as_uri()).load("db.t")
+        assert "db.t" in one_line(error)
+
+    def test_a_catalog_type_that_is_not_there(self):
+        with pytest.raises(InvalidInputError, match="hadoop") as error:
+            load_catalog("prod", type="hadop", warehouse="file:///tmp")
+        one_line(error)
+
+
+class TestSources:
+    """What a job cannot load is named with its column, file and first value, before anything is committed."""
+
+    def load(self, table, source, **properties):
+        plan = table.plan_append(source)
+        run_local(plan, table.io)
+        return table.commit_append(plan, table.read_result(plan))
+
+    def write(self, tmp_path, name, columns):
+        path = tmp_path / name
+        pq.write_table(pa.table(columns), path)
+        return path.as_uri()
+
+    @pytest.mark.parametrize(
+        ("columns", "words"),
+        [
+            ({"name": ["x"]}, ["'id'", "required"]),
+            ({"id": [1], "name": ["x"], "extra": [1]}, ["'extra'"]),
+            ({"id": [1, None], "name": ["x", "y"]}, ["'id'", "null"]),
+            ({"id": ["seven"], "name": ["x"]}, ["'id'", "seven", "long"]),
+            ({"ID": [1], "name": ["x"]}, ["'ID'"]),
+            ({"id": pa.array([1.5]), "name": ["x"]}, ["'id'", "1.5"]),
+            ({"id": pa.array([2**63], pa.uint64()), "name": ["x"]}, ["'id'", str(2**63)]),
+        ],
+    )
+    def test_rows_that_do_not_fit(self, table, tmp_path, columns, words):
+        before = table.metadata_location
+        with pytest.raises(InvalidInputError) as error:
+            self.load(table, Source.from_files([self.write(tmp_path, "bad.parquet", columns)]))
+        text = one_line(error)
+        for word in [*words, "bad.parquet"]:
+            assert word in text
+        assert table.refresh().metadata_location == before
+        assert table.scan().count() == 1
+
+    def test_the_one_bad_file_among_good_ones_is_named(self, table, tmp_path):
+        for number in range(3):
+            self.write(tmp_path, f"good-{number}.parquet", {"id": [number], "name": ["x"]})
+        self.write(tmp_path, "good-9.parquet", {"id": [1, 2, None], "name": ["x", "y", "z"]})
+        with pytest.raises(InvalidInputError, match=r"good-9\.parquet"):
+            self.load(table, Source.from_files(f"{tmp_path.as_uri()}/good-*.parquet"))
+        assert table.refresh().scan().count() == 1
+
+    def test_a_file_that_is_not_there(self, table, tmp_path):
+        with pytest.raises(NotFoundError, match=r"none\.parquet"):
+            self.load(table, Source.from_files((tmp_path / "none.parquet").as_uri()))
+
+    def test_a_file_that_is_not_what_it_says(self, table, tmp_path):
+        (tmp_path / "text.parquet").write_text("hello")
+        with pytest.raises(FormatError, match=r"text\.parquet"):
+            self.load(table, Source.from_files((tmp_path / "text.parquet").as_uri()))
+
+    def test_a_glob_without_matches_is_an_empty_source(self, table, tmp_path):
+        result = self.load(table, Source.from_files(f"{tmp_path.as_uri()}/none-*.parquet"))
+        assert result.outcome == "empty"
+        assert len(table.refresh().snapshots()) == 1
+
+
+class TestAStagingPrefixThatCannotBeWritten:
+    """A job that could not be planned is not started, and the error says which prefix has to be writable."""
+
+    def test_the_prefix_is_named(self, table):
+        before = table.metadata_location
+        staging = local_path(table.location) / ".staging"
+        staging.write_text("in the way")
+        with pytest.raises(StorageError) as error:
+            table.plan_append(Source.from_files("file:///x.parquet"))
+        assert re.search(r"staging prefix \S*/\.staging/", one_line(error))
+        assert table.refresh().metadata_location == before
+
+    def test_data_that_cannot_be_written_fails_the_job(self, catalog, tmp_path):
+        table = Table.create(
+            catalog, "db.nowhere", schema={"id": "long"}, properties={"write.data.path": f"{tmp_path.as_uri()}/taken"}
+        )
+        (tmp_path / "taken").write_text("in the way")
+        source = tmp_path / "s.parquet"
+        pq.write_table(pa.table({"id": [1]}), source)
+        plan = table.plan_append(Source.from_files(source.as_uri()))
+        run_local(plan, table.io)
+        with pytest.raises(StorageError, match="taken"):
+            table.read_result(plan)
+        assert table.refresh().current_snapshot() is None
