@@ -1,7 +1,7 @@
 """Our side and the peer's, each in a Spark session of its own that is started once: local[2], the same memory.
 
-What a run costs is measured here from the outside and in the same way for both: from the moment the table is there until
-the new snapshot is committed. Starting Spark, making the table and looking at what came out are not part of it.
+What a run costs is measured here from the outside and in the same way for both: from the moment the table is there
+until the new snapshot is committed. Starting Spark, making the table and looking at what came out are not part of it.
 """
 
 import os

@@ -1,0 +1,119 @@
+"""Loads without a JVM, in this process, side by side with PyIceberg: the same rows, each in a SQL catalog of its own.
+
+Once from Arrow rows in memory (`Table.append` and `table.append`), once from the Parquet files: ours as a job over
+threads, the peer's by reading them with pyarrow first, which is how one does it with PyIceberg.
+"""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.jobs.local import run_local
+from airflow_iceberg.jobs.protocol import Source
+from airflow_iceberg.table import Table
+from tests.benchmarks import lineitem
+from tests.benchmarks.measure import Measurement, Stopwatch, alternate
+from tests.benchmarks.sessions import check_rows
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table as PeerTable
+
+GOAL = 1.0
+NAME = "db.t"
+
+
+def measure(source: lineitem.Lineitem, folder: Path, *, runs: int) -> Iterator[Measurement]:
+    """Measure both ways in."""
+    ours, peer = Ours(folder / "in-process-ours"), PyIceberg(folder / "in-process-pyiceberg")
+    found = _append(ours, peer, pq.read_table(list(source.files)), runs=runs)
+    yield Measurement(
+        name=f"append of {source.rows:,} Arrow rows in the process, vs PyIceberg, seconds",
+        ours=found["ours"],
+        peer=found["pyiceberg"],
+        goal=GOAL,
+    )
+    found = alternate({"ours": lambda: ours.load(source), "pyiceberg": lambda: peer.load(source)}, runs=runs)
+    yield Measurement(
+        name="append of Parquet files in the process, vs PyIceberg and read_table, seconds",
+        ours=found["ours"],
+        peer=found["pyiceberg"],
+        goal=GOAL,
+    )
+
+
+def _append(ours: "Ours", peer: "PyIceberg", rows: pa.Table, *, runs: int) -> dict[str, float]:
+    return alternate({"ours": lambda: ours.append(rows), "pyiceberg": lambda: peer.append(rows)}, runs=runs)
+
+
+class Ours:
+    """Our back end without a JVM; a new table for each run."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def append(self, rows: pa.Table) -> float:
+        """Append rows that are in memory."""
+        table = self._create()
+        with Stopwatch() as watch:
+            written = table.append(rows)
+        check_rows("Table.append", written.added_records, rows.num_rows)
+        return watch.seconds
+
+    def load(self, source: lineitem.Lineitem) -> float:
+        """Append the files by a job."""
+        table = self._create()
+        with Stopwatch() as watch:
+            plan = table.plan_append(Source.from_files(source.pattern))
+            run_local(plan, table.io)
+            written = table.commit_append(plan, table.read_result(plan))
+        check_rows("our local job", written.added_records, source.rows)
+        return watch.seconds
+
+    def _create(self) -> Table:
+        catalog = load_catalog("ours", type="sql", uri=_fresh(self._folder), warehouse=self._folder.as_uri())
+        catalog.create_namespace("db")
+        return Table.create(catalog, NAME, schema=lineitem.COLUMNS)
+
+
+class PyIceberg:
+    """PyIceberg; a new table for each run."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def append(self, rows: pa.Table) -> float:
+        """Append rows that are in memory."""
+        table = self._create(rows.schema)
+        with Stopwatch() as watch:
+            table.append(rows)
+        self._check(table, rows.num_rows)
+        return watch.seconds
+
+    def load(self, source: lineitem.Lineitem) -> float:
+        """Read the files and append their rows."""
+        table = self._create(pq.read_schema(source.files[0]))
+        with Stopwatch() as watch:
+            table.append(pq.read_table(list(source.files)))
+        self._check(table, source.rows)
+        return watch.seconds
+
+    def _create(self, schema: pa.Schema) -> "PeerTable":
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        catalog = SqlCatalog("peer", uri=_fresh(self._folder), warehouse=self._folder.as_uri())
+        catalog.create_namespace("db")
+        return catalog.create_table(NAME, schema)
+
+    def _check(self, table: "PeerTable", rows: int) -> None:
+        check_rows("PyIceberg", int(table.current_snapshot().summary["added-records"]), rows)
+
+
+def _fresh(folder: Path) -> str:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return f"sqlite:///{folder}/catalog.db"
