@@ -43,11 +43,11 @@ FIRST_DAY, DAYS = 8036, 2526  # 1992-01-02 … 1998-12-01
 TODAY = 9298  # 1995-06-17, when TPC-H's world stands still
 INSTRUCTIONS = ("DELIVER IN PERSON", "COLLECT COD", "NONE", "TAKE BACK RETURN")
 MODES = ("REG AIR", "AIR", "RAIL", "SHIP", "TRUCK", "MAIL", "FOB")
-WORDS = (
+TEXT = (
     "furiously quickly carefully blithely slyly regular final ironic special express pending bold even silent "
     "requests deposits packages accounts instructions theodolites pinto beans foxes ideas dependencies platelets "
     "sleep wake nag haggle cajole integrate detect use boost about above according to across after against along"
-).split()
+)
 TEXT_WORDS = 200_000
 
 
@@ -143,7 +143,8 @@ def _choice(values: tuple[str, ...], numbers: np.ndarray) -> pa.Array:
 
 def _comments(dice: np.random.Generator, rows: int) -> pa.Array:
     """Return pieces of 10 to 43 characters of one long text, as TPC-H cuts its comments."""
-    words = np.array([word.encode() for word in WORDS])[dice.integers(0, len(WORDS), TEXT_WORDS)]
+    vocabulary = np.array(TEXT.encode().split())
+    words = vocabulary[dice.integers(0, len(vocabulary), TEXT_WORDS)]
     text = np.frombuffer(b" ".join(words.tolist()), np.uint8)
     lengths = dice.integers(10, 44, rows)
     starts = dice.integers(0, len(text) - 44, rows)
