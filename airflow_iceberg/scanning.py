@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from airflow_iceberg.commit.actions import ENCRYPTION_KEY
 from airflow_iceberg.commit.snapshot_writer import read_entries, read_manifests
-from airflow_iceberg.errors import InvalidInputError, NotFoundError
+from airflow_iceberg.errors import InvalidInputError, NotFoundError, UnsupportedError
 from airflow_iceberg.plan.filters import AlwaysTrue, Expression, parse_filter
 from airflow_iceberg.plan.scan import FileScanTask, plan_files
 from airflow_iceberg.spec.manifests import ManifestEntry, ManifestFile
@@ -62,6 +63,7 @@ class TableScan:
         case_sensitive: bool,
     ) -> TableScan:
         """Resolve names, predicate and point in time against a table's metadata."""
+        check_not_encrypted(metadata)
         if limit is not None and limit < 0:
             raise InvalidInputError(f"limit is {limit}, expected 0 or more")
         snapshot, schema = _choose(metadata, snapshot_id=snapshot_id, ref=ref, as_of_ms=as_of_ms)
@@ -189,6 +191,16 @@ def _choose(
         is_tag = ref in metadata.refs and metadata.refs[ref].type == "tag"
         return snapshot, schema_of(metadata, snapshot) if is_tag and snapshot else metadata.schema()
     return metadata.current_snapshot(), metadata.schema()
+
+
+def check_not_encrypted(metadata: TableMetadata) -> None:
+    """Refuse a table that asks for encryption: some writers keep it, others silently write in clear.
+
+    Raises:
+        UnsupportedError: it has a key.
+    """
+    if ENCRYPTION_KEY in metadata.properties:
+        raise UnsupportedError(f"table {metadata.location} is encrypted ({ENCRYPTION_KEY}) and cannot be read here")
 
 
 def schema_of(metadata: TableMetadata, snapshot: Snapshot) -> Schema:

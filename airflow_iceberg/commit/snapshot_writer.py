@@ -15,6 +15,7 @@ from uuid import UUID
 from airflow_iceberg.errors import IcebergError, StalePlanError
 from airflow_iceberg.spec.manifest_avro import (
     assign_first_row_ids,
+    manifest_spec_id,
     read_manifest,
     read_manifest_list,
     write_manifest,
@@ -94,7 +95,7 @@ class SnapshotWriter:
         A manifest that holds none of them is returned as it is. The result is kept by source manifest: a retry reads
         and rewrites only manifests that it has not seen.
         """
-        # The first row id is part of it: the commit that upgraded the table to v3 gives one to a manifest that has none.
+        # The first row id is part of it: the first commit in v3 gives one to a manifest that has none.
         key = (manifest.manifest_path, manifest.first_row_id, paths)
         if key not in self._filtered:
             self._filtered[key] = self._filter(manifest, paths, metadata)
@@ -216,9 +217,27 @@ def read_manifests(io: FileIO, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
     Raises:
         FormatError, StorageError, NotFoundError: the manifest list is broken or gone.
     """
-    if snapshot.manifest_list is None:
+    if snapshot.manifest_list is not None:
+        return read_manifest_list(io.read(snapshot.manifest_list), path=snapshot.manifest_list)
+    if snapshot.manifests is None:
         raise StalePlanError(f"snapshot {snapshot.snapshot_id} has no manifest list")
-    return read_manifest_list(io.read(snapshot.manifest_list), path=snapshot.manifest_list)
+    return tuple(_embedded_manifest(io, path, snapshot.snapshot_id) for path in snapshot.manifests)
+
+
+def _embedded_manifest(io: FileIO, path: str, snapshot_id: int) -> ManifestFile:
+    """Return the row of a manifest that a v1 snapshot names itself, without a list: all that is known is in it."""
+    data = io.read(path)
+    entries = list(read_manifest(data, path=path))
+    added_by = (entry.snapshot_id for entry in entries if entry.status is EntryStatus.ADDED)
+    row = ManifestFile(
+        manifest_path=path,
+        manifest_length=len(data),
+        partition_spec_id=manifest_spec_id(data, path=path),
+        sequence_number=0,
+        min_sequence_number=0,
+        added_snapshot_id=next((found for found in added_by if found is not None), snapshot_id),
+    )
+    return counted(row, entries)
 
 
 def read_entries(io: FileIO, manifest: ManifestFile) -> Iterator[ManifestEntry]:

@@ -141,6 +141,15 @@ def _spec_id(header: Header, path: str | None) -> int:
     return int(text)
 
 
+def manifest_spec_id(data: bytes, *, path: str | None = None) -> int:
+    """Return the partition spec that a manifest was written with, as its header says; 0 where it says nothing.
+
+    Raises:
+        FormatError: the file is torn or no manifest.
+    """
+    return _spec_id(read_header(data, path=path), path)
+
+
 # --- manifest lists --------------------------------------------------------------------------------------------------
 
 

@@ -309,6 +309,27 @@ class ManifestFile:
         return self.deleted_files_count != 0
 
 
+def counted(manifest: ManifestFile, entries: Iterable[ManifestEntry]) -> ManifestFile:
+    """Return a row with its counts of files and rows, which v1 writers may leave out and v2 requires.
+
+    Args:
+        entries: of the manifest, deleted ones too.
+    """
+    files, rows = [0, 0, 0], [0, 0, 0]
+    for entry in entries:
+        files[entry.status] += 1
+        rows[entry.status] += entry.data_file.record_count
+    return replace(
+        manifest,
+        added_files_count=files[EntryStatus.ADDED],
+        existing_files_count=files[EntryStatus.EXISTING],
+        deleted_files_count=files[EntryStatus.DELETED],
+        added_rows_count=rows[EntryStatus.ADDED],
+        existing_rows_count=rows[EntryStatus.EXISTING],
+        deleted_rows_count=rows[EntryStatus.DELETED],
+    )
+
+
 def inherit(entries: Iterable[ManifestEntry], manifest: ManifestFile) -> Iterator[ManifestEntry]:
     """Fill in what entries leave to their manifest: snapshot id, sequence numbers and (v3) first row ids.
 

@@ -1,0 +1,262 @@
+"""Appends to tables of format versions 1, 2 and 3, and across an upgrade."""
+
+import dataclasses
+import io
+from uuid import uuid4
+
+import fastavro
+import pyarrow as pa
+import pytest
+
+from airflow_iceberg.commit.snapshot_writer import SnapshotWriter, read_entries, read_manifests
+from airflow_iceberg.errors import UnsupportedError
+from airflow_iceberg.spec.changes import Change, SetProperties, UpgradeFormatVersion
+from airflow_iceberg.spec.manifest_avro import read_manifest_list, write_manifest_list
+from airflow_iceberg.spec.manifests import EntryStatus
+from airflow_iceberg.spec.schema import Schema
+from airflow_iceberg.spec.types import IntegerType, LongType, NestedField, UnknownType
+from airflow_iceberg.table import Table
+from tests.support.memory import Fault, FaultyCatalog, MemoryCatalog
+
+
+def rows(*ids):
+    return pa.table({"id": pa.array(ids, pa.int64())})
+
+
+def make(catalog, version):
+    return Table.create(catalog, "db.t", schema={"id": "long"}, properties={"format-version": str(version)})
+
+
+def make_partitioned(catalog, version):
+    properties = {"format-version": str(version)}
+    return Table.create(catalog, "db.t", schema={"id": "long"}, partition_by=["id"], properties=properties)
+
+
+def manifests(table):
+    return read_manifests(table.io, table.current_snapshot())
+
+
+def live_files(table):
+    """Name to (first row id, rows) of each live file."""
+    entries = [entry for manifest in manifests(table) for entry in read_entries(table.io, manifest) if entry.is_live]
+    return {
+        entry.data_file.file_path: (entry.data_file.first_row_id, entry.data_file.record_count) for entry in entries
+    }
+
+
+def all_row_ids(table):
+    return sorted(first + i for first, count in live_files(table).values() for i in range(count))
+
+
+def commit(table, *updates):
+    table.catalog.commit(table.catalog.load(table.identifier), Change(updates=updates))
+    return table.refresh()
+
+
+@pytest.fixture
+def catalog():
+    return MemoryCatalog()
+
+
+class TestVersion1:
+    """No sequence numbers; snapshot ids are explicit; a block size is written, which nobody reads."""
+
+    def test_every_sequence_number_is_0(self, catalog):
+        table = make(catalog, 1)
+        table.append(rows(1))
+        table.append(rows(2))
+        assert [snapshot.sequence_number for snapshot in table.snapshots()] == [0, 0]
+        assert table.metadata.last_sequence_number == 0
+        assert [m.sequence_number for m in manifests(table)] == [0, 0]
+        assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 2]
+
+    def test_the_manifest_has_what_version_1_requires_and_nothing_later(self, catalog):
+        table = make(catalog, 1)
+        table.append(rows(1))
+        (manifest,) = manifests(table)
+        reader = fastavro.reader(io.BytesIO(table.io.read(manifest.manifest_path)))
+        (entry,) = list(reader)
+        assert entry["snapshot_id"] == table.current_snapshot().snapshot_id
+        assert entry["data_file"]["block_size_in_bytes"] == 64 * 1024 * 1024
+        assert not {"sequence_number", "file_sequence_number"} & entry.keys()
+        assert "content" not in entry["data_file"]
+        assert reader.metadata["format-version"] == "1"
+
+    def test_metadata_names_the_schema_twice_for_old_readers(self, catalog):
+        document = make(catalog, 1).metadata.to_dict()
+        assert document["schema"]["fields"] == document["schemas"][0]["fields"]
+        assert document["partition-spec"] == []
+        assert "last-sequence-number" not in document
+
+    def test_a_manifest_that_loses_a_file_says_which_snapshot_added_the_others(self, catalog):
+        table = make_partitioned(catalog, 1)
+        table.append(rows(1, 2, 3))
+        (manifest,) = manifests(table)
+        gone = next(path for path in live_files(table) if "id=2" in path)
+        writer = SnapshotWriter(table.io, snapshot_id=7, commit_uuid=uuid4())
+        written, removed = writer.without_files(manifest, frozenset((gone,)), table.metadata)
+        location, added_rows = writer.write_list([written], table.metadata, parent_snapshot_id=None, sequence_number=0)
+        assert (len(removed), added_rows) == (1, None)
+        (row,) = read_manifest_list(table.io.read(location))
+        head = table.current_snapshot().snapshot_id
+        assert sorted((e.status.name, e.snapshot_id, e.sequence_number) for e in read_entries(table.io, row)) == [
+            ("DELETED", 7, 0),
+            ("EXISTING", head, 0),
+            ("EXISTING", head, 0),
+        ]
+
+    def test_an_embedded_list_of_manifests_is_read_and_followed_by_a_real_one(self, catalog):
+        table = make(catalog, 1)
+        table.append(rows(1, 2))
+        head = table.current_snapshot()
+        paths = tuple(m.manifest_path for m in manifests(table))
+        embedded = dataclasses.replace(head, manifest_list=None, manifests=paths)
+        old = dataclasses.replace(table.metadata, snapshots=(embedded,))
+        catalog.io.create("memory://warehouse/old.metadata.json", old.to_json())
+        catalog.register_table("db.old", "memory://warehouse/old.metadata.json")
+        table = Table.load(catalog, "db.old")
+        assert table.scan().count() == 2
+        table.append(rows(3))
+        assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 2, 3]
+        assert table.current_snapshot().manifest_list is not None
+
+    def test_a_table_without_a_uuid_gets_one_with_the_first_commit(self, catalog):
+        old = dataclasses.replace(make(catalog, 1).metadata, table_uuid=None)
+        catalog.io.create("memory://warehouse/old.metadata.json", old.to_json())
+        catalog.register_table("db.old", "memory://warehouse/old.metadata.json")
+        table = Table.load(catalog, "db.old")
+        table.append(rows(1))
+        uuid = table.metadata.table_uuid
+        assert uuid is not None
+        table.append(rows(2))
+        assert table.metadata.table_uuid == uuid
+
+
+class TestRowLineageOfVersion3:
+    """Every row has an id of its own that it keeps; ids are assigned with the commit, and anew on each attempt."""
+
+    def test_ids_follow_each_other(self, catalog):
+        table = make(catalog, 3)
+        table.append(rows(1, 2, 3))
+        table.append(rows(4))
+        assert [(s.first_row_id, s.added_rows) for s in table.snapshots()] == [(0, 3), (3, 1)]
+        assert table.metadata.next_row_id == 4
+        assert all_row_ids(table) == [0, 1, 2, 3]
+
+    def test_a_retry_assigns_them_after_those_of_the_winner(self, catalog):
+        make(catalog, 3)
+
+        def rival(inner, table):
+            Table.load(inner, table).append(rows(100, 101))
+
+        table = Table.load(FaultyCatalog(catalog, [Fault.CONFLICT], rival=rival), "db.t")
+        table.append(rows(1, 2, 3))
+        assert [(s.first_row_id, s.added_rows) for s in table.snapshots()] == [(0, 2), (2, 3)]
+        assert all_row_ids(table) == [0, 1, 2, 3, 4]
+
+    def test_ids_that_were_inherited_are_written_out_where_entries_are_copied(self, catalog):
+        table = make_partitioned(catalog, 3)
+        table.append(rows(1, 1, 2, 3, 3, 3))
+        (manifest,) = manifests(table)
+        before = live_files(table)
+        gone = next(path for path in before if "id=2" in path)
+        writer = SnapshotWriter(table.io, snapshot_id=7, commit_uuid=uuid4())
+        written, _ = writer.without_files(manifest, frozenset((gone,)), table.metadata)
+        stored = list(read_entries(table.io, dataclasses.replace(written, sequence_number=2, min_sequence_number=1)))
+        raw = fastavro.reader(io.BytesIO(table.io.read(written.manifest_path)))
+        ids = {entry["data_file"]["file_path"]: entry["data_file"]["first_row_id"] for entry in raw}
+        assert ids == {path: first for path, (first, _) in before.items()}
+        assert [entry.status for entry in stored].count(EntryStatus.DELETED) == 1
+
+
+class TestUpgrading:
+    """Manifests of before stay as they are; with the first commit in v3 all their rows get ids."""
+
+    @pytest.mark.parametrize("start", [1, 2])
+    def test_rows_of_before_get_ids_once(self, catalog, start):
+        table = make(catalog, start)
+        table.append(rows(1, 2))
+        old = manifests(table)[0].manifest_path
+        commit(table, UpgradeFormatVersion(format_version=3))
+        assert set(live_files(table).values()) == {(None, 2)}
+        table.append(rows(3))
+        assert old in {m.manifest_path for m in manifests(table)}
+        ids = live_files(table)
+        assert all_row_ids(table) == [0, 1, 2]
+        assert table.current_snapshot().added_rows == 3
+        table.append(rows(4))
+        assert ids.items() <= live_files(table).items()
+        assert all_row_ids(table) == [0, 1, 2, 3]
+
+    def test_version_1_rows_are_older_than_all_others(self, catalog):
+        table = make(catalog, 1)
+        table.append(rows(1))
+        commit(table, UpgradeFormatVersion(format_version=2))
+        table.append(rows(2))
+        entries = [e for m in manifests(table) for e in read_entries(table.io, m)]
+        assert sorted(e.sequence_number for e in entries) == [0, 1]
+        assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 2]
+
+    def test_counts_that_version_1_left_out_are_filled_in(self, catalog):
+        table = make(catalog, 1)
+        table.append(rows(1, 2))
+        none = dict.fromkeys(
+            f"{what}_{kind}_count" for what in ("added", "existing", "deleted") for kind in ("files", "rows")
+        )
+        (manifest,) = manifests(table)
+        bare = write_manifest_list(
+            [dataclasses.replace(manifest, **none)],
+            snapshot_id=1,
+            parent_snapshot_id=None,
+            sequence_number=0,
+            format_version=1,
+        )
+        catalog.io.create("memory://warehouse/bare.avro", bare)
+        head = dataclasses.replace(table.current_snapshot(), manifest_list="memory://warehouse/bare.avro")
+        old = dataclasses.replace(table.metadata, snapshots=(head,))
+        catalog.io.create("memory://warehouse/old.metadata.json", old.to_json())
+        catalog.register_table("db.old", "memory://warehouse/old.metadata.json")
+        table = commit(Table.load(catalog, "db.old"), UpgradeFormatVersion(format_version=3))
+        table.append(rows(3))
+        assert sorted(m.added_rows_count for m in manifests(table)) == [1, 2]
+        assert all_row_ids(table) == [0, 1, 2]
+
+    def test_an_upgrade_between_two_attempts_is_followed(self, catalog):
+        make(catalog, 2).append(rows(1))
+
+        def rival(inner, table):
+            inner.commit(inner.load(table), Change(updates=(UpgradeFormatVersion(format_version=3),)))
+
+        table = Table.load(FaultyCatalog(catalog, [Fault.CONFLICT], rival=rival), "db.t")
+        table.append(rows(2))
+        assert table.metadata.format_version == 3
+        assert all_row_ids(table) == [0, 1]
+
+
+class TestDefaultsAndUnknowns:
+    """Version 3 fills columns that rows do not bring: with the write default, and with null."""
+
+    def test_a_missing_column_gets_its_write_default(self, catalog):
+        fields = (
+            NestedField(id=1, name="id", type=LongType()),
+            NestedField(id=2, name="n", type=IntegerType(), required=True, initial_default=5, write_default=7),
+            NestedField(id=3, name="nothing", type=UnknownType()),
+        )
+        table = Table.create(catalog, "db.t", schema=Schema(fields), properties={"format-version": "3"})
+        table.append(rows(1))
+        assert table.scan().to_arrow().to_pylist() == [{"id": 1, "n": 7, "nothing": None}]
+
+
+class TestEncryption:
+    """A table that asks for encryption is neither read nor written: nothing is ever stored in clear."""
+
+    def test_it_is_refused_on_both_sides(self, catalog):
+        table = make(catalog, 2)
+        commit(table, SetProperties(updates={"encryption.key-id": "k"}))
+        with pytest.raises(UnsupportedError, match="asks for encryption"):
+            table.append(rows(1))
+        with pytest.raises(UnsupportedError, match="encrypted"):
+            table.scan()
+        with pytest.raises(UnsupportedError, match="asks for encryption"):
+            Table.create(catalog, "db.e", schema={"id": "long"}, properties={"encryption.key-id": "k"})
+        assert not [path for path in catalog.io.locations() if path.endswith((".parquet", ".avro"))]
