@@ -38,9 +38,8 @@ def write_append_plan(
     Raises:
         StorageError: the staging prefix cannot be written; nothing was started.
     """
-    token = operation.file_token if operation else "manual"
-    unique = uuid4().hex[:12]
-    staging = f"{metadata.location.rstrip('/')}/{STAGING_FOLDER}/{token}-{try_number}-{unique}"
+    prefix = new_file_prefix(operation, try_number)
+    staging = f"{metadata.location.rstrip('/')}/{STAGING_FOLDER}/{prefix}"
     plan = JobPlan(
         operation="append",
         operation_key=None if operation is None else str(operation),
@@ -57,13 +56,19 @@ def write_append_plan(
         staging_location=staging,
         location=f"{staging}/plan.json",
         result_location=f"{staging}/result.json",
-        file_prefix=f"{token}-{try_number}-{unique}",
+        file_prefix=prefix,
         source=source,
         distribution_mode=distribution_mode(metadata),
         parallelism=parallelism,
     )
     _create_plan(io, plan)
     return plan
+
+
+def new_file_prefix(operation: OperationKey | None, try_number: int = 1) -> str:
+    """Return how the names of one try's files begin, unlike those of any other try."""
+    unique = uuid4().hex[:12]
+    return operation.file_prefix(try_number, unique) if operation else f"manual-{unique}"
 
 
 def _create_plan(io: FileIO, plan: JobPlan) -> None:

@@ -26,7 +26,7 @@ from airflow_iceberg.commit.operation import (
     find_other_epochs,
     result_of,
 )
-from airflow_iceberg.commit.rerun import check_not_overtaken
+from airflow_iceberg.commit.rerun import EarlierRuns, check_not_overtaken
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitUnknownError,
@@ -275,7 +275,7 @@ class Table:
             self.io,
             self.metadata,
             rows,
-            file_prefix=f"manual-{uuid4().hex[:12]}",
+            file_prefix=staging.new_file_prefix(operation),
         )
         try:
             return self._commit_files(
@@ -385,6 +385,11 @@ class Table:
         replace_earlier: bool = False,
     ) -> WriteResult:
         check_properties(properties)
+        earlier = (
+            EarlierRuns(self.io, operation, branch, try_number=try_number, replace=replace_earlier)
+            if operation
+            else None
+        )
         own = operation.summary(try_number) if operation else {}
         action = AppendFiles(
             self.io,
@@ -396,8 +401,8 @@ class Table:
             commit_uuid=uuid4(),
             now_ms=now_ms,
             properties={**properties, **own, **ENGINE},
+            earlier=earlier,
             operation=operation,
-            replace_earlier=replace_earlier,
         )
         self._state = commit(self.catalog, self._state, action)
         return self._describe(action.snapshot_id, branch, operation)

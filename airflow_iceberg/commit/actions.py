@@ -61,7 +61,7 @@ class AppendFiles:
             so that they no longer fit is answered by StalePlanError.
         snapshot_id, commit_uuid, now_ms: the caller's dice and clock.
         operation: key of the Airflow task, or None outside of Airflow.
-        replace_earlier: whether files that earlier epochs of the operation added are removed in the same commit.
+        earlier: finds the files of the operation's earlier runs, which are removed in the same commit.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class AppendFiles:
         now_ms: Callable[[], int],
         properties: Mapping[str, str],
         operation: OperationKey | None = None,
-        replace_earlier: bool = False,
+        earlier: EarlierRuns | None = None,
     ) -> None:
         self.snapshot_id = snapshot_id
         self._files = tuple(files)
@@ -89,7 +89,7 @@ class AppendFiles:
         self._operation = operation
         self._new_uuid = str(commit_uuid)
         self._writer = SnapshotWriter(io, snapshot_id=snapshot_id, commit_uuid=commit_uuid)
-        self._earlier = EarlierRuns(io, operation, branch) if operation is not None and replace_earlier else None
+        self._earlier = earlier
 
     def __call__(self, metadata: TableMetadata) -> Change:
         check_files_fit(metadata, self._files, table_uuid=self._table_uuid, written_schema=self._written_schema)

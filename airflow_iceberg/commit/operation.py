@@ -8,6 +8,7 @@ replace, refuse) lives in `commit.rerun`; this module imports nothing heavy.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,6 +29,9 @@ TRY_NUMBER = "airflow.try-number"
 
 OnRerun = Literal["replace", "append", "skip"]
 ON_RERUN: tuple[OnRerun, ...] = ("replace", "append", "skip")
+
+# Names of data files that a task appended, see `OperationKey.file_prefix`.
+APPENDED_FILE = re.compile(r"[0-9a-f]{12}-\d+-\d+-[0-9a-f]{12}-")
 
 # Characters of run ids that stay readable; a slash would make two different keys look alike.
 _SAFE = ":+@ ,;=()[]"
@@ -71,6 +75,14 @@ class OperationKey:
     def file_token(self) -> str:
         """Twelve hexadecimal digits that stand for `work` in the names of data files."""
         return hashlib.sha256(self.work.encode()).hexdigest()[:12]
+
+    def file_prefix(self, try_number: int, unique: str) -> str:
+        """Return how the names of the data files of one try begin: they tell whose they are when no snapshot does.
+
+        Args:
+            unique: twelve random hexadecimal digits.
+        """
+        return f"{self.file_token}-{self.epoch}-{try_number}-{unique}"
 
     @classmethod
     def parse(cls, text: str) -> OperationKey:

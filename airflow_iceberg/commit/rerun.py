@@ -7,9 +7,9 @@ nothing is doubled. What is done with the answer is in `commit.actions`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from airflow_iceberg.commit.operation import OPERATION_KEY, OperationKey, find_other_epochs
+from airflow_iceberg.commit.operation import APPENDED_FILE, OPERATION_KEY, OperationKey, find_other_epochs
 from airflow_iceberg.commit.snapshot_writer import read_entries, read_manifests
 from airflow_iceberg.errors import IncompatibleChangeError
 from airflow_iceberg.spec.manifests import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
@@ -40,15 +40,23 @@ def check_not_overtaken(metadata: TableMetadata, key: OperationKey, branch: str)
 
 
 class EarlierRuns:
-    """Finds the live data files that earlier epochs of one task added to a branch.
+    """Finds the live data files that earlier runs of one task added to a branch.
 
-    Manifests are read once, however often the table has to be looked at again.
+    The snapshots of the branch tell, as long as they are kept. Where they were expired, the names of the files tell:
+    each bears the token of its task and the number of its epoch. Manifests are read once, however often the table has
+    to be looked at again, and not at all for the first try of a task that nobody cleared.
+
+    Args:
+        try_number: of the task; from the second try on, a commit of an earlier try may have been expired already.
+        replace: whether the rows of earlier epochs go.
     """
 
-    def __init__(self, io: FileIO, key: OperationKey, branch: str) -> None:
+    def __init__(self, io: FileIO, key: OperationKey, branch: str, *, try_number: int, replace: bool) -> None:
         self._io = io
         self._key = key
         self._branch = branch
+        self._retried = try_number > 1
+        self._replace = replace and key.epoch > 0
         self._entries: dict[str, tuple[ManifestEntry, ...]] = {}
 
     def files_to_replace(self, metadata: TableMetadata) -> frozenset[str]:
@@ -59,17 +67,20 @@ class EarlierRuns:
         """
         check_not_overtaken(metadata, self._key, self._branch)
         head = metadata.ref_snapshot(self._branch)
-        if self._key.epoch == 0 or head is None:
+        if head is None or not (self._replace or self._retried):
             return frozenset()
         earlier = [snapshot for _, snapshot in find_other_epochs(metadata, self._key, self._branch)]
-        if not earlier and self._history_tells_all(metadata, head):
+        earlier = earlier if self._replace else []
+        knows_all = self._history_tells_all(metadata, head)
+        if knows_all and not earlier:
             return frozenset()
-        live = self._live_paths(head)
-        if not earlier:
-            return self._by_file_name(live)
+        live = {entry.data_file.file_path: entry for entry in self._entries_of(head) if entry.is_live}
         added = {path for snapshot in earlier for path in self._added_by(snapshot)}
-        self._check_gone_for_good(metadata, head, added - live, earlier)
-        return frozenset(added & live)
+        self._check_gone_for_good(metadata, head, added - live.keys(), earlier)
+        named = frozenset() if knows_all else self._by_name(metadata, live)
+        if not knows_all and self._replace and not (earlier or named):
+            raise self._unknown_rows("no live file bears its name")
+        return named | (added & live.keys())
 
     def _history_tells_all(self, metadata: TableMetadata, head: Snapshot) -> bool:
         """Whether a commit of this run could not have left the branch's history by expiry."""
@@ -79,19 +90,22 @@ class EarlierRuns:
         after = self._key.run_after_ms
         return after is not None and oldest.timestamp_ms < after
 
-    def _by_file_name(self, live: set[str]) -> frozenset[str]:
-        token = self._key.file_token
-        found = frozenset(path for path in live if token in path.rsplit("/", 1)[-1])
-        if not found:
-            raise IncompatibleChangeError(
-                f"cannot tell whether rows of an earlier run of {self._key.work} are in the table: the history of "
-                f"branch {self._branch!r} does not reach back to it (snapshots were expired) and no live file bears "
-                f"its name; {WAYS_OUT}"
-            )
+    def _by_name(self, metadata: TableMetadata, live: Mapping[str, ManifestEntry]) -> frozenset[str]:
+        """Return the live files that bear the token of this work, if they are all that can be left of it."""
+        token = f"{self._key.file_token}-" if self._replace else f"{self._key.file_token}-{self._key.epoch}-"
+        found = frozenset(path for path in live if _name(path).startswith(token))
+        if found:
+            first = min(live[path].file_sequence_number or 0 for path in found)
+            for path, entry in live.items():
+                if (entry.file_sequence_number or 0) > first and not _is_appended(metadata, entry):
+                    raise self._unknown_rows(f"file {path} is younger than its files and may hold rows of them")
         return found
 
-    def _live_paths(self, head: Snapshot) -> set[str]:
-        return {entry.data_file.file_path for entry in self._entries_of(head) if entry.is_live}
+    def _unknown_rows(self, why: str) -> IncompatibleChangeError:
+        return IncompatibleChangeError(
+            f"cannot tell which rows of an earlier run of {self._key.work} are in the table: the history of branch "
+            f"{self._branch!r} does not reach back to it (snapshots were expired), and {why}; {WAYS_OUT}"
+        )
 
     def _added_by(self, snapshot: Snapshot) -> Iterator[str]:
         for entry in self._entries_of(snapshot, only_added_by=snapshot.snapshot_id):
@@ -143,3 +157,15 @@ class EarlierRuns:
             if path not in self._entries:
                 self._entries[path] = tuple(read_entries(self._io, manifest))
             yield from self._entries[path]
+
+
+def _is_appended(metadata: TableMetadata, entry: ManifestEntry) -> bool:
+    """Whether a file is known to hold rows that came with it, and not rows of older files."""
+    if APPENDED_FILE.match(_name(entry.data_file.file_path)):
+        return True
+    snapshot = None if entry.snapshot_id is None else metadata.snapshot(entry.snapshot_id)
+    return snapshot is not None and snapshot.operation == "append"
+
+
+def _name(path: str) -> str:
+    return path.rsplit("/", 1)[-1]

@@ -1,6 +1,7 @@
 """A task commits exactly once: retries find their commit, a cleared task replaces what it committed before."""
 
 import dataclasses
+import pathlib
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -160,24 +161,58 @@ class TestClearAndRunAgain:
         assert ids() == [2]
 
 
+def expire(catalog, *snapshot_ids):
+    state = catalog.load("db.t")
+    catalog.commit(state, Change(updates=(RemoveSnapshots(snapshot_ids=snapshot_ids),), requirements=()))
+
+
+class TestARetryAfterExpiry:
+    """The commit of an earlier try may be expired before the next try asks: the names of its files still tell."""
+
+    @pytest.mark.parametrize("on_rerun", ["replace", "append", "skip"])
+    def test_the_rows_are_not_doubled(self, load, ids, catalog, on_rerun):
+        first = load(1, 2)
+        load(9, key=dataclasses.replace(KEY, task_id="other"))
+        expire(catalog, first.snapshot_id)
+        load(1, 2, try_number=2, on_rerun=on_rerun)
+        assert ids() == [1, 2, 9]
+
+    def test_a_first_try_opens_no_manifest_to_find_that_out(self, load, ids, catalog):
+        first = load(1)
+        load(9, key=dataclasses.replace(KEY, task_id="other"))
+        expire(catalog, first.snapshot_id)
+        table = Table.load(catalog, "db.t")
+        path = table.io.filesystem(table.inspect.manifests()["path"].to_pylist()[0])[1]
+        pathlib.Path(path).rename(f"{path}.away")
+        assert load(5, key=dataclasses.replace(KEY, task_id="new")).outcome == "committed"
+        pathlib.Path(f"{path}.away").rename(path)
+        assert ids() == [1, 5, 9]
+
+
 class TestWhatCannotBeTold:
     """Where the earlier rows cannot be told apart any more, nothing is committed and the way out is named."""
-
-    def expire(self, catalog, *snapshot_ids):
-        state = catalog.load("db.t")
-        catalog.commit(state, Change(updates=(RemoveSnapshots(snapshot_ids=snapshot_ids),), requirements=()))
 
     def test_an_expired_run_is_known_by_the_names_of_its_files(self, load, ids, catalog):
         first = load(1)
         load(9, key=dataclasses.replace(KEY, task_id="other"))
-        self.expire(catalog, first.snapshot_id)
+        expire(catalog, first.snapshot_id)
         load(2, key=epoch(1))
         assert ids() == [2, 9]
+
+    def test_files_of_unknown_origin_may_hold_rows_of_an_expired_run(self, load, ids, catalog):
+        """A compaction, expired as well, could have carried a part of the rows into the younger file."""
+        first = load(1)
+        second = Table.load(catalog, "db.t").append(pa.table({"id": [7]}))
+        load(9, key=dataclasses.replace(KEY, task_id="other"))
+        expire(catalog, first.snapshot_id, second.snapshot_id)
+        with pytest.raises(IncompatibleChangeError, match="is younger than its files"):
+            load(2, key=epoch(1))
+        assert ids() == [1, 7, 9]
 
     def test_history_that_does_not_reach_back_is_refused(self, load, ids, catalog):
         first = load(8, key=dataclasses.replace(KEY, task_id="first"))
         load(9, key=dataclasses.replace(KEY, task_id="other"))
-        self.expire(catalog, first.snapshot_id)
+        expire(catalog, first.snapshot_id)
         with pytest.raises(IncompatibleChangeError, match="on_rerun='append'"):
             load(2, key=epoch(1))
         assert load(2, key=epoch(1), on_rerun="append").outcome == "committed"
@@ -186,7 +221,7 @@ class TestWhatCannotBeTold:
     def test_history_that_reaches_back_to_the_run_tells_enough(self, load, ids, catalog):
         first = load(8, key=dataclasses.replace(KEY, task_id="first"))
         second = load(9, key=dataclasses.replace(KEY, task_id="other"))
-        self.expire(catalog, first.snapshot_id)
+        expire(catalog, first.snapshot_id)
         started = Table.load(catalog, "db.t").metadata.snapshot(second.snapshot_id).timestamp_ms + 1
         assert load(2, key=epoch(1, run_after_ms=started)).outcome == "committed"
         assert ids() == [2, 8, 9]
