@@ -1,0 +1,153 @@
+"""The documentation says what is there: every operator, every link, every command, every example."""
+
+import ast
+import importlib
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+EXAMPLES = ROOT / "dags_examples"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+
+LINK = re.compile(r"(?<!\!)\[[^\]]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+HEADING = re.compile(r"^#+ +(.*)$", re.MULTILINE)
+
+
+def page_id(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def without_code(text: str) -> str:
+    return FENCE.sub("", text)
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as the site and code hosts make them."""
+    titles = HEADING.findall(without_code(page.read_text()))
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+def users_classes() -> set[str]:
+    """Return the operators and sensors that a DAG author may use: public subclasses of Airflow's base classes."""
+    found = set()
+    for path in [*(ROOT / "airflow_iceberg" / "operators").glob("*.py"), ROOT / "airflow_iceberg" / "sensors.py"]:
+        for node in ast.parse(path.read_text()).body:
+            bases = {ast.unparse(base) for base in node.bases} if isinstance(node, ast.ClassDef) else set()
+            if bases & {"BaseOperator", "BaseSensorOperator"}:
+                found.add(node.name)
+    return found
+
+
+class TestWhatADagAuthorUsesIsShown:
+    """Every operator and sensor is in the documentation and in an example that runs."""
+
+    def test_there_are_some(self) -> None:
+        assert {"IcebergAppendOperator", "IcebergCreateTableOperator", "IcebergSnapshotSensor"} <= users_classes()
+
+    @pytest.mark.parametrize("name", sorted(users_classes()))
+    def test_in_the_reference(self, name: str) -> None:
+        assert re.search(rf"^::: airflow_iceberg\.[\w.]+\.{name}$", (DOCS / "reference.md").read_text(), re.MULTILINE)
+
+    @pytest.mark.parametrize("name", sorted(users_classes()))
+    def test_in_a_how_to(self, name: str) -> None:
+        assert any(name in page.read_text() for page in (DOCS / "how-to").glob("*.md"))
+
+    @pytest.mark.parametrize("name", sorted(users_classes()))
+    def test_in_an_example(self, name: str) -> None:
+        assert any(f"{name}(" in path.read_text() or f"{name}." in path.read_text() for path in EXAMPLES.glob("*.py"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+class TestLinksLeadSomewhere:
+    """A link inside the repository leads to a file, and to a heading of it when it names one."""
+
+    def test_every_link_of_the_page(self, page: Path) -> None:
+        for target in LINK.findall(without_code(page.read_text())):
+            if re.match(r"[a-z]+://", target):
+                continue
+            path, _, anchor = target.partition("#")
+            file = (page.parent / path).resolve() if path else page
+            assert file.exists(), f"{page_id(page)} links to {target}"
+            assert not anchor or anchor in anchors(file), f"{page_id(page)} links to {target}: no such heading"
+
+
+class TestCommandsExist:
+    """What a page tells to type can be typed."""
+
+    def targets(self) -> set[str]:
+        return set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+    @pytest.mark.parametrize("page", PAGES, ids=page_id)
+    def test_every_make_target(self, page: Path) -> None:
+        text = page.read_text()
+        named = set(re.findall(r"(?:`|^|\n)make ([a-z][a-z-]*)", text))
+        assert named <= self.targets()
+
+    def test_make_help_lists_all_of_them(self) -> None:
+        listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        assert set(re.findall(r"^  make ([a-z-]+)", listed, re.MULTILINE)) == self.targets()
+
+    @pytest.mark.parametrize("page", PAGES, ids=page_id)
+    def test_every_example_file_that_is_named(self, page: Path) -> None:
+        for name in re.findall(r"\b((?:dags_examples|tests|airflow_iceberg)/[\w/]+\.py)\b", page.read_text()):
+            assert (ROOT / name).exists(), f"{page_id(page)} names {name}"
+
+
+def python_blocks() -> list[tuple[str, str]]:
+    return [
+        (f"{page_id(page)}:{number}", code)
+        for page in PAGES
+        for number, (language, code) in enumerate(FENCE.findall(page.read_text()))
+        if language == "python"
+    ]
+
+
+class TestCodeInPagesIsRight:
+    """Code in a page is Python, imports what exists, and calls our classes with arguments that they have."""
+
+    @pytest.mark.parametrize("code", [pytest.param(code, id=name) for name, code in python_blocks()])
+    def test_it_parses_and_its_imports_work(self, code: str) -> None:
+        tree = ast.parse(code.replace("…", "..."))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("airflow_iceberg"):
+                module = importlib.import_module(str(node.module))
+                for alias in node.names:
+                    assert hasattr(module, alias.name), f"from {node.module} import {alias.name}"
+
+    @pytest.mark.parametrize("code", [pytest.param(code, id=name) for name, code in python_blocks()])
+    def test_our_operators_know_the_arguments(self, code: str) -> None:
+        for node in ast.walk(ast.parse(code.replace("…", "..."))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in users_classes():
+                accepted = self.arguments(ast.unparse(node.func))
+                assert {str(keyword.arg) for keyword in node.keywords} <= accepted
+
+    def arguments(self, name: str) -> set[str]:
+        import inspect
+
+        from airflow.sdk import BaseSensorOperator
+
+        from airflow_iceberg import sensors
+        from airflow_iceberg.operators import evolve, write
+
+        cls = next(vars(module)[name] for module in (evolve, write, sensors) if name in vars(module))
+        return {
+            *inspect.signature(cls.__init__).parameters,
+            *inspect.signature(BaseSensorOperator.__init__).parameters,
+            "task_id",
+            "outlets",
+        }
+
+
+class TestThePropertiesThatAreNamedAreRead:
+    """A table property in a how-to is one that the code knows."""
+
+    def test_every_write_and_commit_property(self) -> None:
+        code = "".join(path.read_text() for path in (ROOT / "airflow_iceberg").rglob("*.py"))
+        text = (DOCS / "how-to" / "load-a-table.md").read_text()
+        for name in re.findall(r"`((?:write|commit)\.[a-z.\-]+?)(?:\.?\*)?`", text):
+            assert f'"{name}' in code, name

