@@ -222,4 +222,5 @@ def _iso_ms(text: str) -> int:
 
 
 def _ms(moment: datetime) -> int:
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    # By way of microseconds, which a float holds exactly; logical dates are pendulum's, whose differences are not ours.
+    return round(moment.timestamp() * 1_000_000) // 1000

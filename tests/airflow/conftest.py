@@ -3,7 +3,8 @@
 import itertools
 import json
 import os
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -195,3 +196,20 @@ def run_async() -> Callable[[Any], Any]:
     import asyncio
 
     return asyncio.run
+
+
+@pytest.fixture
+def later() -> Iterator[Callable[[float, Callable[[], Any]], Callable[[], Any]]]:
+    """Does something in a thread after some seconds, and gives a function that waits for what came of it."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor() as pool:
+
+        def start(seconds: float, action: Callable[[], Any]) -> Callable[[], Any]:
+            def run() -> Any:
+                time.sleep(seconds)
+                return action()
+
+            return pool.submit(run).result
+
+        yield start

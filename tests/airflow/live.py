@@ -152,6 +152,19 @@ class LiveAirflow:
 
         return self.wait_for(ended, f"the run of {dag_id} to end", timeout_s=timeout_s)
 
+    def trigger(self, dag_id: str) -> str:
+        """Start a run without a logical date, and return its id."""
+        return str(self.call("POST", f"/api/v2/dags/{dag_id}/dagRuns", {"logical_date": None})["dag_run_id"])
+
+    def ended(self, dag_id: str, run_id: str) -> None:
+        """Wait for a run to succeed."""
+
+        def state() -> str | None:
+            found = next(run["state"] for run in self.runs(dag_id) if run["dag_run_id"] == run_id)
+            return found if found in ("success", "failed") else None
+
+        assert self.wait_for(state, f"run {run_id} of {dag_id} to end") == "success", self.logs()
+
     def clear(self, dag_id: str, run_id: str) -> None:
         """Clear all tasks of a run, as the button in the UI does."""
         body = {"dag_run_id": run_id, "dry_run": False, "only_failed": False, "reset_dag_runs": True}

@@ -126,7 +126,7 @@ class TestConnectionsOfTheOfficialProvider:
 class TestSecrets:
     """They are masked in every log, and shown by nothing."""
 
-    EXTRA = {  # noqa: RUF012
+    EXTRA = {
         "type": "rest",
         "credential": "my-client:my-secret",
         "token": "my-token",

@@ -131,3 +131,22 @@ class TestASensorInATriggerer:
         found = airflow.xcom("wait", run_id, "wait")
         assert (found["snapshot_id"], found["added_records"]) == (str(result.snapshot_id), 2)
         assert task["state"] == "success"
+
+    def test_runs_without_a_logical_date_wait_for_what_earlier_ones_have_not_seen(
+        self, lake: Lake, airflow: LiveAirflow
+    ) -> None:
+        lake.create("s.seen")
+        first = lake.append([1], "s.seen")
+        airflow.wait_for(lambda: parsed(airflow, "seen"), "the DAG to be parsed")
+        one = airflow.trigger("seen")
+        airflow.ended("seen", one)
+        assert airflow.xcom("seen", one, "wait")["snapshot_id"] == str(first.snapshot_id)
+        two = airflow.trigger("seen")
+        airflow.wait_for(lambda: airflow.tasks("seen", two)[0]["state"] == "deferred", "the sensor to defer")
+        second = lake.append([2], "s.seen")
+        airflow.ended("seen", two)
+        assert airflow.xcom("seen", two, "wait")["snapshot_id"] == str(second.snapshot_id)
+
+
+def parsed(airflow: LiveAirflow, dag_id: str) -> bool:
+    return dag_id in {dag["dag_id"] for dag in airflow.call("GET", "/api/v2/dags")["dags"]}

@@ -163,5 +163,8 @@ with dag("kill_mapped") as mapped:
         files=[f"{FOLDER}/source/a.parquet", f"{FOLDER}/source/b.parquet"]
     )
 
+with DAG("seen", schedule=None, start_date=BEGIN) as seen:
+    IcebergSnapshotSensor(task_id="wait", table="s.seen", deferrable=True, poke_interval=0.5)
+
 with dag("wait") as wait:
     IcebergSnapshotSensor(task_id="wait", table="s.waited", deferrable=True, wait_for_table=True, poke_interval=0.5)
