@@ -34,7 +34,7 @@ from airflow_iceberg.spec.metadata import TableMetadata
 log = logging.getLogger(__name__)
 
 # Iceberg Java gives up after 4 retries, which writers of one table reach easily when eight of them append at once (see
-# docs/adr/0009). Unless the table says otherwise, the time limit alone ends the loop.
+# docs/adr/0010). Unless the table says otherwise, the time limit alone ends the loop.
 UNLIMITED_RETRIES = 2**31 - 1
 # Without a limit on the number of retries, the wait stays short: Java's 60 s is made for a handful of attempts.
 UNLIMITED_MAX_WAIT_MS = 2_000
