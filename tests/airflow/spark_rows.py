@@ -1,0 +1,20 @@
+"""What the DAG of a user brings along: a function that gets the SparkSession and returns a DataFrame."""
+
+from typing import Any
+
+
+def numbers(spark: Any, first: int, count: int) -> Any:
+    """Return a DataFrame of numbers."""
+    return spark.range(first, first + count)
+
+
+def broken(spark: Any) -> Any:
+    """Fail as users' code does."""
+    raise RuntimeError("the moon is in the wrong phase")
+
+
+def fatal(spark: Any) -> Any:
+    """Die without a word."""
+    import os
+
+    os._exit(9)

@@ -1,0 +1,302 @@
+"""Where a job runs, and what is found to be missing before it starts."""
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from airflow_iceberg.errors import InvalidInputError, NotFoundError, UnsupportedError
+from airflow_iceberg.jobs.protocol import Source
+from airflow_iceberg.operators.write import IcebergAppendOperator
+from airflow_iceberg.submit import InProcess, SparkConfig, SparkSubmit, open_backend, storage_properties
+from tests.airflow.conftest import Lake
+
+FILES = Source.from_files("/data/*.parquet")
+USERS_CODE = str(Path(__file__).parent / "spark_rows.py")
+
+
+@pytest.fixture
+def connection(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    def make(**fields: Any) -> str:
+        monkeypatch.setenv("AIRFLOW_CONN_SOMEWHERE", json.dumps({"conn_type": "spark", **fields}))
+        return "somewhere"
+
+    return make
+
+
+@pytest.fixture
+def table(lake: Lake) -> Any:
+    return lake.create()
+
+
+def backend(conn_id: str | None, table: Any, source: Source = FILES, **config: Any) -> Any:
+    return open_backend(conn_id, SparkConfig(**config), table=table, source=source, name="job")
+
+
+class TestTheChoice:
+    """The connection's type decides; nothing is guessed."""
+
+    def test_none_is_this_process(self, table: Any) -> None:
+        assert isinstance(backend(None, table), InProcess)
+
+    @pytest.mark.parametrize(
+        ("source", "what"),
+        [(Source.from_sql("select 1"), "a sql query"), (Source.from_callable("a:b"), "a python_call")],
+    )
+    def test_which_has_no_spark(self, source: Source, what: str, table: Any) -> None:
+        with pytest.raises(UnsupportedError, match=what):
+            backend(None, table, source)
+
+    def test_a_spark_connection_submits(self, connection: Callable, table: Any) -> None:
+        assert isinstance(backend(connection(host="local[1]"), table), SparkSubmit)
+
+    def test_spark_connect_is_not_there_yet_and_says_so(self, connection: Callable, table: Any) -> None:
+        with pytest.raises(UnsupportedError, match="of type spark_connect, which is not supported yet"):
+            backend(connection(conn_type="spark_connect", host="sc://h"), table)
+
+    def test_another_type_is_a_mistake(self, connection: Callable, table: Any) -> None:
+        with pytest.raises(InvalidInputError, match="connection 'somewhere' is of type 'http', expected 'spark'"):
+            backend(connection(conn_type="http", host="h"), table)
+
+    def test_a_missing_connection_is_an_error_and_not_yarn(self, table: Any) -> None:
+        with pytest.raises(NotFoundError, match="spark connection 'nobody' does not exist; create it with a master"):
+            backend("nobody", table)
+
+    def test_a_connection_without_a_master_is_an_error(self, connection: Callable, table: Any) -> None:
+        with pytest.raises(InvalidInputError, match="spark connection 'somewhere' has no host"):
+            backend(connection(), table)
+
+    def test_standalone_clusters_run_no_python_in_cluster_mode(self, connection: Callable, table: Any) -> None:
+        with pytest.raises(UnsupportedError, match="runs no Python programs in deploy mode cluster"):
+            backend(connection(host="spark://h:7077", extra={"deploy-mode": "cluster"}), table)
+
+
+class TestTheSparkOfThisMachine:
+    """Found or missed before anything is written."""
+
+    def test_two_versions_over_each_other_are_refused(
+        self, connection: Callable, table: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        import importlib.metadata
+
+        versions = {"pyspark": "4.2.0", "pyspark-client": "4.3.0"}
+        monkeypatch.delenv("SPARK_HOME", raising=False)
+        monkeypatch.setattr(importlib.metadata, "version", versions.__getitem__)
+        with pytest.raises(InvalidInputError, match=r"pyspark 4\.2\.0 and pyspark-client 4\.3\.0"):
+            backend(connection(host="local[1]"), table)
+
+    def test_no_spark_at_all_says_what_to_do(
+        self, connection: Callable, table: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        import importlib.util
+
+        monkeypatch.delenv("SPARK_HOME", raising=False)
+        monkeypatch.setenv("PATH", str(tmp_path))
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None)
+        with pytest.raises(NotFoundError, match=r"install 'airflow-iceberg\[spark\]', or set SPARK_HOME"):
+            backend(connection(host="local[1]"), table)
+
+    def test_a_spark_home_without_spark_submit_is_named(
+        self, connection: Callable, table: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PATH", "/bin:/usr/bin")
+        with pytest.raises(NotFoundError, match=f"there is no spark-submit in {tmp_path}/bin"):
+            backend(connection(host="local[1]"), table, env_vars={"SPARK_HOME": str(tmp_path)})
+
+    def test_nothing_is_left_behind_when_it_is_missing(
+        self, lake: Lake, connection: Callable, new_dag: Callable, run_dag: Callable, failures: list
+    ) -> None:
+        lake.create()
+        with new_dag(retries=1) as dag:
+            IcebergAppendOperator(
+                task_id="append", table="s.t", sql="select 1 as id", spark_conn_id=connection(conn_type="spark_connect")
+            )
+        run_dag(dag)
+        assert [type(error) for error in failures] == [AirflowFailException]
+        assert lake.staged() == []
+
+
+class TestWhatTheJobIsTold:
+    """How to reach the files, and nothing of the catalog."""
+
+    def test_only_storage_properties_travel(self) -> None:
+        properties = {
+            "uri": "postgresql://me:pw@db",
+            "credential": "c",
+            "token": "t",
+            "s3.endpoint": "e",
+            "type": "sql",
+        }
+        assert storage_properties(properties) == {"s3.endpoint": "e"}
+
+    def submission(self, connection: Callable, monkeypatch: pytest.MonkeyPatch, lake: Lake, **config: Any) -> Any:
+        """Return the hook as it would submit."""
+        from airflow_iceberg.catalogs import load_catalog
+        from airflow_iceberg.table import Table
+
+        lake.create()
+        catalog = load_catalog(
+            "lake",
+            type="sql",
+            uri=lake.connection["host"],
+            warehouse=lake.connection["extra"]["warehouse"],
+            **{"s3.secret-access-key": "s3cr3t value"},
+        )
+        table = Table.load(catalog, "s.t")
+        made = backend(connection(host=config.pop("master", "local[1]")), table, **config)
+        plan = table.plan_append(FILES)
+        return made._open_hook(plan, Path("/core.zip")), plan
+
+    def test_the_command_is_the_plan_and_the_core(
+        self, connection: Callable, monkeypatch: pytest.MonkeyPatch, lake: Lake
+    ) -> None:
+        hook, plan = self.submission(
+            connection, monkeypatch, lake, driver_memory="1g", conf={"spark.a": "b"}, py_files=["/mine.py"]
+        )
+        command = hook._build_spark_submit_command("/main.py")
+        assert command[-2:] == ["/main.py", plan.location]
+        assert command[command.index("--py-files") + 1] == "/core.zip,/mine.py"
+        assert command[command.index("--driver-memory") + 1] == "1g"
+        assert command[command.index("--master") + 1] == "local[1]"
+        assert "spark.a=b" in command
+        assert any("spark.redaction.regex=" in part for part in command)
+
+    def test_in_client_mode_secrets_go_by_the_environment_alone(
+        self, connection: Callable, monkeypatch: pytest.MonkeyPatch, lake: Lake
+    ) -> None:
+        hook, _ = self.submission(connection, monkeypatch, lake, master="yarn")
+        command = hook._build_spark_submit_command("/main.py")
+        assert "s3cr3t" not in " ".join(command)
+        assert json.loads(hook._env["AIRFLOW_ICEBERG_STORAGE"]) == {"s3.secret-access-key": "s3cr3t value"}
+
+    def test_in_cluster_mode_the_log_does_not_show_them(
+        self, connection: Callable, monkeypatch: pytest.MonkeyPatch, lake: Lake
+    ) -> None:
+        hook, _ = self.submission(connection, monkeypatch, lake, master="yarn", deploy_mode="cluster")
+        command = hook._build_spark_submit_command("/main.py")
+        assert "s3cr3t" in " ".join(command)
+        assert "s3cr3t" not in hook._mask_cmd(command)
+
+    @pytest.mark.parametrize(("master", "name"), [("local[1]", "PYSPARK_PYTHON"), ("yarn", "PYSPARK_DRIVER_PYTHON")])
+    def test_only_what_runs_here_uses_the_python_of_here(
+        self, master: str, name: str, connection: Callable, monkeypatch: pytest.MonkeyPatch, lake: Lake
+    ) -> None:
+        import sys
+
+        for variable in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+            monkeypatch.delenv(variable, raising=False)
+        hook, _ = self.submission(connection, monkeypatch, lake, master=master)
+        hook._build_spark_submit_command("/main.py")
+        assert {key: value for key, value in hook._env.items() if "PYTHON" in key} == {name: sys.executable}
+
+    def test_credentials_of_any_name_are_masked_in_the_log(
+        self, connection: Callable, monkeypatch: pytest.MonkeyPatch, lake: Lake
+    ) -> None:
+        conf = {
+            "spark.sql.catalog.c.credential": "a:s3cr3t",
+            "spark.x.account-key": "s3cr3t",
+            "spark.y.token": "s3cr3t",
+        }
+        hook, _ = self.submission(connection, monkeypatch, lake, conf=conf)
+        assert "s3cr3t" not in hook._mask_cmd(hook._build_spark_submit_command("/main.py"))
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+class TestOnARealSpark:
+    """The same operator, with Spark 4 on a local master."""
+
+    @pytest.fixture(autouse=True)
+    def spark(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        connection = json.dumps({"conn_type": "spark", "host": "local[2]"})
+        monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", connection)
+
+    def test_a_query_a_callable_and_files(self, lake: Lake, new_dag: Callable, run_dag: Callable) -> None:
+        lake.create()
+        config = SparkConfig(py_files=(USERS_CODE,), conf={"spark.ui.enabled": "false"})
+        with new_dag() as dag:
+            query = IcebergAppendOperator(
+                task_id="query",
+                table="s.t",
+                sql="select id from range({{ params.n }})",
+                params={"n": 3},
+                spark_config=config,
+            )
+            function = IcebergAppendOperator(
+                task_id="function",
+                table="s.t",
+                python_callable="spark_rows:numbers",
+                op_kwargs={"first": 10, "count": 2},
+                spark_config=config,
+            )
+            files = IcebergAppendOperator(
+                task_id="files", table="s.t", files=str(lake.write_file("a.parquet", [20])), spark_config=config
+            )
+            query >> function >> files
+        run = run_dag(dag)
+        assert run.state == "success"
+        assert lake.ids() == [0, 1, 2, 10, 11, 20]
+        assert [run.result(name)["added_records"] for name in ("query", "function", "files")] == [3, 2, 1]
+        assert lake.staged() == []
+
+    @pytest.mark.parametrize(
+        ("source", "final", "message"),
+        [
+            ({"sql": "select nope from range(3)"}, True, "nope"),
+            ({"python_callable": "spark_rows:fatal"}, False, "ended without a result"),
+        ],
+    )
+    def test_what_went_wrong_in_the_job_is_said_by_the_task(
+        self,
+        source: dict,
+        final: bool,
+        message: str,
+        lake: Lake,
+        new_dag: Callable,
+        run_dag: Callable,
+        failures: list,
+    ) -> None:
+        lake.create()
+        with new_dag() as dag:
+            IcebergAppendOperator(
+                task_id="append", table="s.t", spark_config=SparkConfig(py_files=(USERS_CODE,)), **source
+            )
+        assert run_dag(dag).state == "failed"
+        assert isinstance(failures[0], AirflowFailException if final else AirflowException)
+        assert message in str(failures[0])
+        assert lake.load().current_snapshot() is None
+        assert (lake.staged(), lake.data_files()) == ([], [])
+
+    def test_killing_the_task_ends_its_spark(self, lake: Lake) -> None:
+        from airflow_iceberg.submit import run_job
+
+        table = lake.create()
+        source = Source.from_sql("select id from range(10) where reflect('java.lang.Thread', 'sleep', 600000L) is null")
+        made = open_backend("spark_default", SparkConfig(), table=table, source=source, name="job")
+        plan = table.plan_append(source)
+        ended: list[Exception] = []
+
+        def run() -> None:
+            try:
+                run_job(made, table, plan)
+            except Exception as error:
+                ended.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        while made._hook is None or made._hook._submit_sp is None:
+            time.sleep(0.1)
+        pid = made._hook._submit_sp.pid
+        made.cancel()
+        thread.join(60)
+        assert not thread.is_alive()
+        assert len(ended) == 1
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, signal.SIG_DFL)
