@@ -46,6 +46,7 @@ from airflow_iceberg.storage.base import FileIO
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from airflow_iceberg.altering import AlterResult
     from airflow_iceberg.inspection import Inspection
     from airflow_iceberg.scanning import TableScan
     from airflow_iceberg.spec.manifests import DataFile
@@ -250,6 +251,25 @@ class Table:
         from airflow_iceberg.inspection import Inspection
 
         return Inspection(self.metadata, self.io)
+
+    # -- altering -----------------------------------------------------------------------------------------------------
+
+    def alter(self, changes: Sequence[Mapping[str, Any]]) -> AlterResult:
+        """Change schema, partitioning, sort order, properties or format version, in one commit.
+
+        Args:
+            changes: `[{"add_column": {"name": "price", "type": "decimal(9, 2)"}}, {"drop_column": "old"}]`; see
+                `spec.evolution` and docs/how-to/alter-a-table.md. A list whose result stands already changes nothing.
+
+        Raises:
+            InvalidInputError: not a change, or one that the specification does not allow.
+            NotFoundError: no such column or partition field.
+            AlreadyExistsError: what is to be added is there and is different.
+        """
+        from airflow_iceberg.altering import alter
+
+        self._state, result = alter(self.catalog, self._state, changes)
+        return result
 
     # -- appending ----------------------------------------------------------------------------------------------------
 

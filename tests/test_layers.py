@@ -41,7 +41,7 @@ LAYERS = {
     "spec": layer("errors", "fastavro pyarrow numpy"),
     "plan": layer("errors spec", "pyarrow sqlglot"),
     "storage": layer("errors", "fsspec"),
-    "data": layer("errors spec plan.filters plan.metrics storage", "pyarrow numpy"),
+    "data": layer("errors spec plan.filters plan.metrics storage", "pyarrow numpy fastavro"),
     "catalogs": layer("errors spec storage", "sqlalchemy"),
     "commit": layer("errors spec storage.base catalogs.base"),
     "jobs": layer("errors spec plan.filters storage data", "pyspark pyarrow fastavro fsspec"),
@@ -62,6 +62,7 @@ LAYERS = {
 TOP = {
     "errors": "errors",
     "table": "table",
+    "altering": "table",
     "scanning": "table",
     "inspection": "table",
     "staging": "table",
@@ -79,7 +80,7 @@ EXTRA = {"operators": frozenset({"submit"})}
 
 # Third parties that only one kind of module may know.
 ONLY_IN = {
-    "fastavro": re.compile(r"spec\.(manifest_\w+|avro_container)|jobs\.(readers|avro_types)"),
+    "fastavro": re.compile(r"spec\.(manifest_\w+|avro_container)|data\.avro_rows|jobs\.(readers|avro_types)"),
     "sqlglot": re.compile(r"plan\.filter_parser"),
     "sqlalchemy": re.compile(r"catalogs\.sql\w*"),
     "pyspark": re.compile(r"jobs\.(spark\w*|main)"),

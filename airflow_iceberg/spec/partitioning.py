@@ -283,7 +283,7 @@ def spec_from_shorthand(
         else:
             fields.append(_parse_field(item, schema, next_id))
             next_id += 1
-    _check_names(fields, schema)
+    check_names(fields, schema)
     _check_redundant(fields)
     spec = PartitionSpec(spec_id, tuple(fields))
     spec.validate(schema)
@@ -293,13 +293,13 @@ def spec_from_shorthand(
 def _parse_field(text: str, schema: Schema, field_id: int) -> PartitionField:
     if not text.strip():
         raise InvalidInputError(f"expected a partition term like 'day(ts)', got {text!r}")
-    term, name = _split_name(text, schema)
+    term, name = split_name(text, schema)
     transform, source = parse_term(term, schema)
     name = name or default_name(transform, schema.find_name(source.id) or source.name)
     return PartitionField(source_id=source.id, field_id=field_id, name=name, transform=transform)
 
 
-def _split_name(text: str, schema: Schema) -> tuple[str, str | None]:
+def split_name(text: str, schema: Schema) -> tuple[str, str | None]:
     """Split ``term as name``. A column may itself be called 'x as y'; then it is meant."""
     if text in schema.names:
         return text, None
@@ -318,7 +318,12 @@ def default_name(transform: Transform, column: str) -> str:
     return f"{column}_null" if isinstance(transform, VoidTransform) else f"{column}_{transform}"
 
 
-def _check_names(fields: Sequence[PartitionField], schema: Schema) -> None:
+def check_names(fields: Sequence[PartitionField], schema: Schema) -> None:
+    """Check that no partition field has the name of a column, but for the column itself.
+
+    Raises:
+        InvalidInputError: naming the partition field.
+    """
     for child in fields:
         column_id = schema.names.get(child.name)
         may_equal = isinstance(child.transform, (IdentityTransform, VoidTransform)) and column_id == child.source_id

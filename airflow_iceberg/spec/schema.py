@@ -270,7 +270,7 @@ def assign_fresh_ids(schema: Schema, *, first_id: int = 1) -> Schema:
     have the ids 1 to n whatever they hold.
     """
     ids = count(first_id)
-    struct = _fresh(schema.as_struct(), lambda: next(ids))
+    struct = fresh_type(schema.as_struct(), lambda: next(ids))
     assert isinstance(struct, StructType)
     fresh = Schema(struct.fields, schema.schema_id)
     names = (schema.find_name(field_id) for field_id in schema.identifier_field_ids)
@@ -278,16 +278,19 @@ def assign_fresh_ids(schema: Schema, *, first_id: int = 1) -> Schema:
     return replace(fresh, identifier_field_ids=identifiers)
 
 
-def _fresh(type_: IcebergType, next_id: Callable[[], int]) -> IcebergType:
+def fresh_type(type_: IcebergType, next_id: Callable[[], int]) -> IcebergType:
+    """Return a type with new ids for all fields in it: those of one struct first, then what is nested in them."""
     if isinstance(type_, StructType):
         ids = [next_id() for _ in type_.fields]
         fields = zip(ids, type_.fields, strict=True)
-        return StructType(fields=tuple(replace(child, id=i, type=_fresh(child.type, next_id)) for i, child in fields))
+        return StructType(
+            fields=tuple(replace(child, id=i, type=fresh_type(child.type, next_id)) for i, child in fields)
+        )
     if isinstance(type_, ListType):
-        return replace(type_, element_id=next_id(), element=_fresh(type_.element, next_id))
+        return replace(type_, element_id=next_id(), element=fresh_type(type_.element, next_id))
     if isinstance(type_, MapType):
         key_id, value_id = next_id(), next_id()
-        key, value = _fresh(type_.key, next_id), _fresh(type_.value, next_id)
+        key, value = fresh_type(type_.key, next_id), fresh_type(type_.value, next_id)
         return MapType(key_id=key_id, key=key, value_id=value_id, value=value, value_required=type_.value_required)
     return type_
 

@@ -1,0 +1,69 @@
+"""Changing a table without touching its rows: the result of `Table.alter`, and the way there.
+
+What a list of changes looks like says `spec.evolution`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from airflow_iceberg.catalogs.base import Catalog, TableState
+from airflow_iceberg.commit.alter import AlterTable
+from airflow_iceberg.commit.engine import commit
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AlterResult:
+    """What became of a list of changes.
+
+    Attributes:
+        changed: whether something was committed; False when the result of the list stood already.
+        schema_id, spec_id, sort_order_id, format_version: of the table now.
+    """
+
+    table: str
+    changed: bool
+    schema_id: int
+    spec_id: int
+    sort_order_id: int
+    format_version: int
+    metadata_location: str
+
+    def to_xcom(self) -> dict[str, Any]:
+        """Return the result for other tasks."""
+        return {
+            "table": self.table,
+            "changed": self.changed,
+            "schema_id": self.schema_id,
+            "spec_id": self.spec_id,
+            "sort_order_id": self.sort_order_id,
+            "format_version": self.format_version,
+            "metadata_location": self.metadata_location,
+        }
+
+
+def alter(catalog: Catalog, state: TableState, changes: Sequence[Mapping[str, Any]]) -> tuple[TableState, AlterResult]:
+    """Make a list of changes in one commit and return the table's new state.
+
+    Raises:
+        InvalidInputError, NotFoundError, AlreadyExistsError: as `spec.evolution.evolve`; nothing was changed.
+        UnsupportedError: the table is one that is not written here.
+        CommitConflictError, CommitUnknownError: as `commit.engine.commit`.
+    """
+    name = str(state.table)
+    action = AlterTable(changes, table=name, new_uuid=str(uuid4()))
+    after = commit(catalog, state, action)
+    metadata = after.metadata
+    result = AlterResult(
+        table=name,
+        changed=action.changed,
+        schema_id=metadata.current_schema_id,
+        spec_id=metadata.default_spec_id,
+        sort_order_id=metadata.default_sort_order_id,
+        format_version=metadata.format_version,
+        metadata_location=after.metadata_location,
+    )
+    return after, result
