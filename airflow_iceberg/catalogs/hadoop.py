@@ -119,6 +119,16 @@ class HadoopCatalog(PointerCatalog):
             self.io.create(location, data)
         except StorageError as error:
             self._resolve(directory, location, data, error)
+        try:
+            self._look_again(directory, version, location, data)
+        except (AlreadyExistsError, CommitUnknownError):
+            raise
+        except IcebergError as error:
+            # The version is there and may be the table's: what keeps us from seeing that is no proof of a failure.
+            raise _unknown(location, str(error)) from error
+
+    def _look_again(self, directory: MetadataDirectory, version: int, location: str, data: bytes) -> None:
+        """Make sure that the version that was just created is the table's, and the only one of its number."""
         if directory.is_local:
             self._sleep(_JAVA_RENAME_S)
             self._resolve(directory, location, data, None)

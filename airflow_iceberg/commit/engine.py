@@ -175,6 +175,13 @@ class _Commit:
                 self.state = self.catalog.load(self.state.table)
             except StorageError as unreadable:
                 log.warning("cannot read %s back yet: %s", self.state.table, unreadable)
+            except IcebergError as unreadable:
+                # Dropped, renamed or broken since: no proof that the change did not land before that.
+                raise CommitUnknownError(
+                    f"the outcome of a commit to {self.state.table} is unknown ({error}), and the table cannot be "
+                    f"read back: {unreadable}; nothing was deleted",
+                    metadata_location=error.metadata_location,
+                ) from unreadable
             else:
                 self._lost = error
                 return self._has_landed()

@@ -95,7 +95,8 @@ class EarlierRuns:
         token = f"{self._key.file_token}-" if self._replace else f"{self._key.file_token}-{self._key.epoch}-"
         found = frozenset(path for path in live if _name(path).startswith(token))
         if found:
-            first = min(live[path].file_sequence_number or 0 for path in found)
+            # v1 numbers no files: any of them may be the younger one.
+            first = min(live[path].file_sequence_number or 0 for path in found) or -1
             for path, entry in live.items():
                 if (entry.file_sequence_number or 0) > first and not _is_appended(metadata, entry):
                     raise self._unknown_rows(f"file {path} is younger than its files and may hold rows of them")
@@ -123,15 +124,17 @@ class EarlierRuns:
         if not missing:
             return
         own = {snapshot.snapshot_id for snapshot in earlier}
-        first = min(snapshot.sequence_number for snapshot in earlier)
+        still_to_come = set(own)
         for snapshot in metadata.ancestors(head.snapshot_id):
-            if snapshot.sequence_number <= first:
+            # By their place in the history: v1 gives all snapshots the sequence number 0.
+            if not still_to_come:
                 return
+            still_to_come.discard(snapshot.snapshot_id)
             if snapshot.operation == "append" or snapshot.snapshot_id in own:
                 continue
-            if int(snapshot.summary.get("added-data-files", "0")) and self._removed_by(snapshot) & missing:
+            # Told from the manifests: a summary may leave out what was added.
+            if self._removed_by(snapshot) & missing and any(self._added_by(snapshot)):
                 raise self._rewritten(snapshot)
-        # The first run's snapshot is in this history, so the walk ends there and not here.
 
     def _rewritten(self, snapshot: Snapshot) -> IncompatibleChangeError:
         who = snapshot.summary.get(OPERATION_KEY) or snapshot.summary.get("engine-name") or "another writer"

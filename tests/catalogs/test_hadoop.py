@@ -197,8 +197,24 @@ class TestSpellings:
         base = make_table(catalog)
         content = gzip.compress((directory / "v1.metadata.json").read_bytes())
         catalog._sleep = lambda _: (directory / "v2.gz.metadata.json").write_bytes(content)
-        with pytest.raises(FormatError, match="version 2 of the table is both"):
+        with pytest.raises(CommitUnknownError, match="version 2 of the table is both"):
             catalog.commit(base, setting(a="1"))
+
+    @pytest.mark.parametrize(
+        "error", [StorageError("the store is away"), FormatError("torn"), NotFoundError("deleted meanwhile")]
+    )
+    def test_what_goes_wrong_after_the_creation_leaves_the_outcome_open(self, catalog, monkeypatch, error):
+        """The version is there: a caller that took it for a failure would delete the files that it names."""
+
+        def fail(*_):
+            raise error
+
+        base = make_table(catalog)
+        monkeypatch.setattr(catalog, "_require_to_be_followed", fail)
+        with pytest.raises(CommitUnknownError) as raised:
+            catalog.commit(base, setting(a="1"))
+        assert raised.value.metadata_location.endswith("/v2.metadata.json")
+        assert catalog.load("db.t").metadata.properties["a"] == "1"
 
     def test_half_a_metadata_file_is_named(self, catalog, directory):
         make_table(catalog)

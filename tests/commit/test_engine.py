@@ -13,6 +13,7 @@ from airflow_iceberg.commit.operation import OPERATION_KEY, OperationKey
 from airflow_iceberg.errors import (
     CommitConflictError,
     CommitUnknownError,
+    FormatError,
     NotFoundError,
     StalePlanError,
     StorageError,
@@ -252,6 +253,22 @@ class TestUnknown:
         with pytest.raises(CommitUnknownError, match="got no answer, and the next one failed"):
             commit(catalog, inner.load("db.t"), action, clock=time.clock())
         assert not any(call == "delete" for call, _ in io.calls)
+
+    @pytest.mark.parametrize("then", [NotFoundError("renamed meanwhile"), FormatError("two versions")])
+    def test_a_table_that_cannot_be_read_back_is_still_unknown(self, make_table, inner, time, then):
+        """Under another name, say, the table holds the rows: no caller may delete their files."""
+        state = make_table()
+        catalog = FaultyCatalog(inner, [Fault.LAND_THEN_UNKNOWN])
+        action = append(catalog, file("ours"))
+
+        def load(table):
+            raise then
+
+        catalog.load = load
+        with pytest.raises(CommitUnknownError, match=r"cannot be read back: .*; nothing was deleted"):
+            commit(catalog, state, action, clock=time.clock())
+        assert reachable(inner) <= metadata_files(inner)
+        assert paths(inner) == ["ours.parquet"]
 
     def test_the_number_of_status_checks_is_the_tables(self, make_table, inner, time):
         state = make_table(commit__status_check__num_retries=5, commit__status_check__min_wait_ms=10)

@@ -2,19 +2,24 @@
 
 import dataclasses
 import pathlib
+import uuid
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.commit.actions import AppendFiles
+from airflow_iceberg.commit.engine import commit
 from airflow_iceberg.commit.operation import OperationKey
+from airflow_iceberg.data.append import write_rows
 from airflow_iceberg.errors import IncompatibleChangeError, InvalidInputError, NotFoundError, StalePlanError
 from airflow_iceberg.jobs.local import run_local
 from airflow_iceberg.jobs.protocol import Source
 from airflow_iceberg.spec.changes import Change, RemoveSnapshots, SetSnapshotRef
 from airflow_iceberg.spec.snapshots import SnapshotRef
-from airflow_iceberg.table import Table
+from airflow_iceberg.table import Table, new_snapshot_id, now_ms
 
 KEY = OperationKey(dag_id="load", run_id="scheduled__2026-01-01", task_id="append")
 
@@ -225,6 +230,67 @@ class TestWhatCannotBeTold:
         started = Table.load(catalog, "db.t").metadata.snapshot(second.snapshot_id).timestamp_ms + 1
         assert load(2, key=epoch(1, run_after_ms=started)).outcome == "committed"
         assert ids() == [2, 8, 9]
+
+
+class TestRewrittenFiles:
+    """Where other rows were written into one file with those of the earlier run, a clear is refused, in any version."""
+
+    @pytest.fixture(params=[1, 2, 3])
+    def version(self, request, catalog):
+        catalog.drop_table("db.t")
+        Table.create(catalog, "db.t", schema={"id": "long"}, properties={"format-version": str(request.param)})
+        return request.param
+
+    @pytest.fixture
+    def rewrite(self, catalog):
+        """Write the rows of all files into one, as a compaction of another writer does."""
+
+        def run():
+            table = Table.load(catalog, "db.t")
+            state = catalog.load("db.t")
+            live = frozenset(table.inspect.files()["file_path"].to_pylist())
+            files = write_rows(table.io, table.metadata, table.scan().to_arrow(), file_prefix="compacted")
+            action = AppendFiles(
+                table.io,
+                files,
+                table_uuid=table.metadata.table_uuid,
+                written_schema=table.schema(),
+                branch="main",
+                snapshot_id=new_snapshot_id(),
+                commit_uuid=uuid.uuid4(),
+                now_ms=now_ms,
+                properties={},
+                earlier=SimpleNamespace(files_to_replace=lambda metadata: live),
+            )
+            commit(catalog, state, action)
+            return action.snapshot_id
+
+        return run
+
+    def test_the_history_tells_who_did_it(self, load, ids, version, rewrite):
+        load(1)
+        load(9, key=dataclasses.replace(KEY, task_id="other"))
+        snapshot_id = rewrite()
+        load(5, key=dataclasses.replace(KEY, task_id="third"))
+        with pytest.raises(IncompatibleChangeError, match=f"snapshot {snapshot_id} .* rewrote its files"):
+            load(2, key=epoch(1))
+        assert ids() == [1, 5, 9]
+
+    def test_what_was_rewritten_before_the_run_does_not_matter(self, load, ids, version, rewrite):
+        load(9, key=dataclasses.replace(KEY, task_id="other"))
+        rewrite()
+        load(1)
+        load(2, key=epoch(1))
+        assert ids() == [2, 9]
+
+    def test_when_the_history_is_gone_a_file_of_unknown_origin_is_enough(self, load, ids, version, catalog):
+        first = load(1)
+        second = Table.load(catalog, "db.t").append(pa.table({"id": [7]}))
+        load(9, key=dataclasses.replace(KEY, task_id="other"))
+        expire(catalog, first.snapshot_id, second.snapshot_id)
+        with pytest.raises(IncompatibleChangeError, match="is younger than its files"):
+            load(2, key=epoch(1))
+        assert ids() == [1, 7, 9]
 
 
 class TestWhatAFailedTryLeaves:
