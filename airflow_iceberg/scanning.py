@@ -24,8 +24,11 @@ from airflow_iceberg.storage.base import FileIO
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from airflow_iceberg.data.deletes import DeleteReader
+
 # Files in flight while a whole result is read: enough to keep both reading and decoding busy.
 READ_THREADS = 4
+NAME_MAPPING = "schema.name-mapping.default"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,8 +70,7 @@ class TableScan:
         if limit is not None and limit < 0:
             raise InvalidInputError(f"limit is {limit}, expected 0 or more")
         snapshot, schema = _choose(metadata, snapshot_id=snapshot_id, ref=ref, as_of_ms=as_of_ms)
-        everything = "*" in selected_fields
-        projection = schema if everything else schema.select(selected_fields, case_sensitive=case_sensitive)
+        projection = _project(schema, selected_fields, case_sensitive)
         parsed = AlwaysTrue() if row_filter is None else parse_filter(row_filter, schema, case_sensitive=case_sensitive)
         return cls(
             metadata=metadata,
@@ -81,11 +83,7 @@ class TableScan:
         )
 
     def plan_files(self) -> list[FileScanTask]:
-        """Return the files that may hold matching rows, each with the deletes that apply and what is left to test.
-
-        Raises:
-            UnsupportedError: the snapshot needs something that is not read yet.
-        """
+        """Return the files that may hold matching rows, each with the deletes that apply and what is left to test."""
         return list(self._tasks())
 
     def _tasks(self) -> Iterator[FileScanTask]:
@@ -107,10 +105,11 @@ class TableScan:
         import pyarrow as pa
 
         schema = self._arrow_schema()
+        tasks, deletes = self._readable_tasks(), self._delete_reader()
         if self.limit is not None:
-            return pa.Table.from_batches(self._batches(self.plan_files()), schema=schema)
+            return pa.Table.from_batches(self._batches(tasks), schema=schema)
         with ThreadPoolExecutor(READ_THREADS) as pool:
-            per_file = list(pool.map(lambda task: list(self._read_task(task)), self.plan_files()))
+            per_file = list(pool.map(lambda task: list(self._read_task(task, self.projection, deletes)), tasks))
         return pa.Table.from_batches([batch for batches in per_file for batch in batches], schema=schema)
 
     def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
@@ -120,24 +119,24 @@ class TableScan:
         """
         import pyarrow as pa
 
-        return pa.RecordBatchReader.from_batches(self._arrow_schema(), self._batches(self.plan_files()))
+        return pa.RecordBatchReader.from_batches(self._arrow_schema(), self._batches(self._readable_tasks()))
 
     def count(self) -> int:
         """Return the number of matching rows; files that match as a whole are not opened."""
-        total = 0
-        for task in self.plan_files():
+        total, deletes = 0, self._delete_reader()
+        for task in self._readable_tasks():
             if isinstance(task.residual, AlwaysTrue) and not task.delete_files:
                 total += task.file.record_count
             else:
-                total += sum(batch.num_rows for batch in self._read_task(task))
+                total += sum(batch.num_rows for batch in self._read_task(task, Schema(), deletes))
         return total if self.limit is None else min(total, self.limit)
 
     def _batches(self, tasks: Iterable[FileScanTask]) -> Iterator[pa.RecordBatch]:
-        left = self.limit
+        left, deletes = self.limit, self._delete_reader()
         for task in tasks:
             if left == 0:
                 return
-            for batch in self._read_task(task):
+            for batch in self._read_task(task, self.projection, deletes):
                 if left is not None:
                     batch = batch.slice(0, left)
                     left -= batch.num_rows
@@ -146,23 +145,58 @@ class TableScan:
                 if left == 0:
                     break
 
-    def _read_task(self, task: FileScanTask) -> Iterator[pa.RecordBatch]:
+    def _readable_tasks(self) -> list[FileScanTask]:
+        """Return the tasks after refusing what cannot be read: before the first row of another file is returned."""
+        from airflow_iceberg.data.read import check_supported, find_geo_fields
+
+        tasks, geo_fields = self.plan_files(), find_geo_fields(self.projection)
+        for task in tasks:
+            check_supported(task.file, task.delete_files, geo_fields)
+        return tasks
+
+    def _delete_reader(self) -> DeleteReader:
+        from airflow_iceberg.data.deletes import DeleteReader
+
+        older = sorted(self.metadata.schemas, key=lambda schema: schema.schema_id, reverse=True)
+        return DeleteReader(
+            self.io, schemas=(self.metadata.schema(), *older), name_mapping=self.metadata.properties.get(NAME_MAPPING)
+        )
+
+    def _read_task(self, task: FileScanTask, projection: Schema, deletes: DeleteReader) -> Iterator[pa.RecordBatch]:
         from airflow_iceberg.data.read import read_file
 
         return read_file(
             self.io,
             task.file,
-            schema=self.projection,
+            schema=projection,
             table_schema=self.schema,
             spec=self.metadata.spec(task.file.spec_id),
             row_filter=task.residual,
-            name_mapping=self.metadata.properties.get("schema.name-mapping.default"),
+            name_mapping=self.metadata.properties.get(NAME_MAPPING),
+            delete_files=task.delete_files,
+            deletes=deletes,
+            sequence_number=task.sequence_number,
         )
 
     def _arrow_schema(self) -> pa.Schema:
         from airflow_iceberg.spec.arrow import schema_to_arrow
 
         return schema_to_arrow(self.projection, with_field_ids=False)
+
+
+def _project(schema: Schema, selected_fields: tuple[str, ...], case_sensitive: bool) -> Schema:
+    """Return the columns of a result: the table's in its order, then metadata columns in the order they are named."""
+    from airflow_iceberg.data.metadata_columns import METADATA_COLUMNS
+
+    extra = [name for name in selected_fields if name in METADATA_COLUMNS and name not in schema.names]
+    names = tuple(name for name in selected_fields if name not in extra)
+    if "*" in names:
+        kept = schema
+    else:
+        kept = schema.select(names, case_sensitive=case_sensitive) if names or not extra else Schema()
+    if not extra:
+        return kept
+    return Schema((*kept.fields, *(METADATA_COLUMNS[name] for name in dict.fromkeys(extra))), schema.schema_id)
 
 
 def _choose(

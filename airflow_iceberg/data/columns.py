@@ -1,4 +1,4 @@
-"""A column of a Parquet file, found by field id, made a column of a schema.
+"""A column of a data file, found by field id, made a column of a schema.
 
 Here: the tree of a file's fields with their ids (its own, or those of a name mapping), promotion of types, nested
 fields that were added, dropped, renamed or moved, and what stands in for a column that the file does not have. Not
@@ -44,7 +44,6 @@ from airflow_iceberg.spec.types import (
     UnknownType,
     UUIDType,
     Value,
-    VariantType,
 )
 from airflow_iceberg.spec.values import from_json
 
@@ -52,9 +51,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from airflow_iceberg.spec.partitioning import PartitionSpec
-    from airflow_iceberg.spec.schema import Schema
 
-_FIRST_RESERVED_ID = 2147483447
+_ORC_ID_KEY = b"iceberg.id"
 _TIMESTAMPS = (TimestampType, TimestamptzType, TimestampNsType, TimestamptzNsType)
 
 
@@ -156,7 +154,8 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _own_id(field: pa.Field) -> int | None:
-    text = (field.metadata or {}).get(FIELD_ID_KEY)
+    metadata = field.metadata or {}
+    text = metadata.get(FIELD_ID_KEY, metadata.get(_ORC_ID_KEY))
     return int(text) if text is not None and int(text) >= 0 else None
 
 
@@ -284,18 +283,9 @@ def missing_value(field: NestedField, constants: Mapping[int, Value]) -> Value:
 # --- columns that it has ----------------------------------------------------------------------------------------------
 
 
-def check_readable(schema: Schema) -> None:
-    """Refuse columns that cannot be read so far.
-
-    Raises:
-        UnsupportedError: a variant, geometry or geography column, or a metadata column.
-    """
-    for field_id, field in schema.fields_by_id.items():
-        name = schema.find_name(field_id)
-        if isinstance(field.type, (VariantType, GeometryType, GeographyType)):
-            raise UnsupportedError(f"column '{name}' is {field.type}, which is not read yet; select other columns")
-        if field_id >= _FIRST_RESERVED_ID:
-            raise UnsupportedError(f"metadata column '{name}' is not read yet; select other columns")
+def is_geo(kind: IcebergType) -> bool:
+    """Tell whether a type is one whose values are carried along, but not understood."""
+    return isinstance(kind, (GeometryType, GeographyType))
 
 
 def read_column(array: pa.Array, source: FileField, target: NestedField, constants: Mapping[int, Value]) -> pa.Array:
@@ -313,6 +303,8 @@ def read_column(array: pa.Array, source: FileField, target: NestedField, constan
 
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
+    if is_geo(target.type):
+        raise UnsupportedError(f"column '{target.name}' is {target.type}, which is not read; select other columns")
     if isinstance(array, pa.NullArray):
         # A column of unknown type that has become something else since; nothing but null was in it.
         return pa.nulls(len(array), type_to_arrow(target.type))
@@ -416,6 +408,8 @@ def _read_primitive(array: pa.Array, target: NestedField) -> pa.Array:
             array = array.view(pa.timestamp(array.type.unit, tz=zone))
         elif kinds.is_date(array.type) and kinds.is_timestamp(expected):
             array = array.cast(pa.timestamp(expected.unit)).view(expected)
+        elif kinds.is_time(expected) and kinds.is_int64(array.type):
+            array = array.view(expected)
         return array.cast(expected)
     except pa.ArrowException as error:
         raise FormatError(
@@ -441,7 +435,8 @@ def _may_become(found: pa.DataType, expected: IcebergType) -> bool:
         case DateType():
             return bool(kinds.is_date(found))
         case TimeType():
-            return bool(kinds.is_time(found))
+            # ORC has no type for it: microseconds in a long.
+            return bool(kinds.is_time(found)) or bool(kinds.is_int64(found))
         case TimestampType() | TimestamptzType() | TimestampNsType() | TimestamptzNsType():
             return bool(kinds.is_timestamp(found)) or (kinds.is_date(found) and isinstance(expected, _TIMESTAMPS[::2]))
         case StringType() | BinaryType():
@@ -449,7 +444,8 @@ def _may_become(found: pa.DataType, expected: IcebergType) -> bool:
             return _is_bytes(found)
         case UUIDType() | FixedType():
             length = expected.length if isinstance(expected, FixedType) else 16
-            return bool(kinds.is_fixed_size_binary(found)) and found.byte_width == length
+            is_fixed = bool(kinds.is_fixed_size_binary(found)) and found.byte_width == length
+            return is_fixed or bool(kinds.is_binary(found))  # ORC has binaries without a length only
     return False
 
 

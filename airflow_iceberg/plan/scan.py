@@ -4,7 +4,8 @@ Here: from the manifests of a snapshot to the data files that may hold selected 
 manifests (the caller's `read`), the rules of pruning (`projection`, `metrics`), reading rows (`data.read`).
 
 Files are dropped at three stages: whole manifests by their partition summaries, files by their partition, files by
-their column statistics. A manifest that is dropped is not opened.
+their column statistics. A manifest that is dropped is not opened. Delete manifests are opened first; which of their
+files apply to a data file is decided in `deletes`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_iceberg.errors import FormatError, UnsupportedError
+from airflow_iceberg.errors import FormatError
+from airflow_iceberg.plan.deletes import DeleteIndex
 from airflow_iceberg.plan.expressions import ALWAYS_FALSE, ALWAYS_TRUE, AlwaysFalse, AlwaysTrue, Expression
 from airflow_iceberg.plan.filters import parse_filter
 from airflow_iceberg.plan.metrics import file_may_match, may_match, summary_range
@@ -21,7 +23,6 @@ from airflow_iceberg.plan.projection import Residuals, project
 from airflow_iceberg.spec.manifests import (
     DataFile,
     EntryStatus,
-    FileContent,
     ManifestContent,
     ManifestEntry,
     ManifestFile,
@@ -43,11 +44,13 @@ class FileScanTask:
 
     Attributes:
         file: the data file.
-        delete_files: the delete files that apply to it.
+        sequence_number: data sequence number of the file.
+        delete_files: the delete files that apply to it: a deletion vector or position deletes, then equality deletes.
         residual: what still has to be asked of each row; ``AlwaysTrue`` where the partition says it all.
     """
 
     file: DataFile
+    sequence_number: int = 0
     delete_files: tuple[DataFile, ...] = ()
     residual: Expression = ALWAYS_TRUE
 
@@ -69,7 +72,7 @@ def plan_files(
         metadata: for the partition specs.
         schema: of the snapshot that is read; the filter is bound to it.
     Raises:
-        UnsupportedError: the snapshot has delete files where selected rows may be.
+        FormatError: delete files that contradict each other or say too little.
         NotFoundError, InvalidInputError: the filter does not fit the schema.
     Spec: Scan Planning.
     """
@@ -78,37 +81,25 @@ def plan_files(
         return iter(())
     pruners = _Pruners(expression, metadata)
     kept = [manifest for manifest in manifests if pruners.of(manifest).may_hold(manifest)]
-    _refuse_deletes(kept, read)
-    return _plan(kept, read, pruners)
+    # Deletes apply within a partition, or everywhere if they are of an unpartitioned spec, which never is pruned: so
+    # those of manifests that were dropped cannot reach a selected row.
+    delete_entries = (
+        entry
+        for manifest in kept
+        if manifest.content is ManifestContent.DELETES
+        for entry in read(manifest)
+        if entry.status is not EntryStatus.DELETED
+    )
+    deletes = DeleteIndex(delete_entries, metadata=metadata, row_filter=expression)
+    return _plan(kept, read, pruners, deletes)
 
 
-def _plan(manifests: list[ManifestFile], read: ReadManifest, pruners: _Pruners) -> Iterator[FileScanTask]:
+def _plan(
+    manifests: list[ManifestFile], read: ReadManifest, pruners: _Pruners, deletes: DeleteIndex
+) -> Iterator[FileScanTask]:
     for manifest in manifests:
         if manifest.content is ManifestContent.DATA:
-            yield from pruners.of(manifest).tasks(read(manifest))
-
-
-def _refuse_deletes(manifests: list[ManifestFile], read: ReadManifest) -> None:
-    """Refuse what issue 4 brings: matching delete files to data files.
-
-    Deletes apply within a partition, or everywhere if they are of an unpartitioned spec, which never is pruned: so
-    those of manifests that were dropped cannot reach a selected row.
-    """
-    for manifest in manifests:
-        if manifest.content is not ManifestContent.DELETES:
-            continue
-        for entry in read(manifest):
-            if entry.status is not EntryStatus.DELETED:
-                raise UnsupportedError(
-                    f"the table has delete files ({_describe(entry.data_file)}), which are not read yet; "
-                    "nothing was returned, since deleted rows would be among it"
-                )
-
-
-def _describe(file: DataFile) -> str:
-    kind = {"puffin": "deletion vector"}.get(file.file_format, "")
-    kind = kind or {FileContent.EQUALITY_DELETES: "equality deletes"}.get(file.content, "position deletes")
-    return f"{kind}: {file.file_path}"
+            yield from pruners.of(manifest).tasks(read(manifest), deletes)
 
 
 class _Pruners:
@@ -150,7 +141,7 @@ class _Pruner:
 
         return may_match(self._projected, ranges)
 
-    def tasks(self, entries: Iterable[ManifestEntry]) -> Iterator[FileScanTask]:
+    def tasks(self, entries: Iterable[ManifestEntry], deletes: DeleteIndex) -> Iterator[FileScanTask]:
         """Yield the live files that may hold selected rows."""
         takes_all = isinstance(self._expression, AlwaysTrue)
         for entry in entries:
@@ -159,7 +150,12 @@ class _Pruner:
             file = entry.data_file
             residual = self._expression if takes_all else self._residual(file)
             if residual is not ALWAYS_FALSE and (takes_all or file_may_match(residual, file)):
-                yield FileScanTask(file=file, residual=residual)
+                yield FileScanTask(
+                    file=file,
+                    sequence_number=entry.sequence_number or 0,
+                    delete_files=deletes.of(entry) if deletes else (),
+                    residual=residual,
+                )
 
     def _residual(self, file: DataFile) -> Expression:
         if len(file.partition) != len(self._positions):

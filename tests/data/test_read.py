@@ -43,7 +43,6 @@ from airflow_iceberg.spec.types import (
     TimeType,
     UnknownType,
     UUIDType,
-    VariantType,
 )
 from airflow_iceberg.storage.fsspec_io import FsspecFileIO
 from tests.support import strategies as given_values
@@ -501,8 +500,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            ({"file_format": "orc"}, "data file /nowhere.parquet is orc; only Parquet is read so far"),
-            ({"file_format": "avro"}, "is avro; only Parquet is read so far"),
+            ({"file_format": "lance"}, "data file /nowhere.parquet is lance, expected parquet, orc, avro"),
             ({"content": FileContent.POSITION_DELETES}, "holds deletes, not rows"),
             ({"key_metadata": b"key"}, "is encrypted"),
         ],
@@ -512,17 +510,25 @@ class TestRefusals:
             read_file(files.io, _with(self.FILE, **change), schema=self.WANTED)
 
     def test_delete_files(self, files: Files) -> None:
-        with pytest.raises(UnsupportedError, match="has 1 delete files, which are not read yet"):
-            read_file(files.io, self.FILE, schema=self.WANTED, delete_files=[self.FILE])
+        deletes = _with(self.FILE, content=FileContent.POSITION_DELETES, file_format="lance")
+        with pytest.raises(UnsupportedError, match=r"delete file /nowhere\.parquet is lance, expected parquet"):
+            read_file(files.io, self.FILE, schema=self.WANTED, delete_files=[deletes])
+        encrypted = _with(deletes, file_format="orc", key_metadata=b"key")
+        with pytest.raises(UnsupportedError, match=r"delete file /nowhere\.parquet is encrypted"):
+            read_file(files.io, self.FILE, schema=self.WANTED, delete_files=[encrypted])
 
-    @pytest.mark.parametrize("kind", [VariantType(), GeometryType()])
-    def test_columns_whose_rows_are_not_understood(self, files: Files, kind: IcebergType) -> None:
-        with pytest.raises(UnsupportedError, match=f"column 'v' is {kind}, which is not read yet"):
-            read_file(files.io, self.FILE, schema=schema(field(1, "v", kind)))
+    def test_values_that_are_not_understood(self, files: Files) -> None:
+        wanted = schema(field(1, "v", GeometryType()))
+        file = files.write(_with_ids(pa.table({"v": [b"point"]}), 1))
+        with pytest.raises(UnsupportedError, match="column 'v' is geometry, which is not read; select other columns"):
+            list(read_file(files.io, file, schema=wanted))
+        counted = _with(file, value_counts={1: 1}, null_value_counts={1: 0})
+        with pytest.raises(UnsupportedError, match="holds values of column 'v', which is geometry and not read"):
+            read_file(files.io, counted, schema=wanted)
 
-    def test_metadata_columns(self, files: Files) -> None:
-        with pytest.raises(UnsupportedError, match="metadata column '_row_id' is not read yet"):
-            read_file(files.io, self.FILE, schema=schema(field(2147483540, "_row_id", LONG)))
+    def test_a_geometry_that_no_file_holds_is_null(self, files: Files) -> None:
+        file = files.write(_with_ids(pa.table({"a": [1]}), 1))
+        assert files.read(file, schema(field(1, "a", LONG), field(2, "v", GeometryType()))) == [{"a": 1, "v": None}]
 
     def test_a_file_that_is_gone(self, files: Files) -> None:
         with pytest.raises(NotFoundError, match=r"data file /nowhere\.parquet does not exist, although"):
@@ -554,3 +560,8 @@ class TestRefusals:
 
 def _with(file: DataFile, **changes: Any) -> DataFile:
     return replace(file, **changes)
+
+
+def _with_ids(table: pa.Table, *ids: int) -> pa.Table:
+    pairs = zip(table.schema, ids, strict=True)
+    return table.cast(pa.schema([item.with_metadata({"PARQUET:field_id": str(number)}) for item, number in pairs]))

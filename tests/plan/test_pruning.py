@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
+from airflow_iceberg.errors import FormatError, InvalidInputError
 from airflow_iceberg.plan.filters import (
     ALWAYS_FALSE,
     ALWAYS_TRUE,
@@ -580,6 +580,13 @@ class Table:
         self.entries[name] = entries
         self.manifests.append(replace(described, **changes.get("manifest", {})))
 
+    def number(self) -> None:
+        """Give all entries the sequence number of their manifest."""
+        for manifest in self.manifests:
+            entries = self.entries[manifest.manifest_path]
+            numbered = [replace(entry, sequence_number=manifest.sequence_number) for entry in entries]
+            self.entries[manifest.manifest_path] = numbered
+
     def plan(self, text: str | None = None) -> list[str]:
         return [task.file.file_path for task in self.tasks(text)]
 
@@ -649,22 +656,23 @@ class TestPlanning:
 
 
 class TestDeleteFiles:
-    """Tables with deletes are refused so far, before any row is returned."""
+    """Each task carries the delete files that apply; those of partitions that are not read stay closed."""
 
-    def test_live_deletes_are_refused(self) -> None:
+    def test_tasks_carry_their_deletes(self) -> None:
         table = Table("cat")
-        table.add(("a",))
-        table.add(("a",), content=FileContent.EQUALITY_DELETES)
-        with pytest.raises(UnsupportedError, match="equality deletes: m1-0"):
-            table.plan()
+        table.add(("a",), ("b",), manifest={"sequence_number": 1})
+        table.add(("a",), content=FileContent.EQUALITY_DELETES, manifest={"sequence_number": 2})
+        table.number()
+        assert [[delete.file_path for delete in task.delete_files] for task in table.tasks()] == [["m1-0"], []]
+        assert [task.sequence_number for task in table.tasks()] == [1, 1]
 
     def test_deletes_of_another_partition_cannot_reach_a_selected_row(self) -> None:
         table = Table("cat")
         table.add(("a",), ("b",))
         table.add(("b",), content=FileContent.POSITION_DELETES)
         assert table.plan("cat = 'a'") == ["m0-0"]
-        with pytest.raises(UnsupportedError, match="position deletes: m1-0"):
-            table.plan("cat = 'b'")
+        assert table.opened == ["m0"]
+        assert [len(task.delete_files) for task in table.tasks("cat = 'b'")] == [1]
 
     def test_deletes_that_are_gone_are_no_hindrance(self) -> None:
         table = Table()

@@ -1,0 +1,235 @@
+"""Which delete files apply to a data file.
+
+Here: an index over the delete files of a snapshot, asked once for each data file: dictionaries and a bisection, so that
+100,000 data files cost 100,000 look-ups. Not here: applying deletes to rows (`data.deletes`).
+
+================  ====================================================================================================
+position deletes  data sequence number <= that of the delete; same spec and partition; the one file that the delete is
+                  about, where it is about one (`referenced_data_file`, or equal bounds of its column `file_path`)
+deletion vector   the same, and always about one file; where one applies, position delete files don't
+equality deletes  data sequence number < that of the delete; same spec and partition, or the delete's spec is
+                  unpartitioned: then everywhere
+================  ====================================================================================================
+
+Equality deletes that the statistics rule out are left out, too: those that hold none of the values of the data file,
+and none of the rows that the scan selects.
+
+Spec: Scan Planning; Delete Formats.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Hashable, Iterable, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from airflow_iceberg.errors import FormatError
+from airflow_iceberg.plan.expressions import ALWAYS_TRUE, AlwaysTrue, Column, Expression
+from airflow_iceberg.plan.metrics import ColumnRange, file_range, may_match
+from airflow_iceberg.spec.manifests import DataFile, FileContent, ManifestEntry
+from airflow_iceberg.spec.transforms import VoidTransform
+from airflow_iceberg.spec.types import PrimitiveType
+from airflow_iceberg.spec.values import canonical_key
+
+if TYPE_CHECKING:
+    from airflow_iceberg.spec.metadata import TableMetadata
+
+FILE_PATH_ID = 2147483546
+POSITION_ID = 2147483545
+
+
+def referenced_file(delete: DataFile) -> str | None:
+    """Return the one data file that a position delete file or deletion vector is about, None if there may be more."""
+    if delete.referenced_data_file is not None:
+        return delete.referenced_data_file
+    lower = (delete.lower_bounds or {}).get(FILE_PATH_ID)
+    upper = (delete.upper_bounds or {}).get(FILE_PATH_ID)
+    # These bounds are never truncated, so that equal ones say which file it is.
+    return lower.decode("utf-8", "replace") if lower is not None and lower == upper else None
+
+
+class _BySequence:
+    """Delete files in the order of their sequence numbers."""
+
+    def __init__(self) -> None:
+        self._entries: list[ManifestEntry] = []
+        self._numbers: list[int] | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._entries)
+
+    def add(self, entry: ManifestEntry) -> None:
+        self._entries.append(entry)
+        self._numbers = None
+
+    def since(self, sequence_number: int) -> Sequence[ManifestEntry]:
+        """Return those of a sequence number or later."""
+        if self._numbers is None:
+            self._entries.sort(key=_sequence)
+            self._numbers = [_sequence(entry) for entry in self._entries]
+        return self._entries[bisect_left(self._numbers, sequence_number) :]
+
+
+class DeleteIndex:
+    """The delete files of a snapshot by what they can apply to.
+
+    Args:
+        entries: live entries of its delete manifests, with everything inherited.
+        row_filter: what the scan selects; equality deletes that hold no such row are left out.
+    Raises:
+        FormatError: two deletion vectors of one data file, an equality delete without equality ids.
+    """
+
+    def __init__(
+        self, entries: Iterable[ManifestEntry], *, metadata: TableMetadata, row_filter: Expression = ALWAYS_TRUE
+    ) -> None:
+        self._columns = _EqualityColumns(metadata)
+        self._unpartitioned = {
+            spec.spec_id: all(isinstance(field.transform, VoidTransform) for field in spec.fields)
+            for spec in metadata.partition_specs
+        }
+        self._row_filter = row_filter
+        self._vectors: dict[str, ManifestEntry] = {}
+        self._by_path: dict[str, _BySequence] = {}
+        self._positions: dict[Hashable, _BySequence] = {}
+        self._equality: dict[Hashable, _BySequence] = {}
+        self._global = _BySequence()
+        # Making the key of a partition costs more than all else: only where deletes of its spec are in the index.
+        self._keyed_specs: set[int] = set()
+        for entry in entries:
+            self._add(entry)
+
+    def __bool__(self) -> bool:
+        return bool(self._vectors or self._by_path or self._positions or self._equality or self._global)
+
+    def _add(self, entry: ManifestEntry) -> None:
+        file = entry.data_file
+        if file.is_deletion_vector:
+            self._add_vector(entry)
+        elif file.content is FileContent.POSITION_DELETES:
+            path = referenced_file(file)
+            place = self._by_path.setdefault(path, _BySequence()) if path else self._of_partition(self._positions, file)
+            place.add(entry)
+        elif file.content is FileContent.EQUALITY_DELETES:
+            if not file.equality_ids:
+                raise FormatError("an equality delete file has no equality ids", path=file.file_path)
+            if not self._columns.may_select(self._row_filter, file):
+                return
+            is_global = self._unpartitioned[file.spec_id]
+            (self._global if is_global else self._of_partition(self._equality, file)).add(entry)
+        else:
+            raise FormatError("a data file stands in a delete manifest", path=file.file_path)
+
+    def _add_vector(self, entry: ManifestEntry) -> None:
+        path = entry.data_file.referenced_data_file
+        if path is None:
+            raise FormatError("a deletion vector has no 'referenced_data_file'", path=entry.data_file.file_path)
+        if path in self._vectors:
+            other = self._vectors[path].data_file.file_path
+            raise FormatError(
+                f"data file {path} has two deletion vectors, expected one at most: {other} and "
+                f"{entry.data_file.file_path}"
+            )
+        self._vectors[path] = entry
+
+    def _of_partition(self, places: dict[Hashable, _BySequence], file: DataFile) -> _BySequence:
+        self._keyed_specs.add(file.spec_id)
+        return places.setdefault(_partition_key(file), _BySequence())
+
+    def of(self, entry: ManifestEntry) -> tuple[DataFile, ...]:
+        """Return the delete files that apply to a data file: positions first, then equality deletes, oldest first."""
+        file, sequence_number = entry.data_file, _sequence(entry)
+        key = _partition_key(file) if file.spec_id in self._keyed_specs else None
+        found = [*self._positions_of(file, sequence_number, key)]
+        # Strictly newer: an equality delete must not hit the rows of its own commit.
+        equality = [*self._global.since(sequence_number + 1)]
+        if key in self._equality:
+            equality += self._equality[key].since(sequence_number + 1)
+            equality.sort(key=_sequence)
+        found += [item for item in equality if self._columns.may_overlap(file, item.data_file)]
+        return tuple(item.data_file for item in found)
+
+    def _positions_of(self, file: DataFile, sequence_number: int, key: Hashable) -> Sequence[ManifestEntry]:
+        vector = self._vectors.get(file.file_path)
+        if vector is not None and _sequence(vector) >= sequence_number and _is_same_partition(vector.data_file, file):
+            return (vector,)
+        found: list[ManifestEntry] = []
+        if file.file_path in self._by_path:
+            candidates = self._by_path[file.file_path].since(sequence_number)
+            found += [item for item in candidates if _is_same_partition(item.data_file, file)]
+        if key in self._positions:
+            found += self._positions[key].since(sequence_number)
+            found.sort(key=_sequence)
+        return found
+
+
+def _sequence(entry: ManifestEntry) -> int:
+    return entry.sequence_number or 0
+
+
+def _partition_key(file: DataFile) -> Hashable:
+    return file.spec_id, canonical_key(file.partition)
+
+
+def _is_same_partition(left: DataFile, right: DataFile) -> bool:
+    return left.spec_id == right.spec_id and (
+        left.partition == right.partition or canonical_key(left.partition) == canonical_key(right.partition)
+    )
+
+
+class _EqualityColumns:
+    """What statistics say about the columns of equality deletes."""
+
+    def __init__(self, metadata: TableMetadata) -> None:
+        # A column may have been dropped since; the newest schema that has it knows its widest type.
+        self._schemas = (metadata.schema(), *sorted(metadata.schemas, key=attrgetter("schema_id"), reverse=True))
+        self._known: dict[int, Column | None] = {}
+
+    def may_select(self, row_filter: Expression, delete: DataFile) -> bool:
+        """Tell whether an equality delete file may hold the key of a row that a filter selects."""
+        if isinstance(row_filter, AlwaysTrue):
+            return True
+        ids = delete.equality_ids or ()
+
+        def ranges(column: Column) -> ColumnRange:
+            # Other columns may stand in the file, but say nothing about the rows that it deletes.
+            return file_range(delete, column) if column.field_id in ids else ColumnRange()
+
+        return may_match(row_filter, ranges)
+
+    def may_overlap(self, file: DataFile, delete: DataFile) -> bool:
+        """Tell whether a data file and an equality delete file may have a key in common."""
+        if not (file.value_counts or file.lower_bounds) or not (delete.value_counts or delete.lower_bounds):
+            return True
+        columns = [self._column(field_id) for field_id in delete.equality_ids or ()]
+        return all(
+            column is None or _have_common_values(file_range(file, column), file_range(delete, column))
+            for column in columns
+        )
+
+    def _column(self, field_id: int) -> Column | None:
+        if field_id not in self._known:
+            self._known[field_id] = self._find(field_id)
+        return self._known[field_id]
+
+    def _find(self, field_id: int) -> Column | None:
+        for schema in self._schemas:
+            field = schema.fields_by_id.get(field_id)
+            if field is not None and isinstance(field.type, PrimitiveType):
+                name = schema.find_name(field_id) or ""
+                path = (name,) if field in schema.fields else (name, name)
+                return Column(name, field_id, field.type, path)
+        return None
+
+
+def _have_common_values(left: ColumnRange, right: ColumnRange) -> bool:
+    if (left.may_be_null and right.may_be_null) or (left.may_be_nan and right.may_be_nan):
+        return True
+    if not (left.may_be_value and right.may_be_value):
+        return False
+    return not (_is_above(left.lower, right.upper) or _is_above(right.lower, left.upper))
+
+
+def _is_above(lower: object, upper: object) -> bool:
+    return lower is not None and upper is not None and bool(lower > upper)  # type: ignore[operator]
