@@ -150,6 +150,38 @@ class TestTheWaitingDagReportsOnTheSnapshotThatWokeIt:
         assert scenario.report["an_hour_late"] == sum(minutes is not None and minutes > 60 for minutes in late)
 
 
+class TestATableIsChangedWhileItHoldsRows:
+    """Old rows read in the new schema beside new ones; a second run of the DAG finds everything made."""
+
+    @pytest.fixture
+    def table(self, airflow_db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+        from airflow_iceberg.catalogs import load_catalog
+        from airflow_iceberg.table import Table
+
+        warehouse = (tmp_path / "warehouse").as_uri()
+        iceberg = {"conn_type": "iceberg_catalog", "extra": {"type": "hadoop", "warehouse": warehouse}}
+        monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_CATALOG_DEFAULT", json.dumps(iceberg))
+        dag = load_module(EXAMPLES / "evolve_table.py").DAG
+        run = dag.test(logical_date=DATE, run_after=DATE)
+        assert run.state == "success"
+        assert (xcom(run, "sell_before"), xcom(run, "alter")["changed"], xcom(run, "sell_after")) == (2, True, 3)
+        again = dag.test(logical_date=DATE, run_after=DATE)
+        assert again.state == "success"
+        assert (xcom(again, "sell_before"), xcom(again, "alter")["changed"], xcom(again, "sell_after")) == (3, False, 3)
+        return Table.load(load_catalog("demo", type="hadoop", warehouse=warehouse), "shop.orders")
+
+    def test_old_rows_and_new_ones(self, table: Any) -> None:
+        rows = table.scan(selected_fields=("id", "customer", "pieces")).to_arrow().sort_by("id").to_pylist()
+        assert [(row["id"], row["pieces"]) for row in rows] == [(1, 3), (2, 4), (3, 5_000_000_000)]
+        ada = {"name": "Ada", "city": "London", "country": "GB"}
+        assert [row["customer"] for row in rows] == [None, None, ada]
+
+    def test_new_files_lie_in_the_new_partitions(self, table: Any) -> None:
+        assert [field.name for field in table.spec().fields] == ["ts_month", "id_bucket_4"]
+        specs = table.inspect.files()["spec_id"].to_pylist()
+        assert sorted(specs) == [0, 0, 1]
+
+
 @pytest.mark.parametrize("path", DAGS, ids=lambda path: path.stem)
 class TestAnExampleIsCheapToParse:
     """The DAG processor reads these files again and again; nothing heavy may come along."""

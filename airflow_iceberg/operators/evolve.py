@@ -1,4 +1,4 @@
-"""Creating and changing tables: `IcebergCreateTableOperator`.
+"""Creating and changing tables: `IcebergCreateTableOperator`, `IcebergAlterTableOperator`.
 
 Here: the words of the DAG author. What a legal table is decide `spec` and `table`.
 """
@@ -107,7 +107,7 @@ class IcebergCreateTableOperator(BaseOperator):
             made = Table.create(
                 catalog,
                 table,
-                schema=_columns(self.schema),
+                schema=_from_json("schema", "a JSON object", self.schema),
                 partition_by=tuple(self.partition_by),
                 sort_by=tuple(self.sort_by),
                 properties=self._properties(mark),
@@ -130,10 +130,55 @@ class IcebergCreateTableOperator(BaseOperator):
     def _warn_of_difference(self, table: Table) -> None:
         from airflow_iceberg.spec.schema import schema_from_shorthand
 
-        wanted = {column.name for column in schema_from_shorthand(_columns(self.schema)).fields}
+        wanted = {
+            column.name for column in schema_from_shorthand(_from_json("schema", "a JSON object", self.schema)).fields
+        }
         missing = sorted(wanted - {column.name for column in table.schema().fields})
         if missing:
             self.log.warning("table %s is there without columns %s; it was left as it is", table.name, missing)
+
+
+class IcebergAlterTableOperator(BaseOperator):
+    """Changes schema, partitioning, sort order, properties or format version of a table, all in one commit.
+
+    A list whose result stands already changes nothing: the task may be tried again, cleared, or run every day.
+
+    Args:
+        table: namespace and name, `sales.orders`.
+        changes: what to do, in this order, or such a list as JSON text:
+            `[{"add_column": {"name": "price", "type": "decimal(9, 2)", "after": "id"}},
+            {"rename_column": {"from": "ts", "to": "moment"}}]`; docs/how-to/alter-a-table.md lists all changes.
+        iceberg_conn_id: the catalog's connection.
+
+    Returns:
+        table, changed: whether something was committed, schema_id, spec_id, sort_order_id, format_version and
+        metadata_location of the table now.
+    """
+
+    template_fields: Sequence[str] = ("table", "changes", "iceberg_conn_id")
+    template_fields_renderers: ClassVar[dict[str, str]] = {"changes": "json"}
+    ui_color = "#dbeeff"
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        changes: Sequence[Mapping[str, Any]] | str,
+        iceberg_conn_id: str = IcebergHook.default_conn_name,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.changes = changes
+        self.iceberg_conn_id = iceberg_conn_id
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Make the changes, or find them made."""
+        with airflow_failures():
+            changes = _from_json("changes", "a JSON list", self.changes)
+            result = IcebergHook(self.iceberg_conn_id).load_table(self.table).alter(changes)
+        self.log.info("table %s %s", result.table, "was changed" if result.changed else "is as it should be already")
+        return result.to_xcom()
 
 
 CREATED_BY = "airflow.created-by"
@@ -146,13 +191,13 @@ def _mark(context: Context) -> str:
     return f"{ti.dag_id}/{ti.run_id}/{ti.task_id}/{index}"
 
 
-def _columns(schema: Mapping[str, Any] | str) -> Any:
-    """Return the schema as `Table.create` takes it; a template gives text."""
-    if not isinstance(schema, str):
-        return schema
+def _from_json(name: str, expected: str, value: Any) -> Any:
+    """Return what was given, parsed where a template made it text."""
+    if not isinstance(value, str):
+        return value
     import json
 
     try:
-        return json.loads(schema)
+        return json.loads(value)
     except ValueError as error:
-        raise InvalidInputError(f"schema is not a JSON object: {error}") from error
+        raise InvalidInputError(f"{name} is not {expected}: {error}") from error
