@@ -15,7 +15,7 @@ from uuid import uuid4
 from airflow_iceberg import __version__, staging
 from airflow_iceberg.catalogs.base import Catalog, TableId, TableState
 from airflow_iceberg.commit.actions import AppendFiles, check_writable
-from airflow_iceberg.commit.engine import commit
+from airflow_iceberg.commit.engine import RetryPolicy, commit
 from airflow_iceberg.commit.operation import (
     ON_RERUN,
     OnRerun,
@@ -27,6 +27,7 @@ from airflow_iceberg.commit.operation import (
     result_of,
 )
 from airflow_iceberg.commit.rerun import EarlierRuns, check_not_overtaken
+from airflow_iceberg.data.options import WriteOptions
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitUnknownError,
@@ -290,6 +291,7 @@ class Table:
         if operation is not None and (found := self.find_append(operation, branch=branch)):
             return found
         self._check_branch(branch)
+        self._check_options()
         uuid, schema = self.metadata.table_uuid or "", self.schema()
         files = write_rows(
             self.io,
@@ -345,9 +347,11 @@ class Table:
         """Write the plan of a job that appends; the job stages files, `commit_append` makes them part of the table.
 
         Raises:
+            InvalidInputError, UnsupportedError: a property of the table would make the write or the commit fail.
             StorageError: the staging prefix cannot be written.
         """
         self._check_branch(branch)
+        self._check_options()
         return staging.write_append_plan(
             self.io,
             self.metadata,
@@ -443,6 +447,13 @@ class Table:
         self.metadata.ref_snapshot(branch)
         if ref is not None and ref.type != "branch":
             raise InvalidInputError(f"{branch!r} is a tag of table {self.name}; rows are written to branches only")
+
+    def _check_options(self) -> None:
+        """Find a wrong property before anything is written: a job may take hours to come to it."""
+        WriteOptions.from_properties(self.properties, self.schema(), self.sort_order())
+        RetryPolicy.of(self.metadata)
+        for name in ("write.summary.partition-limit", "write.metadata.previous-versions-max"):
+            self.metadata.property_int(name, 0)
 
     def __repr__(self) -> str:
         return f"Table({self.name!r}, {self.metadata_location!r})"

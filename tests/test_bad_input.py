@@ -259,3 +259,32 @@ class TestAStagingPrefixThatCannotBeWritten:
         with pytest.raises(StorageError, match="taken"):
             table.read_result(plan)
         assert table.refresh().current_snapshot() is None
+
+
+class TestPropertiesThatCannotBe:
+    """What would make the write or the commit fail is found before a job is planned, let alone run."""
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("write.parquet.compression-codec", "bogus"),
+            ("write.target-file-size-bytes", "1MB"),
+            ("write.distribution-mode", "sorted"),
+            ("write.summary.partition-limit", "many"),
+            ("write.metadata.previous-versions-max", "some"),
+            ("commit.retry.num-retries", "x"),
+            ("commit.retry.min-wait-ms", "-5"),
+            ("commit.status-check.num-retries", "-1"),
+        ],
+    )
+    def test_the_property_is_named(self, catalog, name, value):
+        table = Table.create(catalog, "db.odd", schema={"id": "long"}, properties={name: value})
+        with pytest.raises(InvalidInputError) as error:
+            table.plan_append(Source.from_files("file:///x.parquet"))
+        assert name in one_line(error)
+        assert value in one_line(error)
+        assert not (local_path(table.location) / ".staging").exists()
+        if not name.startswith("write.distribution"):
+            with pytest.raises(InvalidInputError, match=name):
+                table.append(pa.table({"id": [1]}))
+        assert not (local_path(table.location) / "data").exists()

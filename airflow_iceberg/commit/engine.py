@@ -25,6 +25,7 @@ from airflow_iceberg.errors import (
     CommitUnknownError,
     IcebergError,
     IncompatibleChangeError,
+    InvalidInputError,
     StalePlanError,
     StorageError,
 )
@@ -74,8 +75,18 @@ class RetryPolicy:
 
     @classmethod
     def of(cls, metadata: TableMetadata) -> RetryPolicy:
-        """Read the policy of a table."""
-        read = metadata.property_int
+        """Read the policy of a table.
+
+        Raises:
+            InvalidInputError: a property is no number, or one below 0.
+        """
+
+        def read(name: str, default: int) -> int:
+            value = metadata.property_int(name, default)
+            if value < 0:
+                raise InvalidInputError(f"unexpected value {value} (expected at least 0) of table property {name!r}")
+            return value
+
         limited = "commit.retry.num-retries" in metadata.properties
         return cls(
             num_retries=read("commit.retry.num-retries", UNLIMITED_RETRIES),

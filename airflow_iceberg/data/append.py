@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from airflow_iceberg.data.cast import check_columns, conform
 from airflow_iceberg.data.options import WriteOptions, data_location
 from airflow_iceberg.data.write import PartitionedWriter
+from airflow_iceberg.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,8 +34,16 @@ def write_rows(
     """Write rows for the table's current schema and spec; returns one DataFile a file.
 
     Raises:
-        InvalidInputError: a column is missing, extra, or holds a value that does not fit; nothing is left behind.
+        InvalidInputError: not Arrow; a column is missing, extra, or holds a value that does not fit; nothing is left
+            behind.
     """
+    import pyarrow as pa
+
+    if not isinstance(rows, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
+        raise InvalidInputError(
+            f"expected an Arrow table, record batch or record batch reader, got {type(rows).__name__}; "
+            f"make one of it, e.g. by pyarrow.Table.from_pandas"
+        )
     schema, spec = metadata.schema(), metadata.spec()
     check_columns(rows.schema, schema, source=SOURCE)
     writer = PartitionedWriter(

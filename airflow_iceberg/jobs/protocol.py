@@ -63,6 +63,15 @@ class Source:
         if self.file_format is not None and self.file_format not in FILE_FORMATS:
             known = ", ".join(FILE_FORMATS)
             raise InvalidInputError(f"unknown file format {self.file_format!r}; one of {known}")
+        for name, value in self.format_options.items():
+            if not isinstance(value, str):
+                raise InvalidInputError(
+                    f"format option {name!r} is {value!r}, expected text such as '{str(value).lower()}'"
+                )
+        try:
+            json.dumps(dict(self.kwargs), allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise InvalidInputError(f"op_kwargs are not JSON values: {error}") from error
         if self.callable is not None and not _is_callable_path(self.callable):
             raise InvalidInputError(f"python callable {self.callable!r} is not of the form 'package.module:function'")
 

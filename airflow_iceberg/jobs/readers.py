@@ -5,6 +5,7 @@ first block would fail in the last one.
 """
 
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -25,9 +26,10 @@ MIN_BATCH_ROWS = 1 << 10
 TEXT_BLOCK_BYTES = 16 << 20
 JSON_BATCH_ROWS = 50_000
 AVRO_BATCH_ROWS = 50_000
+# What rounds to the largest float: half a digit above it.
+_LARGEST_FLOAT = (2.0 - 2.0**-24) * 2.0**127
 
 CSV_OPTIONS = ("header", "columns", "delimiter", "quote", "escape", "null_values", "encoding", "skip_rows")
-JSON_OPTIONS = ("encoding",)
 
 
 def read(unit: Unit, io: "FileIO", *, schema: Schema, options: Mapping[str, str]) -> Iterator[pa.Table]:
@@ -44,7 +46,7 @@ def read(unit: Unit, io: "FileIO", *, schema: Schema, options: Mapping[str, str]
 
 def check_options(file_format: str, options: Mapping[str, str]) -> None:
     """Raise InvalidInputError for an option that a format does not have."""
-    known = {"csv": CSV_OPTIONS, "jsonl": JSON_OPTIONS}.get(file_format, ())
+    known = CSV_OPTIONS if file_format == "csv" else ()
     for name in options:
         if name not in known:
             hint = f"one of {', '.join(known)}" if known else "it has none"
@@ -118,6 +120,8 @@ def _read_csv(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, st
     from pyarrow import csv
 
     check_options("csv", options)
+    characters = {name: _character(options, name, default) for name, default in _csv_characters(unit).items()}
+    skip_rows = _count(options, "skip_rows")
     if unit.size_bytes == 0:
         return
     has_header = _flag(options, "header", default=True)
@@ -130,13 +134,13 @@ def _read_csv(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, st
                 use_threads=False,
                 block_size=TEXT_BLOCK_BYTES,
                 column_names=names,
-                skip_rows=int(options.get("skip_rows", "0")) + (1 if names and has_header else 0),
+                skip_rows=skip_rows + (1 if names and has_header else 0),
                 encoding=options.get("encoding", "utf-8"),
             ),
             parse_options=csv.ParseOptions(
-                delimiter=options.get("delimiter", "\t" if ".tsv" in unit.location else ","),
-                quote_char=options.get("quote", '"') or False,
-                escape_char=options.get("escape") or False,
+                delimiter=characters["delimiter"],
+                quote_char=characters["quote"] or False,
+                escape_char=characters["escape"] or False,
                 newlines_in_values=True,
             ),
             convert_options=csv.ConvertOptions(
@@ -149,6 +153,24 @@ def _read_csv(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, st
         yield reader.schema.empty_table()
         for batch in reader:
             yield pa.Table.from_batches([batch])
+
+
+def _csv_characters(unit: Unit) -> dict[str, str]:
+    return {"delimiter": "\t" if ".tsv" in unit.location else ",", "quote": '"', "escape": ""}
+
+
+def _character(options: Mapping[str, str], name: str, default: str) -> str:
+    text = options.get(name, default)
+    if len(text) > 1 or (name == "delimiter" and not text):
+        raise InvalidInputError(f"option {name!r} is {text!r}, expected one character")
+    return text
+
+
+def _count(options: Mapping[str, str], name: str) -> int:
+    text = options.get(name, "0").strip()
+    if not (text.isascii() and text.isdigit()):
+        raise InvalidInputError(f"option {name!r} is {text!r}, expected a number of at least 0")
+    return int(text)
 
 
 def _csv_names(options: Mapping[str, str], schema: Schema) -> list[str]:
@@ -179,8 +201,9 @@ def _read_jsonl(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, 
     fields = {field.name: field for field in schema.fields}
     with _open_text(unit, io) as stream:
         for first, lines in _line_batches(stream):
-            rows = [_json_object(line, number, unit) for number, line in enumerate(lines, start=first)]
-            yield _json_table([row for row in rows if row is not None], fields)
+            found = (_json_object(line, number, unit) for number, line in enumerate(lines, start=first))
+            if rows := [row for row in found if row is not None]:
+                yield _json_table(rows, fields)
 
 
 def _line_batches(stream: pa.NativeFile) -> Iterator[tuple[int, list[bytes]]]:
@@ -213,6 +236,9 @@ def _json_object(line: bytes, number: int, unit: Unit) -> dict[str, Any] | None:
 
 def _json_table(rows: list[dict[str, Any]], fields: Mapping[str, t.NestedField]) -> pa.Table:
     names = dict.fromkeys(name for row in rows for name in row)
+    if not names:
+        # A table without columns has no rows: where all objects are empty, the nulls of some column count them.
+        names = dict.fromkeys(list(fields)[:1])
     return pa.table({name: _json_column([row.get(name) for row in rows], fields.get(name)) for name in names})
 
 
@@ -238,7 +264,9 @@ def _json_arrow(kind: t.IcebergType) -> pa.DataType:
         return pa.bool_()
     if isinstance(kind, t.IntegerType | t.LongType):
         return pa.int64()
-    if isinstance(kind, t.FloatType | t.DoubleType):
+    if isinstance(kind, t.FloatType):
+        return pa.float32()
+    if isinstance(kind, t.DoubleType):
         return pa.float64()
     return pa.string()
 
@@ -260,8 +288,17 @@ def _json_value(value: Any, kind: t.IcebergType) -> Any:
             return int(value)
         return _expect(value, int)
     if isinstance(kind, t.FloatType | t.DoubleType):
-        return float(_expect(value, (int, float, Decimal)))
+        return _json_float(value, kind)
     return _json_text(value)
+
+
+def _json_float(value: Any, kind: t.IcebergType) -> float:
+    """Return the nearest number of the type, as for text; one that is too large is none."""
+    number = float(_expect(value, (int, float, Decimal)))
+    largest = _LARGEST_FLOAT if isinstance(kind, t.FloatType) else sys.float_info.max
+    if not isinstance(value, float) and abs(number) > largest:  # a float here is NaN or an infinity, written as such
+        raise OverflowError(f"{value} is too large")
+    return number
 
 
 def _json_struct(value: Any, kind: t.StructType) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from airflow_iceberg.errors import (
     CommitConflictError,
     CommitUnknownError,
     FormatError,
+    InvalidInputError,
     NotFoundError,
     StalePlanError,
     StorageError,
@@ -404,6 +405,11 @@ class TestAppendingArrow:
         with pytest.raises(CommitUnknownError):
             Table.load(catalog, "db.t").append(pa.table({"id": [1]}))
         assert Table.load(inner, "db.t").scan().to_arrow()["id"].to_pylist() == [1]
+
+    def test_what_is_not_arrow_is_refused(self, make_table, inner):
+        make_table()
+        with pytest.raises(InvalidInputError, match=r"expected an Arrow table, .*, got dict"):
+            Table.load(inner, "db.t").append({"id": [1]})
 
 
 class TestNoChange:

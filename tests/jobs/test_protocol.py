@@ -85,6 +85,17 @@ class TestPlan:
 class TestSource:
     """A source is exactly one of files, a query and a callable."""
 
+    @pytest.mark.parametrize("value", [False, 1, None, [","]])
+    def test_options_are_text(self, value: Any) -> None:
+        """Other values would be another thing after the way through the plan's JSON."""
+        with pytest.raises(InvalidInputError, match=r"format option 'header' is .*, expected text such as"):
+            Source.from_files("/in/*.csv", format_options={"header": value})
+
+    @pytest.mark.parametrize("value", [float("nan"), {1}, object()])
+    def test_arguments_of_a_callable_are_json(self, value: Any) -> None:
+        with pytest.raises(InvalidInputError, match="op_kwargs are not JSON values"):
+            Source.from_callable("jobs.orders:yesterday", {"x": value})
+
     @pytest.mark.parametrize(
         "wrong",
         [

@@ -203,6 +203,26 @@ class TestCsv:
         with pytest.raises(InvalidInputError, match="unknown option 'sep' for csv files; one of header, columns"):
             read(path, options={"sep": ";"})
 
+    @pytest.mark.parametrize(
+        ("name", "value", "expected"),
+        [
+            ("delimiter", "||", "one character"),
+            ("delimiter", "", "one character"),
+            ("quote", "''", "one character"),
+            ("escape", "ab", "one character"),
+            ("skip_rows", "x", "a number"),
+            ("skip_rows", "-1", "a number"),
+            ("header", "yes", "true or false"),
+        ],
+    )
+    def test_a_wrong_option_is_not_blamed_on_the_file(
+        self, tmp_path: Path, name: str, value: str, expected: str
+    ) -> None:
+        path = tmp_path / "a.csv"
+        path.write_text("id\n1\n")
+        with pytest.raises(InvalidInputError, match=f"option '{name}' is .*, expected {expected}"):
+            read(path, options={name: value})
+
 
 NESTED = schema_from_shorthand(
     {
@@ -253,6 +273,32 @@ class TestJsonLines:
         path = tmp_path / "a.jsonl"
         path.write_text('{"id": 1}\n\n  \r\n{"id": 2}')
         assert read(path, schema=NESTED).column("id").to_pylist() == [1, 2]
+
+    def test_an_object_without_keys_is_a_row(self, tmp_path: Path) -> None:
+        path = self.lines(tmp_path / "a.jsonl", {}, {})
+        assert read(path, schema=NESTED).num_rows == 2
+
+    def test_blank_lines_alone_are_no_rows_and_no_columns(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.jsonl"
+        path.write_text("\n\n")
+        unit = Unit(location=str(path), file_format="jsonl", compression=None, size_bytes=2)
+        assert list(sources.read_unit(unit, IO, schema=NESTED, options={})) == []
+
+    @pytest.mark.parametrize("kind", ["float", "double"])
+    def test_a_number_with_a_point_is_the_nearest_of_its_type(self, tmp_path: Path, kind: str) -> None:
+        """JSON's numbers are decimal text: 0.1 fits a float as well as it does in a CSV."""
+        path = tmp_path / "a.jsonl"
+        path.write_text('{"x": 0.1}\n{"x": 2}\n{"x": NaN}\n{"x": -Infinity}\n')
+        column = read(path, schema=schema_from_shorthand({"x": kind})).column("x")
+        assert column.type == {"float": pa.float32(), "double": pa.float64()}[kind]
+        assert column.cast(pa.float64()).to_pylist()[:2] == [pa.scalar(0.1, column.type).as_py(), 2.0]
+        assert str(column.to_pylist()[2:]) == "[nan, -inf]"
+
+    @pytest.mark.parametrize(("kind", "text"), [("float", "3.5e38"), ("double", "1e400"), ("double", "1" + 400 * "0")])
+    def test_a_number_that_is_too_large_is_no_infinity(self, tmp_path: Path, kind: str, text: str) -> None:
+        path = tmp_path / "a.jsonl"
+        path.write_text(f'{{"x": {text}}}\n')
+        assert pa.types.is_string(read(path, schema=schema_from_shorthand({"x": kind})).schema.field("x").type)
 
     @pytest.mark.parametrize(("text", "problem"), [("{", "is not JSON"), ("[1]", "is a list"), ('"x"', "is a str")])
     def test_a_broken_line_is_named(self, text: str, problem: str, tmp_path: Path) -> None:
