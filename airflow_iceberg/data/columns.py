@@ -44,6 +44,7 @@ from airflow_iceberg.spec.types import (
     UnknownType,
     UUIDType,
     Value,
+    VariantType,
 )
 from airflow_iceberg.spec.values import from_json
 
@@ -305,6 +306,10 @@ def read_column(array: pa.Array, source: FileField, target: NestedField, constan
         array = array.storage
     if is_geo(target.type):
         raise UnsupportedError(f"column '{target.name}' is {target.type}, which is not read; select other columns")
+    if isinstance(target.type, VariantType) and not isinstance(array, pa.NullArray):
+        from airflow_iceberg.data.shredding import read_variant
+
+        return read_variant(array)
     if isinstance(array, pa.NullArray):
         # A column of unknown type that has become something else since; nothing but null was in it.
         return pa.nulls(len(array), type_to_arrow(target.type))

@@ -37,6 +37,7 @@ from airflow_iceberg.spec.types import (
     UnknownType,
     UUIDType,
     Value,
+    VariantType,
 )
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def schema_to_arrow(schema: Schema, *, with_field_ids: bool = True) -> "pa.Schem
         schema: the columns.
         with_field_ids: whether every field at every depth carries its id as Parquet's field id.
     Raises:
-        UnsupportedError: a type that has no Arrow form yet (variant).
+        UnsupportedError: a type that has no Arrow form.
     """
     import pyarrow as pa
 
@@ -64,7 +65,7 @@ def type_to_arrow(type_: IcebergType, *, with_field_ids: bool = False) -> "pa.Da
     """Return the Arrow type of an Iceberg type.
 
     Raises:
-        UnsupportedError: a type that has no Arrow form yet (variant).
+        UnsupportedError: a type that has no Arrow form.
     """
     import pyarrow as pa
 
@@ -81,7 +82,7 @@ def type_to_arrow(type_: IcebergType, *, with_field_ids: bool = False) -> "pa.Da
         return pa.binary(type_.length)
     build = _primitive_builders().get(type(type_))
     if build is None:
-        raise UnsupportedError(f"type {type_} has no Arrow form yet")
+        raise UnsupportedError(f"type {type_} has no Arrow form")
     return build
 
 
@@ -111,6 +112,9 @@ def _primitive_builders() -> Mapping[type[IcebergType], "pa.DataType"]:
                 GeometryType: pa.binary(),
                 GeographyType: pa.binary(),
                 UnknownType: pa.null(),
+                VariantType: pa.struct(
+                    [pa.field("metadata", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)]
+                ),
             }
         )
     return _BUILDERS
@@ -277,6 +281,8 @@ def _to_plain(type_: IcebergType, value: Value) -> Any:
         return None
     if isinstance(type_, UUIDType):
         return value.bytes
+    if isinstance(type_, VariantType):
+        return {"metadata": value[0], "value": value[1]}
     if isinstance(type_, StructType):
         return {child.name: _to_plain(child.type, item) for child, item in zip(type_.fields, value, strict=True)}
     if isinstance(type_, ListType):
@@ -311,6 +317,8 @@ def values_from_array(type_: IcebergType, array: "pa.Array | pa.ChunkedArray") -
         return list(array.view(pa.int64()).to_pylist())
     if isinstance(type_, UUIDType):
         return [None if item is None else uuid.UUID(bytes=item) for item in array.to_pylist()]
+    if isinstance(type_, VariantType):
+        return [None if item is None else (item["metadata"], item["value"]) for item in array.to_pylist()]
     return list(array.to_pylist())
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_iceberg.errors import InvalidInputError, UnsupportedError
+from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.spec.arrow import (
     array_from_values,
     scalar_to_value,
@@ -77,9 +77,11 @@ class TestTypesToArrow:
     def test_primitive_types(self, type_, expected):
         assert type_to_arrow(type_) == expected
 
-    def test_variant_is_not_there_yet(self):
-        with pytest.raises(UnsupportedError, match="type variant has no Arrow form yet"):
-            type_to_arrow(VariantType())
+    def test_a_variant_is_its_two_binaries(self):
+        pair = [pa.field("metadata", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)]
+        assert type_to_arrow(VariantType()) == pa.struct(pair)
+        values = [(b"\x01\x00\x00", b"\x00"), None]
+        assert values_from_array(VariantType(), array_from_values(VariantType(), values)) == values
 
     def test_field_ids_stand_at_every_depth(self):
         schema = schema_from_shorthand(

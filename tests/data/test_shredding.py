@@ -1,0 +1,139 @@
+"""Shredded variants: columns of their own are put back into the value."""
+
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from airflow_iceberg.data.shredding import read_variant
+from airflow_iceberg.errors import FormatError, UnsupportedError
+from airflow_iceberg.spec.arrow import values_from_array
+from airflow_iceberg.spec.types import LongType, StringType, VariantType
+from airflow_iceberg.spec.variant import Primitive, decode, encode_names, encode_object, encode_primitive
+
+NAMES = encode_names(["a", "b", "c"])
+IDS = {"a": 0, "b": 1, "c": 2}
+TEXT = encode_primitive(StringType(), "text")
+LONG = encode_primitive(LongType(), 7)
+
+
+def group(typed: pa.DataType | None) -> pa.DataType:
+    fields = [pa.field("value", pa.binary())]
+    return pa.struct(fields if typed is None else [*fields, pa.field("typed_value", typed)])
+
+
+def column(typed: pa.DataType | None, rows: list[Any]) -> pa.Array:
+    kind = pa.struct([pa.field("metadata", pa.binary()), *group(typed).fields])
+    return pa.array([None if row is None else {"metadata": NAMES, **row} for row in rows], kind)
+
+
+def plain(node: Any) -> Any:
+    if isinstance(node, Primitive):
+        return node.value
+    if isinstance(node, dict):
+        return {name: plain(item) for name, item in node.items()}
+    return [plain(item) for item in node]
+
+
+def read(typed: pa.DataType | None, rows: list[Any]) -> list[Any]:
+    found = read_variant(column(typed, rows))
+    values = values_from_array(VariantType(), found)
+    return [None if value is None else plain(decode(*value)) for value in values]
+
+
+class TestValuesThatAreNotShredded:
+    """They are taken as they are."""
+
+    def test_without_a_typed_column(self) -> None:
+        assert read(None, [{"value": TEXT}, None, {"value": b"\x00"}]) == ["text", None, None]
+
+    def test_beside_a_typed_column_of_another_type(self) -> None:
+        rows = [{"value": TEXT, "typed_value": None}, {"value": None, "typed_value": 3}, None]
+        assert read(pa.int64(), rows) == ["text", 3, None]
+
+    def test_the_slice_of_a_column(self) -> None:
+        rows = [{"value": TEXT, "typed_value": None}, {"value": None, "typed_value": 3}]
+        sliced = read_variant(column(pa.int64(), rows).slice(1))
+        assert [decode(*value) for value in values_from_array(VariantType(), sliced)] == [Primitive(LongType(), 3)]
+
+
+class TestPrimitiveValues:
+    """The type of the column is the type of the value."""
+
+    @pytest.mark.parametrize(
+        ("kind", "value", "header"),
+        [
+            (pa.bool_(), True, 1),
+            (pa.int8(), -3, 3),
+            (pa.int16(), 300, 4),
+            (pa.int32(), 70_000, 5),
+            (pa.int64(), 2**40, 6),
+            (pa.float64(), 1.5, 7),
+            (pa.decimal128(9, 2), Decimal("1.50"), 8),
+            (pa.decimal128(18, 2), Decimal("-1.50"), 9),
+            (pa.decimal128(38, 2), Decimal("1.50"), 10),
+            (pa.date32(), 19_000, 11),
+            (pa.timestamp("us", "UTC"), 5, 12),
+            (pa.timestamp("us"), 5, 13),
+            (pa.float32(), 1.5, 14),
+            (pa.binary(), b"\x00", 15),
+            (pa.string(), "x" * 64, 16),
+            (pa.time64("us"), 5, 17),
+            (pa.timestamp("ns", "UTC"), 5, 18),
+            (pa.timestamp("ns"), 5, 19),
+            (pa.binary(16), b"\x01" * 16, 20),
+        ],
+    )
+    def test_each_type(self, kind: pa.DataType, value: Any, header: int) -> None:
+        found = read_variant(column(kind, [{"value": None, "typed_value": value}]))
+        ((_, data),) = values_from_array(VariantType(), found)
+        assert data[0] >> 2 == header
+        node = decode(NAMES, data)
+        assert isinstance(node, Primitive)
+        assert node.value == (value if header != 20 else node.value)
+
+    def test_a_type_that_no_variant_has_is_refused(self) -> None:
+        with pytest.raises(UnsupportedError, match="has a column of type duration"):
+            read(pa.duration("us"), [{"value": None, "typed_value": 1}])
+
+    def test_two_values_are_an_error(self) -> None:
+        with pytest.raises(FormatError, match="stored twice"):
+            read(pa.int64(), [{"value": TEXT, "typed_value": 1}])
+
+
+class TestObjects:
+    """Fields with columns and the others make one object."""
+
+    KIND = pa.struct([pa.field("a", group(pa.int64())), pa.field("b", group(pa.string()))])
+
+    def test_all_fields_have_columns(self) -> None:
+        typed = {"a": {"value": None, "typed_value": 1}, "b": {"value": None, "typed_value": "x"}}
+        assert read(self.KIND, [{"value": None, "typed_value": typed}]) == [{"a": 1, "b": "x"}]
+
+    def test_a_field_of_which_nothing_is_set_is_missing(self) -> None:
+        typed = {"a": {"value": None, "typed_value": None}, "b": {"value": b"\x00", "typed_value": None}}
+        assert read(self.KIND, [{"value": None, "typed_value": typed}]) == [{"b": None}]
+
+    def test_fields_without_columns_come_from_the_value(self) -> None:
+        typed = {"a": {"value": TEXT, "typed_value": None}, "b": {"value": None, "typed_value": "x"}}
+        rest = encode_object(IDS, {"c": LONG})
+        assert read(self.KIND, [{"value": rest, "typed_value": typed}]) == [{"a": "text", "b": "x", "c": 7}]
+
+    def test_what_is_no_object_comes_from_the_value(self) -> None:
+        assert read(self.KIND, [{"value": TEXT, "typed_value": None}]) == ["text"]
+
+    def test_a_field_in_both_is_an_error(self) -> None:
+        typed = {"a": {"value": None, "typed_value": 1}, "b": {"value": None, "typed_value": None}}
+        with pytest.raises(FormatError, match="field 'a' of a variant is stored twice"):
+            read(self.KIND, [{"value": encode_object(IDS, {"a": LONG}), "typed_value": typed}])
+
+
+class TestArrays:
+    """Each item is a pair of columns again."""
+
+    def test_items(self) -> None:
+        kind = pa.list_(pa.field("element", group(pa.int64())))
+        items = [{"value": None, "typed_value": 1}, {"value": TEXT, "typed_value": None}]
+        rows = [{"value": None, "typed_value": items}, {"value": TEXT, "typed_value": None}]
+        assert read(kind, [*rows, {"value": None, "typed_value": []}]) == [[1, "text"], "text", []]
