@@ -50,12 +50,27 @@ class GoldenTable:
     @property
     def expected(self) -> Any:
         """What the table holds, by Iceberg Java."""
-        return json.loads((_root(self.folder) / "expected" / self.name / "expected.json").read_text("utf-8"))
+        return _read_json(self.expected_folder / "expected.json")
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether a reader must refuse the table: a format version that is not finished."""
+        return bool(self.expected.get("must_refuse")) or self.expected["format_version"] > 3
 
     def expected_rows(self) -> list[Any]:
         """Return the rows of the table, in canonical JSON values, sorted."""
-        text = (_root(self.folder) / "expected" / self.name / "rows.jsonl").read_text("utf-8")
-        return [json.loads(line) for line in text.splitlines()]
+        return self.lines("rows.jsonl")
+
+    def lines(self, name: str) -> list[Any]:
+        """Return the JSON lines of a file beside the expected rows."""
+        # Not `splitlines`: texts in the rows may hold any of its line ends.
+        text = (self.expected_folder / name).read_text("utf-8")
+        return [json.loads(line) for line in text.split("\n") if line]
+
+    @property
+    def expected_folder(self) -> Path:
+        """Where the files lie that say what the table holds."""
+        return _root(self.folder) / "expected" / self.name
 
 
 @cache
@@ -89,8 +104,9 @@ def tables() -> dict[str, GoldenTable]:
         written_at = _written_at(root)
         io = RelocatedFileIO(load_file_io(), {f"file:{written_at}": str(root), written_at: str(root)})
         for folder in sorted((*root.glob("warehouse/db/*"), *root.glob("jdbc/db/*"))):
-            if (root / "expected" / folder.name / "expected.json").exists():
-                path = max(metadata_files(folder), key=_version)
+            expected = root / "expected" / folder.name / "expected.json"
+            if expected.exists():
+                path = _current_metadata(folder, expected)
                 found[folder.name] = GoldenTable(
                     name=folder.name, folder=folder, metadata_path=path, written_at=written_at, io=io
                 )
@@ -109,9 +125,22 @@ def metadata_files(folder: Path) -> Iterator[Path]:
 
 def _written_at(root: Path) -> str:
     """Return where the tables lay when they were written: absolute locations in them start with it."""
-    path = next(root.glob("warehouse/db/*/metadata/v1.metadata.json"))
-    location: str = json.loads(path.read_text("utf-8"))["location"]
-    return location.removesuffix(f"/warehouse/db/{path.parent.parent.name}")
+    for path in sorted(root.glob("expected/*/expected.json")):
+        location = json.loads(path.read_text("utf-8"))["location"].removeprefix("file:")
+        for folder in ("/warehouse/db/", "/jdbc/db/"):
+            if folder in location:
+                return str(location.partition(folder)[0])
+    raise AssertionError(f"no table below {root} says where it was written")
+
+
+def _current_metadata(folder: Path, expected: Path) -> Path:
+    named = folder / json.loads(expected.read_text("utf-8")).get("metadata_file", "none")
+    return named if named.is_file() else max(metadata_files(folder), key=_version)
+
+
+@cache
+def _read_json(path: Path) -> Any:
+    return json.loads(path.read_text("utf-8"))
 
 
 def _version(path: Path) -> int:
