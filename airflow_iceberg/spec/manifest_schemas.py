@@ -160,7 +160,11 @@ def partition_schema(partition: t.StructType) -> dict[str, Json]:
         # Two names may become one when made legal ("a.b" and "a_x2Eb"); readers go by id, so a suffix is free.
         name = name if name not in taken else f"{name}_{field.id}"
         taken.add(name)
-        item = _optional(field.id, name, _partition_type(field.type, defined))
+        type_ = _partition_type(field.type, defined)
+        item = _optional(field.id, name, type_)
+        if type_ == "null":
+            # Of a void field whose column was dropped nothing is known; a union cannot have null twice.
+            item["type"] = "null"
         if name != field.name:
             item["iceberg-field-name"] = field.name
         fields.append(item)

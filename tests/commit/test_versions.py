@@ -105,6 +105,30 @@ class TestVersion1:
             ("EXISTING", head, 0),
         ]
 
+    def test_a_void_field_outlives_its_column(self, catalog):
+        properties = {"format-version": "1"}
+        table = Table.create(
+            catalog, "db.v", schema={"a": "long", "b": "long"}, partition_by=["a"], properties=properties
+        )
+        table.append(pa.table({"a": [1], "b": [1]}))
+        table.alter(
+            [
+                {"drop_partition_field": "a"},
+                {"drop_column": "a"},
+                {"add_column": {"name": "c", "type": "long"}},
+                {"add_partition_field": "c"},
+            ]
+        )
+        table.append(pa.table({"b": [2], "c": [2]}))
+        assert [str(field.transform) for field in table.spec().fields] == ["void", "identity"]
+        new = next(m for m in manifests(table) if m.partition_spec_id == 1)
+        schema = fastavro.reader(io.BytesIO(table.io.read(new.manifest_path))).writer_schema
+        (data_file,) = (f["type"] for f in schema["fields"] if f["name"] == "data_file")
+        (partition,) = (f["type"] for f in data_file["fields"] if f["name"] == "partition")
+        # A union of null and null is no Avro.
+        assert [f["type"] for f in partition["fields"]] == ["null", ["null", "long"]]
+        assert table.scan("b = 2").to_arrow().to_pylist() == [{"b": 2, "c": 2}]
+
     def test_an_embedded_list_of_manifests_is_read_and_followed_by_a_real_one(self, catalog):
         table = make(catalog, 1)
         table.append(rows(1, 2))
