@@ -45,6 +45,8 @@ LAYERS = {
     "catalogs": layer("errors spec storage", "sqlalchemy"),
     "commit": layer("errors spec storage.base catalogs.base"),
     "jobs": layer("errors spec plan.filters storage data", "pyspark pyarrow fastavro fsspec"),
+    # Of storage, only the interface, and only where the I/O is (below).
+    "paimon": layer("errors spec storage.base", "fastavro pyarrow numpy"),
     "table": layer("errors spec storage plan data catalogs commit jobs.protocol", "pyarrow"),
     # The Airflow modules translate: they open tables, name operations and describe jobs, and decide nothing.
     "airflow": layer(
@@ -80,7 +82,9 @@ EXTRA = {"operators": frozenset({"submit"})}
 
 # Third parties that only one kind of module may know.
 ONLY_IN = {
-    "fastavro": re.compile(r"spec\.(manifest_\w+|avro_container)|data\.avro_rows|jobs\.(readers|avro_types)"),
+    "fastavro": re.compile(
+        r"spec\.(manifest_\w+|avro_container)|data\.avro_rows|jobs\.(readers|avro_types)|paimon\.records"
+    ),
     "sqlglot": re.compile(r"plan\.filter_parser"),
     "sqlalchemy": re.compile(r"catalogs\.sql\w*"),
     "pyspark": re.compile(r"jobs\.(spark\w*|main)"),
@@ -162,7 +166,9 @@ class TestEveryLayerKnowsOnlyWhatItMay:
         assert not wrong, f"{module.name} is of layer {module.layer!r}, which may not import {sorted(wrong)}"
 
 
-@pytest.mark.parametrize("module", [m for m in ALL if m.layer in ("spec", "plan")], ids=lambda module: module.name)
+@pytest.mark.parametrize(
+    "module", [m for m in ALL if m.layer in ("spec", "plan", "paimon")], ids=lambda module: module.name
+)
 class TestTheFormatCoreIsPure:
     """`spec` and `plan` do no I/O and have no clock and no dice: bytes, times and ids come in as arguments."""
 
@@ -172,6 +178,18 @@ class TestTheFormatCoreIsPure:
     def test_no_call_into_it(self, module: Module) -> None:
         calls = {ast.unparse(node.func) for node in ast.walk(module.tree()) if isinstance(node, ast.Call)}
         assert not [call for call in calls if IMPURE_CALLS.match(call)]
+
+
+class TestPaimonDoesItsInputInOneModule:
+    """Of the modules of `paimon` only `table` knows the border to the stores."""
+
+    def test_no_other_module_knows_storage(self) -> None:
+        knowing = {
+            module.name
+            for module in ALL
+            if module.layer == "paimon" and any(".storage" in name for name in module.imports())
+        }
+        assert knowing == {"paimon.table"}
 
 
 class TestTheTableOfLayersIsComplete:

@@ -1,0 +1,287 @@
+"""The containers of manifests, manifest lists and index manifests: Avro today, ORC and Parquet in older tables.
+
+Here: records by the names of their fields, as dictionaries (small files) or as columns (data manifests). Not here: what
+the fields mean (`manifests`, `entries`, `index_manifests`).
+
+Neither the names of records nor the order of fields are the same with all writers, and some wrap records in unions with
+null: values are taken by field name alone, and a field that a writer does not know is null.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from airflow_iceberg.errors import FormatError
+from airflow_iceberg.spec.avro_container import MAGIC, read_blocks, read_header, write_long
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Record = dict[str, Any]
+
+_BATCH = 4096
+_PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+_DEEPEST = 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Column:
+    """A column to read.
+
+    Attributes:
+        name: of the column that is made.
+        path: names of the fields that lead to it, outermost first.
+        type: name of its Arrow type.
+        is_required: null is an error, and so is a file that does not know the field.
+    """
+
+    name: str
+    path: tuple[str, ...]
+    type: str
+    is_required: bool = False
+
+
+def read_records(data: bytes, *, path: str | None = None) -> list[Record]:
+    """Return the records of a small file.
+
+    Raises:
+        FormatError: a torn or foreign file.
+        UnsupportedError: a codec whose package is not installed.
+    """
+    kind = _container(data, path)
+    if kind == "avro":
+        return [record for batch in _avro_batches(data, path) for record in batch]
+    records: list[Record] = _arrow_table(data, kind, path).to_pylist()
+    return records
+
+
+def read_columns(data: bytes, columns: Sequence[Column], *, path: str | None = None) -> pa.Table:
+    """Return fields of the records of a file as columns, in the order of `columns`.
+
+    Raises:
+        FormatError: a torn or foreign file, or a required value is null or missing.
+        UnsupportedError: a codec whose package is not installed.
+    """
+    import pyarrow as pa
+
+    kind = _container(data, path)
+    schema = arrow_schema(columns)
+    if kind == "avro":
+        batches = [_transpose(batch, columns, schema, path) for batch in _avro_batches(data, path)]
+        table = pa.Table.from_batches(batches, schema=schema)
+    else:
+        source = _arrow_table(data, kind, path)
+        table = pa.table([_flat(source, column, path) for column in columns], schema=schema)
+    for column in columns:
+        if column.is_required and table[column.name].null_count:
+            raise FormatError(f"null in '{'.'.join(column.path)}', which every record must have", path=path)
+    return table
+
+
+def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
+    """Return the Arrow schema of columns."""
+    import pyarrow as pa
+
+    return pa.schema([(column.name, _arrow_type(column.type)) for column in columns])
+
+
+def _arrow_type(name: str) -> pa.DataType:
+    import pyarrow as pa
+
+    if name.startswith("list "):
+        return pa.list_(_arrow_type(name.removeprefix("list ")))
+    return pa.timestamp("ms") if name == "local time" else pa.type_for_alias(name)
+
+
+def _container(data: bytes, path: str | None) -> str:
+    if data[:4] == MAGIC:
+        return "avro"
+    if data[:3] == b"ORC":
+        return "orc"
+    if data[:4] == b"PAR1":
+        return "parquet"
+    found = "an empty file" if not data else f"{bytes(data[:4])!r}"
+    raise FormatError(f"unexpected first bytes {found} (expected Avro {MAGIC!r}, ORC or Parquet)", path=path)
+
+
+# --- ORC and Parquet --------------------------------------------------------------------------------------------------
+
+
+def _arrow_table(data: bytes, kind: str, path: str | None) -> pa.Table:
+    import pyarrow as pa
+
+    source = pa.BufferReader(data)
+    try:
+        if kind == "orc":
+            from pyarrow import orc
+
+            return orc.ORCFile(source).read()
+        from pyarrow import parquet
+
+        return parquet.ParquetFile(source).read()
+    except Exception as error:
+        raise FormatError(f"damaged {kind} file of {len(data)} bytes ({_first_line(error)})", path=path) from error
+
+
+def _flat(table: pa.Table, column: Column, path: str | None) -> pa.ChunkedArray:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    name, *rest = column.path
+    target = _arrow_type(column.type)
+    try:
+        values = table[name]
+        for inner in rest:
+            values = pc.struct_field(values, inner)
+        return values.cast(target, safe=column.type != "local time")
+    except (pa.ArrowException, KeyError) as error:
+        if column.is_required:
+            raise _missing(column, path) from error
+        return pa.chunked_array([pa.nulls(table.num_rows, target)])
+
+
+def _missing(column: Column, path: str | None) -> FormatError:
+    return FormatError(f"no field '{'.'.join(column.path)}' of type {column.type}; this is another file", path=path)
+
+
+# --- Avro -------------------------------------------------------------------------------------------------------------
+
+
+def _avro_batches(data: bytes, path: str | None) -> Iterator[list[Record]]:
+    """Yield the records of an Avro file, some thousand at a time."""
+    header = read_header(data, path=path)
+    schema = _reading_schema(header.metadata.get("avro.schema", b""), path)
+    batch: list[Record] = []
+    for count, block in read_blocks(data, header, path=path):
+        batch += _block(schema, count, block, path)
+        if len(batch) >= _BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _block(schema: Any, count: int, block: bytes, path: str | None) -> list[Record]:
+    """Return the records of a block: it is read as one array of them, which is a single call into C."""
+    from fastavro import schemaless_reader
+
+    if not count:
+        return []
+    source = io.BytesIO(write_long(count) + block + b"\0")
+    try:
+        records: list[Record] = schemaless_reader(source, schema, None)
+    except Exception as error:
+        raise FormatError(f"damaged block of {count} records ({_first_line(error)})", path=path) from error
+    if len(records) != count or source.tell() != len(source.getbuffer()):
+        raise FormatError(f"a block holds {len(records)} records, expected {count}", path=path)
+    if not all(type(record) is dict for record in records):
+        raise FormatError("unexpected null (expected a record)", path=path)
+    return records
+
+
+@lru_cache(maxsize=64)
+def _parsed(text: bytes) -> Any:
+    from fastavro import parse_schema
+
+    physical = _physical(json.loads(text))
+    _check(physical, 0)
+    record = physical[-1] if isinstance(physical, list) else physical
+    if not isinstance(record, dict) or record.get("type") != "record":
+        raise ValueError("expected a schema of records")
+    return parse_schema({"type": "array", "items": physical})
+
+
+def _reading_schema(text: bytes, path: str | None) -> Any:
+    try:
+        return _parsed(text)
+    except Exception as error:
+        raise FormatError(f"unexpected Avro schema ({_first_line(error)})", path=path) from error
+
+
+def _physical(schema: Any) -> Any:
+    """Return the schema without logical types: fastavro would make Python objects of them, one by one."""
+    if isinstance(schema, list):
+        return [_physical(item) for item in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    if set(schema) <= {"type", "logicalType"}:
+        return _physical(schema["type"])
+    result = {key: value for key, value in schema.items() if key != "logicalType"}
+    for key in ("type", "items", "values"):
+        if isinstance(result.get(key), (dict, list)):
+            result[key] = _physical(result[key])
+    if "fields" in result:
+        result["fields"] = [_physical_field(field) for field in result["fields"]]
+    return result
+
+
+def _physical_field(field: Mapping[str, Any]) -> dict[str, Any]:
+    return {**field, "type": _physical(field["type"])}
+
+
+def _check(schema: Any, depth: int) -> None:
+    """Refuse what no manifest has and what would let few bytes stand for endless values: recursion, empty items.
+
+    Raises:
+        ValueError: such a schema.
+    """
+    if depth > _DEEPEST:
+        raise ValueError("nested too deep")
+    if isinstance(schema, str):
+        if schema not in _PRIMITIVES:
+            raise ValueError(f"unexpected type {schema!r}")
+    elif isinstance(schema, list):
+        for item in schema:
+            _check(item, depth + 1)
+    elif schema["type"] == "record":
+        for field in schema["fields"]:
+            _check(field["type"], depth + 1)
+    elif schema["type"] == "array":
+        if schema["items"] == "null" or (isinstance(schema["items"], dict) and not schema["items"].get("fields", True)):
+            raise ValueError("an array of nothing")
+        _check(schema["items"], depth + 1)
+    else:
+        _check(schema["type"], depth + 1)
+
+
+def _transpose(
+    records: Sequence[Record], columns: Sequence[Column], schema: pa.Schema, path: str | None
+) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    parents: dict[tuple[str, ...], Sequence[Record | None]] = {(): records}
+    arrays = []
+    for column, field in zip(columns, schema, strict=True):
+        owners = _parents(parents, column.path[:-1])
+        name = column.path[-1]
+        first = next((owner for owner in owners if owner is not None), None)
+        if first is None or name not in first:
+            if column.is_required:
+                raise _missing(column, path)
+            arrays.append(pa.nulls(len(records), field.type))
+            continue
+        try:
+            values = [None if owner is None else owner[name] for owner in owners]
+            arrays.append(pa.array(values, field.type))
+        except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+            where = ".".join(column.path)
+            raise FormatError(f"unexpected value (expected {column.type}) in '{where}'", path=path) from error
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _parents(known: dict[tuple[str, ...], Sequence[Record | None]], path: tuple[str, ...]) -> Sequence[Record | None]:
+    """Return the records that lie at a path inside of each record, None where there is none."""
+    if path not in known:
+        owners = _parents(known, path[:-1])
+        found = [None if owner is None else owner.get(path[-1]) for owner in owners]
+        known[path] = [item if isinstance(item, dict) else None for item in found]
+    return known[path]
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]

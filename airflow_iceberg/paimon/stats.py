@@ -1,0 +1,212 @@
+"""SimpleStats: bounds and null counts of the columns of a file, and which columns those are.
+
+Here: the columns that statistics are of (dense statistics, written columns), their values, and what is left of them for
+a newer schema. Not here: the row format (`binary_row`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+from airflow_iceberg.errors import FormatError
+from airflow_iceberg.paimon.binary_row import RowDecoder, row_arity
+from airflow_iceberg.paimon.schema import SYSTEM_FIELDS, PaimonSchema
+from airflow_iceberg.paimon.types import PaimonField, PaimonType
+
+Value = Any
+
+_INTEGERS = {"TINYINT": 1, "SMALLINT": 2, "INT": 4, "BIGINT": 8}
+_FLOATS = ("FLOAT", "DOUBLE")
+# Columns in files of their own: with "write-cols" left out, other files are without them.
+_DEDICATED = ("BLOB", "VECTOR")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SimpleStats:
+    """Statistics as they stand in a manifest: decoded only when somebody asks.
+
+    Attributes:
+        min_values, max_values: serialized BinaryRows.
+        null_counts: one for each column, None for unknown.
+    """
+
+    min_values: bytes
+    max_values: bytes
+    null_counts: tuple[int | None, ...] | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ColumnStats:
+    """What is known of one column in one file.
+
+    Attributes:
+        min, max: bounds, not always values that occur: text and bytes may be cut. None is "unknown or all null".
+        null_count: None for unknown.
+    """
+
+    min: Value
+    max: Value
+    null_count: int | None
+
+
+def stats_fields(
+    schema: PaimonSchema, value_stats_cols: Sequence[str] | None, write_cols: Sequence[str] | None, arity: int
+) -> tuple[PaimonField, ...]:
+    """Return the fields that the columns of `_VALUE_STATS` stand for.
+
+    Args:
+        schema: of the file, by its `_SCHEMA_ID`, not of the snapshot.
+        value_stats_cols: `_VALUE_STATS_COLS`: exactly these columns; empty for no statistics at all.
+        write_cols: `_WRITE_COLS`: the columns that the file has; those of the schema count, others are the system's.
+        arity: of the row of bounds: it tells whether columns in files of their own were counted.
+    Raises:
+        FormatError: a dense column that the schema does not have.
+    """
+    if value_stats_cols is not None:
+        return tuple(SYSTEM_FIELDS.get(name) or schema.field(name) for name in value_stats_cols)
+    if write_cols is not None:
+        fields = tuple(field for name in write_cols if (field := schema.find(name)) is not None)
+        if arity != len(fields):
+            return tuple(field for name in write_cols if (field := _find(schema, name)) is not None)
+        return fields
+    if arity != len(schema.fields):
+        return tuple(field for field in schema.fields if field.type.root not in _DEDICATED)
+    return schema.fields
+
+
+def _find(schema: PaimonSchema, name: str) -> PaimonField | None:
+    return schema.find(name) or SYSTEM_FIELDS.get(name)
+
+
+class StatsDecoder:
+    """Decodes the statistics of files, many of which have the same columns.
+
+    Args:
+        schemas: by id, of every file that will be asked for.
+    """
+
+    def __init__(self, schemas: Mapping[int, PaimonSchema]) -> None:
+        self._schemas = schemas
+        self._plan = lru_cache(maxsize=256)(self._make_plan)
+
+    def decode(
+        self,
+        stats: SimpleStats,
+        *,
+        schema_id: int,
+        value_stats_cols: Sequence[str] | None,
+        write_cols: Sequence[str] | None,
+        path: str | None = None,
+    ) -> dict[str, ColumnStats]:
+        """Return the statistics of a file by the names that the columns had when it was written.
+
+        A column that is not among them has none. Paimon's own columns are left out.
+
+        Raises:
+            FormatError: the bounds are no rows of these columns, or a column is none of the schema's.
+        """
+        arity = row_arity(stats.min_values, where="_VALUE_STATS._MIN_VALUES", path=path)
+        if not arity:  # what writers leave who keep no statistics
+            return {}
+        dense = None if value_stats_cols is None else tuple(value_stats_cols)
+        written = None if write_cols is None else tuple(write_cols)
+        try:
+            names, decoder = self._plan(schema_id, dense, written, arity)
+        except FormatError as error:
+            raise error if error.path or path is None else FormatError(str(error), path=path) from error
+        lower = decoder.decode(stats.min_values, where="_VALUE_STATS._MIN_VALUES", path=path)
+        upper = decoder.decode(stats.max_values, where="_VALUE_STATS._MAX_VALUES", path=path)
+        counts = _null_counts(stats, len(names), path)
+        return {
+            name: ColumnStats(min=low, max=high, null_count=count)
+            for name, low, high, count in zip(names, lower, upper, counts, strict=True)
+            if name not in SYSTEM_FIELDS
+        }
+
+    def _make_plan(
+        self, schema_id: int, dense: tuple[str, ...] | None, written: tuple[str, ...] | None, arity: int
+    ) -> tuple[tuple[str, ...], RowDecoder]:
+        schema = self._schemas.get(schema_id)
+        if schema is None:
+            raise FormatError(f"statistics are of schema {schema_id}, which the table does not have")
+        fields = stats_fields(schema, dense, written, arity)
+        return tuple(field.name for field in fields), RowDecoder(field.type for field in fields)
+
+
+def _null_counts(stats: SimpleStats, size: int, path: str | None) -> tuple[int | None, ...]:
+    counts = stats.null_counts or ()
+    if len(counts) > size:
+        raise FormatError(f"{len(counts)} null counts for {size} columns in '_VALUE_STATS._NULL_COUNTS'", path=path)
+    # Some writers mean unknown by -1.
+    known = tuple(None if count is None or count < 0 else count for count in counts)
+    return known + (None,) * (size - len(counts))
+
+
+def usable_bounds(stats: ColumnStats, type_: PaimonType) -> tuple[Value, Value]:
+    """Return the bounds as far as they can be relied on.
+
+    A file with nothing but NaN has the bounds Infinity and -Infinity with some writers, and a zero's sign is not always
+    what the order of the values asks for.
+    """
+    low, high = stats.min, stats.max
+    if type_.root not in _FLOATS or low is None or high is None:
+        return low, high
+    if math.isnan(low) or math.isnan(high) or low > high:
+        return None, None
+    return (-0.0 if low == 0 else low), (0.0 if high == 0 else high)
+
+
+def evolve_stats(
+    stats: Mapping[str, ColumnStats], written: PaimonSchema, current: PaimonSchema
+) -> dict[str, ColumnStats]:
+    """Return the statistics of a file in the columns of another schema, matched by field id.
+
+    A column that the file does not have, and one whose type changed otherwise than by widening, has none: their bounds
+    would not be in the order of the new type.
+    """
+    by_id = {field.id: field for field in written.fields}
+    result = {}
+    for field in current.fields:
+        old = by_id.get(field.id)
+        known = stats.get(old.name) if old is not None else None
+        if old is None or known is None:
+            continue
+        if _is_same(old.type, field.type):
+            result[field.name] = known
+        elif _is_wider(old.type, field.type):
+            result[field.name] = ColumnStats(
+                min=_widen(known.min, field.type), max=_widen(known.max, field.type), null_count=known.null_count
+            )
+        else:
+            result[field.name] = ColumnStats(min=None, max=None, null_count=None)
+    return result
+
+
+def _is_same(old: PaimonType, new: PaimonType) -> bool:
+    if old.root != new.root or old.root in ("CHAR", "BINARY"):
+        return old.root == new.root and old.parameters == new.parameters
+    if old.root in ("VARCHAR", "VARBINARY"):  # a shorter one would cut values, and with them the bounds
+        return old.precision <= new.precision
+    return old.parameters == new.parameters and old.element == new.element and old.fields == new.fields
+
+
+def _is_wider(old: PaimonType, new: PaimonType) -> bool:
+    if old.root in _INTEGERS and new.root in _INTEGERS:
+        return _INTEGERS[old.root] <= _INTEGERS[new.root]
+    if (old.root, new.root) == ("FLOAT", "DOUBLE"):
+        return True
+    is_decimal = old.root == new.root == "DECIMAL"
+    return is_decimal and new.scale >= old.scale and new.precision - new.scale >= old.precision - old.scale
+
+
+def _widen(value: Value, type_: PaimonType) -> Value:
+    if isinstance(value, Decimal):
+        sign, digits, exponent = value.as_tuple()
+        zeros = (0,) * (type_.scale + int(exponent))
+        return Decimal((sign, digits + zeros, -type_.scale))
+    return value
