@@ -5,6 +5,8 @@ What a list of changes looks like says `spec.evolution`.
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +15,9 @@ from uuid import uuid4
 from airflow_iceberg.catalogs.base import Catalog, TableState
 from airflow_iceberg.commit.alter import AlterTable
 from airflow_iceberg.commit.engine import commit
+from airflow_iceberg.spec.schema import Schema
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,6 +62,7 @@ def alter(catalog: Catalog, state: TableState, changes: Sequence[Mapping[str, An
     action = AlterTable(changes, table=name, new_uuid=str(uuid4()))
     after = commit(catalog, state, action)
     metadata = after.metadata
+    _warn_of_case(name, state.metadata.schema(), metadata.schema())
     result = AlterResult(
         table=name,
         changed=action.changed,
@@ -67,3 +73,19 @@ def alter(catalog: Catalog, state: TableState, changes: Sequence[Mapping[str, An
         metadata_location=after.metadata_location,
     )
     return after, result
+
+
+def _warn_of_case(table: str, before: Schema, after: Schema) -> None:
+    """Say so when names of columns came to differ by case alone: Iceberg tells them apart, Spark and Hive do not."""
+    same = _same_but_for_case(after) - _same_but_for_case(before)
+    if same:
+        log.warning(
+            "table %s has columns that differ by case alone, which Spark and Hive cannot tell apart: %s",
+            table,
+            ", ".join(sorted(same)),
+        )
+
+
+def _same_but_for_case(schema: Schema) -> set[str]:
+    counts = Counter(name.casefold() for name in schema.names)
+    return {name for name in schema.names if counts[name.casefold()] > 1}

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import groupby
 from uuid import UUID
 
-from airflow_iceberg.errors import IcebergError, StalePlanError
+from airflow_iceberg.errors import FormatError, IcebergError, StalePlanError, UnsupportedError
 from airflow_iceberg.spec.manifest_avro import (
     assign_first_row_ids,
     manifest_spec_id,
@@ -216,9 +216,17 @@ def read_manifests(io: FileIO, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
 
     Raises:
         FormatError, StorageError, NotFoundError: the manifest list is broken or gone.
+        UnsupportedError: it is encrypted.
     """
     if snapshot.manifest_list is not None:
-        return read_manifest_list(io.read(snapshot.manifest_list), path=snapshot.manifest_list)
+        try:
+            return read_manifest_list(io.read(snapshot.manifest_list), path=snapshot.manifest_list)
+        except FormatError as error:
+            if snapshot.key_id is None:
+                raise
+            raise UnsupportedError(
+                f"the manifest list of snapshot {snapshot.snapshot_id} is encrypted; encrypted tables cannot be read"
+            ) from error
     if snapshot.manifests is None:
         raise StalePlanError(f"snapshot {snapshot.snapshot_id} has no manifest list")
     return tuple(_embedded_manifest(io, path, snapshot.snapshot_id) for path in snapshot.manifests)

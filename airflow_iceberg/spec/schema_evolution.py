@@ -10,12 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from typing import Any, Literal
 
 from airflow_iceberg.errors import AlreadyExistsError, InvalidInputError, NotFoundError
 from airflow_iceberg.spec import values
-from airflow_iceberg.spec._shorthand import field_from_shorthand
+from airflow_iceberg.spec._schema_fields import (
+    check_same,
+    fields_below,
+    new_leaf,
+    parse_field,
+    parse_type,
+    same_shape,
+    with_field,
+)
 from airflow_iceberg.spec._terms import unquote
 from airflow_iceberg.spec.partitioning import PartitionSpec
 from airflow_iceberg.spec.promotion import check_partitions, is_promotion, promote_default, what_may_become
@@ -104,7 +111,7 @@ class SchemaEvolution:
         new = self._new_field(name, leaf, type_, doc=doc, required=required, default=default)
         there = next((item for item in self._siblings(parent) if item.name == leaf), None)
         if there is not None:
-            _check_same(name, there, new)
+            check_same(name, there, new)
             return
         if new.required and new.initial_default is None and not allow_incompatible:
             raise InvalidInputError(
@@ -129,7 +136,7 @@ class SchemaEvolution:
             self._check_was_dropped(name)
             return
         self._check_struct_member(found, "dropped")
-        below = {found.id, *(item.id for item in _below(found))}
+        below = {found.id, *(item.id for item in fields_below(found))}
         for field_id in self.schema.identifier_field_ids:
             if field_id in below:
                 raise InvalidInputError(
@@ -163,7 +170,7 @@ class SchemaEvolution:
             NotFoundError: no such column.
             AlreadyExistsError: another column has the new name.
         """
-        leaf = _new_leaf(name, to)
+        leaf = new_leaf(name, to)
         found = self._find(name)
         if found is None:
             if any(self._leaf(field_id) == leaf for field_id in self._earlier_ids(name)):
@@ -203,7 +210,7 @@ class SchemaEvolution:
                 values of files that are there.
         """
         found = self._require(name)
-        new = _parse_type(name, type_)
+        new = parse_type(name, type_)
         if same_shape(found.type, new):
             return
         if not is_promotion(found.type, new, self.format_version):
@@ -424,7 +431,7 @@ class SchemaEvolution:
     def _new_field(
         self, name: str, leaf: str, type_: Any, *, doc: str | None, required: bool, default: Any
     ) -> NestedField:
-        parsed = _parse_field(name, leaf, type_)
+        parsed = parse_field(name, leaf, type_)
         value = self._default(name, parsed.type, default)
         return replace(
             parsed,
@@ -459,76 +466,4 @@ class SchemaEvolution:
         self._edit_field(parent, type=StructType(fields=edit(parent.type.fields)))
 
     def _edit_field(self, field: NestedField, **changes: Any) -> None:
-        self.schema = replace(self.schema, fields=_with_field(self.schema.fields, replace(field, **changes)))
-
-
-def same_shape(one: IcebergType, other: IcebergType) -> bool:
-    """Tell whether two types are the same but for the ids in them."""
-    return fresh_type(one, lambda: 0) == fresh_type(other, lambda: 0)
-
-
-def _with_field(fields: tuple[NestedField, ...], new: NestedField) -> tuple[NestedField, ...]:
-    return tuple(new if item.id == new.id else replace(item, type=_with_inner(item.type, new)) for item in fields)
-
-
-def _with_inner(type_: IcebergType, new: NestedField) -> IcebergType:
-    """Return a type with one field at any depth exchanged; keys of maps stay as they are."""
-    if isinstance(type_, StructType):
-        return StructType(fields=_with_field(type_.fields, new))
-    if isinstance(type_, ListType):
-        (element,) = _with_field((type_.element_field,), new)
-        return ListType(element_id=element.id, element=element.type, element_required=element.required)
-    if isinstance(type_, MapType):
-        (value,) = _with_field((type_.value_field,), new)
-        return replace(type_, value=value.type, value_required=value.required)
-    return type_
-
-
-def _below(field: NestedField) -> Iterable[NestedField]:
-    for child in child_fields(field.type):
-        yield child
-        yield from _below(child)
-
-
-def _new_leaf(name: str, to: str) -> str:
-    """Return the last part of a new name: `point.lat` for `point.x` is `lat`."""
-    if unquote(to) != to.strip() or "." not in to:
-        return unquote(to)
-    around, _, leaf = to.rpartition(".")
-    if around != name.rpartition(".")[0]:
-        raise InvalidInputError(
-            f"column '{name}' cannot be renamed to '{to}': columns stay in their struct; a name that has a dot in it "
-            f"is written in backticks"
-        )
-    return leaf
-
-
-def _parse_field(name: str, leaf: str, type_: Any) -> NestedField:
-    if isinstance(type_, IcebergType):
-        return NestedField(id=0, name=leaf, type=type_)
-    ids = count(1)
-    parsed = field_from_shorthand(name, type_, lambda: next(ids))
-    return replace(parsed, name=leaf)
-
-
-def _parse_type(name: str, type_: Any) -> IcebergType:
-    return _parse_field(name, name, type_).type
-
-
-def _check_same(name: str, there: NestedField, wanted: NestedField) -> None:
-    """Raise where a column is there and is not what is to be added."""
-    problem = None
-    if not same_shape(there.type, wanted.type):
-        problem = f"with type {there.type}, not {wanted.type}"
-    elif there.required != wanted.required:
-        problem = f"as {_nullability(there)}, not {_nullability(wanted)}"
-    elif wanted.doc is not None and wanted.doc != there.doc:
-        problem = f"with doc {there.doc!r}, not {wanted.doc!r}"
-    elif wanted.initial_default is not None and wanted.initial_default != there.initial_default:
-        problem = f"with default {there.initial_default!r}, not {wanted.initial_default!r}"
-    if problem is not None:
-        raise AlreadyExistsError(f"column '{name}' cannot be added: it is there {problem}")
-
-
-def _nullability(field: NestedField) -> str:
-    return "a required column" if field.required else "an optional column"
+        self.schema = replace(self.schema, fields=with_field(self.schema.fields, replace(field, **changes)))

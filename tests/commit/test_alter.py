@@ -107,6 +107,16 @@ class TestWhoeverElseWrites:
             table.append(pa.table({"id": [1]}))
 
 
+class TestNamesThatDifferByCase:
+    """Iceberg tells them apart, Spark and Hive do not: they are made, and spoken of."""
+
+    def test_a_warning(self, make, caplog):
+        table = make()
+        table.alter([{"add_column": {"name": "N", "type": "int"}}])
+        assert "columns that differ by case alone" in caplog.text
+        assert "N, n" in caplog.text
+
+
 class TestWhatIsRefused:
     """Nothing is changed, and nothing is left behind."""
 
