@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyarrow import orc
 
 from airflow_iceberg.data.columns import fields_by_id, file_fields
 from airflow_iceberg.data.raw_rows import RawRows, needed_columns, rows_without_columns
+from airflow_iceberg.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from airflow_iceberg.data.metadata_columns import FileFacts
@@ -49,9 +51,32 @@ class OrcSource:
             names = None
         position = 0
         for stripe in range(self._file.nstripes):
-            rows = self._file.read_stripe(stripe, columns=names)
+            rows = self._read_stripe(stripe, names)
             fields = fields_by_id(file_fields(rows.schema, self._name_mapping))
             for start in range(0, rows.num_rows, batch_size):
                 batch = rows.slice(start, batch_size)
                 yield RawRows(position=position, count=batch.num_rows, batch=batch, fields=fields, facts=self._facts)
                 position += batch.num_rows
+
+    def _read_stripe(self, stripe: int, names: list[str] | None) -> pa.RecordBatch:
+        try:
+            return self._file.read_stripe(stripe, columns=names)
+        except pa.ArrowInvalid as error:
+            others = [name for name in names or self._file.schema.names if not _has_timestamp(self._type(name))]
+            if names is None or len(others) == len(names):
+                raise
+            # Where everything else can be read, it is not the file that is wrong.
+            self._file.read_stripe(stripe, columns=others)
+            raise UnsupportedError(
+                f"ORC file {self._facts.location} has timestamps that cannot be read; pyarrow reads those of the years "
+                f"1678 to 2261 only ({error})"
+            ) from error
+
+    def _type(self, name: str) -> pa.DataType:
+        return self._file.schema.field(name).type
+
+
+def _has_timestamp(kind: pa.DataType) -> bool:
+    if pa.types.is_timestamp(kind):
+        return True
+    return any(_has_timestamp(kind.field(index).type) for index in range(kind.num_fields))
