@@ -145,6 +145,7 @@ class IcebergSnapshotSensor(BaseSensorOperator):
             iceberg_conn_id=self.iceberg_conn_id,
             branch=self.branch,
             after_snapshot_id=None if after is None else str(after),
+            after_snapshot_ms=condition.after_snapshot_ms,
             after_ms=condition.after_ms,
             operations=condition.operations,
             include_maintenance=self.include_maintenance,
@@ -154,6 +155,7 @@ class IcebergSnapshotSensor(BaseSensorOperator):
 
     def _condition(self, context: Context) -> SnapshotCondition:
         after_id = _snapshot_id(self.after_snapshot_id)
+        after_snapshot_ms: int | None = None
         after_ms: int | None = None
         after = self.after or (LAST_SEEN if self.after_snapshot_id is None else None)
         if self.after and self.after_snapshot_id is not None:
@@ -161,19 +163,20 @@ class IcebergSnapshotSensor(BaseSensorOperator):
                 f"sensor {self.task_id}: after_snapshot_id and after={self.after!r} are both given, expected one"
             )
         if after == LAST_SEEN:
-            after_id = self._last_seen(context)
+            after_id, after_snapshot_ms = self._last_seen(context) or (None, None)
         elif after is not None:
             after_ms = _run_date_ms(context) if after == LOGICAL_DATE else _iso_ms(after)
         return SnapshotCondition(
             branch=self.branch,
             after_snapshot_id=after_id,
+            after_snapshot_ms=after_snapshot_ms,
             after_ms=after_ms,
             operations=None if self.operations is None else tuple(self.operations),
             include_maintenance=self.include_maintenance,
         )
 
-    def _last_seen(self, context: Context) -> int | None:
-        """Return the snapshot that the latest earlier run of this task returned, None at the first run.
+    def _last_seen(self, context: Context) -> tuple[int, int] | None:
+        """Return id and time of the snapshot that the latest earlier run of this task returned, None at the first run.
 
         XCom is the one store that lives from run to run on every Airflow 3: the task state store of 3.3 belongs to a
         single run, the asset state store needs an asset. This run's own entries were cleared when its task started,
@@ -185,7 +188,7 @@ class IcebergSnapshotSensor(BaseSensorOperator):
         seen = ti.xcom_pull(task_ids=[self.task_id], key=LAST_SEEN_KEY, include_prior_dates=True)
         mine = [value for value in seen or () if value and self._is_mine(value, ti)]
         newest = max(mine, key=lambda value: int(value["timestamp_ms"]), default=None)
-        return None if newest is None else int(newest["snapshot_id"])
+        return None if newest is None else (int(newest["snapshot_id"]), int(newest["timestamp_ms"]))
 
     def _is_mine(self, seen: Mapping[str, Any], ti: Any) -> bool:
         """Whether it is about what this task watches now; the table may be a template, the task mapped."""

@@ -292,6 +292,7 @@ class Table:
             return found
         self._check_branch(branch)
         self._check_options()
+        check_properties(snapshot_properties or {})
         uuid, schema = self.metadata.table_uuid or "", self.schema()
         files = write_rows(
             self.io,
@@ -449,7 +450,8 @@ class Table:
             raise InvalidInputError(f"{branch!r} is a tag of table {self.name}; rows are written to branches only")
 
     def _check_options(self) -> None:
-        """Find a wrong property before anything is written: a job may take hours to come to it."""
+        """Find what will make the commit fail before anything is written: a job may take hours to come to it."""
+        _ = self.catalog  # a table without one is read-only
         WriteOptions.from_properties(self.properties, self.schema(), self.sort_order())
         RetryPolicy.of(self.metadata)
         for name in ("write.summary.partition-limit", "write.metadata.previous-versions-max"):

@@ -89,7 +89,8 @@ class IcebergSnapshotTrigger(BaseTrigger):
     Args:
         table: namespace and name, `sales.orders`.
         iceberg_conn_id: the catalog's connection.
-        branch, after_snapshot_id, after_ms, operations, include_maintenance: see `SnapshotCondition`; the id as text.
+        branch, after_snapshot_id, after_snapshot_ms, after_ms, operations, include_maintenance: see
+            `SnapshotCondition`; the id as text.
         wait_for_table: wait for a table or branch that is not there instead of giving up.
         poll_interval: seconds between two looks.
     """
@@ -101,6 +102,7 @@ class IcebergSnapshotTrigger(BaseTrigger):
         iceberg_conn_id: str,
         branch: str = "main",
         after_snapshot_id: str | None = None,
+        after_snapshot_ms: int | None = None,
         after_ms: int | None = None,
         operations: Sequence[str] | None = None,
         include_maintenance: bool = False,
@@ -112,6 +114,7 @@ class IcebergSnapshotTrigger(BaseTrigger):
         self.iceberg_conn_id = iceberg_conn_id
         self.branch = branch
         self.after_snapshot_id = after_snapshot_id
+        self.after_snapshot_ms = after_snapshot_ms
         self.after_ms = after_ms
         self.operations = operations
         self.include_maintenance = include_maintenance
@@ -127,6 +130,7 @@ class IcebergSnapshotTrigger(BaseTrigger):
                 "iceberg_conn_id": self.iceberg_conn_id,
                 "branch": self.branch,
                 "after_snapshot_id": None if self.after_snapshot_id is None else str(self.after_snapshot_id),
+                "after_snapshot_ms": self.after_snapshot_ms,
                 "after_ms": self.after_ms,
                 "operations": None if self.operations is None else list(self.operations),
                 "include_maintenance": self.include_maintenance,
@@ -142,6 +146,7 @@ class IcebergSnapshotTrigger(BaseTrigger):
         return SnapshotCondition(
             branch=self.branch,
             after_snapshot_id=None if after is None else int(after),
+            after_snapshot_ms=self.after_snapshot_ms,
             after_ms=self.after_ms,
             operations=None if self.operations is None else tuple(self.operations),
             include_maintenance=self.include_maintenance,

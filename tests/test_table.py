@@ -13,6 +13,7 @@ from airflow_iceberg.errors import (
     NotFoundError,
     UnsupportedError,
 )
+from airflow_iceberg.jobs.protocol import Source
 from airflow_iceberg.table import Table
 
 SCHEMA = {"id": "long not null", "ts": "timestamptz", "amount": "decimal(9,2)", "tags": "list<string>"}
@@ -207,8 +208,12 @@ class TestScanning:
     def test_a_metadata_file_alone_is_enough_to_read(self, loaded):
         opened = Table.from_metadata(loaded.metadata_location)
         assert opened.scan().count() == 30
+        files = sorted(status.location for status in opened.io.list(opened.location))
         with pytest.raises(UnsupportedError, match="read-only"):
             opened.append(orders(0, 1))
+        with pytest.raises(UnsupportedError, match="read-only"):
+            opened.plan_append(Source.from_files("file:///x.parquet"))
+        assert sorted(status.location for status in opened.io.list(opened.location)) == files
 
 
 class TestInspecting:

@@ -158,11 +158,14 @@ class IcebergAppendOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Look whether the work is done; if not plan it, run the job and commit what it staged."""
+        from airflow_iceberg.commit.operation import check_properties
+
         with airflow_failures():
             source = self._source()
             operation, try_number = operation_of(context), int(context["ti"].try_number)
             if self.on_empty not in ON_EMPTY:
                 raise InvalidInputError(f"unknown on_empty {self.on_empty!r}; one of {', '.join(ON_EMPTY)}")
+            check_properties(self.snapshot_properties or {})
             table = IcebergHook(self.iceberg_conn_id).load_table(self.table)
             result = table.find_append(operation, branch=self.branch, on_rerun=self.on_rerun)
             if result is None:

@@ -29,6 +29,7 @@ class SnapshotCondition:
     Attributes:
         branch: the branch (or tag) to look at.
         after_snapshot_id: only snapshots committed on the branch after this one.
+        after_snapshot_ms: when that one was committed, where known; it counts once that snapshot has expired.
         after_ms: only snapshots committed strictly later than this time, milliseconds since the epoch.
         operations: only these operations, None for any.
         include_maintenance: count snapshots that change no rows as well (compaction, rewritten manifests). A
@@ -37,6 +38,7 @@ class SnapshotCondition:
 
     branch: str = "main"
     after_snapshot_id: int | None = None
+    after_snapshot_ms: int | None = None
     after_ms: int | None = None
     operations: tuple[str, ...] | None = None
     include_maintenance: bool = False
@@ -86,8 +88,11 @@ def _newer(metadata: TableMetadata, head: Snapshot, condition: SnapshotCondition
     elif (known := metadata.snapshot(seen)) is not None:
         # Rolled back, or of another branch: nothing connects the two, so the time of the commits has to tell.
         yield from (ancestor for ancestor in ancestors if _is_later(ancestor, known))
+    elif condition.after_snapshot_ms is not None:
+        # Expired, perhaps after a rollback that left only older ones. Two commits can fall into one millisecond.
+        yield from (ancestor for ancestor in ancestors if ancestor.timestamp_ms >= condition.after_snapshot_ms)
     else:
-        # Expired: snapshots expire from the old end, so whatever is left came later.
+        # Expired, and nobody knows its time: snapshots mostly expire from the old end, so what is left came later.
         yield from ancestors
 
 

@@ -259,6 +259,8 @@ class TestErrors:
             ({"on_rerun": "maybe"}, "maybe"),
             ({"on_empty": "maybe"}, "maybe"),
             ({"snapshot_properties": {"airflow.operation-key": "mine"}}, "airflow.operation-key"),
+            # Before the job, which would fail for the missing file.
+            ({"snapshot_properties": {"airflow.x": "1"}, "files": "/no/such.parquet"}, "airflow.x"),
         ],
     )
     def test_what_no_retry_mends_fails_at_once(

@@ -27,7 +27,14 @@ class TestItsSerializedForm:
     """Airflow keeps it in its database and makes the trigger again from it, perhaps elsewhere."""
 
     def test_makes_an_equal_trigger(self) -> None:
-        made = trigger(after_snapshot_id=2**62 + 1, operations=("append",), branch="b", after_ms=5, wait_for_table=True)
+        made = trigger(
+            after_snapshot_id=2**62 + 1,
+            after_snapshot_ms=4,
+            operations=("append",),
+            branch="b",
+            after_ms=5,
+            wait_for_table=True,
+        )
         path, kwargs = made.serialize()
         assert path == f"{IcebergSnapshotTrigger.__module__}.IcebergSnapshotTrigger"
         again = IcebergSnapshotTrigger(**kwargs)

@@ -108,6 +108,15 @@ class TestAfterASnapshot:
         history.expire(first)
         assert history.find(after_snapshot_id=first) == second
 
+    def test_after_one_that_was_rolled_back_and_has_expired_its_time_tells(self, history: History) -> None:
+        """What is left then is older, and was seen long ago."""
+        kept, seen = history.commit(), history.commit()
+        history.move("main", kept)
+        history.expire(seen)
+        assert history.find(after_snapshot_id=seen, after_snapshot_ms=2000) is None
+        later = history.commit()
+        assert history.find(after_snapshot_id=seen, after_snapshot_ms=2000) == later
+
     @pytest.mark.parametrize("format_version", [1, 2])
     def test_after_a_rollback_only_later_commits_are_news(self, format_version: int) -> None:
         history = History(format_version)
