@@ -198,6 +198,12 @@ class SparkSubmit:
                 f"spark connection {self._conn_id!r}: Spark's standalone master runs no Python programs in deploy mode "
                 f"cluster; use client"
             )
+        if self._deploy_mode == "cluster" and any(_SECRET_SETTING.search(key) for key in storage):
+            raise UnsupportedError(
+                f"spark connection {self._conn_id!r}: a driver in deploy mode cluster would get the catalog's storage "
+                f"credentials on spark-submit's command line; use deploy mode client, or let the cluster have its own "
+                f"credentials and take them out of the catalog's connection"
+            )
         self._machine = self._find_spark(extra.get("spark-binary") or DEFAULT_BINARY)
 
     def run(self, plan: JobPlan) -> None:
@@ -244,9 +250,9 @@ class SparkSubmit:
 
     def _env_vars(self) -> dict[str, str]:
         """What the driver needs wherever it runs; the hook takes it to the cluster as Spark properties."""
-        return {**self._config.env_vars, **(self._secrets() if self._deploy_mode == "cluster" else {})}
+        return {**self._config.env_vars, **(self._storage_variable() if self._deploy_mode == "cluster" else {})}
 
-    def _secrets(self) -> dict[str, str]:
+    def _storage_variable(self) -> dict[str, str]:
         return {STORAGE_VARIABLE: json.dumps(self._storage)} if self._storage else {}
 
     def _find_spark(self, binary: str) -> Machine:
@@ -257,7 +263,7 @@ class SparkSubmit:
         """
         from airflow_iceberg.jobs.local_spark import environment
 
-        local = {} if self._deploy_mode == "cluster" else self._secrets()
+        local = {} if self._deploy_mode == "cluster" else self._storage_variable()
         with _as_environment(self._config.env_vars):
             try:
                 found = environment()
