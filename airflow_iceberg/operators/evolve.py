@@ -108,8 +108,8 @@ class IcebergCreateTableOperator(BaseOperator):
                 catalog,
                 table,
                 schema=_from_json("schema", "a JSON object", self.schema),
-                partition_by=tuple(self.partition_by),
-                sort_by=tuple(self.sort_by),
+                partition_by=_from_json("partition_by", "a list such as ['day(ts)']", self.partition_by),
+                sort_by=_from_json("sort_by", "a list such as ['ts desc']", self.sort_by),
                 properties=self._properties(mark),
                 location=self.location,
             )
@@ -125,7 +125,10 @@ class IcebergCreateTableOperator(BaseOperator):
 
     def _properties(self, mark: str) -> dict[str, str]:
         own = {} if self.if_not_exists else {CREATED_BY: mark}
-        return {**(self.properties or {}), **own}
+        given = _from_json("properties", "a JSON object", self.properties) or {}
+        if not isinstance(given, Mapping):
+            raise InvalidInputError(f"properties is not a JSON object but a {type(given).__name__}")
+        return {**given, **own}
 
     def _warn_of_difference(self, table: Table) -> None:
         from airflow_iceberg.spec.schema import schema_from_shorthand

@@ -98,6 +98,9 @@ class TestErrors:
         [
             ({"schema": {"id": "lnog"}}, "lnog"),
             ({"schema": "{"}, "schema is not a JSON object"),
+            ({"partition_by": "id"}, "partition_by is not a list such as"),
+            ({"sort_by": "id"}, "sort_by is not a list such as"),
+            ({"properties": "[1]"}, "properties is not a JSON object but a list"),
             ({"partition_by": ["day(nothing)"]}, "nothing"),
             ({"partition_by": ["century(ts)"]}, "century"),
             ({"partition_by": ["day(id)"]}, "day"),
