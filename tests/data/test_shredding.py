@@ -1,16 +1,22 @@
 """Shredded variants: columns of their own are put back into the value."""
 
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from airflow_iceberg.data.read import read_file
 from airflow_iceberg.data.shredding import read_variant
 from airflow_iceberg.errors import FormatError, UnsupportedError
 from airflow_iceberg.spec.arrow import values_from_array
-from airflow_iceberg.spec.types import LongType, StringType, VariantType
+from airflow_iceberg.spec.manifests import DataFile
+from airflow_iceberg.spec.schema import Schema
+from airflow_iceberg.spec.types import ListType, LongType, NestedField, StringType, VariantType
 from airflow_iceberg.spec.variant import Primitive, decode, encode_names, encode_object, encode_primitive
+from airflow_iceberg.storage.fsspec_io import FsspecFileIO
 
 NAMES = encode_names(["a", "b", "c"])
 IDS = {"a": 0, "b": 1, "c": 2}
@@ -137,3 +143,38 @@ class TestArrays:
         items = [{"value": None, "typed_value": 1}, {"value": TEXT, "typed_value": None}]
         rows = [{"value": None, "typed_value": items}, {"value": TEXT, "typed_value": None}]
         assert read(kind, [*rows, {"value": None, "typed_value": []}]) == [[1, "text"], "text", []]
+
+
+class TestInAFile:
+    """Shredded and plain files of one table give the same values, nested ones too."""
+
+    def test_rows_of_a_parquet_file(self, tmp_path: Path) -> None:
+        kind = pa.struct([pa.field("metadata", pa.binary()), *group(TestObjects.KIND).fields])
+        typed = {"a": {"value": None, "typed_value": 1}, "b": {"value": None, "typed_value": None}}
+        rows = [
+            {"metadata": NAMES, "value": None, "typed_value": typed},
+            None,
+            {"metadata": NAMES, "value": TEXT, "typed_value": None},
+        ]
+        fields = [
+            pa.field("v", kind, metadata={"PARQUET:field_id": "1"}),
+            pa.field(
+                "l", pa.list_(pa.field("element", kind, metadata={"PARQUET:field_id": "3"})),
+                metadata={"PARQUET:field_id": "2"},
+            ),
+        ]  # fmt: skip
+        table = pa.table([pa.array(rows, kind), pa.array([rows, None, []], fields[1].type)], schema=pa.schema(fields))
+        pq.write_table(table, tmp_path / "f", row_group_size=2)
+        file = DataFile(file_path=str(tmp_path / "f"), file_format="parquet", record_count=3, file_size_in_bytes=1)
+        variant = VariantType()
+        listed = ListType(element_id=3, element=variant, element_required=False)
+        schema = Schema((NestedField(id=1, name="v", type=variant), NestedField(id=2, name="l", type=listed)))
+        batches = list(read_file(FsspecFileIO(), file, schema=schema))
+        found = [row for batch in batches for row in batch.to_pylist()]
+        expected = [{"a": 1}, None, "text"]
+        assert [value_of(row["v"]) for row in found] == expected
+        assert [row["l"] and [value_of(item) for item in row["l"]] for row in found] == [expected, None, []]
+
+
+def value_of(row: Any) -> Any:
+    return None if row is None else plain(decode(row["metadata"], row["value"]))
