@@ -31,6 +31,8 @@ SPARK_ENV = SPARK_LOCAL_IP=127.0.0.1 $(SPARK_JAVA) $(ICEBERG_JAVA)
 PYTEST = $(PY) -m pytest
 # What to hand to pytest, for example: make test ARGS="tests/spec -x"
 ARGS ?=
+# Processes that share the tests, a file of them at a time: one Spark or Airflow is started once for its file.
+WORKERS ?= 2
 
 help:  ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,7 +42,7 @@ demo: $(DEMO)  ## load real data into an Iceberg table with Airflow and Spark, a
 
 test: $(DEV) $(JAVA)  ## run all tests that need nothing but this machine
 	@mkdir -p build
-	@$(SPARK_ENV) $(PYTEST) -m "not services" $(ARGS)
+	@$(SPARK_ENV) $(PYTEST) -m "not services" -n $(WORKERS) --dist loadfile $(ARGS)
 
 test-services: $(DEV) $(JAVA)  ## run the tests against services, started for the run
 	@mkdir -p build
