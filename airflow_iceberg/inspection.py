@@ -314,6 +314,10 @@ class Inspection:
             "split_offsets": pa.list_(pa.int64()),
             "equality_ids": pa.list_(pa.int32()),
             "sort_order_id": pa.int32(),
+            "first_row_id": pa.int64(),
+            "referenced_data_file": pa.string(),
+            "content_offset": pa.int64(),
+            "content_size_in_bytes": pa.int64(),
         }
         if not self._partition_struct().fields:
             del columns["partition"]
@@ -344,6 +348,10 @@ class Inspection:
             "split_offsets": file.split_offsets,
             "equality_ids": file.equality_ids,
             "sort_order_id": file.sort_order_id,
+            "first_row_id": file.first_row_id,
+            "referenced_data_file": file.referenced_data_file,
+            "content_offset": file.content_offset,
+            "content_size_in_bytes": file.content_size_in_bytes,
         }
 
     def _partition_struct(self) -> StructType:

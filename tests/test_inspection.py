@@ -1,0 +1,105 @@
+"""The tables of files and entries tell of each file what version 3 added, in Iceberg's words and order."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.inspection import Inspection
+from airflow_iceberg.spec.deletion_vectors import RowPositions
+from airflow_iceberg.spec.puffin import read_footer
+from airflow_iceberg.table import Table
+from tests.support import golden
+
+VECTORS = "v3_deletion_vectors"
+NEW_IN_V3 = {
+    "first_row_id": pa.int64(),
+    "referenced_data_file": pa.string(),
+    "content_offset": pa.int64(),
+    "content_size_in_bytes": pa.int64(),
+}
+
+
+def look_into(name: str) -> Inspection:
+    table = golden.table(name)
+    return Table.from_metadata(table.metadata_location, io=table.io).inspect
+
+
+def files_of(name: str, *contents: int) -> list[dict[str, Any]]:
+    return [file for file in look_into(name).files().to_pylist() if file["content"] in contents]
+
+
+class TestTheColumns:
+    """They follow all others, as in Iceberg Java, whatever the version of the table."""
+
+    @pytest.mark.parametrize("name", ["v1_unpartitioned", "v2_empty", VECTORS])
+    def test_of_files(self, name: str) -> None:
+        columns = look_into(name).files().schema
+        assert {field.name: field.type for field in list(columns)[-4:]} == NEW_IN_V3
+        assert columns.names[-5:] == ["sort_order_id", *NEW_IN_V3]
+
+    @pytest.mark.parametrize("name", ["v1_unpartitioned", "v2_empty", VECTORS])
+    def test_of_entries(self, name: str) -> None:
+        look = look_into(name)
+        assert look.entries().schema.field("data_file").type == pa.struct(list(look.files().schema))
+
+
+class TestBeforeVersion3:
+    """There is nothing to tell."""
+
+    def test_all_of_them_are_null(self) -> None:
+        files = files_of("v2_mor_position_deletes", 0, 1)
+        assert {file["content"] for file in files} == {0, 1}
+        assert {file[name] for file in files for name in NEW_IN_V3} == {None}
+
+
+class TestFirstRowIds:
+    """A data file has the id of its first row, inherited from its manifest where the file's entry has none."""
+
+    @pytest.mark.parametrize("name", ["v3_row_lineage", "v3_equality_deletes_upgraded", VECTORS])
+    def test_they_are_those_of_java(self, name: str) -> None:
+        files = [file for file in golden.table(name).expected["files"] if file["content"] == "DATA"]
+        assert sorted(file["first_row_id"] for file in files_of(name, 0)) == sorted(
+            file["first_row_id"] for file in files
+        )
+
+    def test_delete_files_have_none(self) -> None:
+        assert {file["first_row_id"] for file in files_of(VECTORS, 1)} == {None}
+
+    def test_entries_tell_the_same(self) -> None:
+        live = [entry["data_file"] for entry in look_into(VECTORS).entries().to_pylist() if entry["status"] != 2]
+        assert live == look_into(VECTORS).files().to_pylist()
+
+    def test_those_of_our_own_appends_follow_each_other(self, tmp_path: Path) -> None:
+        catalog = load_catalog("prod", type="hadoop", warehouse=tmp_path.as_uri())
+        catalog.create_namespace("sales")
+        table = Table.create(catalog, "sales.orders", schema={"id": "long"}, properties={"format-version": "3"})
+        for count in (3, 2, 1):
+            table.append(pa.table({"id": pa.array(range(count), pa.int64())}))
+        files = sorted(table.inspect.files().to_pylist(), key=lambda file: file["first_row_id"])
+        assert [(file["first_row_id"], file["record_count"]) for file in files] == [(0, 3), (3, 2), (5, 1)]
+
+
+class TestDeletionVectors:
+    """A vector is told by the data file it is about, and where its blob lies in the Puffin file."""
+
+    def test_it_names_a_live_data_file(self) -> None:
+        vectors, data = files_of(VECTORS, 1), {file["file_path"] for file in files_of(VECTORS, 0)}
+        assert vectors
+        assert {file["referenced_data_file"] for file in vectors} <= data
+
+    def test_the_bytes_at_its_offset_are_a_vector_of_that_many_rows(self) -> None:
+        io = golden.table(VECTORS).io
+        for file in files_of(VECTORS, 1):
+            start = file["content_offset"]
+            blob = io.read(file["file_path"])[start : start + file["content_size_in_bytes"]]
+            assert len(RowPositions.from_blob(blob).to_array()) == file["record_count"]
+
+    def test_the_puffin_file_says_the_same(self) -> None:
+        io = golden.table(VECTORS).io
+        for file in files_of(VECTORS, 1):
+            blobs = read_footer(io.read(file["file_path"])).blobs
+            spans = {blob.properties["referenced-data-file"]: (blob.offset, blob.length) for blob in blobs}
+            assert spans[file["referenced_data_file"]] == (file["content_offset"], file["content_size_in_bytes"])
