@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.errors import FormatError, UnsupportedError
+from airflow_iceberg.paimon.arrays import array_of, numbers_of, rows_of
 from airflow_iceberg.paimon.binary_row import RowDecoder
 from airflow_iceberg.paimon.manifests import VERSION, FileFilter, ManifestMeta
 from airflow_iceberg.paimon.records import Column, arrow_schema, read_columns
@@ -147,7 +148,7 @@ class FileEntries:
         """Return entries one after the other."""
         import pyarrow as pa
 
-        empty = with_manifest(arrow_schema(COLUMNS).empty_table(), "")
+        empty = with_manifest(pa.Table.from_batches([], arrow_schema(COLUMNS)), "")
         return cls(pa.concat_tables([empty, *(part.columns for part in parts)]), partition_fields)
 
     def __len__(self) -> int:
@@ -196,7 +197,7 @@ class FileEntries:
 
     def take(self, rows: npt.NDArray[np.int64]) -> FileEntries:
         """Return some of the entries, by number."""
-        return FileEntries(self.columns.take(rows), self.partition_fields)
+        return FileEntries(self.columns.take(rows_of(rows)), self.partition_fields)
 
     def matching(self, wanted: FileFilter) -> FileEntries:
         """Return the entries of files that a filter wants."""
@@ -207,11 +208,11 @@ class FileEntries:
         mask = np.ones(len(self), np.bool_)
         for name, numbers in (("bucket", wanted.buckets), ("level", wanted.levels)):
             if numbers is not None:
-                mask &= np.isin(self.columns[name].to_numpy(), list(numbers))
+                mask &= np.isin(numbers_of(self.columns[name]), list(numbers))
         if wanted.partition:
             keys = [field.name for field in self.partition_fields]
             blobs = [blob for blob, values in self.partitions.items() if wanted.takes(values, keys)]
-            mask &= pc.is_in(self.columns["partition"], pa.array(blobs, pa.binary())).to_numpy()
+            mask &= pc.is_in(self.columns["partition"], array_of(blobs, pa.binary())).to_numpy()
         return self if mask.all() else self.take(np.flatnonzero(mask))
 
     def live(self) -> FileEntries:
@@ -224,12 +225,14 @@ class FileEntries:
             FormatError: a file was deleted that was never added, or added twice.
         """
         import numpy as np
+        import pyarrow as pa
 
         if not len(self):
             return self
-        codes = self.columns["file_name"].combine_chunks().dictionary_encode().indices.to_numpy()
+        names = pa.concat_arrays(self.columns["file_name"].chunks).dictionary_encode()
+        codes = numbers_of(pa.chunked_array([names.indices]))
         is_single = np.bincount(codes)[codes] == 1
-        is_add = self.columns["kind"].to_numpy() == FileKind.ADD
+        is_add = numbers_of(self.columns["kind"]) == FileKind.ADD
         self._refuse(np.flatnonzero(is_single & ~is_add), "deleted but never added")
         kept = np.flatnonzero(is_single & is_add)
         others = self._balanced(np.flatnonzero(~is_single))
@@ -243,7 +246,7 @@ class FileEntries:
 
         balance: dict[Any, int] = {}
         last: dict[Any, int] = {}
-        kinds = self.columns["kind"].to_numpy()[rows].tolist()
+        kinds = numbers_of(self.columns["kind"])[rows].tolist()
         for row, kind, key in zip(rows.tolist(), kinds, self._identities(rows), strict=True):
             balance[key] = balance.get(key, 0) + (1 if kind == FileKind.ADD else -1)
             if kind == FileKind.ADD or key not in last:
@@ -254,7 +257,7 @@ class FileEntries:
         return np.array([last[key] for key, count in balance.items() if count], np.int64)
 
     def _identities(self, rows: npt.NDArray[np.int64]) -> Iterator[tuple[Any, ...]]:
-        columns = self.columns.select(_IDENTITY).take(rows).to_pydict()
+        columns = self.columns.select(_IDENTITY).take(rows_of(rows)).to_pydict()
         keys = {blob: tuple(map(_exact, values)) for blob, values in self.partitions.items()}
         for blob, bucket, level, name, extra, index, external in zip(*columns.values(), strict=True):
             yield keys[blob], bucket, level, name, tuple(extra or ()), index, external
@@ -281,9 +284,9 @@ def with_manifest(columns: pa.Table, name: str) -> pa.Table:
     """Return entries with the name of their manifest in a column, once for all of them."""
     import pyarrow as pa
 
-    codes = pa.array([0], pa.int32()).take(pa.nulls(0, pa.int32())) if not columns.num_rows else None
-    indices = codes if codes is not None else pa.repeat(pa.scalar(0, pa.int32()), columns.num_rows)
-    return columns.append_column("manifest", pa.DictionaryArray.from_arrays(indices, pa.array([name], pa.string())))
+    codes = array_of([0] * columns.num_rows, pa.int32())
+    names = pa.DictionaryArray.from_arrays(codes, array_of([name.encode()], pa.string()))
+    return columns.append_column("manifest", names)
 
 
 def read_manifest(

@@ -17,6 +17,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.errors import FormatError
+from airflow_iceberg.paimon.arrays import array_of
+from airflow_iceberg.paimon.avro_columns import ColumnReader
 from airflow_iceberg.spec.avro_container import MAGIC, read_blocks, read_header, write_long
 
 if TYPE_CHECKING:
@@ -55,7 +57,7 @@ def read_records(data: bytes, *, path: str | None = None) -> list[Record]:
     """
     kind = _container(data, path)
     if kind == "avro":
-        return [record for batch in _avro_batches(data, path) for record in batch]
+        return _avro_records(data, path)
     records: list[Record] = _arrow_table(data, kind, path).to_pylist()
     return records
 
@@ -72,8 +74,7 @@ def read_columns(data: bytes, columns: Sequence[Column], *, path: str | None = N
     kind = _container(data, path)
     schema = arrow_schema(columns)
     if kind == "avro":
-        batches = [_transpose(batch, columns, schema, path) for batch in _avro_batches(data, path)]
-        table = pa.Table.from_batches(batches, schema=schema)
+        table = pa.Table.from_batches(_avro_columns(data, columns, schema, path), schema=schema)
     else:
         source = _arrow_table(data, kind, path)
         table = pa.table([_flat(source, column, path) for column in columns], schema=schema)
@@ -152,18 +153,58 @@ def _missing(column: Column, path: str | None) -> FormatError:
 # --- Avro -------------------------------------------------------------------------------------------------------------
 
 
-def _avro_batches(data: bytes, path: str | None) -> Iterator[list[Record]]:
-    """Yield the records of an Avro file, some thousand at a time."""
+def _avro_columns(
+    data: bytes, columns: Sequence[Column], schema: pa.Schema, path: str | None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of an Avro file as columns, some thousand at a time."""
+    header = read_header(data, path=path)
+    try:
+        reader = ColumnReader(_schema(header.metadata.get("avro.schema", b"")), [column.path for column in columns])
+    except Exception as error:
+        raise _no_schema(error, path) from error
+    missing = [column for column in columns if column.is_required and column.path not in reader.found]
+    if missing:
+        raise _missing(missing[0], path)
+    waiting = 0
+    for count, block in read_blocks(data, header, path=path):
+        try:
+            reader.read(count, block)
+        except (ValueError, IndexError) as error:
+            raise FormatError(f"damaged block of {count} records ({_first_line(error)})", path=path) from error
+        waiting += count
+        if waiting >= _BATCH:
+            yield _batch(reader.take(), waiting, columns, schema, path)
+            waiting = 0
+    if waiting:
+        yield _batch(reader.take(), waiting, columns, schema, path)
+
+
+def _batch(
+    values: Mapping[tuple[str, ...], list[Any]],
+    size: int,
+    columns: Sequence[Column],
+    schema: pa.Schema,
+    path: str | None,
+) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    arrays = []
+    for column, field in zip(columns, schema, strict=True):
+        try:
+            found = values.get(column.path)
+            arrays.append(pa.nulls(size, field.type) if found is None else array_of(found, field.type))
+        except (pa.ArrowException, ValueError) as error:
+            where = ".".join(column.path)
+            raise FormatError(f"unexpected value (expected {column.type}) in '{where}'", path=path) from error
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _avro_records(data: bytes, path: str | None) -> list[Record]:
     header = read_header(data, path=path)
     schema = _reading_schema(header.metadata.get("avro.schema", b""), path)
-    batch: list[Record] = []
-    for count, block in read_blocks(data, header, path=path):
-        batch += _block(schema, count, block, path)
-        if len(batch) >= _BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
+    return [
+        record for count, block in read_blocks(data, header, path=path) for record in _block(schema, count, block, path)
+    ]
 
 
 def _block(schema: Any, count: int, block: bytes, path: str | None) -> list[Record]:
@@ -185,22 +226,36 @@ def _block(schema: Any, count: int, block: bytes, path: str | None) -> list[Reco
 
 
 @lru_cache(maxsize=64)
-def _parsed(text: bytes) -> Any:
-    from fastavro import parse_schema
+def _schema(text: bytes) -> Any:
+    """Return the schema in a file, checked.
 
+    Raises:
+        Exception: of any kind, since the text may be anything.
+    """
     physical = _physical(json.loads(text))
     _check(physical, 0)
     record = physical[-1] if isinstance(physical, list) else physical
     if not isinstance(record, dict) or record.get("type") != "record":
         raise ValueError("expected a schema of records")
-    return parse_schema({"type": "array", "items": physical})
+    return physical
+
+
+@lru_cache(maxsize=64)
+def _parsed(text: bytes) -> Any:
+    from fastavro import parse_schema
+
+    return parse_schema({"type": "array", "items": _schema(text)})
 
 
 def _reading_schema(text: bytes, path: str | None) -> Any:
     try:
         return _parsed(text)
     except Exception as error:
-        raise FormatError(f"unexpected Avro schema ({_first_line(error)})", path=path) from error
+        raise _no_schema(error, path) from error
+
+
+def _no_schema(error: Exception, path: str | None) -> FormatError:
+    return FormatError(f"unexpected Avro schema ({_first_line(error)})", path=path)
 
 
 def _physical(schema: Any) -> Any:
@@ -247,40 +302,6 @@ def _check(schema: Any, depth: int) -> None:
         _check(schema["items"], depth + 1)
     else:
         _check(schema["type"], depth + 1)
-
-
-def _transpose(
-    records: Sequence[Record], columns: Sequence[Column], schema: pa.Schema, path: str | None
-) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    parents: dict[tuple[str, ...], Sequence[Record | None]] = {(): records}
-    arrays = []
-    for column, field in zip(columns, schema, strict=True):
-        owners = _parents(parents, column.path[:-1])
-        name = column.path[-1]
-        first = next((owner for owner in owners if owner is not None), None)
-        if first is None or name not in first:
-            if column.is_required:
-                raise _missing(column, path)
-            arrays.append(pa.nulls(len(records), field.type))
-            continue
-        try:
-            values = [None if owner is None else owner[name] for owner in owners]
-            arrays.append(pa.array(values, field.type))
-        except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-            where = ".".join(column.path)
-            raise FormatError(f"unexpected value (expected {column.type}) in '{where}'", path=path) from error
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _parents(known: dict[tuple[str, ...], Sequence[Record | None]], path: tuple[str, ...]) -> Sequence[Record | None]:
-    """Return the records that lie at a path inside of each record, None where there is none."""
-    if path not in known:
-        owners = _parents(known, path[:-1])
-        found = [None if owner is None else owner.get(path[-1]) for owner in owners]
-        known[path] = [item if isinstance(item, dict) else None for item in found]
-    return known[path]
 
 
 def _first_line(error: Exception) -> str:

@@ -1,0 +1,230 @@
+"""BinaryRow: every type, nulls and extremes; the bytes of real tables; and bytes that are none."""
+
+from __future__ import annotations
+
+import random
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_iceberg.errors import FormatError, UnsupportedError
+from airflow_iceberg.paimon.binary_row import decode_row, row_arity
+from airflow_iceberg.paimon.types import PaimonType, parse_type
+from tests.support.paimon_writer import encode_row
+
+EPOCH_YEARS = (-62_135_596_800, 253_402_300_799)
+
+
+def integers(bits: int) -> st.SearchStrategy[int]:
+    return st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def decimals(precision: int, scale: int) -> st.SearchStrategy[Decimal]:
+    unscaled = st.integers(-(10**precision) + 1, 10**precision - 1)
+    return unscaled.map(lambda number: Decimal((number < 0, tuple(map(int, str(abs(number)))), -scale)))
+
+
+def times(precision: int) -> st.SearchStrategy[int]:
+    """Microseconds, or nanoseconds from precision 7 on, in steps of what the type can hold."""
+    digits = 9 if precision > 6 else 6
+    step = 10 ** (digits - precision)
+    return st.integers(*EPOCH_YEARS).map(lambda second: second * 10**digits) | st.integers(-(10**12), 10**12).map(
+        lambda number: number * step
+    )
+
+
+ATOMIC: list[tuple[str, st.SearchStrategy[Any]]] = [
+    ("BOOLEAN", st.booleans()),
+    ("TINYINT", integers(8)),
+    ("SMALLINT", integers(16)),
+    ("INT", integers(32)),
+    ("BIGINT", integers(64)),
+    ("FLOAT", st.floats(width=32, allow_nan=False)),
+    ("DOUBLE", st.floats(allow_nan=False)),
+    ("DATE", integers(32)),
+    ("TIME(3)", st.integers(0, 86_399_999).map(lambda millis: millis * 1000)),
+    ("CHAR(3)", st.text(max_size=3)),
+    ("VARCHAR(20)", st.text(max_size=20)),
+    ("STRING", st.text()),
+    ("BINARY(4)", st.binary(max_size=4)),
+    ("BYTES", st.binary()),
+    *[(f"DECIMAL({p}, {s})", decimals(p, s)) for p, s in ((1, 0), (9, 2), (18, 18), (19, 4), (28, 0), (38, 10))],
+    *[(f"TIMESTAMP({p})", times(p)) for p in range(10)],
+    *[(f"TIMESTAMP({p}) WITH LOCAL TIME ZONE", times(p)) for p in (0, 3, 6, 9)],
+]
+
+
+def nested(inner: tuple[Any, st.SearchStrategy[Any]], form: str) -> tuple[Any, st.SearchStrategy[Any]]:
+    type_, values = inner
+    some = st.none() | values
+    if form == "ARRAY":
+        return {"type": "ARRAY", "element": type_}, st.lists(some, max_size=5).map(tuple)
+    if form == "MAP":
+        json = {"type": "MAP NOT NULL", "key": "STRING NOT NULL", "value": type_}
+        return json, st.dictionaries(st.text(), some, max_size=4)
+    fields = [{"id": index, "name": f"f{index}", "type": item} for index, item in enumerate((type_, "INT"))]
+    return {"type": "ROW", "fields": fields}, st.tuples(some, st.none() | integers(32))
+
+
+columns = st.sampled_from(ATOMIC)
+for _ in range(2):
+    columns = columns | st.builds(nested, columns, st.sampled_from(["ARRAY", "MAP", "ROW"]))
+
+
+@st.composite
+def rows(draw: st.DrawFn, most: int = 12) -> tuple[list[PaimonType], tuple[Any, ...]]:
+    found = draw(st.lists(columns, max_size=most))
+    values = tuple(draw(st.none() | strategy) for _, strategy in found)
+    return [parse_type(type_) for type_, _ in found], values
+
+
+class TestEveryTypeIsDecoded:
+    """What a writer made of a value, the reader makes the value of."""
+
+    @settings(max_examples=300, deadline=None)
+    @given(row=rows())
+    def test_what_was_written_is_read(self, row: tuple[list[PaimonType], tuple[Any, ...]]) -> None:
+        types, values = row
+        assert repr(decode_row(encode_row(values, types), types)) == repr(values)
+
+    @pytest.mark.parametrize(("text", "strategy"), ATOMIC, ids=[text for text, _ in ATOMIC])
+    def test_every_type_alone_and_null(self, text: str, strategy: st.SearchStrategy[Any]) -> None:
+        type_ = parse_type(text)
+
+        @settings(max_examples=25, deadline=None)
+        @given(value=strategy)
+        def check(value: Any) -> None:
+            assert decode_row(encode_row((value, None, value), [type_] * 3), [type_] * 3) == (value, None, value)
+
+        check()
+
+    @pytest.mark.parametrize("count", [0, 1, 55, 56, 57, 58, 120, 121, 200])
+    def test_null_bits_take_as_many_words_as_they_need(self, count: int) -> None:
+        types = [parse_type("INT")] * count
+        values = tuple(None if index % 3 == 0 else index for index in range(count))
+        assert decode_row(encode_row(values, types), types) == values
+
+    def test_a_multiset_is_a_count_for_each_element(self) -> None:
+        type_ = parse_type({"type": "MULTISET", "element": "STRING"})
+        assert decode_row(encode_row(({"a": 2, "b": 1},), [type_]), [type_]) == ({"a": 2, "b": 1},)
+
+    def test_a_variant_is_its_two_parts(self) -> None:
+        type_ = parse_type("VARIANT")
+        assert decode_row(encode_row(((b"\x0c\x01", b"\x01\x00"),), [type_]), [type_]) == ((b"\x0c\x01", b"\x01\x00"),)
+
+    def test_a_type_that_is_not_known_may_be_null(self) -> None:
+        types = [parse_type("INT"), parse_type("GEOMETRY")]
+        assert decode_row(encode_row((7, None), types), types) == (7, None)
+        with pytest.raises(UnsupportedError, match=r"a value of type GEOMETRY is not supported in 'row' of m"):
+            decode_row(encode_row((7, b""), types), types, path="m")
+
+
+class TestTheBytesOfRealTables:
+    """Bytes that Paimon and pypaimon wrote."""
+
+    CASES = (
+        (
+            "0000000300020000000000006575000000000082" + "00" * 8 + "2951000000000000",
+            ["STRING", "INT", "DATE"],
+            ("eu", None, 20777),
+        ),
+        (
+            "00000003" + "00" * 8 + "0a00000020000000ffffff7f000000002951000000000000612f623d63206425c3a9000000000000",
+            ["STRING", "INT", "DATE"],
+            ("a/b=c d%é", 2147483647, 20777),
+        ),
+        (
+            "00000001" + "00" * 8 + "0900000010000000" + "00ab54a98ceb1f0ad300000000000000",
+            ["DECIMAL(20, 3)"],
+            (Decimal("12345678901234567.891"),),
+        ),
+        ("00000001" + "00" * 8 + "0100000010000000" + "ff" + "00" * 15, ["DECIMAL(20, 3)"], (Decimal("-0.001"),)),
+        ("00000001" + "00" * 8 + "3e5865c4ffffffff", ["DECIMAL(18, 4)"], (Decimal("-99999.1234"),)),
+        (
+            "00000001" + "00" * 8 + "080a0c0010000000" + "c0e89ffba1010000",
+            ["TIMESTAMP(6)"],
+            (1_795_222_923_456_789,),
+        ),
+        ("00000001" + "00" * 8 + "583e0f0010000000" + "ff" * 8, ["TIMESTAMP(6)"], (-1,)),
+        ("00000000" + "00" * 8, [], ()),
+    )
+
+    @pytest.mark.parametrize(("blob", "texts", "values"), CASES)
+    def test_they_are_these_values(self, blob: str, texts: list[str], values: tuple[Any, ...]) -> None:
+        assert decode_row(bytes.fromhex(blob), [parse_type(text) for text in texts]) == values
+
+    def test_a_null_of_a_wide_type_may_have_a_place_reserved(self) -> None:
+        # Java does this, pypaimon does not: the same row in other bytes.
+        blob = bytes.fromhex("00000001" + "0001000000000000" + "0000000010000000" + "00" * 16)
+        assert decode_row(blob, [parse_type("DECIMAL(20, 3)")]) == (None,)
+
+    def test_the_kind_of_the_row_is_no_null_bit(self) -> None:
+        blob = bytearray(encode_row((1, 2), [parse_type("INT")] * 2))
+        blob[4] = 3
+        assert decode_row(bytes(blob), [parse_type("INT")] * 2) == (1, 2)
+
+
+class TestBytesThatAreNoRow:
+    """Whatever the bytes are, the answer is a value or our own error, soon."""
+
+    STRING = (parse_type("STRING"),)
+
+    def test_another_number_of_fields(self) -> None:
+        with pytest.raises(FormatError, match=r"^a row has 1 fields, expected 2 in '_MIN_VALUES' of m$"):
+            decode_row(encode_row((1,), [parse_type("INT")]), [parse_type("INT")] * 2, where="_MIN_VALUES", path="m")
+
+    def test_fewer_bytes_than_the_fields_take(self) -> None:
+        with pytest.raises(FormatError, match=r"unexpected 19 bytes for a row of 1 fields \(expected at least 20\)"):
+            row_arity(encode_row((1,), [parse_type("INT")])[:-1])
+
+    def test_a_part_outside_of_the_row(self) -> None:
+        blob = encode_row(("twelve bytes",), self.STRING)
+        with pytest.raises(FormatError, match="12 bytes at 16 lie outside of a row of 24 bytes"):
+            decode_row(blob[:-8], self.STRING)
+
+    def test_parts_that_overlap(self) -> None:
+        slot = encode_row(("twelve bytes",), self.STRING)[12:20]
+        blob = (20).to_bytes(4, "big") + bytes(8) + slot * 20 + bytes(16)
+        with pytest.raises(FormatError, match="the parts of a row of 184 bytes overlap"):
+            decode_row(blob, self.STRING * 20)
+
+    def test_text_that_is_none(self) -> None:
+        with pytest.raises(FormatError, match="are no text in UTF-8"):
+            decode_row(encode_row((b"\xff\xfe",), [parse_type("BYTES")]), self.STRING)
+
+    def test_an_array_that_promises_too_much(self) -> None:
+        array = parse_type({"type": "ARRAY", "element": "BIGINT"})
+        blob = bytearray(encode_row(((1, 2, 3),), [array]))
+        blob[20:24] = (2**31 - 1).to_bytes(4, "little")
+        with pytest.raises(FormatError, match="unexpected 2147483647 elements"):
+            decode_row(bytes(blob), [array])
+
+    @settings(max_examples=300, deadline=None)
+    @given(row=rows(), seed=st.integers(0, 2**32))
+    def test_damaged_bytes_give_a_value_or_our_error(self, row: tuple[list[PaimonType], Any], seed: int) -> None:
+        types, values = row
+        fuzz(encode_row(values, types), types, random.Random(seed))
+
+    @settings(max_examples=200, deadline=None)
+    @given(row=rows(), blob=st.binary(max_size=200))
+    def test_any_bytes_give_a_value_or_our_error(self, row: tuple[list[PaimonType], Any], blob: bytes) -> None:
+        types, _ = row
+        decoded(len(types).to_bytes(4, "big") + blob, types)
+
+
+def fuzz(blob: bytes, types: list[PaimonType], chance: random.Random) -> None:
+    damaged = bytearray(blob)
+    for _ in range(chance.randint(1, 4)):
+        position = chance.randrange(len(damaged))
+        damaged[position] = chance.choice((0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)))
+    decoded(bytes(damaged[: chance.choice((len(damaged), chance.randrange(len(damaged) + 1)))]), types)
+
+
+def decoded(blob: bytes, types: list[PaimonType]) -> Any:
+    try:
+        return decode_row(blob, types)
+    except (FormatError, UnsupportedError):
+        return None
