@@ -1,0 +1,149 @@
+"""The page on the specification's headings names what is there, all of it, and nothing else."""
+
+import ast
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "airflow_iceberg"
+TESTS = ROOT / "tests"
+PAGE = ROOT / "docs" / "spec-coverage.md"
+
+STATES = ("done", "read only", "kept", "not yet", "no rule")
+# States in which some rule is followed, by code that is tested.
+FOLLOWED = ("done", "read only")
+
+# Modules of `spec` and `plan` that follow no rule of the specification, and what they are for.
+OF_OUR_OWN = {
+    "spec._literals": "values as people write them",
+    "spec._shorthand": "columns as people write them",
+    "spec._terms": "transforms as people write them",
+    "spec._text": "values as people read them",
+    "spec.change_list": "changes as people write them",
+    "plan.filter_parser": "SQL",
+    "plan.literals": "literals of SQL",
+    "plan.waiting": "sensors",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """A heading of the specification."""
+
+    section: str
+    heading: str
+    modules: tuple[str, ...]
+    tests: tuple[str, ...]
+    state: str
+
+    @property
+    def word(self) -> str:
+        """The state without what is said about it."""
+        return re.split(r"[:,;]| for ", self.state)[0].strip()
+
+    def __str__(self) -> str:
+        return f"{self.section}: {self.heading}"
+
+
+def quoted(cell: str) -> tuple[str, ...]:
+    assert re.fullmatch(r"(`[^`\s]+`\s*)*", cell), f"expected names in backticks, got {cell!r}"
+    return tuple(re.findall(r"`([^`]+)`", cell))
+
+
+def read_page() -> list[Row]:
+    """Return the rows of all tables with four columns."""
+    rows, section = [], ""
+    for line in PAGE.read_text().splitlines():
+        section = line.removeprefix("## ") if line.startswith("## ") else section
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if line.startswith("|") and len(cells) == 4 and cells[0] not in ("heading", "---"):
+            heading, modules, tests, state = cells
+            rows.append(
+                Row(section=section, heading=heading, modules=quoted(modules), tests=quoted(tests), state=state)
+            )
+    return rows
+
+
+ROWS = read_page()
+EVERY_ROW = pytest.mark.parametrize("row", ROWS, ids=str)
+
+
+@cache
+def names_in(file: Path) -> frozenset[str]:
+    """Return what pytest collects of a file, as it writes them: `test_a`, `TestB`, `TestB::test_c`."""
+    found = set()
+    for node in ast.parse(file.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}::{item.name}" for item in node.body if isinstance(item, ast.FunctionDef)}
+    return frozenset(name for name in found if re.match(r"(Test\w+::)?(test_|Test)", name))
+
+
+def modules_of(folder: str) -> list[str]:
+    paths = (PACKAGE / folder).glob("*.py")
+    return sorted(f"{folder}.{path.stem}" for path in paths if path.stem != "__init__")
+
+
+class TestWhatIsNamedExists:
+    """A reader who follows a name finds the code."""
+
+    @EVERY_ROW
+    def test_modules(self, row: Row) -> None:
+        for module in row.modules:
+            assert (PACKAGE / f"{module.replace('.', '/')}.py").is_file(), f"{row} names the module {module}"
+
+    @EVERY_ROW
+    def test_tests(self, row: Row) -> None:
+        for test in row.tests:
+            path, _, name = test.partition("::")
+            assert (TESTS / path).is_file(), f"{row} names the file {path}"
+            assert not name or name in names_in(TESTS / path), f"{row} names {name}, which is not in {path}"
+
+
+class TestStates:
+    """A state is a word that the page explains, and agrees with what stands beside it."""
+
+    @EVERY_ROW
+    def test_it_is_one_of_the_allowed(self, row: Row) -> None:
+        assert row.word in STATES, f"{row} is {row.state!r}"
+
+    @EVERY_ROW
+    def test_what_is_followed_has_code_and_tests(self, row: Row) -> None:
+        assert row.word not in FOLLOWED or (row.modules and row.tests)
+
+    @EVERY_ROW
+    def test_where_there_is_no_rule_there_is_no_code(self, row: Row) -> None:
+        assert row.word != "no rule" or not (row.modules or row.tests)
+
+    @EVERY_ROW
+    def test_what_is_less_than_done_says_why(self, row: Row) -> None:
+        assert row.word != "not yet" or row.state != row.word, f"{row} does not say what happens instead"
+
+    def test_the_page_explains_each_of_them(self) -> None:
+        assert tuple(re.findall(r"^\| ([a-z ]+) \| (?!means)[^|]+ \|$", PAGE.read_text(), re.MULTILINE)) == STATES
+
+
+class TestNothingIsForgotten:
+    """Every module of the format has its heading, and every heading stands there once."""
+
+    def test_both_specifications_are_there(self) -> None:
+        assert {"Scan Planning", "Equality Delete Files", "FileMetadata"} <= {row.heading for row in ROWS}
+
+    def test_headings_are_told_apart_by_their_section(self) -> None:
+        assert len({(row.section, row.heading) for row in ROWS}) == len(ROWS)
+
+    @pytest.mark.parametrize("module", [*modules_of("spec"), *modules_of("plan")])
+    def test_every_module_of_spec_and_plan(self, module: str) -> None:
+        named = {name for row in ROWS for name in row.modules}
+        assert (module in named) != (module in OF_OUR_OWN), (
+            f"name {module} in docs/spec-coverage.md beside the heading whose rule it follows; "
+            f"if it follows none, say in {Path(__file__).name} what it is for"
+        )
+
+    def test_no_exception_is_out_of_date(self) -> None:
+        assert set(OF_OUR_OWN) <= {*modules_of("spec"), *modules_of("plan")}
