@@ -15,7 +15,9 @@ from uuid import uuid4
 from airflow_iceberg.catalogs.base import Catalog, TableState
 from airflow_iceberg.commit.alter import AlterTable
 from airflow_iceberg.commit.engine import commit
-from airflow_iceberg.spec.schema import Schema
+from airflow_iceberg.spec.metadata import TableMetadata
+from airflow_iceberg.spec.schema import Schema, schema_from_shorthand
+from airflow_iceberg.spec.types import PrimitiveType
 
 log = logging.getLogger(__name__)
 
@@ -89,3 +91,19 @@ def _warn_of_case(table: str, before: Schema, after: Schema) -> None:
 def _same_but_for_case(schema: Schema) -> set[str]:
     counts = Counter(name.casefold() for name in schema.names)
     return {name for name in schema.names if counts[name.casefold()] > 1}
+
+
+def differences(metadata: TableMetadata, schema: Mapping[str, Any] | Schema) -> list[str]:
+    """Return in words which columns a description has that the table lacks, or has with another type.
+
+    Types inside lists, maps and structs are not compared: their ids differ even where they are the same.
+    """
+    there = {column.name: column for column in metadata.schema().fields}
+    found = []
+    for column in schema_from_shorthand(schema).fields:
+        mine = there.get(column.name)
+        if mine is None:
+            found.append(f"it has no column {column.name!r}")
+        elif isinstance(mine.type, PrimitiveType) and mine.type != column.type:
+            found.append(f"column {column.name!r} is of type {mine.type}, not {column.type}")
+    return found

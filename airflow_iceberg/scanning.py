@@ -5,7 +5,7 @@ Which files hold them is decided in `plan.scan`, how a file is read in `data.rea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -58,7 +58,7 @@ class TableScan:
         io: FileIO,
         *,
         row_filter: Any,
-        selected_fields: tuple[str, ...],
+        selected_fields: Sequence[str],
         snapshot_id: int | None,
         ref: str | None,
         as_of_ms: int | None,
@@ -67,10 +67,12 @@ class TableScan:
     ) -> TableScan:
         """Resolve names, predicate and point in time against a table's metadata."""
         check_not_encrypted(metadata)
+        if isinstance(selected_fields, str):
+            raise InvalidInputError(f"selected_fields is the text {selected_fields!r}, expected a list of columns")
         if limit is not None and limit < 0:
             raise InvalidInputError(f"limit is {limit}, expected 0 or more")
         snapshot, schema = _choose(metadata, snapshot_id=snapshot_id, ref=ref, as_of_ms=as_of_ms)
-        projection = _project(schema, selected_fields, case_sensitive)
+        projection = _project(schema, tuple(selected_fields), case_sensitive)
         parsed = AlwaysTrue() if row_filter is None else parse_filter(row_filter, schema, case_sensitive=case_sensitive)
         return cls(
             metadata=metadata,

@@ -239,7 +239,7 @@ class Table:
             self.metadata,
             self.io,
             row_filter=row_filter,
-            selected_fields=tuple(selected_fields),
+            selected_fields=selected_fields,
             snapshot_id=snapshot_id,
             ref=ref,
             as_of_ms=as_of_ms,

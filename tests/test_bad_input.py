@@ -288,3 +288,39 @@ class TestPropertiesThatCannotBe:
             with pytest.raises(InvalidInputError, match=name):
                 table.append(pa.table({"id": [1]}))
         assert not (local_path(table.location) / "data").exists()
+
+
+class TestSourcesThatAreNone:
+    """What names no source, or carries a password, is refused before a plan is written."""
+
+    @pytest.mark.parametrize("name", ["", "  "])
+    def test_an_empty_name(self, name):
+        with pytest.raises(InvalidInputError) as error:
+            Source.from_files([name])
+        assert "empty name" in one_line(error)
+
+    def test_a_password_in_a_url(self):
+        with pytest.raises(InvalidInputError) as error:
+            Source.from_files("ftp://who:geheim@host/x.parquet")
+        assert "password" in one_line(error)
+        assert "geheim" not in str(error.value)
+
+    def test_an_at_sign_in_a_path_is_no_password(self):
+        assert Source.from_files("file:///a:b@c/x@y.parquet").files == ("file:///a:b@c/x@y.parquet",)
+
+
+class TestColumnsGivenAsText:
+    """A text is no list of columns: its letters would be taken for names."""
+
+    def test_it_is_refused(self, table):
+        with pytest.raises(InvalidInputError, match="expected a list of columns"):
+            table.scan(selected_fields="id")
+
+
+class TestADatabaseWithoutADriver:
+    """A driver that is not installed is named."""
+
+    def test_it_is_said(self, tmp_path):
+        with pytest.raises(InvalidInputError) as error:
+            load_catalog("prod", type="sql", uri="oracle://127.0.0.1/x", warehouse=tmp_path.as_uri()).list_namespaces()
+        assert "oracle" in one_line(error)

@@ -6,6 +6,7 @@ import decimal
 import pyarrow as pa
 import pytest
 
+from airflow_iceberg.altering import differences
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import (
     AlreadyExistsError,
@@ -71,6 +72,14 @@ class TestCreating:
             Table.create(catalog, "sales.orders", schema=SCHEMA)
         again = Table.create(catalog, "sales.orders", schema={"x": "int"}, if_not_exists=True)
         assert again.metadata.table_uuid == table.metadata.table_uuid
+
+    def test_it_is_told_where_it_differs_from_a_description(self, table):
+        assert differences(table.metadata, SCHEMA) == []
+        wanted = {**SCHEMA, "id": "string", "more": "int"}
+        assert differences(table.metadata, wanted) == [
+            "column 'id' is of type long, not string",
+            "it has no column 'more'",
+        ]
 
     def test_an_unknown_table_is_named(self, catalog):
         with pytest.raises(NotFoundError, match=r"sales\.nothing"):

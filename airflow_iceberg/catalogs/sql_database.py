@@ -264,7 +264,14 @@ def _new_engine(url: URL) -> Engine:
     arguments: dict[str, Any] = {}
     if url.get_backend_name() == "postgresql" and "connect_timeout" not in url.query:
         arguments["connect_timeout"] = _CONNECT_TIMEOUT_S
-    return sqlalchemy.create_engine(url, pool_pre_ping=True, pool_size=1, hide_parameters=True, connect_args=arguments)
+    try:
+        return sqlalchemy.create_engine(
+            url, pool_pre_ping=True, pool_size=1, hide_parameters=True, connect_args=arguments
+        )
+    except (ImportError, sqlalchemy.exc.NoSuchModuleError) as error:
+        raise InvalidInputError(
+            f"there is no driver for database {url.drivername!r} in this environment: {error}; install it"
+        ) from error
 
 
 def _new_sqlite_engine(url: URL) -> Engine:

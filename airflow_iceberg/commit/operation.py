@@ -46,6 +46,8 @@ class OperationKey:
         epoch: how often a person cleared the task; `ti.max_tries - task.retries`.
         run_after_ms: when the DAG run could have begun at the earliest, where known; it tells how far back the history
             of a table has to reach to know all that the run committed. Not part of the key.
+        started_ms: when the DAG run began (again, after a clear), where known; no try of this epoch is older. Not part
+            of the key.
     """
 
     dag_id: str
@@ -54,6 +56,7 @@ class OperationKey:
     map_index: int = -1
     epoch: int = 0
     run_after_ms: int | None = None
+    started_ms: int | None = None
 
     def __post_init__(self) -> None:
         if self.epoch < 0 or self.map_index < -1:

@@ -78,8 +78,8 @@ class EarlierRuns:
         added = {path for snapshot in earlier for path in self._added_by(snapshot)}
         self._check_gone_for_good(metadata, head, added - live.keys(), earlier)
         named = frozenset() if knows_all else self._by_name(metadata, live)
-        if not knows_all and self._replace and not (earlier or named):
-            raise self._unknown_rows("no live file bears its name")
+        if not (knows_all or earlier or named):
+            self._check_never_rewritten(metadata, live)
         return named | (added & live.keys())
 
     def _history_tells_all(self, metadata: TableMetadata, head: Snapshot) -> bool:
@@ -87,7 +87,8 @@ class EarlierRuns:
         oldest = list(metadata.ancestors(head.snapshot_id))[-1]
         if oldest.parent_snapshot_id is None:
             return True
-        after = self._key.run_after_ms
+        # Tries of this epoch alone began with the run, earlier epochs whenever it could begin at all.
+        after = self._key.run_after_ms if self._replace else self._key.started_ms
         return after is not None and oldest.timestamp_ms < after
 
     def _by_name(self, metadata: TableMetadata, live: Mapping[str, ManifestEntry]) -> frozenset[str]:
@@ -101,6 +102,14 @@ class EarlierRuns:
                 if (entry.file_sequence_number or 0) > first and not _is_appended(metadata, entry):
                     raise self._unknown_rows(f"file {path} is younger than its files and may hold rows of them")
         return found
+
+    def _check_never_rewritten(self, metadata: TableMetadata, live: Mapping[str, ManifestEntry]) -> None:
+        """Refuse when a commit of this work could have been there, and be hidden by now."""
+        if self._replace:
+            raise self._unknown_rows("no live file bears its name")
+        for path, entry in live.items():
+            if not _is_appended(metadata, entry):
+                raise self._unknown_rows(f"file {path} may hold rows of an earlier try")
 
     def _unknown_rows(self, why: str) -> IncompatibleChangeError:
         return IncompatibleChangeError(

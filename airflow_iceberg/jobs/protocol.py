@@ -2,8 +2,8 @@
 
 Here: the documents, their JSON form, their validation. Light on purpose (neither pyarrow nor pyspark): the task
 that waits for a job reads these too. Who writes the plan and believes the result is `table`; who reads the plan
-and writes the result is `jobs.local` and `jobs.spark`. No document carries a secret: storage properties travel in
-the environment (see `jobs.main`).
+and writes the result is `jobs.local` and `jobs.spark`. No document is given a secret by us: storage properties
+travel in the environment (see `jobs.main`).
 
 Both documents are versioned. A newer version is refused (UnsupportedError), a broken document is a FormatError
 that carries the document's location.
@@ -60,6 +60,8 @@ class Source:
         if given != [self.kind]:
             found = ", ".join(given) or "nothing"
             raise InvalidInputError(f"a source of kind {self.kind!r} needs {self.kind} and nothing else, got {found}")
+        for name in self.files:
+            _check_location(name)
         if self.file_format is not None and self.file_format not in FILE_FORMATS:
             known = ", ".join(FILE_FORMATS)
             raise InvalidInputError(f"unknown file format {self.file_format!r}; one of {known}")
@@ -373,6 +375,19 @@ class JobResult:
                 "timings": dict(self.timings),
                 "engine": self.engine,
             }
+        )
+
+
+def _check_location(name: str) -> None:
+    """Refuse what names no file, and what would lie in the plan document with its password."""
+    if not name.strip():
+        raise InvalidInputError("one of the source files has an empty name; a template may have rendered to nothing")
+    authority = name.partition("://")[2].partition("/")[0]
+    user, at, _ = authority.rpartition("@")
+    if at and ":" in user:
+        raise InvalidInputError(
+            f"source file {name.replace(user, '***')} has a password in its name, which would lie in the job's plan; "
+            f"give credentials by the catalog's connection or the environment"
         )
 
 

@@ -131,14 +131,11 @@ class IcebergCreateTableOperator(BaseOperator):
         return {**given, **own}
 
     def _warn_of_difference(self, table: Table) -> None:
-        from airflow_iceberg.spec.schema import schema_from_shorthand
+        """Say where the table that is there is not the one that is described; it may have been altered since."""
+        from airflow_iceberg.altering import differences
 
-        wanted = {
-            column.name for column in schema_from_shorthand(_from_json("schema", "a JSON object", self.schema)).fields
-        }
-        missing = sorted(wanted - {column.name for column in table.schema().fields})
-        if missing:
-            self.log.warning("table %s is there without columns %s; it was left as it is", table.name, missing)
+        for difference in differences(table.metadata, _from_json("schema", "a JSON object", self.schema)):
+            self.log.warning("table %s is there and was left as it is: %s", table.name, difference)
 
 
 class IcebergAlterTableOperator(BaseOperator):

@@ -257,20 +257,23 @@ def operation_of(context: Context) -> OperationKey:
 
     ti = context["ti"]
     epoch = int(ti.max_tries) - int(context["task"].retries or 0)
+    begun = _beginnings_ms(context)
     return OperationKey(
         dag_id=ti.dag_id,
         run_id=ti.run_id,
         task_id=ti.task_id,
         map_index=-1 if ti.map_index is None else int(ti.map_index),
         epoch=min(max(epoch, 0), max(int(ti.try_number) - 1, 0)),
-        run_after_ms=_run_after_ms(context),
+        run_after_ms=min(begun) if begun else None,
+        started_ms=begun.pop() if begun else None,
     )
 
 
-def _run_after_ms(context: Context) -> int | None:
+def _beginnings_ms(context: Context) -> list[int]:
+    """Return when the run could have begun and when it did, in ms; of a backfill these are years apart."""
     run = context.get("dag_run")
-    moments = [moment for moment in (getattr(run, "run_after", None), getattr(run, "start_date", None)) if moment]
-    return int(min(moments).timestamp() * 1000) if moments else None
+    moments = (getattr(run, "run_after", None), getattr(run, "start_date", None))
+    return [int(moment.timestamp() * 1000) for moment in moments if moment]
 
 
 def add_to_asset_events(context: Context, outlets: Sequence[Any], extra: Mapping[str, Any]) -> None:

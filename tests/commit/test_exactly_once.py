@@ -171,6 +171,28 @@ def expire(catalog, *snapshot_ids):
     catalog.commit(state, Change(updates=(RemoveSnapshots(snapshot_ids=snapshot_ids),), requirements=()))
 
 
+def compact(catalog):
+    """Write the rows of all files into one, as a compaction of another writer does; returns the snapshot's id."""
+    table = Table.load(catalog, "db.t")
+    state = catalog.load("db.t")
+    live = frozenset(table.inspect.files()["file_path"].to_pylist())
+    files = write_rows(table.io, table.metadata, table.scan().to_arrow(), file_prefix="compacted")
+    action = AppendFiles(
+        table.io,
+        files,
+        table_uuid=table.metadata.table_uuid,
+        written_schema=table.schema(),
+        branch="main",
+        snapshot_id=new_snapshot_id(),
+        commit_uuid=uuid.uuid4(),
+        now_ms=now_ms,
+        properties={},
+        earlier=SimpleNamespace(files_to_replace=lambda metadata: live),
+    )
+    commit(catalog, state, action)
+    return action.snapshot_id
+
+
 class TestARetryAfterExpiry:
     """The commit of an earlier try may be expired before the next try asks: the names of its files still tell."""
 
@@ -180,6 +202,25 @@ class TestARetryAfterExpiry:
         load(9, key=dataclasses.replace(KEY, task_id="other"))
         expire(catalog, first.snapshot_id)
         load(1, 2, try_number=2, on_rerun=on_rerun)
+        assert ids() == [1, 2, 9]
+
+    def test_a_commit_that_was_compacted_as_well_is_not_doubled(self, load, ids, catalog):
+        first = load(1)
+        other = load(9, key=dataclasses.replace(KEY, task_id="other"))
+        compaction = compact(catalog)
+        load(8, key=dataclasses.replace(KEY, task_id="third"))
+        expire(catalog, first.snapshot_id, other.snapshot_id, compaction)
+        with pytest.raises(IncompatibleChangeError, match="may hold rows of an earlier try"):
+            load(1, try_number=2)
+        assert ids() == [1, 8, 9]
+
+    def test_history_that_reaches_back_to_the_start_of_the_run_tells_enough(self, load, ids, catalog):
+        first = load(1, key=dataclasses.replace(KEY, task_id="other"))
+        second = load(9, key=dataclasses.replace(KEY, task_id="another"))
+        expire(catalog, first.snapshot_id)
+        compact(catalog)
+        started = Table.load(catalog, "db.t").metadata.snapshot(second.snapshot_id).timestamp_ms + 1
+        load(2, key=dataclasses.replace(KEY, run_after_ms=1, started_ms=started), try_number=2)
         assert ids() == [1, 2, 9]
 
     def test_a_first_try_opens_no_manifest_to_find_that_out(self, load, ids, catalog):
@@ -243,29 +284,7 @@ class TestRewrittenFiles:
 
     @pytest.fixture
     def rewrite(self, catalog):
-        """Write the rows of all files into one, as a compaction of another writer does."""
-
-        def run():
-            table = Table.load(catalog, "db.t")
-            state = catalog.load("db.t")
-            live = frozenset(table.inspect.files()["file_path"].to_pylist())
-            files = write_rows(table.io, table.metadata, table.scan().to_arrow(), file_prefix="compacted")
-            action = AppendFiles(
-                table.io,
-                files,
-                table_uuid=table.metadata.table_uuid,
-                written_schema=table.schema(),
-                branch="main",
-                snapshot_id=new_snapshot_id(),
-                commit_uuid=uuid.uuid4(),
-                now_ms=now_ms,
-                properties={},
-                earlier=SimpleNamespace(files_to_replace=lambda metadata: live),
-            )
-            commit(catalog, state, action)
-            return action.snapshot_id
-
-        return run
+        return lambda: compact(catalog)
 
     def test_the_history_tells_who_did_it(self, load, ids, version, rewrite):
         load(1)
