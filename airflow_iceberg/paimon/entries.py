@@ -267,8 +267,8 @@ class FileEntries:
             return
         entry = next(iter(self.take(rows[:1])))
         raise FormatError(
-            f"file {entry.file_name} in bucket {entry.bucket} at level {entry.level} was {problem}; "
-            f"a manifest is missing, or was read twice",
+            f"file {entry.file_name} in bucket {entry.bucket} at level {entry.level} was {problem} "
+            f"(a manifest is missing, or stands in its list twice) by an entry",
             path=entry.manifest,
         )
 

@@ -182,4 +182,4 @@ def check_version(item: Fields, expected: int, what: str) -> None:
     """
     version = item.int("_VERSION")
     if version != expected:
-        raise UnsupportedError(f"version {version} of a {what} (known: {expected}) of {item.path}")
+        raise UnsupportedError(f"unexpected version {version} of the {what} (known: {expected}) of {item.path}")
