@@ -109,7 +109,9 @@ class AppendFiles:
         kept: list[ManifestFile] = []
         removed: list[DataFile] = []
         for manifest in manifests:
-            if paths and manifest.content is ManifestContent.DATA and manifest.may_have_live_files:
+            # Before v3 there are no deletion vectors; other delete files may serve files that stay.
+            is_concerned = manifest.content is ManifestContent.DATA or metadata.format_version > 2
+            if paths and is_concerned and manifest.may_have_live_files:
                 manifest, gone = self._writer.without_files(manifest, paths, metadata)
                 removed += gone
             # What only tells of files deleted by an earlier snapshot serves no reader of this one.

@@ -92,8 +92,8 @@ class SnapshotWriter:
     ) -> tuple[ManifestFile, tuple[DataFile, ...]]:
         """Return the manifest with the files of these paths deleted, and those files.
 
-        A manifest that holds none of them is returned as it is. The result is kept by source manifest: a retry reads
-        and rewrites only manifests that it has not seen.
+        Deletion vectors of these files go with them. A manifest that holds none of them is returned as it is. The
+        result is kept by source manifest: a retry reads and rewrites only manifests that it has not seen.
         """
         # The first row id is part of it: the first commit in v3 gives one to a manifest that has none.
         key = (manifest.manifest_path, manifest.first_row_id, paths)
@@ -105,14 +105,14 @@ class SnapshotWriter:
         self, manifest: ManifestFile, paths: frozenset[str], metadata: TableMetadata
     ) -> tuple[ManifestFile, tuple[DataFile, ...]]:
         live = [entry for entry in read_entries(self._io, manifest) if entry.is_live]
-        removed = tuple(entry.data_file for entry in live if entry.data_file.file_path in paths)
+        removed = tuple(entry.data_file for entry in live if _goes_with(entry.data_file, paths))
         if not removed:
             return manifest, ()
         # Entries that were already deleted are left out: a rewrite that copied them could resurrect them later.
         # What entries inherit was filled in when they were read, row ids too: a file keeps its own for ever.
         entries = [
             replace(entry, status=EntryStatus.DELETED, snapshot_id=self._snapshot_id)
-            if entry.data_file.file_path in paths
+            if _goes_with(entry.data_file, paths)
             else replace(entry, status=EntryStatus.EXISTING)
             for entry in live
         ]
@@ -204,6 +204,11 @@ class SnapshotWriter:
                 self._io.delete(unused)
         except IcebergError as error:
             log.warning("left unreferenced metadata files of a lost commit behind: %s", error)
+
+
+def _goes_with(file: DataFile, paths: frozenset[str]) -> bool:
+    """Whether a file is one of these data files, or the deletion vector of one: that must not outlive it."""
+    return file.file_path in paths or (file.is_deletion_vector and file.referenced_data_file in paths)
 
 
 def metadata_folder(metadata: TableMetadata) -> str:

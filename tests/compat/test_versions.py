@@ -1,10 +1,15 @@
 """Format versions 1 and 3, upgrades and evolution: we write and change, Iceberg Java reads the same, and writes on."""
 
+import dataclasses
 import datetime as dt
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from airflow_iceberg.commit.operation import OperationKey
+from airflow_iceberg.jobs.local import run_local
+from airflow_iceberg.jobs.protocol import Source
 from airflow_iceberg.table import Table
 from tests.compat.test_ours_read_by_others import key, our_rows
 
@@ -215,3 +220,31 @@ class TestEvolution:
         table.append(pa.table({"id": [3]}))
         assert same_rows(java, table) == 3
         assert [row["n"] for row in our_rows(table, selected_fields=("id", "n"))] == [5, 5, 6]
+
+
+class TestAClearedRunAfterTheirDeletes:
+    """Java deleted rows of the earlier run by deletion vectors: when its files are replaced the vectors go, too."""
+
+    def test_no_vector_outlives_its_file(self, java, theirs, tmp_path):
+        table = theirs(3)
+        java_does(java, table, "alter table {t} set tblproperties ('write.delete.mode'='merge-on-read')")
+        key = OperationKey(dag_id="d", run_id="r", task_id="t")
+        source = tmp_path / "rows.parquet"
+        pq.write_table(rows(10, 6), source)
+        load(table, source, key)
+        java_does(java, table, "delete from {t} where id in (10, 2)")
+        assert table.inspect.files()["content"].to_pylist().count(1) == 2
+        result = load(table, source, dataclasses.replace(key, epoch=1))
+        assert (result.added_records, result.deleted_records) == (6, 6)
+        vectors = [row for row in table.inspect.files().to_pylist() if row["content"] == 1]
+        assert len(vectors) == 1
+        assert vectors[0]["referenced_data_file"] in table.inspect.files()["file_path"].to_pylist()
+        assert table.current_snapshot().summary["removed-dvs"] == "1"
+        assert same_rows(java, table) == 8
+
+
+def load(table, source, key):
+    table.refresh()
+    plan = table.plan_append(Source.from_files(source.as_uri()), operation=key)
+    run_local(plan, table.io)
+    return table.commit_append(plan, table.read_result(plan), operation=key)
