@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_iceberg.paimon.binary_row import decode_row
+from airflow_iceberg.paimon.binary_row import decode_row, row_arity
 from airflow_iceberg.paimon.entries import FileEntries
 from airflow_iceberg.paimon.manifests import FileFilter, ManifestMeta
 from airflow_iceberg.paimon.paths import cast_text
@@ -357,6 +357,8 @@ def _partition_bound(item: ManifestMeta, name: str, fields: Sequence[PaimonField
     if item.partition_stats is None or not fields:
         return []
     blob = getattr(item.partition_stats, name)
+    if not row_arity(blob, path=item.file_name):
+        return []
     return _named_texts(fields, decode_row(blob, [field.type for field in fields], path=item.file_name))
 
 

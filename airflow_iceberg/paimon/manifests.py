@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
-from airflow_iceberg.paimon.binary_row import decode_row
+from airflow_iceberg.paimon.binary_row import decode_row, row_arity
 from airflow_iceberg.paimon.records import read_records
 from airflow_iceberg.paimon.schema import PaimonSchema
 from airflow_iceberg.paimon.stats import SimpleStats
@@ -82,8 +82,8 @@ class FileFilter:
         return not self.partition or self._may_have_partition(manifest.partition_stats, fields, path)
 
     def _may_have_partition(self, stats: SimpleStats | None, fields: Sequence[PaimonField], path: str | None) -> bool:
-        if stats is None or not stats.min_values or not stats.max_values:
-            return True
+        if stats is None or not row_arity(stats.min_values, where="_PARTITION_STATS._MIN_VALUES", path=path):
+            return True  # a writer that keeps no statistics leaves rows without fields
         types = [field.type for field in fields]
         lows = decode_row(stats.min_values, types, where="_PARTITION_STATS._MIN_VALUES", path=path)
         highs = decode_row(stats.max_values, types, where="_PARTITION_STATS._MAX_VALUES", path=path)

@@ -1,0 +1,190 @@
+"""What a Paimon sensor waits for, look by look."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.paimon.table import PaimonTable
+from airflow_iceberg.paimon.waiting import EventKind, PaimonCondition, Seen, look
+from tests.support.memory import MemoryFileIO
+from tests.support.paimon_writer import PaimonBuilder
+
+ROOT = "memory:///w/t"
+ANY = PaimonCondition()
+
+
+@pytest.fixture
+def builder() -> PaimonBuilder:
+    return PaimonBuilder(MemoryFileIO(), ROOT, fields={"id": "BIGINT", "p": "INT"}, partition_keys=["p"])
+
+
+@pytest.fixture
+def table(builder: PaimonBuilder) -> PaimonTable:
+    return PaimonTable(ROOT, builder.store)
+
+
+def found(table: PaimonTable, condition: PaimonCondition = ANY, seen: Seen | None = None) -> int | None:
+    _, event = look(table, condition, seen)
+    assert event is None or event.kind is EventKind.SNAPSHOT
+    return None if event is None else event.snapshot_id
+
+
+class TestAfterWhatWasSeen:
+    """Only snapshots after the last one seen count, and each is judged once."""
+
+    def test_a_table_without_snapshots_is_waited_for(self, table: PaimonTable) -> None:
+        assert look(table, ANY) == (None, None)
+
+    def test_the_latest_snapshot_counts_when_nothing_was_seen(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        builder.commit()
+        builder.commit()
+        assert found(table) == 2
+
+    def test_the_last_one_seen_does_not_count_again(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        builder.commit()
+        seen, _ = look(table, ANY)
+        assert look(table, ANY, seen) == (seen, None)
+        builder.commit()
+        assert found(table, ANY, seen) == 2
+
+    def test_an_id_alone_is_enough(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        builder.commit()
+        assert found(table, ANY, Seen(snapshot_id=1)) is None
+        assert found(table, ANY, Seen(snapshot_id=0)) == 1
+
+    def test_only_later_ones_than_a_time_count(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        for time_ms in (1000, 2000, 3000):
+            builder.commit(timeMillis=time_ms, commitKind="COMPACT" if time_ms == 3000 else "APPEND")
+        appends = ("APPEND",)
+        assert found(table, PaimonCondition(after_ms=1999, commit_kinds=appends)) == 2
+        assert found(table, PaimonCondition(after_ms=2000, commit_kinds=appends)) is None
+        assert found(table, PaimonCondition(after_ms=0)) == 3
+
+
+class TestWhatCounts:
+    """Everything that is asked for has to hold."""
+
+    def test_kinds(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        start = Seen(snapshot_id=0)
+        builder.commit(commitKind="COMPACT")
+        builder.commit()
+        assert found(table, PaimonCondition(commit_kinds=("COMPACT",)), start) == 1
+        assert found(table, PaimonCondition(commit_kinds=("OVERWRITE",)), start) is None
+
+    def test_a_watermark(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        builder.commit()
+        assert found(table, PaimonCondition(min_watermark=5)) is None
+        builder.commit(watermark=4)
+        assert found(table, PaimonCondition(min_watermark=5)) is None
+        builder.commit(watermark=5)
+        assert found(table, PaimonCondition(min_watermark=5)) == 3
+
+    def test_records_add_up_from_look_to_look(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        condition, seen = PaimonCondition(min_new_records=10), Seen(snapshot_id=0)
+        results = []
+        for number in range(3):
+            builder.commit([builder.add(f"{number}", partition=(1,), rows=4)])
+            new, event = look(table, condition, seen)
+            assert new is not None
+            seen = new
+            results.append(event is not None)
+        assert results == [False, False, True]
+
+    def test_a_partition(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        builder.commit([builder.add("a", partition=(1,))])
+        assert found(table, PaimonCondition(partition={"p": 2})) is None
+        assert found(table, PaimonCondition(partition={"p": 1})) == 1
+
+    def test_a_tag(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        snapshot = builder.commit()
+        builder.commit()
+        condition = PaimonCondition(tag="done")
+        seen, event = look(table, condition)
+        assert event is None
+        builder.write("tag/tag-done", json.dumps(snapshot).encode())
+        assert found(table, condition, seen) == 1
+
+    def test_full_compaction(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        condition = PaimonCondition(fully_compacted=True)
+        builder.commit([builder.add("a", partition=(1,)), builder.add("b", partition=(2,), level=5)])
+        assert found(table, condition) is None
+        assert found(table, PaimonCondition(fully_compacted=True, partition={"p": 2})) == 1
+        builder.commit([builder.add("a", partition=(1,), kind=1), builder.add("a", partition=(1,), level=5)])
+        assert found(table, condition) == 2
+
+    def test_a_kind_that_does_not_exist_is_refused(self) -> None:
+        message = r"^unknown commit kind: expected some of APPEND, COMPACT, OVERWRITE, ANALYZE, got 'append'$"
+        with pytest.raises(InvalidInputError, match=message):
+            PaimonCondition(commit_kinds=("append",))
+
+    def test_a_condition_survives_the_way_to_the_trigger(self) -> None:
+        condition = PaimonCondition(commit_kinds=("APPEND",), partition={"p": 1}, after_ms=3)
+        assert PaimonCondition.from_dict(condition.to_dict()) == condition
+
+
+class TestWhatWentAway:
+    """A rollback or a gap of expired snapshots is said as such and never waited through."""
+
+    def seen(self, builder: PaimonBuilder, table: PaimonTable, count: int) -> Seen:
+        for _ in range(count):
+            builder.commit()
+        seen, _ = look(table, ANY)
+        assert seen is not None
+        return seen
+
+    def roll_back(self, builder: PaimonBuilder, to: int) -> None:
+        builder.store.delete(f"{ROOT}/snapshot/snapshot-{number}" for number in range(to + 1, 9))
+        del builder.snapshots[to:]
+        builder.write("snapshot/LATEST", str(to).encode())
+
+    def event(self, table: PaimonTable, seen: Seen) -> dict[str, Any]:
+        _, event = look(table, ANY, seen)
+        assert event is not None
+        return event.to_dict()
+
+    def test_a_rollback_is_seen_by_the_smaller_id(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        seen = self.seen(builder, table, 3)
+        self.roll_back(builder, 2)
+        event = self.event(table, seen)
+        assert (event["kind"], event["snapshot_id"], event["seen_snapshot_id"]) == ("rolled_back", "2", "3")
+
+    @pytest.mark.parametrize("more", [1, 2])
+    def test_a_rollback_is_seen_when_the_id_was_used_again(
+        self, builder: PaimonBuilder, table: PaimonTable, more: int
+    ) -> None:
+        seen = self.seen(builder, table, 3)
+        self.roll_back(builder, 2)
+        for _ in range(more):
+            builder.commit()
+        event = self.event(table, seen)
+        assert (event["kind"], event["snapshot_id"]) == ("rolled_back", str(2 + more))
+
+    def test_snapshots_that_expired_unseen_are_named(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        seen = self.seen(builder, table, 2)
+        for _ in range(4):
+            builder.commit()
+        builder.store.delete(f"{ROOT}/snapshot/snapshot-{number}" for number in range(1, 5))
+        event = self.event(table, seen)
+        assert (event["kind"], event["missed"], event["snapshot_id"]) == ("expired_gap", ["3", "4"], "6")
+
+    def test_one_that_expired_after_it_was_seen_is_no_gap(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        seen = self.seen(builder, table, 2)
+        builder.commit()
+        builder.store.delete(f"{ROOT}/snapshot/snapshot-{number}" for number in (1, 2))
+        assert found(table, ANY, seen) == 3
+
+
+class TestItIsLight:
+    """Sensors are parsed with every DAG file."""
+
+    def test_no_arrow_is_imported(self) -> None:
+        heavy = "{'pyarrow', 'numpy', 'fastavro'}"
+        modules = "airflow_iceberg.paimon.waiting, airflow_iceberg.paimon.table"
+        program = f"import sys, {modules}; sys.exit(bool({heavy} & sys.modules.keys()))"
+        assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
