@@ -5,7 +5,7 @@ numbers: `spark.range(0, n, 1, n)` has one task a partition, and each reads and 
 query or of a callable come through `mapInArrow`. What tasks did comes back as rows of text, one a task; a speculative
 or repeated attempt may write files, and only those that a row names count.
 
-The workers need pyarrow and fsspec (fastavro for Avro sources, mmh3 for buckets over strings) and the same Python
+The workers need pyarrow and fsspec (fastavro for Avro sources) and the same Python
 as the driver; this package comes to them as a zip.
 """
 
@@ -34,11 +34,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 REPORT_DDL = "report string"
-BATCH_ROWS = "65536"
 MAX_MESSAGE = 2000
-SESSION_CONF: Mapping[str, str] = {
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": BATCH_ROWS,
+TIME_ZONE = "spark.sql.session.timeZone"
+# Unless the session says otherwise. Spark 4 bounds a batch by its bytes too, and to know them it adds up the buffers of
+# all columns at every row, a third of the time that rows take on their way out of the JVM. The number of rows bounds a
+# batch as well, and small batches cost nothing: they are joined again here.
+SESSION_DEFAULTS: Mapping[str, str] = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str((1 << 31) - 1),
 }
 
 
@@ -67,8 +70,7 @@ def run_spark(plan: JobPlan, io: "FileIO", spark: Any, *, storage: Mapping[str, 
 
 
 def _run(plan: JobPlan, io: "FileIO", spark: Any, storage: Mapping[str, str], timings: stages.Timings) -> JobResult:
-    for name, value in SESSION_CONF.items():
-        spark.conf.set(name, value)
+    configure(spark)
     with timings.phase("ship"):
         ship(spark)
     parallelism = plan.parallelism or default_parallelism(spark)
@@ -93,6 +95,14 @@ def _run(plan: JobPlan, io: "FileIO", spark: Any, storage: Mapping[str, str], ti
 
 
 # ---- the driver's side
+
+
+def configure(spark: Any) -> None:
+    """Set what the session needs for our jobs: UTC in any case, the size of batches where nobody has chosen it."""
+    spark.conf.set(TIME_ZONE, "UTC")
+    for name, value in SESSION_DEFAULTS.items():
+        if spark.conf.get(name, None) is None:
+            spark.conf.set(name, value)
 
 
 @contextmanager

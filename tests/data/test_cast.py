@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from airflow_iceberg.data.cast import check_columns, conform
@@ -392,6 +392,10 @@ class TestAgainstPython:
         st.integers(1, 38),
         st.integers(0, 38),
     )
+    @example(1.9, 2, 1)
+    @example(1.9000000000000001, 2, 1)
+    @example(-0.0, 1, 0)
+    @example(99999999999999.9, 15, 1)
     def test_floats_to_decimals(self, number: float, precision: int, scale: int):
         assume(scale <= precision)
         self.compare(pa.array([number]), f"decimal({precision},{scale})", Decimal(repr(number)), precision, scale)
