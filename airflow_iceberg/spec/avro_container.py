@@ -193,7 +193,7 @@ def _decompressor(codec: str, path: str | None) -> Any:
     if codec == "snappy":
         return _snappy_decompressor(path)
     if codec == "zstandard":
-        return _zstd(path).decompress
+        return _zstd_decompressor()
     raise UnsupportedError(
         f"unknown Avro codec {codec!r} (known: null, deflate, snappy, zstandard, bzip2, xz){_of(path)}"
     )
@@ -214,6 +214,15 @@ def _snappy_decompressor(path: str | None) -> Any:
         return data
 
     return decompress
+
+
+def _zstd_decompressor() -> Any:
+    """Return what decompresses zstandard: Paimon's default, so it has to work without another package."""
+    try:
+        return _zstd(None).decompress
+    except UnsupportedError:
+        pa = importlib.import_module("pyarrow")
+        return lambda block: pa.CompressedInputStream(pa.BufferReader(block), "zstd").read()
 
 
 def _zstd(path: str | None) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -267,6 +268,14 @@ class TestOtherContainers:
         after = [replace(entry, manifest="") for entry in table.live_files(table.snapshot(1))]
         assert after == before
         assert next(iter(table.stats(after)))["name"].max == "z"
+
+    def test_zstandard_needs_no_other_package(
+        self, store: CountingIO, builder: PaimonBuilder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        builder.commit([builder.add("a", partition=(1, None))])
+        for name in ("compression.zstd", "backports.zstd"):
+            monkeypatch.setitem(sys.modules, name, None)
+        assert live(store) == ["a"]
 
 
 class TestBrokenTables:
