@@ -58,7 +58,11 @@ def read_records(data: bytes, *, path: str | None = None) -> list[Record]:
     kind = _container(data, path)
     if kind == "avro":
         return _avro_records(data, path)
-    records: list[Record] = _arrow_table(data, kind, path).to_pylist()
+    table = _arrow_table(data, kind, path)
+    try:
+        records: list[Record] = table.to_pylist()
+    except ValueError as error:  # names in the schema that are no text; Arrow has not looked at them
+        raise FormatError(f"damaged {kind} file ({_first_line(error)})", path=path) from error
     return records
 
 
@@ -121,10 +125,13 @@ def _arrow_table(data: bytes, kind: str, path: str | None) -> pa.Table:
         if kind == "orc":
             from pyarrow import orc
 
-            return orc.ORCFile(source).read()
-        from pyarrow import parquet
+            table = orc.ORCFile(source).read()
+        else:
+            from pyarrow import parquet
 
-        return parquet.ParquetFile(source).read()
+            table = parquet.ParquetFile(source).read()
+        table.validate(full=True)  # offsets and texts, which later steps rely on
+        return table
     except Exception as error:
         raise FormatError(f"damaged {kind} file of {len(data)} bytes ({_first_line(error)})", path=path) from error
 
@@ -140,7 +147,7 @@ def _flat(table: pa.Table, column: Column, path: str | None) -> pa.ChunkedArray:
         for inner in rest:
             values = pc.struct_field(values, inner)
         return values.cast(target, safe=column.type != "local time")
-    except (pa.ArrowException, KeyError) as error:
+    except (pa.ArrowException, KeyError, ValueError) as error:
         if column.is_required:
             raise _missing(column, path) from error
         return pa.chunked_array([pa.nulls(table.num_rows, target)])

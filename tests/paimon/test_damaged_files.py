@@ -6,12 +6,15 @@
 
 from __future__ import annotations
 
+import io
 import os
 import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
+from pyarrow import orc, parquet
 
 from airflow_iceberg.errors import FormatError, UnsupportedError
 from airflow_iceberg.paimon.entries import read_manifest
@@ -21,6 +24,7 @@ from airflow_iceberg.paimon.schema import PaimonSchema
 from airflow_iceberg.paimon.snapshots import Snapshot
 from airflow_iceberg.spec.avro_container import read_blocks, read_header, write_container
 from tests.support.paimon_tables import tables
+from tests.support.paimon_writer import as_arrow
 
 COUNT = int(os.environ.get("PAIMON_FUZZ", "400"))
 BYTES = (0, 1, 2, 0x7F, 0x80, 0xFF)
@@ -90,6 +94,18 @@ class TestDamagedFiles:
             except (FormatError, UnsupportedError):
                 refused += 1
         assert refused > COUNT // 10
+
+    @pytest.mark.parametrize("write", [orc.write_table, parquet.write_table])
+    def test_manifests_in_other_containers(self, write: Callable[[Any, Any], None]) -> None:
+        chance, files = random.Random(9), []
+        for data, schema in samples("manifest-")[:12]:
+            target = io.BytesIO()
+            write(as_arrow(data), target)
+            files.append((target.getvalue(), schema))
+        for number in range(COUNT // 4):
+            data, schema = files[number % len(files)]
+            with suppress(FormatError, UnsupportedError):
+                read_entries(data[:4] + changed(data[4:], chance), schema)
 
     def test_snapshots_and_schemas(self) -> None:
         chance = random.Random(8)

@@ -9,18 +9,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyarrow import orc, parquet
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError
 from airflow_iceberg.paimon.entries import FileEntries
 from airflow_iceberg.paimon.manifests import FileFilter
-from airflow_iceberg.paimon.records import read_records
 from airflow_iceberg.paimon.table import PaimonTable
 from airflow_iceberg.storage.base import FileStatus
 from tests.support.memory import MemoryFileIO
-from tests.support.paimon_writer import LISTED, PaimonBuilder, encode_row, write_avro
+from tests.support.paimon_writer import LISTED, PaimonBuilder, as_arrow, encode_row, write_avro
 
 ROOT = "memory:///w/t"
 
@@ -233,17 +231,6 @@ class TestPruning:
     def test_a_column_that_is_no_partition_key_is_refused(self, table: PaimonTable) -> None:
         with pytest.raises(InvalidInputError, match=r"^'name' is no partition key; the table has p, d$"):
             table.live_files(table.snapshot(1), FileFilter(partition={"name": "x"}))
-
-
-def as_arrow(data: bytes) -> pa.Table:
-    stats = pa.struct([("_MIN_VALUES", "binary"), ("_MAX_VALUES", "binary"), ("_NULL_COUNTS", pa.list_(pa.int64()))])
-    records = read_records(data)
-    plain = pa.Table.from_pylist(records)
-    kinds = {"_KEY_STATS": stats, "_VALUE_STATS": stats, "_EXTRA_FILES": pa.list_(pa.string())}
-    inner = [pa.field(field.name, kinds.get(field.name, field.type)) for field in plain.schema.field("_FILE").type]
-    known = [field for field in inner if not pa.types.is_null(field.type)]
-    fields = [pa.field(f.name, pa.struct(known)) if f.name == "_FILE" else f for f in plain.schema]
-    return pa.Table.from_pylist(records, schema=pa.schema(fields))
 
 
 class TestOtherContainers:

@@ -15,7 +15,9 @@ from decimal import Context, Decimal
 from typing import Any
 
 import fastavro
+import pyarrow as pa
 
+from airflow_iceberg.paimon.records import read_records
 from airflow_iceberg.paimon.types import PaimonType, parse_type
 from airflow_iceberg.spec.avro_container import write_container
 from airflow_iceberg.storage.base import FileIO
@@ -191,6 +193,18 @@ def write_avro(schema: Mapping[str, Any], records: Iterable[Mapping[str, Any]], 
             fastavro.schemaless_writer(target, parsed, row)
         blocks.append((len(rows[start : start + 100]), target.getvalue()))
     return write_container({"avro.schema": json.dumps(schema)}, blocks, codec=codec)
+
+
+def as_arrow(data: bytes) -> pa.Table:
+    """Return the entries of a manifest as a table, to be written as ORC or Parquet."""
+    stats = pa.struct([("_MIN_VALUES", "binary"), ("_MAX_VALUES", "binary"), ("_NULL_COUNTS", pa.list_(pa.int64()))])
+    records = read_records(data)
+    plain = pa.Table.from_pylist(records)
+    kinds = {"_KEY_STATS": stats, "_VALUE_STATS": stats, "_EXTRA_FILES": pa.list_(pa.string())}
+    inner = [pa.field(field.name, kinds.get(field.name, field.type)) for field in plain.schema.field("_FILE").type]
+    known = [field for field in inner if field.type not in (pa.null(), pa.list_(pa.null()))]
+    fields = [pa.field(f.name, pa.struct(known)) if f.name == "_FILE" else f for f in plain.schema]
+    return pa.Table.from_pylist(records, schema=pa.schema(fields))
 
 
 class PaimonBuilder:
