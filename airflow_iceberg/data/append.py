@@ -5,6 +5,7 @@ The same two steps as in a job's task (`jobs.tasks`), for rows that are in memor
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from airflow_iceberg.data.cast import check_columns, conform
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from airflow_iceberg.storage.base import FileIO
 
 SOURCE = "the Arrow rows"
+MAX_THREADS = 4
+"""Many rows without partitions go to as many files as threads encode them: a few files, however large the machine."""
 
 
 def write_rows(
@@ -53,6 +56,7 @@ def write_rows(
         options=WriteOptions.from_properties(metadata.properties, schema, metadata.sort_order()),
         data_location=data_location(metadata.location, metadata.properties),
         file_prefix=file_prefix,
+        threads=encoding_threads(),
     )
     try:
         first_row = 1
@@ -63,6 +67,12 @@ def write_rows(
     except BaseException:
         writer.abort()
         raise
+
+
+def encoding_threads() -> int:
+    """Return how many files are encoded at a time: as many as this process has cores, at most 4."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, MAX_THREADS)
 
 
 def _tables(rows: pa.Table | pa.RecordBatch | pa.RecordBatchReader) -> Iterator[pa.Table]:
