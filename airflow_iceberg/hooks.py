@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from airflow.sdk import BaseHook
 
-from airflow_iceberg.errors import IcebergError, InvalidInputError
+from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,7 +104,9 @@ class IcebergHook(BaseHook):
         """The connection, read once; its secrets are masked in all logs from here on."""
         from airflow.sdk.log import mask_secret
 
-        config = CatalogConfig.from_connection(self.get_connection(self.iceberg_conn_id))
+        with _named(self.iceberg_conn_id):
+            connection = self.get_connection(self.iceberg_conn_id)
+        config = CatalogConfig.from_connection(connection)
         for secret in config.secrets():
             mask_secret(secret)
         return config
@@ -187,7 +190,8 @@ async def load_catalog_async(iceberg_conn_id: str) -> Catalog:
 
     from airflow.providers.common.compat.connection import get_async_connection, get_async_extra_dejson
 
-    connection = await get_async_connection(iceberg_conn_id)
+    with _named(iceberg_conn_id):
+        connection = await get_async_connection(iceberg_conn_id)
     config = CatalogConfig.from_connection(connection, await get_async_extra_dejson(connection))
     await _mask_async(config.secrets())
 
@@ -197,6 +201,20 @@ async def load_catalog_async(iceberg_conn_id: str) -> Catalog:
         return load_catalog(config.name, **config.properties)
 
     return await asyncio.to_thread(load)
+
+
+@contextmanager
+def _named(conn_id: str) -> Iterator[None]:
+    """Tell a connection that is not there from a service that does not answer: trying again helps only the second."""
+    from airflow.providers.common.compat.sdk import AirflowNotFoundException
+
+    try:
+        yield
+    except AirflowNotFoundException as error:
+        raise NotFoundError(
+            f"catalog connection {conn_id!r} does not exist; create it with connection type iceberg_catalog, or set "
+            f"AIRFLOW_CONN_{conn_id.upper()}"
+        ) from error
 
 
 async def _mask_async(secrets: Sequence[str]) -> None:

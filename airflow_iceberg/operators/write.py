@@ -228,7 +228,10 @@ class IcebergAppendOperator(BaseOperator):
 
     def _report(self, context: Context, result: WriteResult) -> dict[str, Any]:
         """Say what happened, in the log, in the asset events and in XCom: the same for work done and work found."""
-        self.log.info(_SENTENCES[result.outcome], result.table, result.snapshot_id, result.added_records)
+        if result.outcome == "empty":
+            self.log.warning(_SENTENCES["empty"], result.table)
+        else:
+            self.log.info(_SENTENCES[result.outcome], result.table, result.snapshot_id, result.added_records)
         if result.outcome == "empty" and self.on_empty == "skip":
             raise AirflowSkipException(f"the source of table {result.table} has no rows")
         if result.outcome == "empty" and self.on_empty == "fail":
@@ -242,7 +245,7 @@ _SENTENCES = {
     "committed": "%s: committed snapshot %s with %s new rows",
     "found": "%s: an earlier try of this task committed snapshot %s with %s rows already, nothing is left to do",
     "skipped": "%s: an earlier run of this task committed snapshot %s with %s rows, and on_rerun is 'skip'",
-    "empty": "%s: the source has no rows, nothing was committed (snapshot %s, %s rows)",
+    "empty": "%s: the source has no rows (or a glob of its files has no match), nothing was committed",
 }
 
 

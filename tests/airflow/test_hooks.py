@@ -191,7 +191,7 @@ class TestTheTestButton:
     def test_a_connection_that_does_not_exist(self) -> None:
         worked, message = IcebergHook("nobody").test_connection()
         assert not worked
-        assert message.startswith("could not read the connection: AirflowNotFoundException")
+        assert message.startswith("could not read the connection: catalog connection 'nobody' does not exist; create")
 
     def test_airflow_finds_the_hook_by_the_connections_type(
         self, lake: Lake, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
