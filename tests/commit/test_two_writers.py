@@ -81,6 +81,15 @@ def check_no_leftovers(table: Table) -> None:
     assert len([location for location in lying if location.endswith(".metadata.json")]) == WRITERS * APPENDS + 1
 
 
+@pytest.fixture
+def postgresql_uri():
+    from tests.support.postgresql import PostgreSQL
+
+    server = PostgreSQL()
+    yield server.uri()
+    server.remove()
+
+
 class TestEightWriters:
     """8 processes with 50 appends each make 400 snapshots; no row is lost, none is doubled, no file is left over."""
 
