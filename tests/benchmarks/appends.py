@@ -6,6 +6,7 @@ any table, says how much of our time is anything else than Parquet.
 """
 
 import multiprocessing
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -92,7 +93,7 @@ class BarePyarrow:
 
     def __init__(self, source: lineitem.Lineitem, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._source = source
+        self._source, self._folder = source, folder
         self._work = [(source.files[number::2], folder / f"{number}.parquet") for number in range(2)]
         # Started fresh: a fork would take the threads' locks of this process along.
         self._pool = multiprocessing.get_context("spawn").Pool(2)
@@ -103,6 +104,7 @@ class BarePyarrow:
     def __exit__(self, *_: object) -> None:
         self._pool.terminate()
         self._pool.join()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def copy(self) -> float:
         """Copy all rows once and return the seconds."""

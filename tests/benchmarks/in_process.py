@@ -29,7 +29,14 @@ NAME = "db.t"
 
 def measure(source: lineitem.Lineitem, folder: Path, *, runs: int) -> Iterator[Measurement]:
     """Measure both ways in."""
-    ours, peer = Ours(folder / "in-process-ours"), PyIceberg(folder / "in-process-pyiceberg")
+    folder = folder / "in-process"
+    try:
+        yield from _measure(source, Ours(folder / "ours"), PyIceberg(folder / "pyiceberg"), runs=runs)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _measure(source: lineitem.Lineitem, ours: "Ours", peer: "PyIceberg", *, runs: int) -> Iterator[Measurement]:
     found = _append(ours, peer, pq.read_table(list(source.files)), runs=runs)
     yield Measurement(
         name=f"append of {source.rows:,} Arrow rows in the process, vs PyIceberg, seconds",

@@ -5,6 +5,7 @@ until the new snapshot is committed. Starting Spark, making the table and lookin
 """
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -40,6 +41,10 @@ class OurTables:
         shutil.rmtree(self._warehouse / "db" / "t", ignore_errors=True)
         return Table.create(self._catalog, "db.t", schema=columns, partition_by=partition_by)
 
+    def remove(self) -> None:
+        """Leave nothing behind: a table of the benchmark is some hundred megabytes."""
+        shutil.rmtree(self._warehouse, ignore_errors=True)
+
 
 class OurSpark:
     """A Spark that runs our jobs, and the Airflow side of them: plan, wait for the job, read its result, commit."""
@@ -61,6 +66,7 @@ class OurSpark:
 
     def __exit__(self, *_: object) -> None:
         _end(self._process)
+        self._tables.remove()
 
     def append(
         self, source: Source, *, columns: Mapping[str, str], partition_by: Sequence[str], rows: int | None
@@ -90,6 +96,7 @@ class JavaSpark:
     def __init__(self, warehouse: Path) -> None:
         shutil.rmtree(warehouse, ignore_errors=True)
         warehouse.mkdir(parents=True)
+        self._warehouse = warehouse
         self._java = IcebergJava.start(warehouse.as_uri(), **{"spark.driver.memory": DRIVER_MEMORY})
 
     def __enter__(self) -> Self:
@@ -97,6 +104,7 @@ class JavaSpark:
 
     def __exit__(self, *error: object) -> None:
         self._java.__exit__(*error)
+        shutil.rmtree(self._warehouse, ignore_errors=True)
 
     def append(
         self, select: str, *, columns: Mapping[str, str], partition_by: Sequence[str], rows: int | None
@@ -135,9 +143,11 @@ def _command(name: str, folder: Path) -> tuple[list[str], dict[str, Any]]:
         python, environ = str(java_python()), java_environ()
     else:
         python, environ = sys.executable, {**os.environ, **environment(), "PYSPARK_PYTHON": sys.executable}
-    conf = " ".join(f"--conf {setting}" for setting in (*CONF, f"spark.sql.warehouse.dir={folder}/spark-warehouse"))
-    submit = f"--master local[2] --driver-memory {DRIVER_MEMORY} --py-files {core} {conf} pyspark-shell"
-    environ |= {"PYTHONPATH": str(core), "PYSPARK_SUBMIT_ARGS": submit, "SPARK_LOCAL_IP": "127.0.0.1"}
+    submit = ["--master", "local[2]", "--driver-memory", DRIVER_MEMORY, "--py-files", str(core)]
+    for setting in (*CONF, f"spark.sql.warehouse.dir={folder}/spark-warehouse"):
+        submit += ["--conf", setting]
+    submitted = shlex.join([*submit, "pyspark-shell"])
+    environ |= {"PYTHONPATH": str(core), "PYSPARK_SUBMIT_ARGS": submitted, "SPARK_LOCAL_IP": "127.0.0.1"}
     return [python, str(Path(__file__).with_name("job_server.py"))], environ
 
 
