@@ -2,6 +2,7 @@
 
     IcebergError
     ├── NotFoundError (KeyError)        the table, file, column or snapshot is not there: check the name
+    │   └── SnapshotsLostError          rolled back or expired before they were seen: read the table as a whole
     ├── AlreadyExistsError              the name is taken: choose another one, or use what is there
     ├── InvalidInputError (ValueError)  the caller's words are wrong: mend the DAG, the connection or the data
     ├── FormatError                     a file breaks the specification: look at the file in `.path`
@@ -27,6 +28,10 @@ class IcebergError(Exception):
 
 class NotFoundError(IcebergError, KeyError):
     """What was named is not there."""
+
+
+class SnapshotsLostError(NotFoundError):
+    """Snapshots went away unseen, by a rollback or because they expired: increments cannot tell what has changed."""
 
 
 class AlreadyExistsError(IcebergError):

@@ -177,17 +177,27 @@ class PaimonTable:
         Raises:
             NotFoundError: it has expired, was rolled back or never was; the message says which there are.
         """
+        found = self.find_snapshot(snapshot_id)
+        if found is None:
+            ids = self._numbers("snapshot", "snapshot-")
+            known = f"it has {ids[0]} to {ids[-1]}" if ids else "it has none"
+            raise NotFoundError(f"no snapshot {snapshot_id} of table {self._root}; {known}")
+        return found
+
+    def find_snapshot(self, snapshot_id: int) -> Snapshot | None:
+        """Return a snapshot by its id, or None where there is none."""
         location = self._snapshot_location(snapshot_id)
         try:
             data = self.io.read(location)
-        except NotFoundError as error:
-            ids = self._numbers("snapshot", "snapshot-")
-            known = f"it has {ids[0]} to {ids[-1]}" if ids else "it has none"
-            raise NotFoundError(f"no snapshot {snapshot_id} of table {self._root}; {known}") from error
+        except NotFoundError:
+            return None
         return self._checked(Snapshot.from_json(data, path=location), snapshot_id, location)
 
     def latest_snapshot(self) -> Snapshot | None:
-        """Return the latest snapshot, None for a table that nothing was written to yet."""
+        """Return the latest snapshot, None for a table that nothing was written to yet; see `latest_snapshot_id`."""
+        hint = self._hint("LATEST")
+        if hint is not None and not self._has(hint + 1) and (found := self.find_snapshot(hint)) is not None:
+            return found
         number = self.latest_snapshot_id()
         return None if number is None else self.snapshot(number)
 
@@ -234,6 +244,10 @@ class PaimonTable:
     def tag_names(self) -> tuple[str, ...]:
         """Return the names of all tags, sorted."""
         return tuple(sorted(name.removeprefix("tag-") for name in self._names("tag") if name.startswith("tag-")))
+
+    def has_tag(self, name: str) -> bool:
+        """Tell whether there is a tag of this name."""
+        return self.io.exists(f"{self._root}/tag/tag-{name}")
 
     def tag(self, name: str) -> Tag:
         """Return a tag.

@@ -21,7 +21,8 @@ ANY = PaimonCondition()
 
 @pytest.fixture
 def builder() -> PaimonBuilder:
-    return PaimonBuilder(MemoryFileIO(), ROOT, fields={"id": "BIGINT", "p": "INT"}, partition_keys=["p"])
+    fields = {"id": "BIGINT", "p": "INT"}
+    return PaimonBuilder(MemoryFileIO(), ROOT, fields=fields, partition_keys=["p"], primary_keys=["p", "id"])
 
 
 @pytest.fixture
@@ -152,7 +153,7 @@ class TestWhatWentAway:
         seen = self.seen(builder, table, 3)
         self.roll_back(builder, 2)
         event = self.event(table, seen)
-        assert (event["kind"], event["snapshot_id"], event["seen_snapshot_id"]) == ("rolled_back", "2", "3")
+        assert (event["event"], event["snapshot_id"], event["seen_snapshot_id"]) == ("rolled_back", "2", "3")
 
     @pytest.mark.parametrize("more", [1, 2])
     def test_a_rollback_is_seen_when_the_id_was_used_again(
@@ -163,7 +164,7 @@ class TestWhatWentAway:
         for _ in range(more):
             builder.commit()
         event = self.event(table, seen)
-        assert (event["kind"], event["snapshot_id"]) == ("rolled_back", str(2 + more))
+        assert (event["event"], event["snapshot_id"]) == ("rolled_back", str(2 + more))
 
     def test_snapshots_that_expired_unseen_are_named(self, builder: PaimonBuilder, table: PaimonTable) -> None:
         seen = self.seen(builder, table, 2)
@@ -171,7 +172,7 @@ class TestWhatWentAway:
             builder.commit()
         builder.store.delete(f"{ROOT}/snapshot/snapshot-{number}" for number in range(1, 5))
         event = self.event(table, seen)
-        assert (event["kind"], event["missed"], event["snapshot_id"]) == ("expired_gap", ["3", "4"], "6")
+        assert (event["event"], event["missed"], event["snapshot_id"]) == ("expired_gap", ["3", "4"], "6")
 
     def test_one_that_expired_after_it_was_seen_is_no_gap(self, builder: PaimonBuilder, table: PaimonTable) -> None:
         seen = self.seen(builder, table, 2)

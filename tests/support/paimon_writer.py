@@ -217,6 +217,7 @@ class PaimonBuilder:
         *,
         fields: Mapping[str, str],
         partition_keys: Sequence[str] = (),
+        primary_keys: Sequence[str] = (),
         options: Mapping[str, str] | None = None,
     ) -> None:
         self.store, self.location = store, location
@@ -230,7 +231,7 @@ class PaimonBuilder:
             "fields": [{"id": index, "name": name, "type": text} for index, (name, text) in enumerate(fields.items())],
             "highestFieldId": len(fields) - 1,
             "partitionKeys": list(partition_keys),
-            "primaryKeys": [],
+            "primaryKeys": list(primary_keys),
             "options": dict(options or {}),
         }
         self.write("schema/schema-0", json.dumps(schema).encode())
