@@ -88,6 +88,17 @@ class PointerCatalog(Catalog):
             CommitUnknownError: anything else that went wrong after the request was sent.
         """
 
+    def swap_metadata(self, table: TableId, *, base: TableState | None, new: str, metadata: TableMetadata) -> Pointer:
+        """Do as `swap_pointer`; overridden by catalogs that show some of the metadata beside the pointer.
+
+        Args:
+            base: the state that the table must still be in; None: if there is no such table.
+            new: location of the new metadata.
+            metadata: what lies there.
+        """
+        expected = Pointer(metadata_location=base.metadata_location, token=base.token) if base else None
+        return self.swap_pointer(table, expected=expected, new=new)
+
     def load(self, table: str | TableId) -> TableState:
         """Return the table as it is now."""
         table = TableId.of(table)
@@ -129,7 +140,7 @@ class PointerCatalog(Catalog):
         table = TableId.of(table)
         self._require_namespace(table.namespace)
         metadata = read_metadata(self.io, metadata_location)
-        pointer = self.swap_pointer(table, expected=None, new=metadata_location)
+        pointer = self.swap_metadata(table, base=None, new=metadata_location, metadata=metadata)
         return self._state(table, metadata, pointer)
 
     def _publish(self, table: TableId, base: TableState | None, metadata: TableMetadata) -> TableState:
@@ -139,9 +150,8 @@ class PointerCatalog(Catalog):
         """
         location = self._new_metadata_location(base, metadata)
         self.io.create(location, encode_metadata(metadata, location))
-        expected = Pointer(metadata_location=base.metadata_location, token=base.token) if base else None
         try:
-            pointer = self.swap_pointer(table, expected=expected, new=location)
+            pointer = self.swap_metadata(table, base=base, new=location, metadata=metadata)
         except CommitUnknownError as error:
             error.metadata_location = location
             raise
