@@ -52,6 +52,7 @@ def read_file(
     delete_files: Sequence[DataFile] = (),
     deletes: DeleteReader | None = None,
     sequence_number: int | None = None,
+    parts: tuple[int, int, int] = (0, 1, 1),
     batch_size: int = BATCH_SIZE,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the selected rows of a data file, in the order of the file.
@@ -68,6 +69,7 @@ def read_file(
         deletes: reads them; one reader for all files of a scan reads each delete file once. It has to be given where
             equality deletes are about columns that `table_schema` does not have.
         sequence_number: data sequence number of the file, for the row lineage.
+        parts: (first, end, count): of a file cut into `count` shares of row groups, those from `first` to before `end`.
         batch_size: most rows of a batch.
     Returns:
         Batches with the Arrow schema `schema_to_arrow(schema, with_field_ids=False)`, none of them empty.
@@ -95,10 +97,15 @@ def read_file(
     def batches() -> Iterator[pa.RecordBatch]:
         gone = reader.of(data_file, delete_files)
         with open_source(io, data_file.file_format, facts, name_mapping) as source:
-            for part in source.parts():
+            for part in _share(list(source.parts()), *parts):
                 yield from wanted.of(part, gone)
 
     return batches()
+
+
+def _share(found: Sequence[Part], first: int, end: int, count: int) -> Sequence[Part]:
+    """Return a share of a file's parts; all shares together are all parts, however many there are."""
+    return found[first * len(found) // count : end * len(found) // count]
 
 
 def check_supported(

@@ -237,6 +237,10 @@ class PartitionedWriter:
         for part in self._slices(table):
             self._write_partitions(part)
 
+    def into(self, partition: tuple[Value, ...]) -> "_OnePartition":
+        """Return a writer of rows that are all known to be of one partition: they are not asked for it."""
+        return _OnePartition(self, self._writer(tuple(canonical_key(value) for value in partition), partition))
+
     def close(self) -> tuple[DataFile, ...]:
         """Write what waits, close all files and describe them, in the order of their partitions' first rows."""
         if self._closed:
@@ -255,6 +259,11 @@ class PartitionedWriter:
             self._io.delete(locations)
         except Exception as error:  # noqa: BLE001 - must not hide the error that led here
             log.warning("could not remove %d files of an unfinished write: %s", len(locations), error)
+
+    def to_file(self, table: pa.Table) -> pa.Table:
+        """Check the columns of rows and return them in the types of the file."""
+        self._check(table)
+        return self._layout.to_file(table)
 
     def _check(self, table: pa.Table) -> None:
         if self._closed:
@@ -346,6 +355,23 @@ class PartitionedWriter:
         with ThreadPoolExecutor(self._threads) as pool:
             for result in [pool.submit(work, item) for item in items]:
                 result.result()
+
+
+class _OnePartition:
+    """A `PartitionedWriter` all of whose rows are of one partition."""
+
+    def __init__(self, writer: PartitionedWriter, files: FileWriter) -> None:
+        self._writer = writer
+        self._files = files
+
+    def write(self, table: pa.Table) -> None:
+        self._files.write(self._writer.to_file(table))
+
+    def close(self) -> tuple[DataFile, ...]:
+        return self._writer.close()
+
+    def abort(self) -> None:
+        self._writer.abort()
 
 
 def _columns(schema: pa.Schema) -> str:

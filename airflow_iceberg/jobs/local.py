@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from airflow_iceberg.errors import UnsupportedError
 from airflow_iceberg.jobs import stages
 from airflow_iceberg.jobs.protocol import JobPlan, JobResult
+from airflow_iceberg.jobs.rewrite import rewrite_table
 from airflow_iceberg.jobs.tasks import TaskContext, TaskReport, TaskSpec, run_task
 
 if TYPE_CHECKING:
@@ -44,12 +45,14 @@ def default_threads() -> int:
 
 
 def _run(plan: JobPlan, io: "FileIO", threads: int, timings: stages.Timings) -> JobResult:
+    context = TaskContext(plan=plan, io=io)
+    if plan.source.kind == "table":
+        return rewrite_table(plan, io, lambda specs: _run_tasks(context, specs, threads), timings=timings)
     if plan.source.kind != "files":
         what = "SQL query" if plan.source.kind == "sql" else "python callable"
         raise UnsupportedError(
             f"a {what} needs Spark; set spark_conn_id to a connection of type spark, e.g. 'spark_default'"
         )
-    context = TaskContext(plan=plan, io=io)
     return stages.stage_files(
         plan, io, lambda specs: _run_tasks(context, specs, threads), parallelism=threads, timings=timings
     )

@@ -16,14 +16,17 @@ from typing import Any, Self
 
 from airflow_iceberg import errors
 from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError, UnsupportedError
+from airflow_iceberg.jobs.table_input import TableInput
 from airflow_iceberg.spec._fields import Fields
 from airflow_iceberg.spec.partitioning import PartitionSpec
 from airflow_iceberg.spec.schema import Schema
 from airflow_iceberg.spec.sorting import UNSORTED, SortOrder
 
 VERSION = 1
-OPERATIONS = ("append",)
-SOURCE_KINDS = ("files", "sql", "callable")
+# "append" stages the rows of a source, "rewrite" those of the table's own files.
+OPERATIONS = ("append", "rewrite")
+TABLE_OPERATIONS = ("rewrite",)
+SOURCE_KINDS = ("files", "sql", "callable", "table")
 FILE_FORMATS = ("parquet", "csv", "jsonl", "orc", "avro")
 DISTRIBUTION_MODES = ("none", "hash", "range")
 SUCCEEDED, FAILED = "succeeded", "failed"
@@ -32,16 +35,17 @@ UNEXPECTED = "IcebergError"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """Where the rows come from: files, a Spark SQL query, or a Python callable; exactly one of them.
+    """Where the rows come from: files, a Spark SQL query, a Python callable, or the table; exactly one of them.
 
     Attributes:
-        kind: "files", "sql" or "callable".
+        kind: one of SOURCE_KINDS.
         files: URLs or paths, with globs; read in the order given, matches of one glob sorted by name.
         file_format: one of FILE_FORMATS; None goes by each file's suffix.
         format_options: how to read the files, e.g. {"delimiter": ";", "header": "false"}; see `jobs.sources`.
         sql: one query in Spark's SQL.
         callable: "package.module:function"; called with the SparkSession and `kwargs`, returns a DataFrame.
         kwargs: JSON values for the callable.
+        table: the files of the table itself that the operations beside append read.
     """
 
     kind: str
@@ -51,11 +55,12 @@ class Source:
     sql: str | None = None
     callable: str | None = None
     kwargs: Mapping[str, Any] = field(default_factory=dict)
+    table: TableInput | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in SOURCE_KINDS:
             raise InvalidInputError(f"unknown source kind {self.kind!r}; one of {', '.join(SOURCE_KINDS)}")
-        named = {"files": self.files, "sql": self.sql, "callable": self.callable}
+        named = {"files": self.files, "sql": self.sql, "callable": self.callable, "table": self.table}
         given = [name for name, value in named.items() if value]
         if given != [self.kind]:
             found = ", ".join(given) or "nothing"
@@ -110,6 +115,7 @@ class Source:
             sql=fields.opt_str("sql"),
             callable=fields.opt_str("callable"),
             kwargs=dict(fields.mapping("kwargs")),
+            table=TableInput.from_dict(fields.child("table")) if "table" in fields else None,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -122,6 +128,7 @@ class Source:
             "sql": self.sql,
             "callable": self.callable,
             "kwargs": dict(self.kwargs),
+            "table": None if self.table is None else self.table.to_dict(),
         }
 
 
@@ -130,7 +137,7 @@ class JobPlan:
     """All that a job needs to know; the job knows no catalog and asks nobody.
 
     Attributes:
-        operation: "append".
+        operation: one of OPERATIONS.
         operation_key: text of the Airflow task's key, None outside of Airflow; for logs, the job decides nothing by it.
         try_number: of the Airflow task, from 1.
         table: name for messages, e.g. "sales.orders".
@@ -175,6 +182,8 @@ class JobPlan:
     def __post_init__(self) -> None:
         if self.operation not in OPERATIONS:
             raise UnsupportedError(f"job operation {self.operation!r} is not supported; one of {', '.join(OPERATIONS)}")
+        if (self.operation in TABLE_OPERATIONS) != (self.source.kind == "table"):
+            raise InvalidInputError(f"a job of operation {self.operation!r} cannot read a source of {self.source.kind}")
         if self.distribution_mode not in DISTRIBUTION_MODES:
             known = ", ".join(DISTRIBUTION_MODES)
             raise InvalidInputError(f"unknown write.distribution-mode {self.distribution_mode!r}; one of {known}")
@@ -219,7 +228,7 @@ class JobPlan:
             location=fields.str("location"),
             result_location=fields.str("result-location"),
             file_prefix=fields.str("file-prefix"),
-            source=Source.from_dict(Fields(fields.mapping("source"), "source", path)),
+            source=Source.from_dict(fields.child("source")),
             distribution_mode=fields.str("distribution-mode"),
             parallelism=fields.opt_int("parallelism"),
         )
@@ -295,12 +304,49 @@ class JobError:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class GroupOutput:
+    """What came of a group of the table's files, which go in and out together.
+
+    Attributes:
+        group: its number, as in the work document.
+        data_files: new data files as `DataFile.to_dict` documents.
+        record_count: rows in them.
+        error: why the group was given up, its new files removed; only for operations that can leave a group out.
+    """
+
+    group: int
+    data_files: tuple[Mapping[str, Any], ...] = ()
+    record_count: int = 0
+    error: JobError | None = None
+
+    @classmethod
+    def from_dict(cls, fields: Fields) -> Self:
+        """Read the output from its JSON form."""
+        return cls(
+            group=fields.int("group"),
+            data_files=tuple(_mappings(fields.list("data-files"), fields.place("data-files"), fields.path)),
+            record_count=fields.int("record-count"),
+            error=JobError.from_dict(fields.child("error")) if "error" in fields else None,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "group": self.group,
+            "data-files": [dict(document) for document in self.data_files],
+            "record-count": self.record_count,
+            "error": None if self.error is None else self.error.to_dict(),
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class JobResult:
     """What a job did: the files it staged, or why it could not.
 
     Attributes:
         status: "succeeded" or "failed".
         data_files: new data files as `DataFile.to_dict` documents; only these count, whatever else lies around.
+        groups: the same by group, for operations on files of the table; `data_files` is empty then.
         record_count: rows in them.
         source_files: number of source files read, None for a query or a callable.
         error: set if and only if the job failed.
@@ -311,6 +357,7 @@ class JobResult:
 
     status: str
     data_files: tuple[Mapping[str, Any], ...] = ()
+    groups: tuple[GroupOutput, ...] = ()
     record_count: int = 0
     source_files: int | None = None
     error: JobError | None = None
@@ -353,6 +400,9 @@ class JobResult:
         return cls(
             status=fields.str("status"),
             data_files=tuple(_mappings(fields.list("data-files"), "data-files", path)),
+            groups=tuple(GroupOutput.from_dict(group) for group in fields.items("groups"))
+            if "groups" in fields
+            else (),
             record_count=fields.int("record-count"),
             source_files=fields.opt_int("source-files"),
             error=JobError.from_dict(Fields(fields.mapping("error"), "error", path)) if "error" in fields else None,
@@ -368,6 +418,7 @@ class JobResult:
                 "version": VERSION,
                 "status": self.status,
                 "data-files": [dict(document) for document in self.data_files],
+                "groups": [group.to_dict() for group in self.groups],
                 "record-count": self.record_count,
                 "source-files": self.source_files,
                 "error": None if self.error is None else self.error.to_dict(),

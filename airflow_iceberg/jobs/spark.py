@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_iceberg.errors import IcebergError, InvalidInputError
 from airflow_iceberg.jobs import exchange, package, stages
 from airflow_iceberg.jobs.protocol import JobError, JobPlan, JobResult
+from airflow_iceberg.jobs.rewrite import rewrite_table
 from airflow_iceberg.jobs.tasks import TaskContext, TaskReport, TaskSpec, run_task, spill_rows, write_rows
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ def _run(plan: JobPlan, io: "FileIO", spark: Any, storage: Mapping[str, str], ti
     def run(specs: Sequence[TaskSpec]) -> list[TaskReport]:
         return _run_tasks(spark, worker, specs)
 
+    if plan.source.kind == "table":
+        return rewrite_table(plan, io, run, timings=timings)
     if plan.source.kind == "files":
         return stages.stage_files(plan, io, run, parallelism=parallelism, timings=timings)
     with timings.phase("query"), query_errors():

@@ -1,9 +1,10 @@
 """One task of a job: read rows, make them fit, write them. Pure functions of (plan, work); they know no Spark.
 
-Three kinds of work: `write` reads source files and writes data files; `spill` reads source files and writes
-slices for the exchange; `gather` reads slices and writes data files. The rows of a query come in from outside
-(`write_rows`, `spill_rows`). What a task did comes back as a TaskReport, a small JSON document: data files and slices
-that no report names do not exist as far as anybody else is concerned, so that a doubled or killed attempt is harmless.
+Kinds of work: `write` reads source files and writes data files; `spill` reads source files and writes slices for the
+exchange; `gather` reads slices and writes data files; `rewrite` (in `jobs.rewrite`) reads files of the table. The rows
+of a query come in from outside (`write_rows`, `spill_rows`). What a task did comes back as a TaskReport, a small JSON
+document: data files and slices that no report names do not exist as far as anybody else is concerned, so that a doubled
+or killed attempt is harmless.
 """
 
 import json
@@ -19,15 +20,18 @@ from airflow_iceberg.jobs import exchange
 from airflow_iceberg.jobs.exchange import Slice
 from airflow_iceberg.jobs.protocol import JobError, JobPlan
 from airflow_iceberg.jobs.sources import Unit, read_unit
+from airflow_iceberg.jobs.table_input import TableInput, WorkItem
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from airflow_iceberg.data.options import WriteOptions
     from airflow_iceberg.data.write import PartitionedWriter
+    from airflow_iceberg.jobs.rewrite import RowSink
+    from airflow_iceberg.spec.schema import Schema
     from airflow_iceberg.storage.base import FileIO
 
-WRITE, SPILL, GATHER = "write", "spill", "gather"
+WRITE, SPILL, GATHER, REWRITE = "write", "spill", "gather", "rewrite"
 STOP_MARKER = "stop"
 COALESCE_ROWS = 1 << 17
 COALESCE_BYTES = 64 << 20
@@ -42,10 +46,11 @@ class TaskSpec:
 
     Attributes:
         number: from 0, unique in its phase; part of the file names.
-        kind: WRITE, SPILL or GATHER.
+        kind: WRITE, SPILL, GATHER or REWRITE.
         units: source files, for WRITE and SPILL.
         buckets: number of buckets that SPILL cuts into.
         groups: slices for GATHER; one group holds whole buckets.
+        item: files of the table, for REWRITE.
     """
 
     number: int
@@ -53,6 +58,7 @@ class TaskSpec:
     units: tuple[Unit, ...] = ()
     buckets: int = 0
     groups: tuple[tuple[Slice, ...], ...] = ()
+    item: WorkItem | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,16 +120,29 @@ class TaskContext:
         plan: of the job.
         io: of the table.
         options: how to write, from the table's properties.
+        written_schema: of the files: the plan's, with the row lineage where rows keep theirs.
+        row_schema: the same in Arrow.
     """
 
     plan: JobPlan
     io: "FileIO"
     options: "WriteOptions" = field(init=False)
+    written_schema: "Schema" = field(init=False)
+    row_schema: "pa.Schema" = field(init=False)
 
     def __post_init__(self) -> None:
         from airflow_iceberg.data.options import WriteOptions
+        from airflow_iceberg.spec.arrow import schema_to_arrow
 
         self.options = WriteOptions.from_properties(self.plan.properties, self.plan.schema, self.plan.sort_order)
+        self.written_schema = _written_schema(self.plan)
+        self.row_schema = schema_to_arrow(self.written_schema)
+
+    @property
+    def table_input(self) -> TableInput:
+        """The files of the table that the job reads."""
+        assert self.plan.source.table is not None
+        return self.plan.source.table
 
     def writer(self, number: int) -> "PartitionedWriter":
         """Return a writer for the data files of one task."""
@@ -131,11 +150,29 @@ class TaskContext:
 
         return PartitionedWriter(
             self.io,
-            schema=self.plan.schema,
+            schema=self.written_schema,
             spec=self.plan.spec,
             options=self.options,
             data_location=self.plan.data_location,
             file_prefix=f"{self.plan.file_prefix}-{number:05d}",
+        )
+
+    def group_writer(self, item: WorkItem) -> "RowSink":
+        """Return a writer for the rows of an item: where all are of one partition, nobody asks them for it again."""
+        from airflow_iceberg.jobs.rewrite import common_partition
+
+        writer = self.writer(item.number)
+        partition = common_partition(item.units, self.plan.spec.spec_id)
+        return writer if partition is None else writer.into(partition)
+
+    def report(self, number: int, files: Sequence[Any], started: float) -> TaskReport:
+        """Return the report of a task that wrote data files."""
+        partition_type = self.plan.spec.partition_type(self.plan.schema)
+        return TaskReport(
+            number=number,
+            data_files=tuple(file.to_dict(partition_type) for file in files),
+            record_count=sum(file.record_count for file in files),
+            seconds=time.monotonic() - started,
         )
 
     def spill(self, number: int, buckets: int) -> exchange.Spill:
@@ -155,8 +192,22 @@ class TaskContext:
         return f"{self.plan.staging_location.rstrip('/')}/{STOP_MARKER}"
 
 
+def _written_schema(plan: JobPlan) -> "Schema":
+    if plan.source.table is None or not plan.source.table.keeps_lineage:
+        return plan.schema
+    from airflow_iceberg.data.metadata_columns import LAST_UPDATED, ROW_ID
+    from airflow_iceberg.spec.schema import Schema
+
+    return Schema((*plan.schema.fields, ROW_ID, LAST_UPDATED), plan.schema.schema_id)
+
+
 def run_task(context: TaskContext, spec: TaskSpec) -> TaskReport:
     """Do the work of one task; errors that no retry can mend are in the report, others are raised."""
+    if spec.item is not None:
+        from airflow_iceberg.jobs.rewrite import rewrite_item
+
+        item = spec.item
+        return _guarded(context, spec.number, lambda: rewrite_item(context, item))
     if spec.kind == GATHER:
         return _guarded(context, spec.number, lambda: _gather(context, spec))
     if spec.kind == SPILL:
@@ -191,7 +242,7 @@ def _write(context: TaskContext, number: int, tables: "Iterable[pa.Table]") -> T
         for table in tables:
             writer.write(table)
         files = writer.close()
-    return _report(context, number, files, started)
+    return context.report(number, files, started)
 
 
 def _spill(context: TaskContext, number: int, buckets: int, tables: "Iterable[pa.Table]") -> TaskReport:
@@ -213,17 +264,7 @@ def _gather(context: TaskContext, spec: TaskSpec) -> TaskReport:
             for table in _coalesced(exchange.read_slices(context.io, group)):
                 writer.write(table)
             files.extend(writer.close())
-    return _report(context, spec.number, files, started)
-
-
-def _report(context: TaskContext, number: int, files: Sequence[Any], started: float) -> TaskReport:
-    partition_type = context.plan.spec.partition_type(context.plan.schema)
-    return TaskReport(
-        number=number,
-        data_files=tuple(file.to_dict(partition_type) for file in files),
-        record_count=sum(file.record_count for file in files),
-        seconds=time.monotonic() - started,
-    )
+    return context.report(spec.number, files, started)
 
 
 @contextmanager

@@ -1,0 +1,165 @@
+"""Rewriting files of the table: read them without what was deleted, write the same rows again, in better files.
+
+Here: the work of a task (`rewrite_item`) and the phases of the job (`rewrite_table`). Not here: which files are
+rewritten, in which groups (`plan.compaction`), and the commit, which puts the new files in the place of the old.
+
+A group's rows are written in the order in which they are read. Where all files of a group lie in one partition of the
+spec that is written, no row is asked for its partition again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from airflow_iceberg.errors import IcebergError
+from airflow_iceberg.jobs import stages
+from airflow_iceberg.jobs.protocol import SUCCEEDED, GroupOutput, JobPlan, JobResult
+from airflow_iceberg.jobs.table_input import FileUnit, TableInput, WorkItem, read_work
+from airflow_iceberg.jobs.tasks import REWRITE, TaskContext, TaskReport, TaskSpec
+from airflow_iceberg.plan.filters import ALWAYS_TRUE
+from airflow_iceberg.spec.values import canonical_key
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from airflow_iceberg.data.deletes import DeleteReader
+    from airflow_iceberg.spec.manifests import DataFile
+    from airflow_iceberg.storage.base import FileIO
+
+
+class RowSink(Protocol):
+    """What takes rows in and gives data files."""
+
+    def write(self, table: pa.Table) -> None: ...
+    def close(self) -> tuple[DataFile, ...]: ...
+    def abort(self) -> None: ...
+
+
+# -- a task ------------------------------------------------------------------------------------------------------------
+
+
+def rewrite_item(context: TaskContext, item: WorkItem) -> TaskReport:
+    """Read the rows of an item's files and write them into new ones."""
+    started = time.monotonic()
+    with closing(context.group_writer(item)) as writer:
+        for table in rows_of(context, item.units):
+            writer.write(table)
+        files = writer.close()
+    return context.report(item.number, files, started)
+
+
+def rows_of(context: TaskContext, units: Sequence[FileUnit]) -> Iterator[pa.Table]:
+    """Yield the rows that are left of files, in the columns that are written."""
+    from airflow_iceberg.data.deletes import DeleteReader
+
+    table = context.table_input
+    deletes = DeleteReader(context.io, schemas=table.schemas, name_mapping=table.name_mapping)
+    for unit in units:
+        yield from read_unit(context, table, unit, deletes)
+
+
+def read_unit(context: TaskContext, table: TableInput, unit: FileUnit, deletes: DeleteReader) -> Iterator[pa.Table]:
+    """Yield the rows that are left of one file."""
+    import pyarrow as pa
+
+    from airflow_iceberg.data.read import read_file
+
+    batches = read_file(
+        context.io,
+        unit.file,
+        schema=context.written_schema,
+        table_schema=table.schema,
+        row_filter=ALWAYS_TRUE,
+        spec=table.spec(unit.file.spec_id),
+        name_mapping=table.name_mapping,
+        delete_files=unit.delete_files,
+        deletes=deletes,
+        sequence_number=unit.sequence_number,
+        parts=unit.parts or (0, 1, 1),
+    )
+    row_schema = context.row_schema
+    for batch in batches:
+        # The same columns: what differs is that the writer's schema carries the field ids.
+        yield pa.Table.from_arrays(batch.columns, schema=row_schema)
+
+
+@contextmanager
+def _closing(writer: RowSink) -> Iterator[RowSink]:
+    try:
+        yield writer
+    except BaseException:
+        writer.abort()
+        raise
+
+
+def closing(writer: RowSink) -> AbstractContextManager[RowSink]:
+    """Remove what was half written when the task fails; a killed task leaves it, and nobody refers to it."""
+    return _closing(writer)
+
+
+def common_partition(units: Sequence[FileUnit], spec_id: int) -> tuple[Any, ...] | None:
+    """Return the partition that all files lie in under a spec, None where they do not."""
+    partitions = {tuple(canonical_key(value) for value in unit.file.partition) for unit in units}
+    if len(partitions) != 1 or any(unit.file.spec_id != spec_id for unit in units):
+        return None
+    return units[0].file.partition
+
+
+# -- the job -----------------------------------------------------------------------------------------------------------
+
+
+def rewrite_table(plan: JobPlan, io: FileIO, run: stages.RunTasks, *, timings: stages.Timings) -> JobResult:
+    """Rewrite the groups of the work document.
+
+    Args:
+        run: runs task specs and returns their reports, in any order.
+    """
+    assert plan.source.table is not None
+    with timings.phase("plan"):
+        items = read_work(io, plan.source.table)
+    specs = [TaskSpec(number=item.number, kind=REWRITE, item=item) for item in items]
+    with timings.phase("rewrite"):
+        reports = stages.checked(run(specs), io)
+    outputs = group_outputs(items, reports)
+    return JobResult(
+        status=SUCCEEDED,
+        groups=outputs,
+        record_count=sum(output.record_count for output in outputs),
+        source_files=len({unit.file.file_path for item in items for unit in item.units}),
+        timings=timings.total(),
+    )
+
+
+def group_outputs(items: Sequence[WorkItem], reports: Sequence[TaskReport]) -> tuple[GroupOutput, ...]:
+    """Put the reports of tasks together by group, and check that no row got lost.
+
+    Raises:
+        IcebergError: a task has no report, or a group gives out other rows than it took in.
+    """
+    by_number = {report.number: report for report in reports}
+    missing = [item.number for item in items if item.number not in by_number]
+    if missing:
+        raise IcebergError(f"{len(missing)} tasks of the job gave no report, the first is task {missing[0]}")
+    groups: dict[int, list[WorkItem]] = defaultdict(list)
+    for item in items:
+        groups[item.group].append(item)
+    return tuple(_group_output(group, members, by_number) for group, members in sorted(groups.items()))
+
+
+def _group_output(group: int, items: Sequence[WorkItem], reports: dict[int, TaskReport]) -> GroupOutput:
+    found = [reports[item.number] for item in items]
+    written = sum(report.record_count for report in found)
+    files = {unit.file.file_path: unit for item in items for unit in item.units}
+    rows = sum(unit.file.record_count for unit in files.values())
+    has_deletes = any(unit.delete_files for unit in files.values())
+    if written > rows or (written < rows and not has_deletes):
+        raise IcebergError(
+            f"group {group} has {rows} rows by the table's manifests and gave out {written}; nothing may be committed"
+        )
+    return GroupOutput(
+        group=group, data_files=tuple(file for report in found for file in report.data_files), record_count=written
+    )
