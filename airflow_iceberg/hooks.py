@@ -65,7 +65,7 @@ class CatalogConfig:
         found = dict(connection.extra_dejson if extra is None else extra)
         conn_id = connection.conn_id or ""
         name = str(found.pop(NAME_KEY, None) or conn_id)
-        properties = {**_nested(found.pop(PROPERTIES_KEY, None), conn_id), **_texts(found)}
+        properties = {**nested_properties(found.pop(PROPERTIES_KEY, None), conn_id), **text_properties(found)}
         if connection.conn_type == "iceberg":
             # The official provider takes a connection without a type for a REST catalog.
             properties.setdefault("type", "rest")
@@ -175,7 +175,7 @@ class IcebergHook(BaseHook):
                 step = f"look into the warehouse {warehouse}"
                 catalog.io.exists(f"{warehouse.rstrip('/')}/.airflow-iceberg-test")
         except Exception as error:  # noqa: BLE001 - whatever a driver raises is the answer that the person waits for
-            return False, f"could not {step}: {_plain(error)}"
+            return False, f"could not {step}: {plain_text(error)}"
         kind = config.properties.get("type", "guessed from its uri")
         spaces = "1 namespace" if count == 1 else f"{count} namespaces"
         return True, f"catalog {config.name!r} (type {kind}) answers and has {spaces}"
@@ -193,7 +193,7 @@ async def load_catalog_async(iceberg_conn_id: str) -> Catalog:
     with _named(iceberg_conn_id):
         connection = await get_async_connection(iceberg_conn_id)
     config = CatalogConfig.from_connection(connection, await get_async_extra_dejson(connection))
-    await _mask_async(config.secrets())
+    await mask_async(config.secrets())
 
     def load() -> Catalog:
         from airflow_iceberg.catalogs import load_catalog
@@ -217,7 +217,8 @@ def _named(conn_id: str) -> Iterator[None]:
         ) from error
 
 
-async def _mask_async(secrets: Sequence[str]) -> None:
+async def mask_async(secrets: Sequence[str]) -> None:
+    """Mask secrets in all logs, from a trigger."""
     try:
         from airflow.sdk.log import amask_secret
     except ImportError:  # Airflow before 3.3.2: the triggerer's own process masks, which is where the trigger logs
@@ -230,7 +231,7 @@ async def _mask_async(secrets: Sequence[str]) -> None:
         await amask_secret(secret)
 
 
-def _nested(value: Any, conn_id: str) -> dict[str, str]:
+def nested_properties(value: Any, conn_id: str) -> dict[str, str]:
     """Read the extra's field `properties`: a JSON object, or its text as a form field keeps it."""
     if isinstance(value, str):
         try:
@@ -245,10 +246,10 @@ def _nested(value: Any, conn_id: str) -> dict[str, str]:
             f"extra field 'properties' of connection {conn_id!r} is of type {type(value).__name__}, "
             f'expected an object such as {{"s3.endpoint": "…"}}'
         )
-    return _texts(value or {})
+    return text_properties(value or {})
 
 
-def _texts(values: Mapping[str, Any]) -> dict[str, str]:
+def text_properties(values: Mapping[str, Any]) -> dict[str, str]:
     """Return the values as catalogs take them: text; fields that a form left empty are no fields."""
     found = {}
     for key, value in values.items():
@@ -309,6 +310,7 @@ def _uri_passwords(uri: str) -> list[str]:
     return [] if password is None else [password, unquote(password)]
 
 
-def _plain(error: Exception) -> str:
+def plain_text(error: Exception) -> str:
+    """Return what went wrong, for the person who tests a connection."""
     text = str(error) or type(error).__name__
     return text if isinstance(error, IcebergError) else f"{type(error).__name__}: {text}"

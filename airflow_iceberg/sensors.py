@@ -132,7 +132,7 @@ class IcebergSnapshotSensor(BaseSensorOperator):
             key=LAST_SEEN_KEY,
             value={
                 **{name: found[name] for name in ("table", "branch", "snapshot_id", "timestamp_ms")},
-                "map_index": _map_index(context["ti"]),
+                "map_index": map_index_of(context["ti"]),
             },
         )
         return found
@@ -154,7 +154,7 @@ class IcebergSnapshotSensor(BaseSensorOperator):
         )
 
     def _condition(self, context: Context) -> SnapshotCondition:
-        after_id = _snapshot_id(self.after_snapshot_id)
+        after_id = snapshot_id_of(self.after_snapshot_id)
         after_snapshot_ms: int | None = None
         after_ms: int | None = None
         after = self.after or (LAST_SEEN if self.after_snapshot_id is None else None)
@@ -165,7 +165,7 @@ class IcebergSnapshotSensor(BaseSensorOperator):
         if after == LAST_SEEN:
             after_id, after_snapshot_ms = self._last_seen(context) or (None, None)
         elif after is not None:
-            after_ms = _run_date_ms(context) if after == LOGICAL_DATE else _iso_ms(after)
+            after_ms = run_date_ms(context) if after == LOGICAL_DATE else iso_ms(after)
         return SnapshotCondition(
             branch=self.branch,
             after_snapshot_id=after_id,
@@ -192,14 +192,16 @@ class IcebergSnapshotSensor(BaseSensorOperator):
 
     def _is_mine(self, seen: Mapping[str, Any], ti: Any) -> bool:
         """Whether it is about what this task watches now; the table may be a template, the task mapped."""
-        return (seen["table"], seen["branch"], seen["map_index"]) == (self.table, self.branch, _map_index(ti))
+        return (seen["table"], seen["branch"], seen["map_index"]) == (self.table, self.branch, map_index_of(ti))
 
 
-def _map_index(ti: Any) -> int:
+def map_index_of(ti: Any) -> int:
+    """Return the number of a mapped task, -1 for one that is not mapped."""
     return -1 if ti.map_index is None else int(ti.map_index)
 
 
-def _snapshot_id(value: str | int | None) -> int | None:
+def snapshot_id_of(value: str | int | None) -> int | None:
+    """Return an id that a DAG author gave, None for what an empty XCom is rendered to."""
     if value is None or str(value).strip() in _NOTHING:
         return None
     try:
@@ -208,13 +210,14 @@ def _snapshot_id(value: str | int | None) -> int | None:
         raise InvalidInputError(f"after_snapshot_id {value!r} is not the id of a snapshot, expected digits") from error
 
 
-def _run_date_ms(context: Context) -> int:
+def run_date_ms(context: Context) -> int:
     """Return the run's logical date, or for a run without one the time after which it could begin."""
     date = context.get("logical_date") or context["dag_run"].run_after
     return _ms(date)
 
 
-def _iso_ms(text: str) -> int:
+def iso_ms(text: str) -> int:
+    """Return a time that a DAG author gave for `after`, in milliseconds since the epoch; UTC without a zone."""
     try:
         moment = datetime.fromisoformat(str(text).strip())
     except ValueError as error:
