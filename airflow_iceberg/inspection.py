@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.commit.snapshot_writer import read_entries, read_manifests
-from airflow_iceberg.errors import NotFoundError
+from airflow_iceberg.errors import FormatError, NotFoundError
 from airflow_iceberg.spec.manifests import DataFile, ManifestContent, ManifestEntry, ManifestFile
 from airflow_iceberg.spec.metadata import TableMetadata
 from airflow_iceberg.spec.snapshots import Snapshot
@@ -386,7 +386,10 @@ _DELETE_COUNTS = (
 def _table(rows: list[dict[str, Any]], **columns: pa.DataType) -> pa.Table:
     import pyarrow as pa
 
-    return pa.Table.from_pylist(rows, schema=pa.schema(list(columns.items())))
+    try:
+        return pa.Table.from_pylist(rows, schema=pa.schema(list(columns.items())))
+    except (UnicodeEncodeError, OverflowError, pa.ArrowException) as error:
+        raise FormatError(f"a value in the table's metadata cannot be shown ({error})") from error
 
 
 def _instant() -> pa.DataType:

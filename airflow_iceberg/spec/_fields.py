@@ -10,6 +10,9 @@ from typing import Any, NoReturn
 
 from airflow_iceberg.errors import FormatError
 
+MAX_INT = (1 << 31) - 1
+MIN_LONG, MAX_LONG = -(1 << 63), (1 << 63) - 1
+
 _NAMES: Mapping[type, str] = {
     dict: "object",
     list: "list",
@@ -76,10 +79,13 @@ class Fields:
         return self.data[key]
 
     def int(self, key: builtins.str) -> builtins.int:
-        """Return an integer; a bool is not one, and neither is 1.0."""
+        """Return an integer of 64 bits; a bool is not one, and neither is 1.0."""
         value = self.raw(key)
         if type(value) is not int:
             self._unexpected(key, value, "int")
+        if not MIN_LONG <= value <= MAX_LONG:
+            # Not the number itself, which may have thousands of digits.
+            self.fail(key, f"unexpected number of {value.bit_length()} bits (expected an int of 64)")
         return value
 
     def opt_int(self, key: builtins.str) -> builtins.int | None:
@@ -121,6 +127,8 @@ class Fields:
         for index, value in enumerate(values):
             if type(value) is not int:
                 self._unexpected(f"{key}[{index}]", value, "int")
+            if not MIN_LONG <= value <= MAX_LONG:
+                self.fail(f"{key}[{index}]", f"unexpected number of {value.bit_length()} bits (expected an int of 64)")
         return tuple(values)
 
     def mapping(self, key: builtins.str) -> Mapping[builtins.str, Any]:

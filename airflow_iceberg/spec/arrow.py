@@ -58,7 +58,10 @@ def schema_to_arrow(schema: Schema, *, with_field_ids: bool = True) -> "pa.Schem
     """
     import pyarrow as pa
 
-    return pa.schema([_field_to_arrow(child, with_field_ids) for child in schema.fields])
+    try:
+        return pa.schema([_field_to_arrow(child, with_field_ids) for child in schema.fields])
+    except UnicodeEncodeError as error:  # half of a surrogate pair, which JSON can spell
+        raise UnsupportedError(f"a column name or comment cannot be written as UTF-8 ({error})") from error
 
 
 def type_to_arrow(type_: IcebergType, *, with_field_ids: bool = False) -> "pa.DataType":

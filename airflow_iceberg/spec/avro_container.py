@@ -17,9 +17,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_iceberg.errors import FormatError, UnsupportedError
+from airflow_iceberg.spec._decompression import bunzip2, by_arrow, inflate, unsnappy, unxz, unzstd
 
 MAGIC = b"Obj\x01"
 SYNC_SIZE = 16
+_BOUNDED = {"deflate": inflate, "bzip2": bunzip2, "xz": unxz}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -184,12 +186,8 @@ def _compressor(codec: str) -> Any:
 def _decompressor(codec: str, path: str | None) -> Any:
     if codec == "null":
         return bytes
-    if codec == "deflate":
-        return lambda block: zlib.decompress(block, wbits=-15)
-    if codec == "bzip2":
-        return bz2.decompress
-    if codec == "xz":
-        return lzma.decompress
+    if codec in _BOUNDED:
+        return _BOUNDED[codec]
     if codec == "snappy":
         return _snappy_decompressor(path)
     if codec == "zstandard":
@@ -208,7 +206,7 @@ def _snappy_decompressor(path: str | None) -> Any:
     cramjam = _package("cramjam", "snappy", path)
 
     def decompress(block: bytes) -> bytes:
-        data = bytes(cramjam.snappy.decompress_raw(block[:-4]))
+        data = unsnappy(block[:-4], cramjam)
         if zlib.crc32(data) != int.from_bytes(block[-4:], "big"):
             raise ValueError("checksum differs")
         return data
@@ -219,10 +217,10 @@ def _snappy_decompressor(path: str | None) -> Any:
 def _zstd_decompressor() -> Any:
     """Return what decompresses zstandard: Paimon's default, so it has to work without another package."""
     try:
-        return _zstd(None).decompress
+        zstd = _zstd(None)
     except UnsupportedError:
-        pa = importlib.import_module("pyarrow")
-        return lambda block: pa.CompressedInputStream(pa.BufferReader(block), "zstd").read()
+        return lambda block: by_arrow(block, "zstd")
+    return lambda block: unzstd(block, zstd)
 
 
 def _zstd(path: str | None) -> Any:

@@ -40,6 +40,7 @@ from airflow_iceberg.spec.schema import Schema
 
 # Blocks of one record each make a file 6.5 times as large, very large ones cost memory.
 BLOCK_SIZE_BYTES = 64 * 1024
+MOST_RECORDS_AT_ONCE = 5_000
 _FORMAT_VERSIONS = (1, 2, 3)
 
 # --- manifests -------------------------------------------------------------------------------------------------------
@@ -255,6 +256,7 @@ def read_manifest_list(data: bytes, *, path: str | None = None) -> tuple[Manifes
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Decoder:
     block: Any  # parsed schema of an array of records: a whole block is decoded in one call
+    record: Any
     reading: Reading
 
 
@@ -264,17 +266,34 @@ def _decode(data: bytes, header: Header, decoder: _Decoder, path: str | None) ->
             continue
         if count > len(block):  # a record has at least one byte: do not believe in more
             raise FormatError(f"unexpected block of {count} records in {len(block)} bytes", path=path)
-        # The records of a block, with their number before and a zero behind them, are an Avro array.
+        read, found = 0, _records(block, count, decoder)
+        while read < count:
+            try:
+                records = next(found, [])
+            except Exception as error:  # fastavro raises whatever happens to go wrong in a damaged block
+                raise FormatError(f"damaged Avro block ({type(error).__name__}: {error})", path=path) from error
+            if not records:
+                break
+            read += len(records)
+            yield records
+        if read != count or next(found, None) is not None:
+            raise FormatError(f"unexpected block of {read} records (expected {count}) with bytes left over", path=path)
+
+
+def _records(block: bytes, count: int, decoder: _Decoder) -> Iterator[list[Record]]:
+    """Yield the records of a block, and an empty list when bytes are left behind them."""
+    if count <= MOST_RECORDS_AT_ONCE:
+        # With their number before and a zero behind them they are an Avro array.
         stream = io.BytesIO(write_long(count) + block + b"\x00")
-        try:
-            records = schemaless_reader(stream, decoder.block, None)
-        except Exception as error:  # fastavro raises whatever happens to go wrong in a damaged block
-            raise FormatError(f"damaged Avro block ({type(error).__name__}: {error})", path=path) from error
-        if len(records) != count or stream.read(1):
-            raise FormatError(
-                f"unexpected block of {len(records)} records (expected {count}) with bytes left over", path=path
-            )
-        yield records
+        yield schemaless_reader(stream, decoder.block, None)
+    else:
+        # A hostile block becomes millions of records: the first of them must be looked at before the rest is made.
+        stream = io.BytesIO(block)
+        for start in range(0, count, MOST_RECORDS_AT_ONCE):
+            size = min(MOST_RECORDS_AT_ONCE, count - start)
+            yield [schemaless_reader(stream, decoder.record, None) for _ in range(size)]
+    if stream.read(1):
+        yield []
 
 
 def _decoder(header: Header, build: Callable[[bytes], _Decoder], path: str | None) -> _Decoder:
@@ -301,7 +320,8 @@ def _list_decoder(schema: bytes) -> _Decoder:
 
 
 def _parsed(reading: Reading) -> _Decoder:
-    return _Decoder(block=parse_schema({"type": "array", "items": reading.physical}), reading=reading)
+    block, record = parse_schema({"type": "array", "items": reading.physical}), parse_schema(reading.physical)
+    return _Decoder(block=block, record=record, reading=reading)
 
 
 def _encode(records: Iterable[Record], writing: Any) -> Iterator[tuple[int, bytes]]:

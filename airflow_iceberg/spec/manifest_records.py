@@ -39,6 +39,8 @@ def record_to_entry(reading: Reading, spec_id: int) -> Callable[[Record], Manife
 
     def to_entry(record: Record) -> ManifestEntry:
         file = record["data_file"]
+        if not file["file_path"]:
+            raise ValueError("empty file path")
         get, raw = file.get, file["partition"]
         partition = [raw[name] for name in names]
         for i, convert in conversions:
@@ -189,6 +191,8 @@ def record_to_row(record: Record) -> ManifestFile:
     """Return the row of a manifest list that a record holds."""
     get = record.get
     partitions = get("partitions")
+    if not record["manifest_path"]:
+        raise ValueError("empty manifest path")
     return ManifestFile(
         manifest_path=record["manifest_path"],
         manifest_length=record["manifest_length"],

@@ -6,7 +6,6 @@ changes (`changes`), and where it is kept (`catalogs`).
 
 from __future__ import annotations
 
-import gzip
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError
 from airflow_iceberg.spec import types as t
+from airflow_iceberg.spec._decompression import gunzip
 from airflow_iceberg.spec.manifest_schemas import avro_name
 from airflow_iceberg.spec.partitioning import PartitionField, PartitionSpec
 from airflow_iceberg.spec.schema import Schema, assign_fresh_ids
@@ -234,7 +234,7 @@ def _parse(data: bytes, path: str | None) -> Mapping[str, Any]:
         raise FormatError("unexpected empty file (expected table metadata); the file is torn", path=path)
     try:
         if data[:2] == b"\x1f\x8b":
-            data = gzip.decompress(data)
+            data = gunzip(data)
         document = json.loads(data, parse_constant=_no_number)
     except (ValueError, EOFError, OSError, zlib.error, RecursionError) as error:
         raise FormatError(

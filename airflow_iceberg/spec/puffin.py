@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_iceberg.errors import FormatError, UnsupportedError
+from airflow_iceberg.spec._decompression import TooLargeError, by_arrow
 from airflow_iceberg.spec._fields import Fields
 
 MAGIC = b"PFA1"
@@ -21,9 +22,6 @@ DELETION_VECTOR = "deletion-vector-v1"
 TAIL_SIZE = 12
 """Bytes behind the footer's payload: its size, the flags and the magic."""
 
-# Decompressing is the one place where a small file can ask for much memory.
-MAX_FOOTER_SIZE = 64 << 20
-MAX_BLOB_SIZE = 256 << 20
 _COMPRESSED_FOOTER = 1
 _CODECS = {"lz4": "lz4", "zstd": "zstd"}
 
@@ -160,7 +158,7 @@ def read_footer(data: bytes, *, file_size: int | None = None, path: str | None =
 def _footer_payload(payload: bytes, flags: int, path: str | None) -> bytes:
     if flags & ~_COMPRESSED_FOOTER:
         raise UnsupportedError(f"unknown flags {flags:#x} in the footer of Puffin file {path}")
-    return _decompress(payload, "lz4", MAX_FOOTER_SIZE, path) if flags & _COMPRESSED_FOOTER else payload
+    return _decompress(payload, "lz4", path) if flags & _COMPRESSED_FOOTER else payload
 
 
 def _check_spans(blobs: Sequence[BlobMetadata], end: int, path: str | None) -> None:
@@ -188,23 +186,21 @@ def read_blob(data: bytes, blob: BlobMetadata, *, path: str | None = None) -> by
         raise FormatError(f"torn blob of {blob.length} bytes at byte {blob.offset}, or not a Puffin file", path=path)
     if blob.compression_codec is None:
         return stored
-    return _decompress(stored, blob.compression_codec, MAX_BLOB_SIZE, path)
+    return _decompress(stored, blob.compression_codec, path)
 
 
-def _decompress(data: bytes, codec: str, limit: int, path: str | None) -> bytes:
+def _decompress(data: bytes, codec: str, path: str | None) -> bytes:
     """Decompress one frame, and stop where it becomes larger than what is reasonable."""
     import pyarrow as pa
 
     if codec not in _CODECS:
         raise UnsupportedError(f"unknown Puffin codec {codec!r} (known: {', '.join(_CODECS)}) in {path}")
     try:
-        with pa.CompressedInputStream(pa.BufferReader(data), _CODECS[codec]) as stream:
-            result: bytes = stream.read(limit + 1)
+        return by_arrow(data, _CODECS[codec])
+    except TooLargeError as error:
+        raise UnsupportedError(f"a {codec} frame in Puffin file {path}: {error}") from error
     except (pa.ArrowException, OSError) as error:
         raise FormatError(f"damaged {codec} frame ({error})", path=path) from error
-    if len(result) > limit:
-        raise UnsupportedError(f"a {codec} frame in Puffin file {path} is larger than {limit} bytes")
-    return result
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError
-from airflow_iceberg.spec._fields import Fields
+from airflow_iceberg.spec._fields import MAX_INT, Fields
 from airflow_iceberg.spec._shorthand import field_from_shorthand
 from airflow_iceberg.spec.types import (
     DoubleType,
@@ -21,6 +21,7 @@ from airflow_iceberg.spec.types import (
     NestedField,
     PrimitiveType,
     StructType,
+    UnknownType,
     child_fields,
     type_from_json,
 )
@@ -224,6 +225,10 @@ class _Index:
                 self.add(nested, f"{prefix}{child.name}.", below, child)
 
     def _add_one(self, child: NestedField, name: str, parent: NestedField | None) -> None:
+        if not 0 <= child.id <= MAX_INT:
+            raise InvalidInputError(f"unexpected field id {child.id} (expected 0 to {MAX_INT}) of column '{name}'")
+        if child.required and isinstance(child.type, UnknownType):
+            raise InvalidInputError(f"column '{name}' of type unknown must be optional: all its values are null")
         if child.id in self.fields_by_id:
             raise InvalidInputError(f"field id {child.id} is used twice: '{self.names_by_id[child.id]}' and '{name}'")
         if name in self.names:

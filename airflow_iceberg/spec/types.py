@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
 from airflow_iceberg.errors import FormatError, InvalidInputError
-from airflow_iceberg.spec._fields import Fields, json_type_name
+from airflow_iceberg.spec._fields import MAX_INT, Fields, json_type_name
 
 Value: TypeAlias = Any
 """A canonical Python value: the contract of what stands for each type.
@@ -163,6 +163,8 @@ class FixedType(PrimitiveType):
     def __post_init__(self) -> None:
         if self.length < 0:
             raise InvalidInputError(f"invalid type 'fixed[{self.length}]': the length must not be negative")
+        if self.length > MAX_INT:
+            raise InvalidInputError(f"invalid type fixed of so many bytes: the length must not be above {MAX_INT}")
 
     def __str__(self) -> str:
         return f"fixed[{self.length}]"
@@ -349,16 +351,17 @@ NAMED_TYPES: Mapping[str, PrimitiveType] = {
 
 PARAMETRIC_FORMS = ("fixed[L]", "decimal(P, S)", "geometry(CRS)", "geography(CRS, ALGORITHM)")
 
-_FIXED = re.compile(r"fixed\s*\[\s*(\d+)\s*\]", re.IGNORECASE)
-_DECIMAL = re.compile(r"decimal\s*\(\s*(\d+)\s*,\s*(\d+)\s*\)", re.IGNORECASE)
-_GEOMETRY = re.compile(r"geometry\s*(?:\(\s*([^)]*?)\s*\))?", re.IGNORECASE)
-_GEOGRAPHY = re.compile(r"geography\s*(?:\(\s*([^,)]*?)\s*(?:,\s*(\w+)\s*)?\))?", re.IGNORECASE)
+_FIXED = re.compile(r"fixed\s*\[\s*(\d{1,10})\s*\]", re.IGNORECASE)
+_DECIMAL = re.compile(r"decimal\s*\(\s*(\d{1,10})\s*,\s*(\d{1,10})\s*\)", re.IGNORECASE)
+# The blanks around a CRS are part of its group: told apart by the pattern, thousands of them would take for ever.
+_GEOMETRY = re.compile(r"geometry\s*(?:\(([^)]*)\))?", re.IGNORECASE)
+_GEOGRAPHY = re.compile(r"geography\s*(?:\(([^,)]*)(?:,\s*(\w+)\s*)?\))?", re.IGNORECASE)
 
 _PATTERNS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], PrimitiveType]], ...] = (
     (_FIXED, lambda found: FixedType(int(found[1]))),
     (_DECIMAL, lambda found: DecimalType(int(found[1]), int(found[2]))),
-    (_GEOMETRY, lambda found: GeometryType(found[1] or None)),
-    (_GEOGRAPHY, lambda found: GeographyType(found[1] or None, found[2])),
+    (_GEOMETRY, lambda found: GeometryType((found[1] or "").strip() or None)),
+    (_GEOGRAPHY, lambda found: GeographyType((found[1] or "").strip() or None, found[2])),
 )
 
 

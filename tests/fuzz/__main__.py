@@ -1,0 +1,82 @@
+"""The long run: `python -m tests.fuzz --runs 1000000 --seed 1`, or of one target; `make fuzz` makes a million inputs.
+
+What breaks a rule is kept in `build/fuzz` and named; the exit code says whether there was any. With `--atheris` the
+inputs of one target are led by coverage, for as long as it takes.
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from tests.fuzz.mutation import HERE, corpus, make_input, mutate
+from tests.fuzz.runner import check, run
+from tests.fuzz.targets import TARGETS
+
+FINDINGS = Path("build/fuzz")
+# The whole-table target opens many files an input: it gets fewer.
+SHARES = {"metadata": 0.25, "manifest": 0.3, "manifest_list": 0.15, "puffin": 0.1, "vector": 0.1, "variant": 0.07}
+SHARES["table"] = 0.03
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--runs", type=int, default=1_000_000, help="inputs, of all targets together")
+    parser.add_argument("--target", choices=tuple(TARGETS), help="only this one")
+    parser.add_argument("--seed", type=int, default=int(time.time()), help="the same seed makes the same inputs")
+    parser.add_argument(
+        "--atheris", action="store_true", help="led by coverage; needs the package atheris and --target"
+    )
+    given = parser.parse_args(arguments)
+    if given.atheris:
+        if not given.target:
+            parser.error("--atheris needs --target")
+        led_by_coverage(given.target, given.runs, given.seed)
+    targets = {given.target: 1.0} if given.target else SHARES
+    print(f"seed {given.seed}", flush=True)
+    findings = 0
+    for target, share in targets.items():
+        start = time.monotonic()
+        outcome = run(target, seed=given.seed, numbers=range(max(1, int(given.runs * share))))
+        findings += len(outcome.findings)
+        print(
+            f"{target}: {outcome.inputs} inputs, {outcome.accepted} read without an error, slowest "
+            f"{outcome.slowest:.2f} s, {len(outcome.findings)} findings, {time.monotonic() - start:.0f} s",
+            flush=True,
+        )
+        for finding in outcome.findings:
+            FINDINGS.mkdir(parents=True, exist_ok=True)
+            path = FINDINGS / f"{target}-{given.seed}-{finding.number}"
+            path.write_bytes(make_input(target, given.seed, finding.number))
+            print(f"--- {path}\n{finding.problem}", flush=True)
+    return 1 if findings else 0
+
+
+def led_by_coverage(target: str, runs: int, seed: int) -> None:
+    """Let atheris choose the inputs; it does not return."""
+    import random
+
+    import atheris
+
+    function, samples = TARGETS[target], corpus(target)
+
+    def one_input(data: bytes) -> None:
+        problem = check(function, data)
+        if problem not in ("", "refused"):
+            raise AssertionError(problem)
+
+    def mutator(data: bytes, max_size: int, number: int) -> bytes:
+        chance = random.Random(number)
+        if chance.random() < 0.5:
+            return atheris.Mutate(data, max_size)
+        return mutate(target, data, chance, chance.choice(samples))[:max_size]
+
+    atheris.instrument_all()
+    FINDINGS.mkdir(parents=True, exist_ok=True)
+    options = [f"-runs={runs}", f"-seed={seed}", "-max_len=65536", f"-artifact_prefix={FINDINGS}/{target}-"]
+    atheris.Setup([sys.argv[0], *options, str(HERE / "corpus" / target)], one_input, custom_mutator=mutator)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

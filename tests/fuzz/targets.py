@@ -1,0 +1,138 @@
+"""What is done with an input: it is read, and what came of it is used as a table would use it.
+
+A target returns, or raises one of our own errors: anything else is a bug.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+
+from airflow_iceberg.inspection import Inspection
+from airflow_iceberg.scanning import schema_of
+from airflow_iceberg.spec.arrow import schema_to_arrow
+from airflow_iceberg.spec.deletion_vectors import RowPositions
+from airflow_iceberg.spec.manifest_avro import read_manifest, read_manifest_list, write_manifest_list
+from airflow_iceberg.spec.manifests import ManifestContent, ManifestFile
+from airflow_iceberg.spec.metadata import TableMetadata
+from airflow_iceberg.spec.puffin import DELETION_VECTOR, read_blob, read_footer
+from airflow_iceberg.spec.variant import decode
+from airflow_iceberg.table import Table
+from tests.support import golden
+
+WHERE = "file:/fuzz/input"
+
+
+def metadata(data: bytes) -> None:
+    """Read a metadata file, ask it all that needs no other file, and write it back."""
+    found = TableMetadata.from_json(data, path=WHERE)
+    assert TableMetadata.from_json(found.to_json()) == found
+    for schema in found.schemas:
+        schema_to_arrow(schema)
+    for spec in found.partition_specs:
+        spec.partition_type(found.schema_of_spec(spec.spec_id))
+    for snapshot in found.snapshots[:20]:
+        schema_of(found, snapshot)
+        list(found.ancestors(snapshot.snapshot_id))
+    found.snapshot_as_of(found.last_updated_ms)
+    inspect = Inspection(found, NoFiles())
+    for rows in (inspect.snapshots, inspect.history, inspect.refs, inspect.metadata_log):
+        rows()
+
+
+class NoFiles:
+    """A storage that is not asked."""
+
+    def read(self, location: str, *, offset: int = 0, length: int | None = None) -> bytes:
+        raise AssertionError(f"{location} is not to be read")
+
+
+def manifest(data: bytes) -> None:
+    """Read a manifest by itself, and as its snapshot's manifest list describes it."""
+    list(read_manifest(data, path=WHERE))
+    row = ManifestFile(
+        manifest_path=WHERE,
+        manifest_length=len(data),
+        partition_spec_id=0,
+        content=ManifestContent.DATA,
+        sequence_number=7,
+        min_sequence_number=7,
+        added_snapshot_id=7,
+        first_row_id=1000,
+    )
+    list(read_manifest(data, manifest=row))
+
+
+def manifest_list(data: bytes) -> None:
+    """Read a manifest list and write its rows into another one."""
+    rows = read_manifest_list(data, path=WHERE)
+    for version in (1, 2, 3):
+        write_manifest_list(
+            rows, snapshot_id=1, parent_snapshot_id=None, sequence_number=1, format_version=version, first_row_id=0
+        )
+
+
+def puffin(data: bytes) -> None:
+    """Read the footer of a Puffin file and every blob that it names; vectors are used."""
+    for blob in read_footer(data, path=WHERE).blobs[:100]:
+        content = read_blob(data, blob, path=WHERE)
+        if blob.type == DELETION_VECTOR:
+            vector(content)
+
+
+def vector(data: bytes) -> None:
+    """Read a deletion vector, use it and write it."""
+    found = RowPositions.from_blob(data, path=WHERE)
+    assert RowPositions.from_blob(found.to_blob()) == found
+    assert int(found.mask(0, 1000).sum()) <= found.cardinality
+    assert len(found.to_array()) == found.cardinality
+
+
+def variant(data: bytes) -> None:
+    """Read a variant: its metadata is the first bytes, as many as the first one says."""
+    size = data[0] if data else 0
+    decode(data[1 : 1 + size], data[1 + size :])
+
+
+def table(data: bytes) -> None:
+    """Plan, count and inspect a reference table in which one file of metadata is another one.
+
+    The input starts with the table's name, a colon, the file's name in its metadata folder, and a zero byte.
+    """
+    place, _, content = data.partition(b"\0")
+    name, _, file = place.decode("utf-8", "replace").partition(":")
+    if name not in golden.tables():
+        return
+    known = golden.tables()[name]
+    io = OneFileReplaced(known.io, file, content)
+    found = Table.from_metadata(known.metadata_location, io=io)
+    for plan in (None, *filters(found)):
+        found.scan(row_filter=plan).plan_files()
+    for rows in (found.inspect.files, found.inspect.entries, found.inspect.manifests, found.inspect.partitions):
+        rows()
+
+
+def filters(found: Table) -> list[str]:
+    """Return filters that ask for the bounds of the first columns of types that can be compared with a number."""
+    numbers = [f.name for f in found.schema().fields if str(f.type) in ("int", "long", "double") and f.name.isalnum()]
+    return [f"`{name}` > 3" for name in numbers[:2]]
+
+
+class OneFileReplaced:
+    """A storage in which one file holds other bytes."""
+
+    def __init__(self, io: object, file: str, content: bytes) -> None:
+        self._io, self._file, self._content = io, file, content
+
+    def read(self, location: str, *, offset: int = 0, length: int | None = None) -> bytes:
+        if location.rpartition("/")[2] == self._file:
+            return self._content[offset : None if length is None else offset + length]
+        return _stored(self._io, location, offset, length)
+
+
+@cache
+def _stored(io: object, location: str, offset: int, length: int | None) -> bytes:
+    return io.read(location, offset=offset, length=length)
+
+
+TARGETS: Mapping[str, Callable[[bytes], None]] = {
+    target.__name__: target for target in (metadata, manifest, manifest_list, puffin, vector, variant, table)
+}

@@ -1,0 +1,55 @@
+"""The short run: some thousand inputs of each kind, and every input that once broke a rule."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.mutation import corpus, crashers, make_input
+from tests.fuzz.runner import check, run
+from tests.fuzz.targets import TARGETS
+
+RUNS = {"metadata": 4000, "manifest": 4000, "manifest_list": 4000, "puffin": 4000, "vector": 8000, "variant": 8000}
+RUNS["table"] = 300
+CRASHERS = [(target, path) for target in TARGETS for path in crashers(target)]
+
+
+class TestDamagedFiles:
+    """Whatever stands in a file, reading it gives our own errors, in bounded time and memory."""
+
+    @pytest.mark.parametrize("target", TARGETS)
+    def test_mutated_samples(self, target: str) -> None:
+        outcome = run(target, seed=0, numbers=range(RUNS[target]))
+        assert [finding.problem for finding in outcome.findings] == []
+        assert outcome.inputs == RUNS[target]
+        # Inputs that are all refused at their first byte would prove little.
+        assert outcome.accepted > RUNS[target] // 100
+
+    @pytest.mark.parametrize(("target", "path"), CRASHERS, ids=lambda value: getattr(value, "name", value))
+    def test_what_once_broke_a_rule(self, target: str, path: Path) -> None:
+        assert check(TARGETS[target], path.read_bytes()) in ("", "refused")
+
+    @pytest.mark.parametrize("target", TARGETS)
+    def test_the_samples_themselves_are_read(self, target: str) -> None:
+        problems = [check(TARGETS[target], data) for data in corpus(target)]
+        assert set(problems) <= {"", "refused"}
+        assert problems.count("") > len(problems) // 2
+
+
+class TestTheRules:
+    """What breaks a rule is found, or the runs above would say nothing."""
+
+    def test_an_error_that_is_not_ours(self) -> None:
+        assert "ZeroDivisionError" in check(lambda data: 1 / len(data), b"")
+
+    def test_much_memory(self) -> None:
+        assert "MB of memory" in check(lambda data: bytearray(b"x") * (400 << 20), b"")
+
+    def test_much_time(self) -> None:
+        assert "took" in check(lambda data: sum(range(80_000_000)), b"")
+
+    def test_a_process_that_dies(self, monkeypatch) -> None:
+        first = make_input("variant", 0, 1)
+        monkeypatch.setitem(TARGETS, "variant", lambda data: os._exit(3) if data == first else None)
+        outcome = run("variant", seed=0, numbers=range(5))
+        assert [(finding.number, finding.problem) for finding in outcome.findings] == [(1, "the process died (3)")]
