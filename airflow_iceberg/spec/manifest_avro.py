@@ -105,12 +105,10 @@ def read_manifest(
 
 
 def _read_entries(data: bytes, manifest: ManifestFile | None, path: str | None) -> Iterator[ManifestEntry]:
-    if manifest is not None and len(data) < manifest.manifest_length:
-        raise FormatError(
-            f"unexpected length of {len(data)} bytes (expected {manifest.manifest_length}); the file is torn", path=path
-        )
+    if manifest is not None:
+        check_length(data, manifest)
     header = read_header(data, path=path)
-    decoder = _decoder(header, _manifest_decoder, path)
+    decoder = record_reader(header, path)
     spec_id = manifest.partition_spec_id if manifest is not None else _spec_id(header, path)
     to_entry = record_to_entry(decoder.reading, spec_id)
     count = 0
@@ -123,6 +121,19 @@ def _read_entries(data: bytes, manifest: ManifestFile | None, path: str | None) 
         except FormatError as error:
             raise FormatError(str(error), path=path) from error
     _check_count(count, manifest, path)
+
+
+def check_length(data: bytes, manifest: ManifestFile) -> None:
+    """Refuse a manifest that is shorter than its row in the manifest list says.
+
+    Raises:
+        FormatError: it is.
+    """
+    if len(data) < manifest.manifest_length:
+        raise FormatError(
+            f"unexpected length of {len(data)} bytes (expected {manifest.manifest_length}); the file is torn",
+            path=manifest.manifest_path,
+        )
 
 
 def _check_count(count: int, manifest: ManifestFile | None, path: str | None) -> None:
@@ -254,13 +265,34 @@ def read_manifest_list(data: bytes, *, path: str | None = None) -> tuple[Manifes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Decoder:
-    block: Any  # parsed schema of an array of records: a whole block is decoded in one call
+class RecordReader:
+    """Reads the records of files with one schema, one after the other.
+
+    Attributes:
+        block: parsed schema of an array of records: a whole block is decoded in one call.
+        record: parsed schema of a record.
+    """
+
+    block: Any
     record: Any
     reading: Reading
 
+    def read(self, data: bytes) -> Record:
+        """Return the record that begins with the first byte; it must be one that was read before."""
+        record: Record = schemaless_reader(io.BytesIO(data), self.record, None)
+        return record
 
-def _decode(data: bytes, header: Header, decoder: _Decoder, path: str | None) -> Iterator[list[Record]]:
+
+def record_reader(header: Header, path: str | None) -> RecordReader:
+    """Return what reads the entries of a manifest.
+
+    Raises:
+        FormatError: its schema is not that of a manifest.
+    """
+    return _decoder(header, _manifest_decoder, path)
+
+
+def _decode(data: bytes, header: Header, decoder: RecordReader, path: str | None) -> Iterator[list[Record]]:
     for count, block in read_blocks(data, header, path=path):
         if count == 0:
             continue
@@ -280,7 +312,7 @@ def _decode(data: bytes, header: Header, decoder: _Decoder, path: str | None) ->
             raise FormatError(f"unexpected block of {read} records (expected {count}) with bytes left over", path=path)
 
 
-def _records(block: bytes, count: int, decoder: _Decoder) -> Iterator[list[Record]]:
+def _records(block: bytes, count: int, decoder: RecordReader) -> Iterator[list[Record]]:
     """Yield the records of a block, and an empty list when bytes are left behind them."""
     if count <= MOST_RECORDS_AT_ONCE:
         # With their number before and a zero behind them they are an Avro array.
@@ -296,7 +328,7 @@ def _records(block: bytes, count: int, decoder: _Decoder) -> Iterator[list[Recor
         yield []
 
 
-def _decoder(header: Header, build: Callable[[bytes], _Decoder], path: str | None) -> _Decoder:
+def _decoder(header: Header, build: Callable[[bytes], RecordReader], path: str | None) -> RecordReader:
     if "avro.schema" not in header.metadata:
         raise FormatError("missing 'avro.schema' in the header", path=path)
     try:
@@ -310,18 +342,18 @@ def _decoder(header: Header, build: Callable[[bytes], _Decoder], path: str | Non
 
 
 @lru_cache(maxsize=256)
-def _manifest_decoder(schema: bytes) -> _Decoder:
+def _manifest_decoder(schema: bytes) -> RecordReader:
     return _parsed(manifest_reading(json.loads(schema)))
 
 
 @lru_cache(maxsize=16)
-def _list_decoder(schema: bytes) -> _Decoder:
+def _list_decoder(schema: bytes) -> RecordReader:
     return _parsed(manifest_list_reading(json.loads(schema)))
 
 
-def _parsed(reading: Reading) -> _Decoder:
+def _parsed(reading: Reading) -> RecordReader:
     block, record = parse_schema({"type": "array", "items": reading.physical}), parse_schema(reading.physical)
-    return _Decoder(block=block, record=record, reading=reading)
+    return RecordReader(block=block, record=record, reading=reading)
 
 
 def _encode(records: Iterable[Record], writing: Any) -> Iterator[tuple[int, bytes]]:

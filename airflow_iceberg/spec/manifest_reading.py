@@ -30,10 +30,12 @@ class Reading:
         physical: the schema in the file with its logical types taken out and its fields renamed; not yet parsed.
         partition: of each partition field in the order of the file: its name in `physical`, and what makes its value
             canonical.
+        texts: the names of those that are texts.
     """
 
     physical: Json
     partition: tuple[tuple[str, Convert | None], ...]
+    texts: frozenset[str] = frozenset()
 
 
 _LIST_NAMES = {
@@ -141,7 +143,7 @@ def manifest_reading(schema: Json, *, path: str | None = None) -> Reading:
     for name in ("split_offsets", "equality_ids"):
         physical.array_of(file.get(name), _LONG)
     partition = physical.partition(file["partition"])
-    return Reading(physical=physical.strip(schema), partition=partition)
+    return Reading(physical=physical.strip(schema), partition=partition, texts=frozenset(physical.texts))
 
 
 def _items(type_: Json) -> Json:
@@ -155,6 +157,7 @@ class _Physical:
         self._path = path
         self._renamed: dict[int, str] = {}  # id() of a field's document -> its new name
         self._named: dict[str, Json] = {}
+        self.texts: list[str] = []  # partition fields that are texts
 
     def record(
         self, schema: Json, names: Mapping[int, str], types: Mapping[str, tuple[str, ...]], required: tuple[str, ...]
@@ -193,7 +196,10 @@ class _Physical:
         for number, field in enumerate(self._fields(schema)):
             name = f"p{number}"
             self._renamed[id(field)] = name
-            result.append((name, self._conversion(self._value_type(field["type"]))))
+            type_ = self._value_type(field["type"])
+            result.append((name, self._conversion(type_)))
+            if self._kind(type_) == "string":
+                self.texts.append(name)
         return tuple(result)
 
     def strip(self, schema: Json) -> Json:
