@@ -6,15 +6,14 @@ makes changes true. Clock and dice come in here; everything below gets its times
 
 from __future__ import annotations
 
-import secrets
-import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from airflow_iceberg import __version__, staging
+from airflow_iceberg import staging
 from airflow_iceberg.catalogs.base import Catalog, TableId, TableState
-from airflow_iceberg.commit.actions import AppendFiles, check_writable
+from airflow_iceberg.changing import append_action, describe, now_ms, settings_for
+from airflow_iceberg.commit.actions import CommitSettings, SnapshotAction, check_writable
 from airflow_iceberg.commit.engine import RetryPolicy, commit
 from airflow_iceberg.commit.operation import (
     ON_RERUN,
@@ -26,7 +25,7 @@ from airflow_iceberg.commit.operation import (
     find_other_epochs,
     result_of,
 )
-from airflow_iceberg.commit.rerun import EarlierRuns, check_not_overtaken
+from airflow_iceberg.commit.rerun import check_not_overtaken
 from airflow_iceberg.data.options import WriteOptions
 from airflow_iceberg.errors import (
     AlreadyExistsError,
@@ -103,7 +102,7 @@ class Table:
         )
         check_writable(metadata, str(table))
         try:
-            return cls(catalog.create(table, metadata), io=catalog.io, catalog=catalog)
+            return cls._of(catalog, catalog.create(table, metadata))
         except AlreadyExistsError:
             if not if_not_exists:
                 raise
@@ -117,7 +116,11 @@ class Table:
             NotFoundError: there is no such table.
         """
         table = TableId.parse(identifier) if isinstance(identifier, str) else identifier
-        return cls(catalog.load(table), io=catalog.io, catalog=catalog)
+        return cls._of(catalog, catalog.load(table))
+
+    @classmethod
+    def _of(cls, catalog: Catalog, state: TableState) -> Table:
+        return cls(state, io=state.io or catalog.io, catalog=catalog)
 
     @classmethod
     def from_metadata(
@@ -398,6 +401,42 @@ class Table:
         files = () if result is None else staging.staged_files(plan, result)
         staging.clear(self.io, plan, files)
 
+    # -- any other change ---------------------------------------------------------------------------------------------
+
+    def commit_settings(
+        self,
+        *,
+        branch: str = MAIN_BRANCH,
+        operation: OperationKey | None = None,
+        try_number: int = 1,
+        snapshot_properties: Mapping[str, str] | None = None,
+    ) -> CommitSettings:
+        """Return what an action of `airflow_iceberg.commit` needs beside its files; for one commit.
+
+        Raises:
+            InvalidInputError: a tag, or a snapshot property that the commit itself writes.
+            NotFoundError: no such branch.
+            UnsupportedError: the table is one that is not written here.
+        """
+        self._check_branch(branch)
+        return settings_for(
+            self.metadata,
+            branch=branch,
+            operation=operation,
+            try_number=try_number,
+            snapshot_properties=snapshot_properties,
+        )
+
+    def commit(self, action: SnapshotAction) -> WriteResult:
+        """Land an action exactly once, and move this object on to the table that holds it.
+
+        Raises:
+            StalePlanError: another writer has changed what was planned on; nothing was committed.
+            CommitConflictError, CommitUnknownError: as `commit.engine.commit`.
+        """
+        self._state = commit(self.catalog, self._state, action)
+        return describe(self._state, action.settings)
+
     def _commit_files(
         self,
         files: Sequence[DataFile],
@@ -410,38 +449,24 @@ class Table:
         try_number: int = 1,
         replace_earlier: bool = False,
     ) -> WriteResult:
-        check_properties(properties)
-        earlier = (
-            EarlierRuns(self.io, operation, branch, try_number=try_number, replace=replace_earlier)
-            if operation
-            else None
-        )
-        own = operation.summary(try_number) if operation else {}
-        action = AppendFiles(
-            self.io,
-            files,
+        settings = settings_for(
+            self.metadata,
             table_uuid=table_uuid,
-            written_schema=written_schema,
             branch=branch,
-            snapshot_id=new_snapshot_id(),
-            commit_uuid=uuid4(),
-            now_ms=now_ms,
-            properties={**properties, **own, **ENGINE},
-            earlier=earlier,
             operation=operation,
+            try_number=try_number,
+            snapshot_properties=properties,
         )
-        self._state = commit(self.catalog, self._state, action)
-        return self._describe(action.snapshot_id, branch, operation)
-
-    def _describe(self, snapshot_id: int, branch: str, operation: OperationKey | None) -> WriteResult:
-        mine = self.metadata.snapshot(snapshot_id)
-        if mine is not None:
-            return result_of(mine, table=self.name, branch=branch, outcome="committed")
-        landed = find_landed(self.metadata, operation, branch) if operation else None
-        if landed is not None:
-            return result_of(landed, table=self.name, branch=branch, outcome="found")
-        key = str(operation) if operation else None
-        return WriteResult(table=self.name, branch=branch, outcome="empty", operation_key=key)
+        return self.commit(
+            append_action(
+                self.io,
+                files,
+                settings,
+                written_schema=written_schema,
+                try_number=try_number,
+                replace_earlier=replace_earlier,
+            )
+        )
 
     def _check_branch(self, branch: str) -> None:
         check_writable(self.metadata, self.name)
@@ -460,19 +485,6 @@ class Table:
 
     def __repr__(self) -> str:
         return f"Table({self.name!r}, {self.metadata_location!r})"
-
-
-ENGINE = {"engine-name": "airflow-iceberg", "engine-version": __version__}
-
-
-def now_ms() -> int:
-    """Milliseconds since the epoch, UTC."""
-    return time.time_ns() // 1_000_000
-
-
-def new_snapshot_id() -> int:
-    """A random positive 63-bit id; a collision within one table is refused when the metadata is built."""
-    return secrets.randbits(63) or 1
 
 
 def _name_by_location(metadata: TableMetadata) -> TableId:

@@ -42,8 +42,8 @@ LAYERS = {
     "plan": layer("errors spec", "pyarrow sqlglot"),
     "storage": layer("errors", "fsspec"),
     "data": layer("errors spec plan.filters plan.metrics storage", "pyarrow numpy fastavro"),
-    "catalogs": layer("errors spec storage", "sqlalchemy"),
-    "commit": layer("errors spec storage.base catalogs.base"),
+    "catalogs": layer("errors spec storage", "sqlalchemy requests urllib3 botocore"),
+    "commit": layer("errors spec plan storage.base catalogs.base"),
     "jobs": layer("errors spec plan.filters storage data", "pyspark pyarrow fastavro fsspec"),
     # Of storage, only the interface, and only where the I/O is (below).
     "paimon": layer("errors spec storage.base", "fastavro pyarrow numpy"),
@@ -51,7 +51,7 @@ LAYERS = {
     # The Airflow modules translate: they open tables, name operations and describe jobs, and decide nothing.
     "airflow": layer(
         "errors table catalogs catalogs.base storage storage.base jobs.protocol commit.operation plan.waiting "
-        "spec.schema spec.snapshots",
+        "spec.schema spec.snapshots paimon paimon.table paimon.waiting",
         "airflow pyarrow",
     ),
     # Starting a job is knowing where it runs: in this process, or on a Spark that gets the core as a zip.
@@ -65,12 +65,16 @@ TOP = {
     "errors": "errors",
     "table": "table",
     "altering": "table",
+    "changing": "table",
     "scanning": "table",
     "inspection": "table",
     "staging": "table",
     "get_provider_info": "airflow",
     "failures": "airflow",
     "hooks": "airflow",
+    "paimon_hooks": "airflow",
+    "paimon_sensors": "airflow",
+    "paimon_triggers": "airflow",
     "operators": "airflow",
     "sensors": "airflow",
     "triggers": "airflow",
@@ -87,6 +91,9 @@ ONLY_IN = {
     ),
     "sqlglot": re.compile(r"plan\.filter_parser"),
     "sqlalchemy": re.compile(r"catalogs\.sql\w*"),
+    "requests": re.compile(r"catalogs\.(rest_http|nessie\w*)|storage\.\w+"),
+    "urllib3": re.compile(r"catalogs\.rest_http"),
+    "botocore": re.compile(r"catalogs\.(rest_auth|glue\w*)|storage\.\w+"),
     "pyspark": re.compile(r"jobs\.(spark\w*|main)"),
 }
 # What would make a pure function depend on where and when it runs.

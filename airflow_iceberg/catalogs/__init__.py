@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = ["load_catalog"]
 
-_HADOOP, _SQL = "hadoop", "sql"
-_ALIASES = {_HADOOP: _HADOOP, _SQL: _SQL, "jdbc": _SQL}
-_LATER = ("rest", "hive", "nessie", "glue")
+_HADOOP, _SQL, _REST, _HIVE = "hadoop", "sql", "rest", "hive"
+_ALIASES = {_HADOOP: _HADOOP, _SQL: _SQL, "jdbc": _SQL, _REST: _REST, _HIVE: _HIVE}
+_LATER = ("nessie", "glue")
 _SQL_SCHEMES = ("jdbc:", "sqlite", "postgres", "mysql", "mariadb")
 
 
@@ -25,14 +25,18 @@ def load_catalog(name: str, **properties: object) -> Catalog:
 
     Args:
         name: what you call the catalog. In a SQL catalog it is part of every table's key.
-        properties: `type` ("hadoop", "sql"), `warehouse`, `uri` and what else the type knows; the names of PyIceberg.
-            Without a type it is guessed from the uri.
+        properties: `type` ("hadoop", "sql", "rest", "hive"), `warehouse`, `uri` and what else the type knows; the names of
+            PyIceberg. Without a type it is guessed from the uri.
     Raises:
         InvalidInputError: unknown type, or a property that the type needs is missing.
         UnsupportedError: a type that this version doesn't have.
     """
     texts = {key: str(value) for key, value in properties.items() if value is not None}
     kind = _kind(name, texts)
+    if kind == _REST:
+        from airflow_iceberg.catalogs.rest import RestCatalog
+
+        return RestCatalog(name, texts)  # its server has a say in how files are reached
     from airflow_iceberg.storage import load_file_io
 
     io = load_file_io(texts)
@@ -40,6 +44,10 @@ def load_catalog(name: str, **properties: object) -> Catalog:
         from airflow_iceberg.catalogs.hadoop import HadoopCatalog
 
         return HadoopCatalog(name, texts, io=io)
+    if kind == _HIVE:
+        from airflow_iceberg.catalogs.hive import HiveCatalog
+
+        return HiveCatalog(name, texts, io=io)
     from airflow_iceberg.catalogs.sql import SqlCatalog
 
     return SqlCatalog(name, texts, io=io)
@@ -64,5 +72,5 @@ def _guess(properties: dict[str, str]) -> str:
     if uri.startswith(_SQL_SCHEMES):
         return _SQL
     if uri.startswith(("http://", "https://")):
-        return "rest"
-    return "hive" if uri.startswith("thrift://") else ""
+        return _REST
+    return _HIVE if uri.startswith("thrift://") else ""

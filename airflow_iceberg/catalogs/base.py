@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from airflow_iceberg.errors import InvalidInputError
@@ -76,12 +76,14 @@ class TableState:
         metadata: the parsed metadata.
         metadata_location: the file that the metadata came from.
         token: what the catalog needs to recognise this state again when it swaps; opaque to everybody else.
+        io: how the table's files are reached, where that differs from the catalog's `io`: with credentials of its own.
     """
 
     table: TableId
     metadata: TableMetadata
     metadata_location: str
     token: object = None
+    io: FileIO | None = field(default=None, compare=False, repr=False)
 
 
 class Catalog(ABC):
@@ -171,4 +173,7 @@ class Catalog(ABC):
 
     @abstractmethod
     def default_location(self, table: str | TableId) -> str:
-        """Return where a new table of this name is put, unless its creator says otherwise; no trailing slash."""
+        """Return where a new table of this name is put, unless its creator says otherwise; no trailing slash.
+
+        Nothing where a server chooses the place: then the metadata given to `create` has an empty location.
+        """

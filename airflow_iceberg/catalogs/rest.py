@@ -1,0 +1,670 @@
+"""`RestCatalog`: tables kept by a server that speaks the Iceberg REST protocol.
+
+Lives here: which request serves which purpose, and what a refusal means for it. Not here: the documents
+(`rest_protocol`), sending (`rest_http`), proofs of identity (`rest_auth`), credentials for files (`rest_storage`).
+
+Unlike the other catalogs this one does not write metadata files: it sends updates and requirements, and the server
+applies them to what the table is by then. The metadata in its answer is the truth.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_iceberg.catalogs import rest_protocol as protocol
+from airflow_iceberg.catalogs.base import Catalog, Namespace, TableId, TableState, parse_namespace
+from airflow_iceberg.catalogs.pointer import is_gzip_asked
+from airflow_iceberg.catalogs.rest_auth import OAuth2Auth, auth_for
+from airflow_iceberg.catalogs.rest_http import Answer, Http
+from airflow_iceberg.catalogs.rest_protocol import Endpoint, Refusal, ServerConfig
+from airflow_iceberg.catalogs.rest_settings import Secrets, Settings, checked_uri, without_login
+from airflow_iceberg.catalogs.rest_storage import (
+    DELEGATION,
+    DELEGATION_HEADER,
+    Delegation,
+    store_properties,
+    table_io,
+    table_properties,
+)
+from airflow_iceberg.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    CommitUnknownError,
+    FormatError,
+    IcebergError,
+    InvalidInputError,
+    NotFoundError,
+    StorageError,
+    UnsupportedError,
+)
+from airflow_iceberg.spec.changes import Change, apply_change
+from airflow_iceberg.spec.metadata import TableMetadata
+from airflow_iceberg.storage import load_file_io
+from airflow_iceberg.storage.base import FileIO
+
+_REMEMBERED_TABLES = 16
+_NO_NAMESPACE = "NoSuchNamespaceException"
+_NOT_EMPTY = "NamespaceNotEmptyException"
+
+OnRefusal = Mapping[int, Callable[[Refusal], Exception]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Remembered:
+    """A table as the server gave it last, and the tag under which it tells whether that is still so."""
+
+    etag: str
+    state: TableState
+
+
+class RestCatalog(Catalog):
+    """Tables on a server.
+
+    Args:
+        properties: `uri`, `warehouse`, `prefix`; `credential`, `token`, `oauth2-server-uri`, `scope`, `audience`,
+            `resource`; `header.*`, `ssl.*`, `rest.*`; and those of the storage. The server may add and override some.
+        io: how files are reached; by default what the properties, the server's own among them, say.
+    """
+
+    def __init__(self, name: str, properties: Mapping[str, str], *, io: FileIO | None = None) -> None:
+        self._given_io = io
+        self._own_io: FileIO | None = io
+        self.name = name
+        self.properties: Mapping[str, str] = dict(properties)
+        checked_uri(name, properties.get("uri", ""))
+        Settings.of(name, properties)
+        self._lock = threading.RLock()
+        self._opened: tuple[Http, ServerConfig] | None = None
+        self._remembered: OrderedDict[TableId, _Remembered] = OrderedDict()
+
+    def __repr__(self) -> str:
+        return f"RestCatalog(name={self.name!r}, uri={without_login(self.properties.get('uri', ''))!r})"
+
+    @property
+    def io(self) -> FileIO:  # type: ignore[override]  # made when it is asked for: the server has a say in it
+        """How files are reached, unless the server gives a table credentials of its own (`TableState.io`)."""
+        with self._lock:
+            if self._own_io is None:
+                self._own_io = load_file_io(store_properties(self._server()[1].properties))
+            return self._own_io
+
+    # -- tables ----------------------------------------------------------------------------------------------------
+
+    def load(self, table: str | TableId) -> TableState:
+        """Return the table as it is now; the server sends it only if it has changed since the last time."""
+        table = TableId.of(table)
+        known = self._recall(table)
+        headers = {**self._delegation_header(), **({"If-None-Match": known.etag} if known else {})}
+        answer = self._read(
+            protocol.LOAD_TABLE,
+            f"load table {table}",
+            {404: lambda _: self._unknown_table(table)},
+            table=table,
+            headers=headers,
+        )
+        if answer.status == 304:
+            if known is None:
+                raise StorageError(
+                    f"catalog {self.name} answers that table {table} has not changed, without being asked"
+                )
+            return known.state
+        return self._state(table, answer)
+
+    def table_exists(self, table: str | TableId) -> bool:
+        """Tell whether there is such a table."""
+        table = TableId.of(table)
+        return self._exists(protocol.TABLE_EXISTS, protocol.LOAD_TABLE, f"look for table {table}", table=table)
+
+    def create(self, table: str | TableId, metadata: TableMetadata) -> TableState:
+        """Make a table; one with snapshots is staged first and then committed."""
+        table = TableId.of(table)
+        is_gzip_asked(metadata.properties)
+        # Asked first: a server may answer the creation of a table that is there with success (SeaweedFS does).
+        if self.table_exists(table):
+            raise self._exists_already(table)
+        if not protocol.is_plain(metadata):
+            return self._create_staged(table, metadata)
+        answer = self._create(table, protocol.create_body(table.name, metadata))
+        state = self._landed(f"create table {table}", lambda: self._state(table, answer))
+        if _is_another(state.metadata, metadata):
+            self._forget(table)
+            raise self._exists_already(table)
+        return state
+
+    def _create(self, table: TableId, body: Mapping[str, Any]) -> Answer:
+        return self._change(
+            protocol.CREATE_TABLE,
+            body,
+            f"create table {table}",
+            {
+                404: lambda _: self._unknown_namespace(table.namespace),
+                409: lambda _: self._exists_already(table),
+            },
+            namespace=table.namespace,
+            headers=self._delegation_header(),
+        )
+
+    def _create_staged(self, table: TableId, metadata: TableMetadata) -> TableState:
+        answer = self._create(table, protocol.create_body(table.name, metadata, stage=True))
+        document = answer.json()
+        staged = self._metadata(document, None)
+        change = protocol.creation(
+            metadata, table_uuid=staged.table_uuid or "", location=metadata.location or staged.location
+        )
+        purpose = f"create table {table}"
+        answer = self._change(
+            protocol.COMMIT_TABLE,
+            protocol.commit_body(table, change),
+            purpose,
+            {
+                404: lambda refusal: self._plain_refusal(purpose, refusal),
+                409: lambda _: self._exists_already(table),
+            },
+            table=table,
+        )
+        io = self._table_io(table, staged.location, Delegation.from_dict(document))
+        return self._landed(purpose, lambda: self._state(table, answer, io=io))
+
+    def commit(self, base: TableState, change: Change) -> TableState:
+        """Send a change to the server, in one try.
+
+        Raises:
+            CommitConflictError: a requirement is not met (any more), or the server can't apply the change to what the
+                table has become.
+            InvalidInputError: the server can't apply it to the very state that it was made for.
+        """
+        change = self._prepared(base, change)
+        if not change.updates:
+            return base
+        purpose = f"commit to table {base.table}"
+        answer = self._change(
+            protocol.COMMIT_TABLE,
+            protocol.commit_body(base.table, change),
+            purpose,
+            {
+                400: lambda refusal: self._not_applied(base, purpose, refusal),
+                404: lambda _: self._unknown_table(base.table),
+                409: lambda refusal: self._conflict(base.table, refusal),
+                422: lambda refusal: self._not_applied(base, purpose, refusal),
+            },
+            table=base.table,
+        )
+        return self._landed(purpose, lambda: self._state(base.table, answer, io=base.io))
+
+    def commit_tables(self, changes: Sequence[tuple[TableState, Change]]) -> None:
+        """Commit to several tables at once: all changes land, or none. The tables have to be loaded again to be seen.
+
+        Raises:
+            CommitConflictError: a requirement of one of them is not met; no table was changed.
+            CommitUnknownError: cannot tell.
+            UnsupportedError: the server can't do it.
+        """
+        prepared = [(base.table, self._prepared(base, change)) for base, change in changes]
+        bodies = [protocol.commit_body(table, change) for table, change in prepared if change.updates]
+        if not bodies:
+            return
+        tables = ", ".join(str(table) for table, _ in prepared)
+        self._change(
+            protocol.COMMIT_TABLES,
+            {"table-changes": bodies},
+            f"commit to tables {tables}",
+            {409: lambda refusal: CommitConflictError(f"tables {tables} in catalog {self.name}: {refusal}")},
+        )
+
+    def _prepared(self, base: TableState, change: Change) -> Change:
+        """Return the change with all its requirements, after it was tried out on the base.
+
+        What the specification refuses is known before anything is sent, whatever a server would make of it.
+        """
+        updated = apply_change(
+            base.metadata, change, now_ms=base.metadata.last_updated_ms, base_location=base.metadata_location
+        )
+        is_gzip_asked(updated.properties)
+        return protocol.with_requirements(base.metadata, change) if change.updates else change
+
+    def _not_applied(self, base: TableState, purpose: str, refusal: Refusal) -> Exception:
+        """Return the error for a change that the server finds wrong.
+
+        A sequence number that is too low, because another branch was written to, is such a case: no requirement covers
+        it. Only if the table is what it was, the change itself is to blame.
+        """
+        try:
+            now = self.load(base.table)
+        except IcebergError:
+            now = base
+        if now.metadata_location != base.metadata_location:
+            return self._conflict(base.table, refusal)
+        return self._plain_refusal(purpose, refusal)
+
+    def drop_table(self, table: str | TableId, *, purge: bool = False) -> None:
+        """Remove a table; with `purge` the server is asked to delete its files."""
+        table = TableId.of(table)
+        self._forget(table)
+        self._change(
+            protocol.DROP_TABLE,
+            None,
+            f"drop table {table}",
+            {404: lambda _: self._unknown_table(table)},
+            table=table,
+            query={"purgeRequested": "true" if purge else "false"},
+        )
+
+    def rename_table(self, table: str | TableId, to: str | TableId) -> None:
+        """Give a table another name."""
+        table, to = TableId.of(table), TableId.of(to)
+        self._forget(table)
+        self._forget(to)
+        purpose = f"rename table {table} to {to}"
+
+        def missing(refusal: Refusal) -> Exception:
+            if refusal.type == _NO_NAMESPACE or (self.table_exists(table) and not self.namespace_exists(to.namespace)):
+                return self._unknown_namespace(to.namespace)
+            return self._unknown_table(table)
+
+        self._change(
+            protocol.RENAME_TABLE,
+            {"source": _identifier(table), "destination": _identifier(to)},
+            purpose,
+            {404: missing, 409: lambda _: AlreadyExistsError(f"cannot rename {table}: {to} exists already")},
+        )
+
+    def register_table(self, table: str | TableId, metadata_location: str, *, overwrite: bool = False) -> TableState:
+        """Bring an existing table into the catalog by its metadata file.
+
+        Args:
+            overwrite: let a table of that name, if there is one, point to the file, where the server can do that.
+        """
+        table = TableId.of(table)
+        purpose = f"register table {table}"
+        body: dict[str, Any] = {"name": table.name, "metadata-location": metadata_location}
+        if overwrite:
+            body["overwrite"] = True
+        self._forget(table)
+
+        def missing(refusal: Refusal) -> Exception:
+            if refusal.type == _NO_NAMESPACE or not self.namespace_exists(table.namespace):
+                return self._unknown_namespace(table.namespace)
+            return NotFoundError(f"cannot {purpose} from {metadata_location}: {refusal}")
+
+        answer = self._change(
+            protocol.REGISTER_TABLE,
+            body,
+            purpose,
+            {404: missing, 409: lambda _: self._exists_already(table)},
+            namespace=table.namespace,
+        )
+        return self._landed(purpose, lambda: self._state(table, answer))
+
+    def default_location(self, table: str | TableId) -> str:
+        """Return nothing: the server chooses the place of a table that is created without one."""
+        TableId.of(table)
+        return ""
+
+    def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
+        """Return the tables directly in a namespace, sorted."""
+        namespace = parse_namespace(namespace)
+        pages = self._pages(
+            protocol.LIST_TABLES, f"list the tables of {'.'.join(namespace)}", "identifiers", namespace=namespace
+        )
+        return tuple(sorted(protocol.parse_identifiers(pages)))
+
+    # -- namespaces ------------------------------------------------------------------------------------------------
+
+    def create_namespace(
+        self, namespace: str | Namespace, properties: Mapping[str, str] | None = None, *, if_not_exists: bool = False
+    ) -> None:
+        """Make a namespace."""
+        namespace = parse_namespace(namespace)
+        name = ".".join(namespace)
+        try:
+            self._change(
+                protocol.CREATE_NAMESPACE,
+                {"namespace": list(namespace), "properties": dict(properties or {})},
+                f"create namespace {name}",
+                {409: lambda _: AlreadyExistsError(f"namespace {name} exists already in catalog {self.name}")},
+            )
+        except AlreadyExistsError:
+            if not if_not_exists:
+                raise
+
+    def drop_namespace(self, namespace: str | Namespace) -> None:
+        """Remove a namespace that holds nothing."""
+        namespace = parse_namespace(namespace)
+        name = ".".join(namespace)
+        purpose = f"drop namespace {name}"
+
+        def not_empty(refusal: Refusal) -> Exception:
+            if refusal.status == 409 or refusal.type == _NOT_EMPTY:
+                return InvalidInputError(f"namespace {name} is not empty, drop what it holds first: {refusal.message}")
+            return self._plain_refusal(purpose, refusal)
+
+        self._change(
+            protocol.DROP_NAMESPACE,
+            None,
+            purpose,
+            {400: not_empty, 404: lambda _: self._unknown_namespace(namespace), 409: not_empty},
+            namespace=namespace,
+        )
+
+    def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]:
+        """Return the namespaces one level below the parent, sorted."""
+        above = parse_namespace(parent) if parent else ()
+        query = {"parent": self._server()[1].namespace_text(above)} if above else {}
+        purpose = f"list the namespaces in {'.'.join(above)}" if above else "list the namespaces"
+        found = self._pages(protocol.LIST_NAMESPACES, purpose, "namespaces", namespace=above, query=query)
+        try:
+            paths = {tuple(str(level) for level in item) for item in found}
+        except TypeError as error:
+            raise FormatError("unexpected namespace in the server's answer") from error
+        return tuple(sorted(path for path in paths if len(path) == len(above) + 1 and path[:-1] == above))
+
+    def namespace_exists(self, namespace: str | Namespace) -> bool:
+        """Tell whether there is such a namespace."""
+        namespace = parse_namespace(namespace)
+        purpose = f"look for namespace {'.'.join(namespace)}"
+        return self._exists(protocol.NAMESPACE_EXISTS, protocol.LOAD_NAMESPACE, purpose, namespace=namespace)
+
+    def load_namespace_properties(self, namespace: str | Namespace) -> Mapping[str, str]:
+        """Return the properties of a namespace."""
+        namespace = parse_namespace(namespace)
+        answer = self._read(
+            protocol.LOAD_NAMESPACE,
+            f"load namespace {'.'.join(namespace)}",
+            {404: lambda _: self._unknown_namespace(namespace)},
+            namespace=namespace,
+        )
+        return protocol.config_texts(answer.json(), "properties")
+
+    def update_namespace_properties(
+        self, namespace: str | Namespace, updates: Mapping[str, str] | None = None, removals: Iterable[str] = ()
+    ) -> None:
+        """Set and remove properties of a namespace."""
+        namespace = parse_namespace(namespace)
+        new, old = dict(updates or {}), sorted(set(removals))
+        if both := sorted(set(old) & set(new)):
+            raise InvalidInputError(f"property '{both[0]}' of namespace {'.'.join(namespace)} is both set and removed")
+        self._change(
+            protocol.UPDATE_NAMESPACE,
+            {"removals": old, "updates": new},
+            f"change properties of namespace {'.'.join(namespace)}",
+            {404: lambda _: self._unknown_namespace(namespace)},
+            namespace=namespace,
+        )
+
+    # -- the server ------------------------------------------------------------------------------------------------
+
+    def _server(self) -> tuple[Http, ServerConfig]:
+        """Return the way to the server and what it said about itself, asked once."""
+        with self._lock:
+            if self._opened is None:
+                self._opened = self._open()
+            return self._opened
+
+    def _open(self) -> tuple[Http, ServerConfig]:
+        given = self.properties
+        http = self._http(given)
+        warehouse = given.get("warehouse")
+        query = {"warehouse": protocol.quoted(warehouse)} if warehouse else {}
+        answer = http.read("GET", "/v1/config", purpose="read the server's configuration", query=query)
+        if answer.refusal:
+            raise self._plain_refusal("read the server's configuration", answer.refusal)
+        config = ServerConfig.from_dict(answer.json(), given)
+        if _connection_part(config.properties) != _connection_part(given):
+            http = self._http(config.properties)
+        http.key_lifetime_s = config.key_lifetime_s
+        return http, config
+
+    def _http(self, properties: Mapping[str, str]) -> Http:
+        http = Http(
+            self.name, properties["uri"], Settings.of(self.name, properties), Secrets({**self.properties, **properties})
+        )
+        asked = properties.get("oauth2-server-uri", "").strip() or "/v1/oauth/tokens"
+        url = asked if "://" in asked else f"{http.uri}/{asked.lstrip('/')}"
+        http.auth = auth_for(self.name, properties, lambda form: http.post_form(url, form, purpose="get a token"))
+        return http
+
+    def _read(
+        self,
+        endpoint: Endpoint,
+        purpose: str,
+        on_refusal: OnRefusal,
+        *,
+        namespace: Namespace = (),
+        table: TableId | None = None,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        http, path = self._way(endpoint, purpose, namespace, table)
+        answer = http.read(endpoint.method, path, purpose=purpose, query=query, headers=headers)
+        return self._served(answer, purpose, on_refusal)
+
+    def _change(
+        self,
+        endpoint: Endpoint,
+        body: Mapping[str, Any] | None,
+        purpose: str,
+        on_refusal: OnRefusal,
+        *,
+        namespace: Namespace = (),
+        table: TableId | None = None,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        http, path = self._way(endpoint, purpose, namespace, table)
+        answer = http.change(endpoint.method, path, body, purpose=purpose, query=query, headers=headers)
+        return self._served(answer, purpose, on_refusal)
+
+    def _way(self, endpoint: Endpoint, purpose: str, namespace: Namespace, table: TableId | None) -> tuple[Http, str]:
+        http, config = self._server()
+        if not config.offers(endpoint):
+            raise UnsupportedError(
+                f"catalog {self.name} cannot {purpose}: its server does not offer '{endpoint}'; nothing was changed"
+            )
+        if table is not None:
+            return http, config.path(endpoint, table.namespace, table.name)
+        return http, config.path(endpoint, namespace)
+
+    def _served(self, answer: Answer, purpose: str, on_refusal: OnRefusal) -> Answer:
+        refusal = answer.refusal
+        if refusal is None:
+            return answer
+        special = on_refusal.get(refusal.status)
+        raise special(refusal) if special else self._plain_refusal(purpose, refusal)
+
+    def _pages(
+        self,
+        endpoint: Endpoint,
+        purpose: str,
+        key: str,
+        *,
+        namespace: Namespace,
+        query: Mapping[str, str] | None = None,
+    ) -> Iterator[Any]:
+        """Yield the items of a list, page after page; a page that leads to itself is an error, not a loop."""
+        size = self._server()[1].properties.get("rest-page-size")
+        asked = {**(query or {}), **({"pageSize": protocol.quoted(size), "pageToken": ""} if size else {})}
+        seen: set[str] = set()
+        while True:
+            missing: OnRefusal = {404: lambda _: self._unknown_namespace(namespace)} if namespace else {}
+            document = self._read(endpoint, purpose, missing, namespace=namespace, query=asked).json()
+            items = document.get(key) or []
+            if not isinstance(items, list):
+                raise FormatError(f"unexpected type {type(items).__name__} (expected list) in '{key}' of the answer")
+            yield from items
+            token = document.get("next-page-token")
+            if not token:
+                return
+            if token in seen:
+                raise StorageError(
+                    f"catalog {self.name} cannot {purpose}: the server gives the same page again and again"
+                )
+            seen.add(str(token))
+            asked["pageToken"] = protocol.quoted(str(token))
+
+    def _exists(
+        self,
+        head: Endpoint,
+        get: Endpoint,
+        purpose: str,
+        *,
+        namespace: Namespace = (),
+        table: TableId | None = None,
+    ) -> bool:
+        http, config = self._server()
+        endpoint = head if config.offers(head) else get
+        query = {"snapshots": "refs"} if endpoint is protocol.LOAD_TABLE else None
+        name = (table.namespace, table.name) if table else (namespace, "")
+        answer = http.read(endpoint.method, config.path(endpoint, *name), purpose=purpose, query=query)
+        if answer.status == 404:
+            return False
+        self._served(answer, purpose, {})
+        return True
+
+    # -- states ----------------------------------------------------------------------------------------------------
+
+    def _state(self, table: TableId, answer: Answer, *, io: FileIO | None = None) -> TableState:
+        """Return the state in an answer to a load, a creation or a commit, and remember it under its tag."""
+        document = answer.json()
+        location = document.get("metadata-location")
+        metadata = self._metadata(document, location if isinstance(location, str) else None)
+        io = io or self._table_io(table, metadata.location, Delegation.from_dict(document))
+        state = TableState(table=table, metadata=metadata, metadata_location=str(location or ""), io=io)
+        etag = answer.headers.get("ETag")
+        if etag:
+            self._remember(table, _Remembered(etag=etag, state=state))
+        else:
+            self._forget(table)
+        return state
+
+    def _metadata(self, document: Mapping[str, Any], location: str | None) -> TableMetadata:
+        found = document.get("metadata")
+        if not isinstance(found, dict):
+            raise FormatError(f"unexpected type {type(found).__name__} (expected object) in 'metadata' of the answer")
+        return TableMetadata.from_dict(found, path=location)
+
+    def _landed(self, purpose: str, read: Callable[[], TableState]) -> TableState:
+        """Read the answer to a change that the server has made: what is wrong with it doesn't undo the change."""
+        try:
+            return read()
+        except (FormatError, UnsupportedError, InvalidInputError) as error:
+            raise CommitUnknownError(
+                f"catalog {self.name} did {purpose}, and its answer cannot be read: {error}; load the table to see it"
+            ) from error
+
+    def _table_io(self, table: TableId, location: str, delegation: Delegation) -> FileIO | None:
+        """Return the FileIO of a table whose server says how its files are reached; None: as all of the catalog's."""
+        if self._given_io is not None:
+            return None
+
+        def properties(where: str, found: Delegation = delegation) -> dict[str, str]:
+            return table_properties(self._server()[1].properties, found, where, bearer=self._bearer)
+
+        own = store_properties(self._server()[1].properties)
+        if properties(location) == own and not delegation.credentials:
+            return None
+        return table_io(location, delegation, properties, lambda: properties(location, self._new_delegation(table)))
+
+    def _new_delegation(self, table: TableId) -> Delegation:
+        """Ask the server for new credentials of a table's files."""
+        _, config = self._server()
+        endpoint = protocol.LOAD_CREDENTIALS if config.offers(protocol.LOAD_CREDENTIALS) else protocol.LOAD_TABLE
+        answer = self._read(
+            endpoint,
+            f"get credentials of table {table}",
+            {404: lambda _: self._unknown_table(table)},
+            table=table,
+            headers=self._delegation_header(),
+        )
+        return Delegation.from_dict(answer.json())
+
+    def _delegation_header(self) -> dict[str, str]:
+        name = f"header.{DELEGATION_HEADER}".lower()
+        given = any(each.lower() == name for each in self._server()[1].properties)
+        return {} if given or self._given_io is not None else {DELEGATION_HEADER: DELEGATION}
+
+    def _bearer(self) -> str | None:
+        auth = self._server()[0].auth
+        if isinstance(auth, OAuth2Auth):
+            return auth.token()
+        return self._server()[1].properties.get("token")
+
+    def _recall(self, table: TableId) -> _Remembered | None:
+        with self._lock:
+            return self._remembered.get(table)
+
+    def _remember(self, table: TableId, found: _Remembered) -> None:
+        with self._lock:
+            self._remembered[table] = found
+            self._remembered.move_to_end(table)
+            while len(self._remembered) > _REMEMBERED_TABLES:
+                self._remembered.popitem(last=False)
+
+    def _forget(self, table: TableId) -> None:
+        with self._lock:
+            self._remembered.pop(table, None)
+
+    # -- errors ----------------------------------------------------------------------------------------------------
+
+    def _plain_refusal(self, purpose: str, refusal: Refusal) -> Exception:
+        text = f"catalog {self.name} cannot {purpose}: the server answers {refusal}"
+        match refusal.status:
+            case 401 | 403 | 407 | 419:
+                return StorageError(f"{text}; check the credentials of the connection and what they allow")
+            case 404:
+                return NotFoundError(text)
+            case 405 | 406 | 501:
+                return UnsupportedError(f"{text}; nothing was changed")
+            case 409:
+                return CommitConflictError(text)
+            case _:
+                return InvalidInputError(text)
+
+    def _conflict(self, table: TableId, refusal: Refusal) -> Exception:
+        # Tags may be short hashes; what is known to have changed is not asked for by its tag again.
+        self._forget(table)
+        return CommitConflictError(
+            f"table {table} in catalog {self.name} was changed by another writer: {refusal.message or refusal}"
+        )
+
+    def _exists_already(self, table: TableId) -> AlreadyExistsError:
+        return AlreadyExistsError(f"table {table} exists already in catalog {self.name}")
+
+    def _unknown_table(self, table: TableId) -> NotFoundError:
+        return NotFoundError(
+            f"there is no table {table} in catalog {self.name}; check the names of table, namespace and catalog"
+        )
+
+    def _unknown_namespace(self, namespace: Namespace) -> NotFoundError:
+        return NotFoundError(
+            f"there is no namespace {'.'.join(namespace)} in catalog {self.name}; create it first or check the name"
+        )
+
+
+def _identifier(table: TableId) -> dict[str, Any]:
+    return {"namespace": list(table.namespace), "name": table.name}
+
+
+def _is_another(found: TableMetadata, asked: TableMetadata) -> bool:
+    """Tell whether the table in an answer is surely not the one that was just asked for.
+
+    Servers may leave out or add properties and put names into lower case; they don't give a new table a history, other
+    columns, or other values for its properties.
+    """
+    names = [{name.lower() for name in each.schema().names} for each in (found, asked)]
+    properties = found.properties
+    return (
+        bool(found.snapshots or found.metadata_log)
+        or names[0] != names[1]
+        or any(properties.get(name, value) != value for name, value in asked.properties.items())
+    )
+
+
+def _connection_part(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties that decide how the server is talked to."""
+    names = ("uri", "token", "credential", "scope", "audience", "resource")
+    starts = ("header.", "ssl.", "rest.", "oauth2-", "token-", "client.")
+    return {name: value for name, value in properties.items() if name in names or name.startswith(starts)}

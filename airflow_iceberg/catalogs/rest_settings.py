@@ -1,0 +1,160 @@
+"""How a REST catalog's server is talked to: addresses, time-outs, certificates, proxies, and what must stay hidden.
+
+Lives here: the properties of the connection itself. Not here: sending (`rest_http`) and proofs of identity
+(`rest_auth`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from airflow_iceberg.errors import InvalidInputError
+
+_CONNECT_TIMEOUT_MS = 30_000
+_READ_TIMEOUT_MS = 120_000
+_MAX_RETRIES = 5
+_SECRET = re.compile(r"secret|passw|token|credential|access.?key|auth|cookie|api.?key", re.IGNORECASE)
+# Shorter texts are parts of every other word.
+_SHORTEST_SECRET = 4
+_TOKEN = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """How a catalog's server is talked to.
+
+    Attributes:
+        timeouts_s: to connect, and to wait for each part of an answer.
+        headers: sent with every request; may hold secrets.
+        verify: False, True, or the file of certificates to trust.
+        certificate: our own certificate: a file with its key in it, or two files.
+        proxy: for http and https; those of the environment by default.
+        max_retries: how often a request is repeated at most.
+    """
+
+    timeouts_s: tuple[float, float]
+    headers: Mapping[str, str] = field(repr=False)
+    verify: bool | str = True
+    certificate: str | tuple[str, str] | None = None
+    proxy: str | None = field(default=None, repr=False)
+    max_retries: int = _MAX_RETRIES
+
+    @classmethod
+    def of(cls, catalog: str, properties: Mapping[str, str]) -> Settings:
+        """Read the properties: `header.*`, `ssl.*` and `rest.client.*`, as PyIceberg and Iceberg Java call them.
+
+        Raises:
+            InvalidInputError: one of them cannot be understood.
+        """
+
+        def number(name: str, default: int) -> int:
+            text = properties.get(name, str(default)).strip()
+            if not text.isascii() or not text.isdigit():
+                raise InvalidInputError(f"catalog {catalog}: property '{name}' is {text!r}, expected a whole number")
+            return int(text)
+
+        headers = {
+            name.removeprefix("header."): value for name, value in properties.items() if name.startswith("header.")
+        }
+        return cls(
+            timeouts_s=(
+                number("rest.client.connection-timeout-ms", _CONNECT_TIMEOUT_MS) / 1000,
+                number("rest.client.socket-timeout-ms", _READ_TIMEOUT_MS) / 1000,
+            ),
+            headers=headers,
+            verify=_verify(catalog, properties.get("ssl.cabundle", "")),
+            certificate=_certificate(catalog, properties),
+            proxy=_proxy(properties),
+            max_retries=number("rest.client.max-retries", _MAX_RETRIES),
+        )
+
+
+def _verify(catalog: str, bundle: str) -> bool | str:
+    bundle = bundle.strip()
+    if bundle.lower() in ("", "true"):
+        return True
+    if bundle.lower() == "false":
+        raise InvalidInputError(
+            f"catalog {catalog}: property 'ssl.cabundle' is 'false', expected the file of certificates to trust"
+        )
+    return bundle
+
+
+def _certificate(catalog: str, properties: Mapping[str, str]) -> str | tuple[str, str] | None:
+    certificate, key = properties.get("ssl.client.cert"), properties.get("ssl.client.key")
+    if key and not certificate:
+        raise InvalidInputError(f"catalog {catalog}: property 'ssl.client.key' needs 'ssl.client.cert'")
+    return (certificate, key) if certificate and key else certificate or None
+
+
+def _proxy(properties: Mapping[str, str]) -> str | None:
+    host, port = properties.get("rest.client.proxy.hostname"), properties.get("rest.client.proxy.port")
+    if not host:
+        return None
+    user, password = properties.get("rest.client.proxy.username"), properties.get("rest.client.proxy.password")
+    login = f"{quote(user, safe='')}:{quote(password or '', safe='')}@" if user else ""
+    return f"http://{login}{host}{f':{port}' if port else ''}"
+
+
+class Secrets:
+    """Texts that no message may show, and how they are taken out of one."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        found = {value for name, value in properties.items() if _SECRET.search(name)}
+        # Each half of "id:secret" is asked for by itself, and the server may echo either.
+        found |= set(properties.get("credential", "").split(":", 1)[-1:])
+        password = urlsplit_safely(properties.get("uri", ""))
+        found |= {password, quote(password, safe="")}
+        self._found = sorted({each for each in found if len(each) >= _SHORTEST_SECRET}, key=len, reverse=True)
+
+    def __repr__(self) -> str:
+        return "Secrets()"
+
+    def hide(self, text: str) -> str:
+        """Return a text with all of them replaced by asterisks, and every bearer token in it."""
+        for secret in self._found:
+            text = text.replace(secret, "***")
+        return _TOKEN.sub(r"\1 ***", text)
+
+    def are_in(self, text: str) -> bool:
+        """Tell whether a text shows one."""
+        return self.hide(text) != text
+
+
+def urlsplit_safely(uri: str) -> str:
+    """Return the password in an address, empty when there is none or it is no address."""
+    try:
+        return urlsplit(uri).password or ""
+    except ValueError:
+        return ""
+
+
+def checked_uri(catalog: str, uri: str) -> str:
+    """Return the address of a server without a slash at its end.
+
+    Raises:
+        InvalidInputError: it is missing, or not of http or https.
+    """
+    uri = uri.strip().rstrip("/")
+    try:
+        parts = urlsplit(uri)
+        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        is_valid = False
+    if not is_valid:
+        raise InvalidInputError(
+            f"catalog {catalog}: property 'uri' is missing or no address, expected https://host/path"
+        )
+    return uri
+
+
+def without_login(url: str) -> str:
+    """Return an address without user and password."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "its address"
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))

