@@ -61,7 +61,7 @@ def _iceberg_catalog() -> dict[str, Any]:
                 "description": "How the catalog is reached; left empty it is guessed from the URI.",
                 "schema": {
                     "type": ["string", "null"],
-                    "enum": ["sql", "hadoop"],
+                    "enum": ["sql", "hadoop", "rest"],
                 },
             },
             "catalog_name": {
