@@ -92,7 +92,7 @@ ONLY_IN = {
     "sqlglot": re.compile(r"plan\.filter_parser"),
     "sqlalchemy": re.compile(r"catalogs\.sql\w*"),
     "requests": re.compile(r"catalogs\.(rest_http|nessie\w*)|storage\.\w+"),
-    "urllib3": re.compile(r"catalogs\.rest_http"),
+    "urllib3": re.compile(r"catalogs\.(rest_http|nessie\w*)"),
     "botocore": re.compile(r"catalogs\.(rest_auth|glue\w*)|storage\.\w+"),
     "pyspark": re.compile(r"jobs\.(spark\w*|main)"),
 }
@@ -225,6 +225,19 @@ class TestEveryThirdPartyIsDeclared:
     IMPORT_NAMES = {"apache-airflow": "airflow", "apache-airflow-providers-apache-spark": "airflow"}
     # Only for what others need of us: the provider itself asks for it.
     NOT_IMPORTED = {"apache-airflow-providers-common-compat"}
+    # What an extra brings is imported when it is asked for; some packages bring others that are known by name.
+    BROUGHT = {
+        "s3fs": {"s3fs", "aiobotocore", "botocore"},
+        "gcsfs": {"gcsfs", "google"},
+        "adlfs": {"adlfs", "azure"},
+        "hdfs-native": {"hdfs_native"},
+        "requests": {"requests", "urllib3"},
+    }
+
+    def optional(self) -> set[str]:
+        extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+        names = {re.split(r"[\[<>=!~; ]", text)[0] for texts in extras.values() for text in texts}
+        return {module for name in names for module in self.BROUGHT.get(name, {name})} - self.declared()
 
     def declared(self) -> set[str]:
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -237,7 +250,7 @@ class TestEveryThirdPartyIsDeclared:
         return roots - set(sys.stdlib_module_names) - {"airflow_iceberg", "pyspark"}
 
     def test_both_are_the_same(self) -> None:
-        assert self.imported() == self.declared()
+        assert self.imported() - self.optional() == self.declared()
 
 
 class TestAJobRunsWithoutAirflow:

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_iceberg.catalogs.rest_protocol import config_texts
 from airflow_iceberg.errors import FormatError
 from airflow_iceberg.storage import load_file_io
 from airflow_iceberg.storage.base import FileIO, FileStatus
-
-if TYPE_CHECKING:
-    import fsspec
 
 DELEGATION_HEADER = "X-Iceberg-Access-Delegation"
 DELEGATION = "vended-credentials"
@@ -161,6 +158,6 @@ class RoutedFileIO(FileIO):
         """Tell whether there is a file at the location."""
         return self._io(location).exists(location)
 
-    def filesystem(self, location: str) -> tuple[fsspec.AbstractFileSystem, str]:
+    def filesystem(self, location: str) -> tuple[Any, str]:
         """Return the fsspec file system of a location and the path in it."""
         return self._io(location).filesystem(location)
