@@ -1,20 +1,26 @@
 """What a commit changes: actions that turn the newest metadata into updates and requirements.
 
 An action is called again on each newer base. What is fixed over all attempts (the snapshot id, the new files and
-their manifests) is made once; what depends on the base (parent, sequence number, manifest list, totals) is made anew.
-The loop is in `commit.engine`, the writing of manifests in `commit.snapshot_writer`.
+their manifests) is made once; what depends on the base (parent, sequence number, manifest list, totals, which files
+go) is made anew. Here: `SnapshotAction`, what all actions with a snapshot share, and the checks of a table that every
+writer needs. Not here: the actions themselves (`append`, `overwrite`, `row_delta`, `rewrite`, `rewrite_manifests`,
+`expire`, `refs`, `alter`), the loop (`engine`), the writing of manifests (`snapshot_writer`), who may commit beside
+whom (`conflicts`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
+from airflow_iceberg.commit.conflicts import ChangedFiles, History
 from airflow_iceberg.commit.operation import OperationKey, find_landed
-from airflow_iceberg.commit.rerun import EarlierRuns, check_not_overtaken
-from airflow_iceberg.commit.snapshot_writer import SnapshotWriter
-from airflow_iceberg.errors import StalePlanError, UnsupportedError
+from airflow_iceberg.commit.removals import Removal, RemovalFilter, WithData, missing
+from airflow_iceberg.commit.rerun import check_not_overtaken
+from airflow_iceberg.commit.snapshot_writer import AddedFiles, SnapshotWriter
+from airflow_iceberg.errors import InvalidInputError, StalePlanError, UnsupportedError
 from airflow_iceberg.spec.changes import (
     AddSnapshot,
     AssertRefSnapshotId,
@@ -22,9 +28,18 @@ from airflow_iceberg.spec.changes import (
     AssignUUID,
     Change,
     SetSnapshotRef,
+    Update,
 )
-from airflow_iceberg.spec.manifests import DataFile, ManifestContent, ManifestFile
+from airflow_iceberg.spec.manifests import (
+    UNASSIGNED_SEQ,
+    DataFile,
+    FileContent,
+    ManifestContent,
+    ManifestEntry,
+    ManifestFile,
+)
 from airflow_iceberg.spec.metadata import TableMetadata
+from airflow_iceberg.spec.requirements import Requirement
 from airflow_iceberg.spec.schema import Schema
 from airflow_iceberg.spec.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef, summarize
 from airflow_iceberg.storage.base import FileIO
@@ -53,83 +68,149 @@ class ChangeTable:
         """Nothing was written besides the catalog's own metadata file."""
 
 
-class AppendFiles:
-    """Adds data files to a branch; replaces those of earlier runs of the same task where it is asked to.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommitSettings:
+    """Who makes a snapshot, of which table, where: what every action needs beside its files.
 
-    Args:
-        table_uuid, written_schema: the table and the schema that the files were written for; a table that has changed
-            so that they no longer fit is answered by StalePlanError.
+    `Table.commit_settings()` makes one.
+
+    Attributes:
+        table_uuid: of the table that was planned for; empty when it had none.
         snapshot_id, commit_uuid, now_ms: the caller's dice and clock.
+        properties: for the snapshot's summary.
         operation: key of the Airflow task, or None outside of Airflow.
-        earlier: finds the files of the operation's earlier runs, which are removed in the same commit.
     """
 
-    def __init__(
-        self,
-        io: FileIO,
-        files: Sequence[DataFile],
-        *,
-        table_uuid: str,
-        written_schema: Schema,
-        branch: str,
-        snapshot_id: int,
-        commit_uuid: UUID,
-        now_ms: Callable[[], int],
-        properties: Mapping[str, str],
-        operation: OperationKey | None = None,
-        earlier: EarlierRuns | None = None,
-    ) -> None:
-        self.snapshot_id = snapshot_id
-        self._files = tuple(files)
-        self._table_uuid = table_uuid
-        self._written_schema = written_schema
-        self._branch = branch
-        self._now_ms = now_ms
-        self._properties = properties
-        self._operation = operation
-        self._new_uuid = str(commit_uuid)
-        self._writer = SnapshotWriter(io, snapshot_id=snapshot_id, commit_uuid=commit_uuid)
-        self._earlier = earlier
+    table_uuid: str
+    branch: str = MAIN_BRANCH
+    snapshot_id: int
+    commit_uuid: UUID
+    now_ms: Callable[[], int]
+    properties: Mapping[str, str] = field(default_factory=dict)
+    operation: OperationKey | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileChanges:
+    """What an action does to the files of one base.
+
+    Attributes:
+        operation: of the snapshot; derived from what comes and goes when None.
+        properties: more entries of the summary.
+        all_there: files that have to be in the table when they are removed; `removal` names them too.
+        history: what was committed since the change was planned, where that matters.
+    """
+
+    added: tuple[AddedFiles, ...] = ()
+    removal: Removal = field(default_factory=Removal)
+    operation: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    all_there: tuple[DataFile, ...] = ()
+    history: History | None = None
+
+    def added_files(self) -> tuple[DataFile, ...]:
+        """Return all new files, data and deletes."""
+        return tuple(file for group in self.added for file in group.files)
+
+
+class SnapshotAction(ABC):
+    """A change that adds one snapshot to a branch.
+
+    A subclass says what it changes on a base (`changes`), and may look at what is removed before it goes (`check`).
+    """
+
+    def __init__(self, io: FileIO, settings: CommitSettings) -> None:
+        self.settings = settings
+        self.snapshot_id = settings.snapshot_id
+        self.writer = SnapshotWriter(io, snapshot_id=settings.snapshot_id, commit_uuid=settings.commit_uuid)
+        self.changed_files = ChangedFiles(io)
+
+    @abstractmethod
+    def changes(self, metadata: TableMetadata, parent: Snapshot | None) -> FileChanges:
+        """Return what to do on this base.
+
+        Args:
+            parent: head of the branch, None for a branch without snapshots.
+
+        Raises:
+            StalePlanError, IncompatibleChangeError: it can no longer be done.
+        """
+
+    def check(self, removed: Sequence[ManifestEntry], changes: FileChanges, metadata: TableMetadata) -> None:  # noqa: B027
+        """Look at what goes, before anything is written that refers to it; raise what `changes` may raise."""
 
     def __call__(self, metadata: TableMetadata) -> Change:
-        check_files_fit(metadata, self._files, table_uuid=self._table_uuid, written_schema=self._written_schema)
-        if self._operation is not None:
-            check_not_overtaken(metadata, self._operation, self._branch)
-        parent = metadata.ref_snapshot(self._branch)
-        to_remove = self._earlier.files_to_replace(metadata) if self._earlier else frozenset()
-        kept, removed = self._without(self._writer.read_parent(parent), to_remove, metadata)
-        if not self._files and not removed:
+        settings = self.settings
+        check_same_table(metadata, settings.table_uuid)
+        if settings.operation is not None:
+            check_not_overtaken(metadata, settings.operation, settings.branch)
+        parent = metadata.ref_snapshot(settings.branch)
+        changes = self.changes(metadata, parent)
+        kept, removed = self._without(self.writer.read_parent(parent), changes, metadata)
+        check_all_there(changes, removed)
+        self.check(removed, changes, metadata)
+        if not removed and not changes.added_files():
             return Change(updates=(), requirements=())
-        manifests = (*self._writer.add_files(self._files, metadata), *kept)
-        return self._change(self._snapshot(metadata, parent, manifests, removed), metadata, parent)
+        new = tuple(manifest for group in changes.added for manifest in self.writer.add_files(group, metadata))
+        manifests = self.writer.merge((*new, *kept), metadata)
+        summary = summarize(
+            added=changes.added_files(),
+            removed=[entry.data_file for entry in removed],
+            previous=None if parent is None else parent.summary,
+            operation=changes.operation,
+            properties={**settings.properties, **changes.properties},
+            specs={spec.spec_id: spec for spec in metadata.partition_specs},
+            schema=metadata.schema(),
+            partition_limit=metadata.property_int("write.summary.partition-limit", 0),
+        )
+        return self.change(self.snapshot(metadata, parent, manifests, summary), metadata, parent)
 
     def _without(
-        self, manifests: Sequence[ManifestFile], paths: frozenset[str], metadata: TableMetadata
-    ) -> tuple[list[ManifestFile], list[DataFile]]:
+        self, manifests: Sequence[ManifestFile], changes: FileChanges, metadata: TableMetadata
+    ) -> tuple[list[ManifestFile], list[ManifestEntry]]:
+        """Return the manifests of the parent without what goes, data before deletes, and what goes."""
+        concurrent = frozenset() if changes.history is None else changes.history.snapshot_ids
+        data = [m for m in manifests if m.content is ManifestContent.DATA]
+        deletes = [m for m in manifests if m.content is ManifestContent.DELETES]
+        if changes.removal.is_empty:
+            return [m for m in manifests if m.may_have_live_files], []
+        filter_ = RemovalFilter(changes.removal, metadata, concurrent=concurrent)
+        kept, removed = self._filtered(data, filter_, metadata)
+        if deletes:
+            with_data = WithData(
+                removed=tuple(entry.data_file for entry in removed),
+                min_sequence_number=_min_sequence_number(kept, changes.added, metadata),
+            )
+            filter_ = RemovalFilter(changes.removal, metadata, concurrent=concurrent, with_data=with_data)
+            kept_deletes, removed_deletes = self._filtered(deletes, filter_, metadata)
+            kept, removed = kept + kept_deletes, removed + removed_deletes
+        return kept, removed
+
+    def _filtered(
+        self, manifests: Iterable[ManifestFile], filter_: RemovalFilter, metadata: TableMetadata
+    ) -> tuple[list[ManifestFile], list[ManifestEntry]]:
         kept: list[ManifestFile] = []
-        removed: list[DataFile] = []
+        removed: list[ManifestEntry] = []
         for manifest in manifests:
-            # Before v3 there are no deletion vectors; other delete files may serve files that stay.
-            is_concerned = manifest.content is ManifestContent.DATA or metadata.format_version > 2
-            if paths and is_concerned and manifest.may_have_live_files:
-                manifest, gone = self._writer.without_files(manifest, paths, metadata)
+            if filter_.may_concern(manifest):
+                manifest, gone = self.writer.without_files(manifest, filter_, metadata)
                 removed += gone
             # What only tells of files deleted by an earlier snapshot serves no reader of this one.
             if manifest.may_have_live_files or manifest.added_snapshot_id == self.snapshot_id:
                 kept.append(manifest)
         return kept, removed
 
-    def _snapshot(
+    def snapshot(
         self,
         metadata: TableMetadata,
         parent: Snapshot | None,
         manifests: Sequence[ManifestFile],
-        removed: Sequence[DataFile],
+        summary: Mapping[str, str],
     ) -> Snapshot:
-        # v1 has no sequence numbers: 0 everywhere.
-        sequence_number = metadata.last_sequence_number + 1 if metadata.format_version > 1 else 0
+        """Write the manifest list and return the snapshot."""
+        sequence_number = next_sequence_number(metadata)
         parent_id = None if parent is None else parent.snapshot_id
-        location, added_rows = self._writer.write_list(
+        location, added_rows = self.writer.write_list(
             manifests, metadata, parent_snapshot_id=parent_id, sequence_number=sequence_number
         )
         return Snapshot(
@@ -137,51 +218,82 @@ class AppendFiles:
             parent_snapshot_id=parent_id,
             sequence_number=sequence_number,
             # A clock that runs behind must not make the table's history go backwards.
-            timestamp_ms=max(self._now_ms(), metadata.last_updated_ms),
+            timestamp_ms=max(self.settings.now_ms(), metadata.last_updated_ms),
             manifest_list=location,
-            summary=summarize(
-                added=self._files,
-                removed=removed,
-                previous=None if parent is None else parent.summary,
-                properties=self._properties,
-                specs={spec.spec_id: spec for spec in metadata.partition_specs},
-                schema=metadata.schema(),
-                partition_limit=metadata.property_int("write.summary.partition-limit", 0),
-            ),
+            summary=summary,
             schema_id=metadata.current_schema_id,
             first_row_id=None if added_rows is None else metadata.next_row_id or 0,
             added_rows=added_rows,
         )
 
-    def _change(self, snapshot: Snapshot, metadata: TableMetadata, parent: Snapshot | None) -> Change:
-        old = metadata.refs.get(self._branch)
+    def change(self, snapshot: Snapshot, metadata: TableMetadata, parent: Snapshot | None) -> Change:
+        """Return the change that adds the snapshot and moves the branch to it."""
+        branch = self.settings.branch
+        old = metadata.refs.get(branch)
         ref = (
             replace(old, snapshot_id=snapshot.snapshot_id)
             if old is not None
             else SnapshotRef(snapshot_id=snapshot.snapshot_id, type="branch")
         )
-        updates = (AddSnapshot(snapshot=snapshot), SetSnapshotRef(ref_name=self._branch, ref=ref))
-        at = AssertRefSnapshotId(ref=self._branch, snapshot_id=None if parent is None else parent.snapshot_id)
-        if metadata.table_uuid is None:
-            # Tables of the first Iceberg versions have none; the first commit gives them one.
-            return Change(updates=(AssignUUID(uuid=self._new_uuid), *updates), requirements=(at,))
-        return Change(updates=updates, requirements=(AssertTableUUID(uuid=metadata.table_uuid), at))
+        updates = (AddSnapshot(snapshot=snapshot), SetSnapshotRef(ref_name=branch, ref=ref))
+        at = AssertRefSnapshotId(ref=branch, snapshot_id=None if parent is None else parent.snapshot_id)
+        return of_this_table(metadata, updates, (at,), new_uuid=str(self.settings.commit_uuid))
 
     def has_landed(self, metadata: TableMetadata) -> bool:
+        """Whether the snapshot, or one of another process with the same key, is in the table."""
         if metadata.snapshot(self.snapshot_id) is not None:
             return True
-        if self._operation is None or self._branch_is_gone(metadata):
+        operation, branch = self.settings.operation, self.settings.branch
+        if operation is None or (branch != MAIN_BRANCH and branch not in metadata.refs):
             return False
-        return find_landed(metadata, self._operation, self._branch) is not None
-
-    def _branch_is_gone(self, metadata: TableMetadata) -> bool:
-        return self._branch != MAIN_BRANCH and self._branch not in metadata.refs
+        return find_landed(metadata, operation, branch) is not None
 
     def succeeded(self, metadata: TableMetadata) -> None:
-        self._writer.remove_unused(metadata.snapshot(self.snapshot_id))
+        """Remove what lost attempts wrote."""
+        self.writer.remove_unused(metadata.snapshot(self.snapshot_id))
 
     def failed(self) -> None:
-        self._writer.remove_unused(None)
+        """Remove what was written."""
+        self.writer.remove_unused(None)
+
+
+def of_this_table(
+    metadata: TableMetadata, updates: tuple[Update, ...], requirements: tuple[Requirement, ...], *, new_uuid: str
+) -> Change:
+    """Return a change that is for this table and no other that came to its name.
+
+    Tables of the first Iceberg versions have no uuid; the first commit gives them one.
+    """
+    if metadata.table_uuid is None:
+        return Change(updates=(AssignUUID(uuid=new_uuid), *updates), requirements=requirements)
+    return Change(updates=updates, requirements=(AssertTableUUID(uuid=metadata.table_uuid), *requirements))
+
+
+def next_sequence_number(metadata: TableMetadata) -> int:
+    """Return the sequence number of the next commit; v1 has none: 0 everywhere."""
+    return metadata.last_sequence_number + 1 if metadata.format_version > 1 else 0
+
+
+def _min_sequence_number(kept: Iterable[ManifestFile], added: Iterable[AddedFiles], metadata: TableMetadata) -> int:
+    """Return the lowest data sequence number of the data that the new snapshot has."""
+    numbers = [m.min_sequence_number for m in kept if m.may_have_live_files]
+    numbers += [group.sequence_number for group in added if group.sequence_number is not None]
+    return min((n for n in numbers if n != UNASSIGNED_SEQ), default=next_sequence_number(metadata))
+
+
+def check_all_there(changes: FileChanges, removed: Iterable[ManifestEntry]) -> None:
+    """Check that what had to be removed was there.
+
+    Raises:
+        StalePlanError: another writer has removed it; says who, where the history tells.
+    """
+    for file in missing(changes.all_there, removed):
+        who = changes.history.who_removed(file) if changes.history is not None else "another writer"
+        what = "data file" if file.content is FileContent.DATA else "delete file"
+        raise StalePlanError(
+            f"{what} {file.file_path}, which this commit replaces, is not in the table any more: removed by {who}; "
+            f"nothing was committed, plan again on the newer table"
+        )
 
 
 def check_writable(metadata: TableMetadata, table: str) -> None:
@@ -202,13 +314,11 @@ def check_writable(metadata: TableMetadata, table: str) -> None:
         )
 
 
-def check_files_fit(
-    metadata: TableMetadata, files: Sequence[DataFile], *, table_uuid: str, written_schema: Schema
-) -> None:
-    """Check that files written for an older state of the table still fit it.
+def check_same_table(metadata: TableMetadata, table_uuid: str) -> None:
+    """Check that the table is the one that was planned for.
 
     Raises:
-        StalePlanError: the table was replaced, lost the partition spec of a file, or requires what the files may lack.
+        StalePlanError: it was dropped and another one has its name.
     """
     # A table without a uuid may have got one from another writer's commit.
     if table_uuid and (metadata.table_uuid or "") != table_uuid:
@@ -216,16 +326,42 @@ def check_files_fit(
             f"the table was dropped and made again while the rows were written: its uuid is {metadata.table_uuid}, "
             f"expected {table_uuid}"
         )
+
+
+def check_files_fit(metadata: TableMetadata, files: Sequence[DataFile], *, written_schema: Schema) -> None:
+    """Check that files written for an older state of the table still fit it.
+
+    Raises:
+        StalePlanError: the table lost the partition spec of a file, requires what the files may lack, or takes other
+            delete files than these.
+        InvalidInputError: delete files that the table's format version does not have.
+    """
     specs = {spec.spec_id for spec in metadata.partition_specs}
     for spec_id in {file.spec_id for file in files} - specs:
         raise StalePlanError(f"partition spec {spec_id} was removed from the table while the rows were written")
-    _check_required(written_schema, metadata.schema())
+    _check_deletes(metadata.format_version, files)
+    if any(file.content is FileContent.DATA for file in files):
+        _check_required(written_schema, metadata.schema())
+
+
+def _check_deletes(version: int, files: Iterable[DataFile]) -> None:
+    for file in files:
+        if file.content is FileContent.DATA:
+            continue
+        if version == 1:
+            raise InvalidInputError(f"a table of format version 1 has no delete files, got {file.file_path}")
+        if file.content is FileContent.POSITION_DELETES and file.is_deletion_vector != (version >= 3):
+            wanted = "deletion vectors" if version >= 3 else "position delete files"
+            raise StalePlanError(
+                f"deletes by position are {wanted} in format version {version}, got {file.file_path}; if the table "
+                f"was upgraded meanwhile, plan again"
+            )
 
 
 def _check_required(written: Schema, current: Schema) -> None:
-    for field_id, field in current.fields_by_id.items():
+    for field_id, field_ in current.fields_by_id.items():
         before = written.fields_by_id.get(field_id)
-        if field.required and (before is None or not before.required):
+        if field_.required and (before is None or not before.required):
             raise StalePlanError(
                 f"column {current.find_name(field_id)!r} became required while the rows were written; "
                 f"rows without a value may be among them"

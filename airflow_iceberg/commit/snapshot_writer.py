@@ -1,17 +1,20 @@
 """Writes the metadata files of a snapshot: manifests of new files, manifests without the removed ones, the list.
 
 Every file gets a name that nobody else uses. What was written for an attempt is remembered, so that it can be removed
-once the attempt is known to have lost. Which files go in and out is decided in `commit.actions`.
+once the attempt is known to have lost, and so that a retry reads and rewrites only manifests that it has not seen.
+Which files go in and out is decided in the actions and in `removals`, which manifests are merged in `merging`.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from uuid import UUID
 
+from airflow_iceberg.commit.merging import MergePolicy, choose_bins
+from airflow_iceberg.commit.removals import RemovalFilter
 from airflow_iceberg.errors import FormatError, IcebergError, StalePlanError, UnsupportedError
 from airflow_iceberg.spec.manifest_avro import (
     assign_first_row_ids,
@@ -24,6 +27,7 @@ from airflow_iceberg.spec.manifest_avro import (
 from airflow_iceberg.spec.manifests import (
     DataFile,
     EntryStatus,
+    FileContent,
     ManifestContent,
     ManifestEntry,
     ManifestFile,
@@ -40,8 +44,20 @@ log = logging.getLogger(__name__)
 ENTRIES_PER_MANIFEST = 20_000
 
 
-# Path and first row id of the source manifest, and the paths that were asked for.
-_FilterKey = tuple[str, int | None, frozenset[str]]
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AddedFiles:
+    """New files of one commit.
+
+    Attributes:
+        sequence_number: data sequence number, where it is not the commit's: older for the outputs of a compaction, so
+            that equality deletes written meanwhile still apply to them.
+    """
+
+    files: tuple[DataFile, ...]
+    sequence_number: int | None = None
+
+
+Filtered = tuple[ManifestFile, tuple[ManifestEntry, ...]]
 
 
 class SnapshotWriter:
@@ -59,68 +75,115 @@ class SnapshotWriter:
         self._manifest_count = 0
         self._manifests: list[str] = []
         self._lists: list[str] = []
-        self._added: dict[int, tuple[ManifestFile, ...]] = {}
-        self._filtered: dict[_FilterKey, tuple[ManifestFile, tuple[DataFile, ...]]] = {}
+        self._added: dict[tuple[int, ManifestContent, int | None], tuple[ManifestFile, ...]] = {}
+        # By path and first row id of the source, and what was asked for: the first commit in v3 gives a first row id
+        # to a manifest that has none.
+        self._filtered: dict[tuple[object, ...], Filtered] = {}
+        self._merged: dict[tuple[tuple[str, int | None], ...], ManifestFile] = {}
         self._counted: dict[str, ManifestFile] = {}
 
     def read_parent(self, parent: Snapshot | None) -> tuple[ManifestFile, ...]:
         """Return the manifests of the snapshot that the new one follows."""
         return () if parent is None else read_manifests(self._io, parent)
 
-    def add_files(self, files: Sequence[DataFile], metadata: TableMetadata) -> tuple[ManifestFile, ...]:
-        """Write the manifests of new files, one spec a manifest; written once and used by every attempt."""
-        by_spec = sorted(files, key=lambda file: file.spec_id)
+    def add_files(self, added: AddedFiles, metadata: TableMetadata) -> tuple[ManifestFile, ...]:
+        """Write the manifests of new files, one spec and content a manifest; written once, used by every attempt."""
+        by_spec = sorted(added.files, key=_spec_and_content)
         manifests: list[ManifestFile] = []
-        for spec_id, group in groupby(by_spec, key=lambda file: file.spec_id):
-            if spec_id not in self._added:
-                self._added[spec_id] = tuple(self._write_added(spec_id, group, metadata))
-            manifests += self._added[spec_id]
+        for (spec_id, content), group in groupby(by_spec, key=_spec_and_content):
+            key = (spec_id, content, added.sequence_number)
+            if key not in self._added:
+                entries = (self._added_entry(file, added.sequence_number) for file in group)
+                self._added[key] = tuple(self._write_all(entries, spec_id, content, metadata))
+            manifests += self._added[key]
         return tuple(manifests)
 
-    def _write_added(self, spec_id: int, files: Iterable[DataFile], metadata: TableMetadata) -> Iterator[ManifestFile]:
-        rest = list(files)
+    def _added_entry(self, file: DataFile, sequence_number: int | None) -> ManifestEntry:
+        # Numbers that are left out are inherited, so that the manifest fits every attempt.
+        return ManifestEntry(
+            status=EntryStatus.ADDED,
+            snapshot_id=self._snapshot_id,
+            sequence_number=sequence_number,
+            data_file=file,
+        )
+
+    def _write_all(
+        self, entries: Iterable[ManifestEntry], spec_id: int, content: ManifestContent, metadata: TableMetadata
+    ) -> Iterator[ManifestFile]:
+        rest = list(entries)
         for start in range(0, len(rest), ENTRIES_PER_MANIFEST):
-            chunk = rest[start : start + ENTRIES_PER_MANIFEST]
-            # Both sequence numbers stay null, so that they are inherited and the manifest fits every attempt.
-            entries = [
-                ManifestEntry(status=EntryStatus.ADDED, snapshot_id=self._snapshot_id, data_file=file) for file in chunk
-            ]
-            yield self._write_manifest(entries, spec_id, ManifestContent.DATA, metadata)
+            yield self.write_manifest(rest[start : start + ENTRIES_PER_MANIFEST], spec_id, content, metadata)
 
-    def without_files(
-        self, manifest: ManifestFile, paths: frozenset[str], metadata: TableMetadata
-    ) -> tuple[ManifestFile, tuple[DataFile, ...]]:
-        """Return the manifest with the files of these paths deleted, and those files.
+    def without_files(self, manifest: ManifestFile, removal: RemovalFilter, metadata: TableMetadata) -> Filtered:
+        """Return the manifest with the files deleted that a removal takes, and their entries.
 
-        Deletion vectors of these files go with them. A manifest that holds none of them is returned as it is. The
-        result is kept by source manifest: a retry reads and rewrites only manifests that it has not seen.
+        A manifest that holds none of them is returned as it is.
         """
-        # The first row id is part of it: the first commit in v3 gives one to a manifest that has none.
-        key = (manifest.manifest_path, manifest.first_row_id, paths)
+        key = (manifest.manifest_path, manifest.first_row_id, removal.key)
         if key not in self._filtered:
-            self._filtered[key] = self._filter(manifest, paths, metadata)
+            self._filtered[key] = self._filter(manifest, removal, metadata)
         return self._filtered[key]
 
-    def _filter(
-        self, manifest: ManifestFile, paths: frozenset[str], metadata: TableMetadata
-    ) -> tuple[ManifestFile, tuple[DataFile, ...]]:
-        live = [entry for entry in read_entries(self._io, manifest) if entry.is_live]
-        removed = tuple(entry.data_file for entry in live if _goes_with(entry.data_file, paths))
-        if not removed:
-            return manifest, ()
+    def _filter(self, manifest: ManifestFile, removal: RemovalFilter, metadata: TableMetadata) -> Filtered:
         # Entries that were already deleted are left out: a rewrite that copied them could resurrect them later.
+        live = [entry for entry in read_entries(self._io, manifest) if entry.is_live]
+        taken = [removal.takes(entry) for entry in live]
+        if not any(taken):
+            return manifest, ()
         # What entries inherit was filled in when they were read, row ids too: a file keeps its own for ever.
         entries = [
             replace(entry, status=EntryStatus.DELETED, snapshot_id=self._snapshot_id)
-            if _goes_with(entry.data_file, paths)
+            if goes
             else replace(entry, status=EntryStatus.EXISTING)
-            for entry in live
+            for entry, goes in zip(live, taken, strict=True)
         ]
-        return self._write_manifest(entries, manifest.partition_spec_id, manifest.content, metadata), removed
+        removed = tuple(entry for entry, goes in zip(live, taken, strict=True) if goes)
+        return self.write_manifest(entries, manifest.partition_spec_id, manifest.content, metadata), removed
 
-    def _write_manifest(
+    def merge(self, manifests: Sequence[ManifestFile], metadata: TableMetadata) -> tuple[ManifestFile, ...]:
+        """Put small manifests together, as the table's properties `commit.manifest.*` ask for.
+
+        Merging is never needed: when a manifest cannot be read, all stay as they are.
+
+        Args:
+            manifests: all of the new snapshot, newest first.
+        """
+        result = list(manifests)
+        touched = [manifest.manifest_path for manifest in manifests if manifest.added_snapshot_id == self._snapshot_id]
+        for bin in choose_bins(manifests, touched, MergePolicy.of(metadata)):
+            try:
+                merged = self._merge_bin(bin, metadata)
+            except IcebergError as error:
+                log.warning("left %d small manifests of %s unmerged: %s", len(bin), metadata.location, error)
+                continue
+            result[result.index(bin[0])] = merged
+            gone = {manifest.manifest_path for manifest in bin}
+            result = [manifest for manifest in result if manifest.manifest_path not in gone]
+        return tuple(result)
+
+    def _merge_bin(self, bin: Sequence[ManifestFile], metadata: TableMetadata) -> ManifestFile:
+        key = tuple((manifest.manifest_path, manifest.first_row_id) for manifest in bin)
+        if key not in self._merged:
+            entries = [entry for manifest in bin for entry in self._carried(manifest)]
+            first = bin[0]
+            self._merged[key] = self.write_manifest(entries, first.partition_spec_id, first.content, metadata)
+        return self._merged[key]
+
+    def _carried(self, manifest: ManifestFile) -> Iterator[ManifestEntry]:
+        """Yield what a merged manifest takes over: what this commit did as it is, all older live files as existing."""
+        if manifest.added_snapshot_id == self._snapshot_id:
+            # As written: what is left to be inherited is not known before the list is written, row ids either.
+            path = manifest.manifest_path
+            yield from read_manifest(self._io.read(path), path=path)
+            return
+        for entry in read_entries(self._io, manifest):
+            if entry.is_live:
+                yield replace(entry, status=EntryStatus.EXISTING)
+
+    def write_manifest(
         self, entries: Sequence[ManifestEntry], spec_id: int, content: ManifestContent, metadata: TableMetadata
     ) -> ManifestFile:
+        """Write one manifest of entries that stand as they are to be kept."""
         spec = metadata.spec(spec_id)
         schema = metadata.schema_of_spec(spec_id)
         data = write_manifest(
@@ -194,7 +257,7 @@ class SnapshotWriter:
         try:
             used: set[str] = set()
             if landed is not None and landed.manifest_list is not None:
-                if self._attempts > 1 or self._filtered:
+                if self._attempts > 1 or self._filtered or self._merged:
                     used = {manifest.manifest_path for manifest in read_manifests(self._io, landed)}
                 else:
                     used = set(self._manifests)
@@ -206,9 +269,9 @@ class SnapshotWriter:
             log.warning("left unreferenced metadata files of a lost commit behind: %s", error)
 
 
-def _goes_with(file: DataFile, paths: frozenset[str]) -> bool:
-    """Whether a file is one of these data files, or the deletion vector of one: that must not outlive it."""
-    return file.file_path in paths or (file.is_deletion_vector and file.referenced_data_file in paths)
+def _spec_and_content(file: DataFile) -> tuple[int, ManifestContent]:
+    is_data = file.content is FileContent.DATA
+    return file.spec_id, ManifestContent.DATA if is_data else ManifestContent.DELETES
 
 
 def metadata_folder(metadata: TableMetadata) -> str:

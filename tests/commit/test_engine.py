@@ -7,7 +7,8 @@ import uuid
 import pyarrow as pa
 import pytest
 
-from airflow_iceberg.commit.actions import AppendFiles, ChangeTable
+from airflow_iceberg.commit.actions import ChangeTable, CommitSettings
+from airflow_iceberg.commit.append import AppendFiles
 from airflow_iceberg.commit.engine import Clock, commit
 from airflow_iceberg.commit.operation import OPERATION_KEY, OperationKey
 from airflow_iceberg.errors import (
@@ -85,18 +86,15 @@ def file(name=None):
 
 def append(catalog, *files, operation=None, snapshot_id=None, state=None):
     metadata = (state or catalog.load("db.t")).metadata
-    return AppendFiles(
-        catalog.io,
-        files or (file(),),
+    settings = CommitSettings(
         table_uuid=metadata.table_uuid,
-        written_schema=metadata.schema(),
-        branch="main",
         snapshot_id=snapshot_id or next(numbers) + 10**12,
         commit_uuid=uuid.uuid4(),
         now_ms=lambda: 1_800_000_000_000,
         properties=operation.summary(1) if operation else {},
         operation=operation,
     )
+    return AppendFiles(catalog.io, files or (file(),), settings, written_schema=metadata.schema())
 
 
 def rival_append(catalog, table):

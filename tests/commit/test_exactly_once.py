@@ -2,7 +2,6 @@
 
 import dataclasses
 import pathlib
-import uuid
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -10,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_iceberg.catalogs import load_catalog
-from airflow_iceberg.commit.actions import AppendFiles
+from airflow_iceberg.changing import settings_for
+from airflow_iceberg.commit.append import AppendFiles
 from airflow_iceberg.commit.engine import commit
 from airflow_iceberg.commit.operation import OperationKey
 from airflow_iceberg.data.append import write_rows
@@ -19,7 +19,7 @@ from airflow_iceberg.jobs.local import run_local
 from airflow_iceberg.jobs.protocol import Source
 from airflow_iceberg.spec.changes import Change, RemoveSnapshots, SetSnapshotRef
 from airflow_iceberg.spec.snapshots import SnapshotRef
-from airflow_iceberg.table import Table, new_snapshot_id, now_ms
+from airflow_iceberg.table import Table
 
 KEY = OperationKey(dag_id="load", run_id="scheduled__2026-01-01", task_id="append")
 
@@ -180,13 +180,8 @@ def compact(catalog):
     action = AppendFiles(
         table.io,
         files,
-        table_uuid=table.metadata.table_uuid,
+        settings_for(table.metadata),
         written_schema=table.schema(),
-        branch="main",
-        snapshot_id=new_snapshot_id(),
-        commit_uuid=uuid.uuid4(),
-        now_ms=now_ms,
-        properties={},
         earlier=SimpleNamespace(files_to_replace=lambda metadata: live),
     )
     commit(catalog, state, action)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.commit.snapshot_writer import read_manifests
 from airflow_iceberg.table import Table
 
 ROOT = Path(__file__).parents[2]
@@ -71,7 +72,7 @@ def check_no_leftovers(table: Table) -> None:
     named = {location for _, location in table.metadata.metadata_log} | {table.metadata_location}
     for snapshot in table.metadata.snapshots:
         named.add(snapshot.manifest_list)
-    named |= set(table.inspect.manifests()["path"].to_pylist())
+        named |= {manifest.manifest_path for manifest in read_manifests(table.io, snapshot)}
     lying = {status.location for status in table.io.list(f"{table.location}/metadata")}
     unnamed = {
         location for location in lying if location.endswith((".avro", ".metadata.json")) and location not in named

@@ -8,6 +8,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 
+from airflow_iceberg.commit.removals import Removal, RemovalFilter
 from airflow_iceberg.commit.snapshot_writer import SnapshotWriter, read_entries, read_manifests
 from airflow_iceberg.errors import UnsupportedError
 from airflow_iceberg.spec.changes import Change, SetProperties, UpgradeFormatVersion
@@ -30,6 +31,10 @@ def make(catalog, version):
 def make_partitioned(catalog, version):
     properties = {"format-version": str(version)}
     return Table.create(catalog, "db.t", schema={"id": "long"}, partition_by=["id"], properties=properties)
+
+
+def without(table, *paths):
+    return RemovalFilter(Removal(paths=frozenset(paths)), table.metadata)
 
 
 def manifests(table):
@@ -94,7 +99,7 @@ class TestVersion1:
         (manifest,) = manifests(table)
         gone = next(path for path in live_files(table) if "id=2" in path)
         writer = SnapshotWriter(table.io, snapshot_id=7, commit_uuid=uuid4())
-        written, removed = writer.without_files(manifest, frozenset((gone,)), table.metadata)
+        written, removed = writer.without_files(manifest, without(table, gone), table.metadata)
         location, added_rows = writer.write_list([written], table.metadata, parent_snapshot_id=None, sequence_number=0)
         assert (len(removed), added_rows) == (1, None)
         (row,) = read_manifest_list(table.io.read(location))
@@ -185,7 +190,7 @@ class TestRowLineageOfVersion3:
         before = live_files(table)
         gone = next(path for path in before if "id=2" in path)
         writer = SnapshotWriter(table.io, snapshot_id=7, commit_uuid=uuid4())
-        written, _ = writer.without_files(manifest, frozenset((gone,)), table.metadata)
+        written, _ = writer.without_files(manifest, without(table, gone), table.metadata)
         stored = list(read_entries(table.io, dataclasses.replace(written, sequence_number=2, min_sequence_number=1)))
         raw = fastavro.reader(io.BytesIO(table.io.read(written.manifest_path)))
         ids = {entry["data_file"]["file_path"]: entry["data_file"]["first_row_id"] for entry in raw}

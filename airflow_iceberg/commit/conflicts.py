@@ -1,0 +1,327 @@
+"""May a change that was planned on one snapshot still be made on a later one? The rules, and what they look at.
+
+Here: what happened on a branch since a snapshot (`History`), the five checks over it, and which operation needs which
+of them (`RULES`; docs/conflicts.md shows them as a table, held against this module by tests/commit/test_conflicts.py).
+Pure over table metadata and the manifests of the snapshots concerned. Not here: who asks (the actions), and what must
+be true of the files to remove on the newest table (`removals`, `actions.check_all_there`).
+
+A commit that meets a newer table has three outcomes. Nothing that it depends on was touched: it is rebased, the engine
+makes it again on the newer table. Something was touched that the plan read: `StalePlanError`, to be planned again,
+which for a task means to run again. It contradicts the table for good: `IncompatibleChangeError`.
+
+Before any of this the engine asks whether the change has landed already. Iceberg Java does not: it validates a commit
+whose answer was lost against itself, fails, and removes the files of its own snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal, Protocol
+
+from airflow_iceberg.commit.operation import DAG_ID, RUN_ID, TASK_ID
+from airflow_iceberg.commit.snapshot_writer import read_entries, read_manifests
+from airflow_iceberg.errors import InvalidInputError, StalePlanError
+from airflow_iceberg.plan.deletes import DeleteIndex, referenced_file
+from airflow_iceberg.spec.manifests import (
+    DataFile,
+    EntryStatus,
+    FileContent,
+    ManifestContent,
+    ManifestEntry,
+    ManifestFile,
+)
+from airflow_iceberg.spec.metadata import TableMetadata
+from airflow_iceberg.spec.snapshots import Snapshot
+from airflow_iceberg.storage.base import FileIO
+
+Isolation = Literal["serializable", "snapshot"]
+ISOLATION_LEVELS: tuple[Isolation, ...] = ("serializable", "snapshot")
+
+
+class Check(Enum):
+    """What another writer may not have done since the plan was made."""
+
+    ADDED_DATA = "added rows that the change would have had to see"
+    ADDED_DELETES = "added delete files for rows that the change replaces"
+    REMOVED_DATA = "removed or rewritten data files with rows that the change replaces"
+    FILES_GONE = "removed or rewritten a data file that the change refers to"
+    ADDED_VECTORS = "deleted rows of a data file for which the change brings a deletion vector"
+
+
+class Operation(Enum):
+    """Kinds of changes, by what they depend on."""
+
+    APPEND = "append"
+    OVERWRITE = "overwrite by filter"
+    REPLACE_PARTITIONS = "dynamic overwrite"
+    COPY_ON_WRITE = "copy-on-write delete, update or merge"
+    DELETE_FILES = "delete of whole files"
+    MERGE_ON_READ_DELETE = "merge-on-read delete"
+    MERGE_ON_READ_UPDATE = "merge-on-read update or merge"
+    REWRITE = "compaction"
+    REWRITE_MANIFESTS = "rewrite of manifests"
+    EXPIRE = "expiry of snapshots"
+
+
+_REPLACING = frozenset({Check.ADDED_DELETES, Check.REMOVED_DATA})
+_DELETING = frozenset({Check.FILES_GONE, Check.ADDED_VECTORS})
+
+RULES: Mapping[Operation, Mapping[Isolation, frozenset[Check]]] = {
+    operation: {"snapshot": checks, "serializable": checks | ({Check.ADDED_DATA} if reads else frozenset())}
+    for operation, checks, reads in (
+        (Operation.APPEND, frozenset[Check](), False),
+        (Operation.OVERWRITE, _REPLACING, True),
+        (Operation.REPLACE_PARTITIONS, _REPLACING, True),
+        # Its files are named: for them the checks are exact, not by predicate.
+        (Operation.COPY_ON_WRITE, frozenset({Check.ADDED_DELETES, Check.FILES_GONE}), True),
+        # Which files go is decided anew on every base, so that it is as if the delete came last.
+        (Operation.DELETE_FILES, frozenset[Check](), False),
+        (Operation.MERGE_ON_READ_DELETE, _DELETING, True),
+        (Operation.MERGE_ON_READ_UPDATE, _DELETING | {Check.ADDED_DELETES, Check.REMOVED_DATA}, True),
+        (Operation.REWRITE, frozenset({Check.ADDED_DELETES, Check.FILES_GONE}), False),
+        (Operation.REWRITE_MANIFESTS, frozenset[Check](), False),
+        (Operation.EXPIRE, frozenset[Check](), False),
+    )
+}
+
+# Operations of snapshots (as their summaries say) that can do what a check looks for.
+_ADDING_DATA = frozenset({"append", "overwrite"})
+_ADDING_DELETES = frozenset({"overwrite", "delete"})
+_REMOVING = frozenset({"overwrite", "replace", "delete"})
+_ANY = frozenset({"append", "overwrite", "replace", "delete"})
+
+
+class Scope(Protocol):
+    """Which files a change is about."""
+
+    def may_concern(self, manifest: ManifestFile) -> bool:
+        """Tell whether a manifest may list one."""
+
+    def concerns(self, file: DataFile) -> bool:
+        """Tell whether a file is one, or may be."""
+
+
+def describe(snapshot: Snapshot) -> str:
+    """Name a snapshot and its writer for an error: the DAG run where it was one of Airflow's."""
+    summary = snapshot.summary
+    names = [f"{what} {summary[key]!r}" for what, key in _WRITERS if key in summary]
+    if not names:
+        engine = summary.get("engine-name") or ("Spark" if "spark.app.id" in summary else "another writer")
+        names = [engine]
+    return f"snapshot {snapshot.snapshot_id} ({snapshot.operation}, by {', '.join(names)})"
+
+
+_WRITERS = (("DAG", DAG_ID), ("task", TASK_ID), ("run", RUN_ID))
+
+
+class ChangedFiles:
+    """What single snapshots added and removed, read once however often a commit is tried."""
+
+    def __init__(self, io: FileIO) -> None:
+        self._io = io
+        self._manifests: dict[int, tuple[ManifestFile, ...]] = {}
+        self._entries: dict[str, tuple[ManifestEntry, ...]] = {}
+
+    def of(
+        self, snapshot: Snapshot, status: EntryStatus, content: ManifestContent, scope: Scope | None = None
+    ) -> Iterator[ManifestEntry]:
+        """Yield the entries that a snapshot made, added or deleted ones.
+
+        Args:
+            scope: manifests that it does not concern are not opened.
+        """
+        for manifest in self._own_manifests(snapshot):
+            if manifest.content is content and _may_have(manifest, status):
+                if scope is not None and not scope.may_concern(manifest):
+                    continue
+                for entry in self._own_entries(manifest):
+                    if entry.status is status and entry.snapshot_id == snapshot.snapshot_id:
+                        yield entry
+
+    def _own_manifests(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
+        number = snapshot.snapshot_id
+        if number not in self._manifests:
+            rows = read_manifests(self._io, snapshot)
+            self._manifests[number] = tuple(row for row in rows if row.added_snapshot_id == number)
+        return self._manifests[number]
+
+    def _own_entries(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
+        path = manifest.manifest_path
+        if path not in self._entries:
+            entries = read_entries(self._io, manifest)
+            self._entries[path] = tuple(entry for entry in entries if entry.status is not EntryStatus.EXISTING)
+        return self._entries[path]
+
+
+def _may_have(manifest: ManifestFile, status: EntryStatus) -> bool:
+    count = manifest.added_files_count if status is EntryStatus.ADDED else manifest.deleted_files_count
+    return count != 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class History:
+    """What was committed to a branch after a snapshot.
+
+    Attributes:
+        metadata: the table that has it all.
+        branch: the branch, for the errors.
+        snapshots: newest first.
+    """
+
+    metadata: TableMetadata
+    branch: str
+    snapshots: tuple[Snapshot, ...]
+    files: ChangedFiles
+
+    @classmethod
+    def since(cls, metadata: TableMetadata, branch: str, start: int | None, files: ChangedFiles) -> History:
+        """Return what came after a snapshot.
+
+        Args:
+            start: the snapshot that was planned on; None when the branch had none: then all of it came after.
+
+        Raises:
+            StalePlanError: the branch does not go back to that snapshot: it was rolled back, or snapshots between
+                were expired, so that nobody can tell what happened.
+        """
+        head = metadata.ref_snapshot(branch)
+        found: list[Snapshot] = []
+        oldest = start
+        for snapshot in metadata.ancestors(None if head is None else head.snapshot_id):
+            if snapshot.snapshot_id == start:
+                return cls(metadata=metadata, branch=branch, snapshots=tuple(found), files=files)
+            found.append(snapshot)
+            oldest = snapshot.parent_snapshot_id
+        if start is None and oldest is None:
+            return cls(metadata=metadata, branch=branch, snapshots=tuple(found), files=files)
+        why = "is not in the table any more" if start is None or metadata.snapshot(start) is None else "is not in it"
+        what = "the state before the first snapshot" if start is None else f"snapshot {start}"
+        raise StalePlanError(
+            f"cannot determine what was committed to branch {branch!r} since this change was planned: its history does "
+            f"not go back to {what}, which {why} (snapshots were expired, or the branch was rolled back); nothing was "
+            f"committed, plan again"
+        )
+
+    @property
+    def snapshot_ids(self) -> frozenset[int]:
+        """The ids of the snapshots that came after."""
+        return frozenset(snapshot.snapshot_id for snapshot in self.snapshots)
+
+    def who_removed(self, file: DataFile) -> str:
+        """Name the snapshot that removed a file, for an error."""
+        content = ManifestContent.DATA if file.content is FileContent.DATA else ManifestContent.DELETES
+        for snapshot in self.snapshots:
+            for entry in self.files.of(snapshot, EntryStatus.DELETED, content):
+                if entry.data_file.identity == file.identity:
+                    return describe(snapshot)
+        return "another writer"
+
+    # -- the checks: each raises StalePlanError ------------------------------------------------------------------------
+
+    def check_added_data(self, scope: Scope) -> None:
+        """Nobody added rows that the change would have had to see; compactions add none."""
+        for snapshot in self._by(_ADDING_DATA):
+            for entry in self.files.of(snapshot, EntryStatus.ADDED, ManifestContent.DATA, scope):
+                if scope.concerns(entry.data_file):
+                    raise self._stale(snapshot, f"added data file {entry.data_file.file_path}", "may have to see")
+
+    def check_added_deletes(self, scope: Scope) -> None:
+        """Nobody deleted rows, by delete files, where the change replaces rows."""
+        for snapshot in self._by(_ADDING_DELETES):
+            for entry in self.files.of(snapshot, EntryStatus.ADDED, ManifestContent.DELETES, scope):
+                if scope.concerns(entry.data_file):
+                    raise self._stale(snapshot, f"added delete file {entry.data_file.file_path}", "may concern")
+
+    def check_removed_data(self, scope: Scope) -> None:
+        """Nobody removed data files where the change replaces rows."""
+        for snapshot in self._by(_REMOVING):
+            for entry in self.files.of(snapshot, EntryStatus.DELETED, ManifestContent.DATA, scope):
+                if scope.concerns(entry.data_file):
+                    raise self._stale(snapshot, f"removed data file {entry.data_file.file_path}", "may concern")
+
+    def check_files_there(self, paths: Collection[str], *, may_be_deleted: bool = False) -> None:
+        """Nobody removed the files that the change refers to.
+
+        Args:
+            may_be_deleted: files that went with all of their rows do not matter (to a delete of rows).
+        """
+        wanted = frozenset(paths)
+        for snapshot in self._by(_REMOVING - {"delete"} if may_be_deleted else _REMOVING) if wanted else ():
+            for entry in self.files.of(snapshot, EntryStatus.DELETED, ManifestContent.DATA):
+                if entry.data_file.file_path in wanted:
+                    raise self._stale(snapshot, f"removed data file {entry.data_file.file_path}", "refers to")
+
+    def check_no_deletes_for(self, files: Iterable[ManifestEntry], *, equality: bool = True) -> None:
+        """Nobody deleted rows of these data files by delete files.
+
+        Args:
+            files: data files with their data sequence numbers.
+            equality: whether equality deletes count; they don't for rewritten rows that keep their old number, to
+                which they still apply.
+        """
+        index: DeleteIndex | None = None
+        owner: dict[tuple[str, int | None], Snapshot] = {}
+        added = []
+        for snapshot in self._by(_ADDING_DELETES):
+            for entry in self.files.of(snapshot, EntryStatus.ADDED, ManifestContent.DELETES):
+                if equality or entry.data_file.content is not FileContent.EQUALITY_DELETES:
+                    owner[entry.data_file.identity] = snapshot
+                    added.append(entry)
+        if not added:
+            return
+        # One commit after the other may have replaced the vector of a file; one is enough to know.
+        index = DeleteIndex(_without_replaced_vectors(added), metadata=self.metadata)
+        for file in files:
+            for delete in index.of(file):
+                raise self._stale(
+                    owner[delete.identity],
+                    f"added delete file {delete.file_path} for data file {file.data_file.file_path}",
+                    "replaces",
+                )
+
+    def check_no_new_vectors(self, paths: Collection[str]) -> None:
+        """Nobody deleted rows of data files for which the change brings a deletion vector: there can be one only."""
+        wanted = frozenset(paths)
+        for snapshot in self._by(_ANY) if wanted else ():
+            for entry in self.files.of(snapshot, EntryStatus.ADDED, ManifestContent.DELETES):
+                file = entry.data_file
+                if file.content is FileContent.POSITION_DELETES and referenced_file(file) in wanted:
+                    raise self._stale(
+                        snapshot, f"deleted rows of data file {referenced_file(file)} (in {file.file_path})", "replaces"
+                    )
+
+    def _by(self, operations: frozenset[str]) -> Iterator[Snapshot]:
+        # An operation that nobody knows may have done anything.
+        return (s for s in self.snapshots if s.operation in operations or s.operation not in _ANY)
+
+    def _stale(self, snapshot: Snapshot, did: str, how: str) -> StalePlanError:
+        return StalePlanError(
+            f"{describe(snapshot)} {did}, which this change of branch {self.branch!r} {how}; nothing was committed, "
+            f"plan again on the newer table"
+        )
+
+
+def _without_replaced_vectors(entries: Iterable[ManifestEntry]) -> Iterator[ManifestEntry]:
+    seen: set[str | None] = set()
+    for entry in entries:
+        if entry.data_file.is_deletion_vector:
+            if entry.data_file.referenced_data_file in seen:
+                continue
+            seen.add(entry.data_file.referenced_data_file)
+        yield entry
+
+
+def checked_isolation(isolation: str | None) -> Isolation | None:
+    """Return an isolation level; None is no validation at all.
+
+    Raises:
+        InvalidInputError: there is no such level.
+    """
+    if isolation is None:
+        return None
+    for level in ISOLATION_LEVELS:
+        if isolation.lower() == level:
+            return level
+    raise InvalidInputError(f"unknown isolation level {isolation!r}; one of {', '.join(ISOLATION_LEVELS)}")

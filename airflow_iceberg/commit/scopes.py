@@ -1,0 +1,158 @@
+"""Which manifests and files a predicate or a set of partitions speaks of, across all specs of a table.
+
+Here: the questions "may this manifest list such a file", "may this file hold such a row" and "are all of its rows
+such". Not here: the rules of pruning themselves (`plan.projection`, `plan.metrics`), what is removed (`removals`) and
+what conflicts (`conflicts`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Any
+
+from airflow_iceberg.plan.expressions import ALWAYS_FALSE, ALWAYS_TRUE, Column, Expression
+from airflow_iceberg.plan.metrics import ColumnRange, file_may_match, file_must_match, may_match, summary_range
+from airflow_iceberg.plan.projection import Residuals, project
+from airflow_iceberg.spec.manifests import DataFile, FileContent, ManifestFile
+from airflow_iceberg.spec.metadata import TableMetadata
+from airflow_iceberg.spec.partitioning import PartitionSpec
+from airflow_iceberg.spec.types import IcebergType, UUIDType
+from airflow_iceberg.spec.values import canonical_key
+
+# Beyond so many partitions only their range is compared with a manifest's summaries, not each one.
+COMPARED_PARTITIONS = 200
+
+PartitionKey = tuple[int, Hashable]
+"""A partition: the id of its spec and its canonical values. Equal values of two specs are two partitions."""
+
+
+def partition_key(file: DataFile) -> PartitionKey:
+    """Return the partition that a file lies in."""
+    return file.spec_id, canonical_key(file.partition)
+
+
+class FilterScope:
+    """The rows that a predicate selects.
+
+    Args:
+        row_filter: bound to columns by field id, so that it means the same however the table has evolved since.
+    """
+
+    def __init__(self, row_filter: Expression, metadata: TableMetadata) -> None:
+        self.row_filter = row_filter
+        self._metadata = metadata
+        self._by_spec: dict[int, _SpecFilter] = {}
+
+    def may_concern(self, manifest: ManifestFile) -> bool:
+        """Tell whether a manifest may list a file with such rows."""
+        return self._of(manifest.partition_spec_id).may_concern(manifest)
+
+    def concerns(self, file: DataFile) -> bool:
+        """Tell whether a data file may hold such rows, or a delete file delete them."""
+        residual = self._of(file.spec_id).residuals.of(file.partition)
+        if residual == ALWAYS_FALSE:
+            return False
+        # What a delete file says of its own columns is not what the rows say that it deletes.
+        return file.content is not FileContent.DATA or file_may_match(residual, file)
+
+    def covers(self, file: DataFile) -> bool:
+        """Tell whether all rows of a data file are certainly such; of a delete file, all that it could delete."""
+        residual = self._of(file.spec_id).residuals.of(file.partition)
+        if residual == ALWAYS_TRUE:
+            return True
+        return file.content is FileContent.DATA and residual != ALWAYS_FALSE and file_must_match(residual, file)
+
+    def _of(self, spec_id: int) -> _SpecFilter:
+        if spec_id not in self._by_spec:
+            self._by_spec[spec_id] = _SpecFilter(self.row_filter, self._metadata.spec(spec_id))
+        return self._by_spec[spec_id]
+
+
+class _SpecFilter:
+    """A predicate as files of one partition spec see it."""
+
+    def __init__(self, row_filter: Expression, spec: PartitionSpec) -> None:
+        self._projected = project(row_filter, spec)
+        self.residuals = Residuals(row_filter, spec)
+        self._positions = {field.field_id: index for index, field in enumerate(spec.fields)}
+
+    def may_concern(self, manifest: ManifestFile) -> bool:
+        summaries = manifest.partitions
+        if summaries is None or len(summaries) != len(self._positions):
+            return self._projected != ALWAYS_FALSE
+
+        def ranges(column: Column) -> ColumnRange:
+            assert column.field_id is not None
+            return summary_range(summaries[self._positions[column.field_id]], column.type)
+
+        return may_match(self._projected, ranges)
+
+
+class PartitionScope:
+    """Everything in these partitions.
+
+    Args:
+        files: one file, at least, of each partition.
+    """
+
+    def __init__(self, files: Iterable[DataFile], metadata: TableMetadata) -> None:
+        self.keys: frozenset[PartitionKey]
+        found: dict[PartitionKey, DataFile] = {}
+        for file in files:
+            found.setdefault(partition_key(file), file)
+        self.keys = frozenset(found)
+        tuples: dict[int, list[tuple[Any, ...]]] = {}
+        for file in found.values():
+            tuples.setdefault(file.spec_id, []).append(file.partition)
+        self._by_spec = {
+            spec_id: _Tuples(values, _result_types(metadata, spec_id)) for spec_id, values in tuples.items()
+        }
+
+    def may_concern(self, manifest: ManifestFile) -> bool:
+        """Tell whether a manifest may list a file of these partitions."""
+        tuples = self._by_spec.get(manifest.partition_spec_id)
+        return tuples is not None and tuples.may_be_in(manifest)
+
+    def concerns(self, file: DataFile) -> bool:
+        """Tell whether a file lies in one of these partitions."""
+        return file.spec_id in self._by_spec and partition_key(file) in self.keys
+
+    covers = concerns
+
+
+def _result_types(metadata: TableMetadata, spec_id: int) -> tuple[IcebergType, ...]:
+    schema = metadata.schema_of_spec(spec_id)
+    return tuple(field.type for field in metadata.spec(spec_id).partition_type(schema).fields)
+
+
+class _Tuples:
+    """The partition tuples of one spec, compared with the summaries of manifests."""
+
+    def __init__(self, tuples: list[tuple[Any, ...]], types: tuple[IcebergType, ...]) -> None:
+        self._tuples = tuples if len(tuples) <= COMPARED_PARTITIONS else None
+        self._types = types
+        self._size = len(types)
+
+    def may_be_in(self, manifest: ManifestFile) -> bool:
+        summaries = manifest.partitions
+        if self._tuples is None or summaries is None or len(summaries) != self._size:
+            return True
+        ranges = [summary_range(summary, kind) for summary, kind in zip(summaries, self._types, strict=True)]
+        return any(
+            all(map(_may_be, values, ranges, self._types)) for values in self._tuples if len(values) == self._size
+        )
+
+
+def _may_be(value: Any, found: ColumnRange, kind: IcebergType) -> bool:
+    if value is None:
+        return found.may_be_null
+    if isinstance(value, float) and value != value:
+        return found.may_be_nan
+    # UUIDs were ordered in two ways, see `plan.metrics.trusted_bounds`.
+    if isinstance(kind, UUIDType):
+        return found.may_be_value
+    return (
+        found.may_be_value
+        and (found.lower is None or bool(found.lower <= value))
+        and (found.upper is None or bool(found.upper >= value))
+    )
