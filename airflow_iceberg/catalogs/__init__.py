@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = ["load_catalog"]
 
-_HADOOP, _SQL, _REST, _HIVE = "hadoop", "sql", "rest", "hive"
-_ALIASES = {_HADOOP: _HADOOP, _SQL: _SQL, "jdbc": _SQL, _REST: _REST, _HIVE: _HIVE}
-_LATER = ("nessie", "glue")
+_HADOOP, _SQL, _REST, _HIVE, _NESSIE = "hadoop", "sql", "rest", "hive", "nessie"
+_ALIASES = {_HADOOP: _HADOOP, _SQL: _SQL, "jdbc": _SQL, _REST: _REST, _HIVE: _HIVE, _NESSIE: _NESSIE}
+_LATER = ("glue",)
 _SQL_SCHEMES = ("jdbc:", "sqlite", "postgres", "mysql", "mariadb")
 
 
@@ -25,8 +25,8 @@ def load_catalog(name: str, **properties: object) -> Catalog:
 
     Args:
         name: what you call the catalog. In a SQL catalog it is part of every table's key.
-        properties: `type` ("hadoop", "sql", "rest", "hive"), `warehouse`, `uri` and what else the type knows; the names of
-            PyIceberg. Without a type it is guessed from the uri.
+        properties: `type` ("hadoop", "sql", "rest", "hive", "nessie"), `warehouse`, `uri` and what else the type knows;
+            the names of PyIceberg. Without a type it is guessed from the uri.
     Raises:
         InvalidInputError: unknown type, or a property that the type needs is missing.
         UnsupportedError: a type that this version doesn't have.
@@ -48,6 +48,10 @@ def load_catalog(name: str, **properties: object) -> Catalog:
         from airflow_iceberg.catalogs.hive import HiveCatalog
 
         return HiveCatalog(name, texts, io=io)
+    if kind == _NESSIE:
+        from airflow_iceberg.catalogs.nessie import NessieCatalog
+
+        return NessieCatalog(name, texts, io=io)
     from airflow_iceberg.catalogs.sql import SqlCatalog
 
     return SqlCatalog(name, texts, io=io)
