@@ -14,7 +14,7 @@ from airflow_iceberg import staging
 from airflow_iceberg.catalogs.base import Catalog, TableId, TableState
 from airflow_iceberg.changing import append_action, describe, now_ms, settings_for
 from airflow_iceberg.commit.actions import CommitSettings, SnapshotAction, check_writable
-from airflow_iceberg.commit.engine import RetryPolicy, commit
+from airflow_iceberg.commit.engine import Action, RetryPolicy, commit
 from airflow_iceberg.commit.operation import (
     ON_RERUN,
     OnRerun,
@@ -436,6 +436,15 @@ class Table:
         """
         self._state = commit(self.catalog, self._state, action)
         return describe(self._state, action.settings)
+
+    def change(self, action: Action) -> None:
+        """Land an action that makes no snapshot of its own (expiry, refs).
+
+        Raises:
+            CommitConflictError, CommitUnknownError: as `commit.engine.commit`.
+        """
+        check_writable(self.metadata, self.name)
+        self._state = commit(self.catalog, self._state, action)
 
     def _commit_files(
         self,

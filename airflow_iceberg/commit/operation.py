@@ -30,7 +30,7 @@ TRY_NUMBER = "airflow.try-number"
 OnRerun = Literal["replace", "append", "skip"]
 ON_RERUN: tuple[OnRerun, ...] = ("replace", "append", "skip")
 
-# Names of data files that a task appended, see `OperationKey.file_prefix`.
+# Names of data files with new rows of a task, see `OperationKey.file_prefix`.
 APPENDED_FILE = re.compile(r"[0-9a-f]{12}-\d+-\d+-[0-9a-f]{12}-")
 
 # Characters of run ids that stay readable; a slash would make two different keys look alike.
@@ -86,6 +86,16 @@ class OperationKey:
             unique: twelve random hexadecimal digits.
         """
         return f"{self.file_token}-{self.epoch}-{try_number}-{unique}"
+
+    def carried_prefix(self, try_number: int, unique: str) -> str:
+        """Return how the names of files begin whose rows were carried over from files that they replace.
+
+        After a clear such files stay: their rows are not this task's.
+
+        Args:
+            unique: as for `file_prefix`.
+        """
+        return f"carried-{self.file_prefix(try_number, unique)}"
 
     @classmethod
     def parse(cls, text: str) -> OperationKey:

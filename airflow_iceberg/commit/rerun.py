@@ -75,7 +75,7 @@ class EarlierRuns:
         if knows_all and not earlier:
             return frozenset()
         live = {entry.data_file.file_path: entry for entry in self._entries_of(head) if entry.is_live}
-        added = {path for snapshot in earlier for path in self._added_by(snapshot)}
+        added = {path for snapshot in earlier for path in self._own_rows_of(snapshot)}
         self._check_gone_for_good(metadata, head, added - live.keys(), earlier)
         named = frozenset() if knows_all else self._by_name(metadata, live)
         if not (knows_all or earlier or named):
@@ -122,13 +122,21 @@ class EarlierRuns:
             if entry.status is EntryStatus.ADDED and entry.snapshot_id == snapshot.snapshot_id:
                 yield entry.data_file.file_path
 
+    def _own_rows_of(self, snapshot: Snapshot) -> Iterator[str]:
+        """Yield the files with rows of this task's own: an overwrite adds files with rows that it carries over, too."""
+        if snapshot.operation == "append":
+            yield from self._added_by(snapshot)
+        else:
+            yield from (path for path in self._added_by(snapshot) if APPENDED_FILE.match(_name(path)))
+
     def _check_gone_for_good(
         self, metadata: TableMetadata, head: Snapshot, missing: set[str], earlier: list[Snapshot]
     ) -> None:
         """Refuse when a file of the earlier run was rewritten: its rows live on in files with rows of others.
 
-        A snapshot that only removes files took the rows with them. One that adds files as well (compaction, an update
-        by copy-on-write) may have carried the rows over, unless it is a run of this same task.
+        A snapshot that only removes files took the rows with them, and so did one whose new files all bear the name of
+        new rows (an overwrite by a task). One that adds other files (compaction, an update by copy-on-write) may have
+        carried the rows over, unless it is a run of this same task.
         """
         if not missing:
             return
@@ -142,8 +150,11 @@ class EarlierRuns:
             if snapshot.operation == "append" or snapshot.snapshot_id in own:
                 continue
             # Told from the manifests: a summary may leave out what was added.
-            if self._removed_by(snapshot) & missing and any(self._added_by(snapshot)):
+            if self._removed_by(snapshot) & missing and self._may_carry(snapshot):
                 raise self._rewritten(snapshot)
+
+    def _may_carry(self, snapshot: Snapshot) -> bool:
+        return any(not APPENDED_FILE.match(_name(path)) for path in self._added_by(snapshot))
 
     def _rewritten(self, snapshot: Snapshot) -> IncompatibleChangeError:
         who = snapshot.summary.get(OPERATION_KEY) or snapshot.summary.get("engine-name") or "another writer"
