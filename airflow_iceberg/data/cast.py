@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_iceberg.data.casts import Conversion, Misfit, conversion, decoded, decoded_type, refusal_hint
+from airflow_iceberg.data.variant_rows import BadVariant, check_variant_type, variant_column
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.spec import values
 from airflow_iceberg.spec.arrow import schema_to_arrow, value_to_scalar
@@ -26,6 +27,8 @@ from airflow_iceberg.spec.types import (
     NestedField,
     PrimitiveType,
     StructType,
+    VariantType,
+    child_fields,
 )
 
 if TYPE_CHECKING:
@@ -122,6 +125,8 @@ def _check_type(arrow: pa.DataType, type_: IcebergType, name: str, source: str) 
     elif isinstance(type_, MapType) and pa.types.is_map(arrow):
         _check_type(arrow.key_type, type_.key, f"{name}.key", source)
         _check_type(arrow.item_type, type_.value, f"{name}.value", source)
+    elif isinstance(type_, VariantType):
+        check_variant_type(arrow, name, source)
     elif not isinstance(type_, PrimitiveType) or conversion(arrow, type_) is None:
         hint = refusal_hint(arrow, type_)
         raise InvalidInputError(
@@ -151,7 +156,7 @@ def _column(
     column: pa.ChunkedArray, item: NestedField, arrow: pa.DataType, source: str, first_row: int
 ) -> pa.ChunkedArray:
     """Convert and check one column, chunk by chunk."""
-    same = column.type.equals(arrow)
+    same = column.type.equals(arrow) and not _has_variant(item.type)
     if same and not _has_required(item.type):
         if item.required and column.null_count:
             _fail(_Offence(item.name, _first_null(column), _null_problem(item)), source, first_row)
@@ -200,6 +205,11 @@ def _has_required(type_: IcebergType) -> bool:
     return False
 
 
+def _has_variant(type_: IcebergType) -> bool:
+    """Return whether a variant is the type or is inside of it: its bytes are looked at whatever their Arrow type."""
+    return isinstance(type_, VariantType) or any(_has_variant(child.type) for child in child_fields(type_))
+
+
 def _first_null(array: "pa.Array | pa.ChunkedArray") -> int:
     return int(pc.index(array.is_null(), True).as_py())
 
@@ -208,7 +218,7 @@ def _first_null(array: "pa.Array | pa.ChunkedArray") -> int:
 
 
 def _converted(array: pa.Array, type_: IcebergType, arrow: pa.DataType, name: str) -> pa.Array:
-    if array.type.equals(arrow):
+    if array.type.equals(arrow) and not _has_variant(type_):
         return array
     array = decoded(array)
     if pa.types.is_null(array.type):
@@ -220,6 +230,11 @@ def _converted(array: pa.Array, type_: IcebergType, arrow: pa.DataType, name: st
             return _list(array, type_, arrow, name)
         case MapType():
             return _map(array, type_, arrow, name)
+        case VariantType():
+            try:
+                return variant_column(array)
+            except BadVariant as error:
+                raise _Offence(name, error.index, str(error)) from None
     convert = conversion(array.type, type_)
     if convert is None:
         raise UnsupportedError(f"column '{name}' cannot be converted from {array.type} to {type_}")

@@ -15,6 +15,7 @@ Here: one conversion per pair of types, over a whole array. Not here: nested typ
 | string | text; integers, booleans, decimals and dates, which can be written in one way only |
 | uuid | 16 bytes; text of 32 hexadecimal digits with or without dashes |
 | fixed, binary | bytes (of the right length) |
+| variant | structs of `metadata` and `value`, shredded or not (`data.variant_rows`) |
 | unknown | nulls |
 
 This is the ANSI store assignment of Spark without what loses something there (rounding, the time of day, a time zone
@@ -59,7 +60,6 @@ from airflow_iceberg.spec.types import (
     TimeType,
     UnknownType,
     UUIDType,
-    VariantType,
 )
 
 Conversion: TypeAlias = Callable[[pa.Array], pa.Array]
@@ -111,7 +111,7 @@ def conversion(arrow: pa.DataType, type_: IcebergType) -> Conversion | None:
     Raises:
         UnsupportedError: the table's type is not written yet.
     """
-    if isinstance(type_, VariantType | GeometryType | GeographyType):
+    if isinstance(type_, GeometryType | GeographyType):
         raise UnsupportedError(f"columns of type {type_} are not written yet")
     if not isinstance(type_, PrimitiveType):
         return None

@@ -35,6 +35,7 @@ from airflow_iceberg.spec.types import (
     StructType,
     UnknownType,
     UUIDType,
+    VariantType,
 )
 
 if TYPE_CHECKING:
@@ -263,10 +264,10 @@ class MetricsPlan:
     """
 
     def __init__(self, columns: tuple[LeafColumn, ...], config: MetricsConfig) -> None:
-        self.measured: list[tuple[int, LeafColumn, MetricsMode]] = []
+        self.measured: list[tuple[int, LeafColumn, MetricsMode]] = []  # by position among the file's columns
         self.floats: list[tuple[int, tuple[str, ...]]] = []
         self.texts: list[tuple[int, tuple[str, ...]]] = []
-        for position, column in enumerate(columns):
+        for position, column in _positions(columns):
             mode = config.mode(column.field_id)
             if not mode.has_counts:
                 continue
@@ -277,6 +278,14 @@ class MetricsPlan:
                 self.floats.append((position, column.path))
             if mode.has_bounds and isinstance(column.type, StringType | BinaryType):
                 self.texts.append((position, column.path))
+
+
+def _positions(columns: tuple[LeafColumn, ...]) -> Iterator[tuple[int, LeafColumn]]:
+    """Yield each column with its position in the file, where a variant takes two: its metadata and its value."""
+    position = 0
+    for column in columns:
+        yield position, column
+        position += 2 if isinstance(column.type, VariantType) else 1
 
 
 class MetricsAccumulator:
@@ -332,7 +341,8 @@ class MetricsAccumulator:
         found: "_Found",
     ) -> None:
         key = column.field_id
-        found.column_sizes[key] = sum([chunk.total_compressed_size for chunk in chunks])
+        if not isinstance(column.type, VariantType):  # as in Java, which keeps no size and no bounds of a variant
+            found.column_sizes[key] = sum([chunk.total_compressed_size for chunk in chunks])
         # Java keeps no counts and no bounds of fields inside lists and maps.
         if column.repeated:
             return
@@ -343,7 +353,7 @@ class MetricsAccumulator:
         found.null_value_counts[key] = sum([item.null_count for item in statistics])
         if position in self._nan_counts:
             found.nan_value_counts[key] = self._nan_counts[position]
-        if mode.has_bounds:
+        if mode.has_bounds and not isinstance(column.type, VariantType):
             _put_bounds(column, mode, self._raw_bounds(position, column.type, statistics), found)
 
     def _raw_bounds(self, position: int, type_: PrimitiveType, statistics: list[Any]) -> tuple[Any, Any] | None:

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from airflow_iceberg.data.metrics import LeafColumn, MetricsAccumulator, MetricsPlan, leaf_columns
 from airflow_iceberg.data.options import WriteOptions
+from airflow_iceberg.data.variant_footer import AnnotatingSink
 from airflow_iceberg.errors import StorageError, UnsupportedError
 from airflow_iceberg.spec.arrow import schema_to_arrow
 from airflow_iceberg.spec.manifests import DataFile
@@ -54,6 +55,7 @@ class FileLayout:
         spec: the partition spec the files belong to.
         data_location: directory of the data files.
         file_prefix: begin of every file name; a uuid makes the names unique.
+        sort_order_id: the order that the rows are in.
     Raises:
         UnsupportedError: a type of the schema cannot be written yet.
     """
@@ -67,14 +69,17 @@ class FileLayout:
         options: WriteOptions,
         data_location: str,
         file_prefix: str,
+        sort_order_id: int = UNSORTED_ORDER_ID,
     ) -> None:
         self.schema = schema
+        self.sort_order_id = sort_order_id
         self.spec = spec
         self.options = options
         self.columns: tuple[LeafColumn, ...] = leaf_columns(schema)
         self.metrics = MetricsPlan(self.columns, options.metrics)
         self.row_schema = schema_to_arrow(schema)
         self.file_schema = _file_schema(schema, self.row_schema)
+        self.variants = _variant_paths(schema)
         self._rows_are_file_rows = self.row_schema.equals(self.file_schema)
         self._settings = _encoder_settings(options)
         # Java keeps the schema under this key, too.
@@ -134,7 +139,10 @@ class FileLayout:
             wanted = self.options.bloom_filters.get(".".join(column.path))
             if wanted is not None:
                 distinct = max(1, min(wanted.distinct_values, rows))
-                found[_parquet_path(column, self.schema)] = {"ndv": distinct, "fpp": wanted.false_positives}
+                found[".".join(_parquet_path(column.path, self.schema))] = {
+                    "ndv": distinct,
+                    "fpp": wanted.false_positives,
+                }
         return found
 
 
@@ -161,11 +169,22 @@ def _supports(argument: str) -> bool:
     return argument in inspect.signature(pq.ParquetWriter.__init__).parameters
 
 
-def _parquet_path(column: LeafColumn, schema: Schema) -> str:
+def _variant_paths(schema: Schema) -> frozenset[tuple[str, ...]]:
+    """Return the paths of the groups of variants in a file."""
+    found = (field for field in schema.fields_by_id.values() if isinstance(field.type, VariantType))
+    return frozenset(_parquet_path(_path_of(schema, field.id), schema) for field in found)
+
+
+def _path_of(schema: Schema, field_id: int) -> tuple[str, ...]:
+    names = [field.name for field in schema.ancestors(field_id)]
+    return (*reversed(names), schema.fields_by_id[field_id].name)
+
+
+def _parquet_path(path: tuple[str, ...], schema: Schema) -> tuple[str, ...]:
     """Return the path of a column in the file, which has one level more for lists and maps."""
     parts: list[str] = []
     current: IcebergType = schema.as_struct()
-    for name in column.path:
+    for name in path:
         match current:
             case StructType():
                 current = next(child.type for child in current.fields if child.name == name)
@@ -176,7 +195,7 @@ def _parquet_path(column: LeafColumn, schema: Schema) -> str:
                 current = current.key if name == "key" else current.value
                 parts.append("key_value")
         parts.append(name)
-    return ".".join(parts)
+    return tuple(parts)
 
 
 # -- types of the file -------------------------------------------------------------------------------------------------
@@ -202,7 +221,9 @@ def _file_type(type_: IcebergType, arrow: pa.DataType, name: str) -> pa.DataType
     match type_:
         case UUIDType():
             return pa.uuid()
-        case VariantType() | GeometryType() | GeographyType():
+        case VariantType():
+            return arrow  # two binaries; `variant_footer` says what they are
+        case GeometryType() | GeographyType():
             raise UnsupportedError(f"column '{name}' is of type {type_}, which is not written yet")
         case FixedType(0):
             raise UnsupportedError(f"column '{name}' is of type {type_}, which parquet cannot hold")
@@ -262,12 +283,15 @@ class OpenFile:
         self.location = layout.next_location(partition)
         self._spec_id = layout.spec.spec_id
         self._partition = partition
+        self._sort_order_id = layout.sort_order_id
         self._metrics = MetricsAccumulator(layout.metrics)
         self._footers: list[pq.FileMetaData] = []
         with _storage_errors(self.location):
             self._sink = layout.open_sink(self.location)
+        self._annotating = AnnotatingSink(self._sink, layout.variants) if layout.variants else None
+        target = self._sink if self._annotating is None else pa.PythonFile(self._annotating, mode="w")
         try:
-            self._writer = layout.parquet_writer(self._sink, rows=rows, footers=self._footers)
+            self._writer = layout.parquet_writer(target, rows=rows, footers=self._footers)
         except BaseException:
             self._sink.close()
             raise
@@ -286,7 +310,11 @@ class OpenFile:
     def close(self) -> DataFile:
         """Write the footer and describe the file."""
         with _storage_errors(self.location):
+            if self._annotating is not None:
+                self._annotating.hold()
             self._writer.close()
+            if self._annotating is not None:
+                self._annotating.finish()
             size_bytes = self.size_bytes
             self._sink.close()
         metrics = self._metrics.finish(self._footers[0])
@@ -304,7 +332,7 @@ class OpenFile:
             lower_bounds=metrics.lower_bounds,
             upper_bounds=metrics.upper_bounds,
             split_offsets=metrics.split_offsets,
-            sort_order_id=UNSORTED_ORDER_ID,
+            sort_order_id=self._sort_order_id,
         )
 
     def abort(self) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from airflow_iceberg.data.options import WriteOptions
-from airflow_iceberg.data.parquet_file import FileLayout, OpenFile
+from airflow_iceberg.data.parquet_file import UNSORTED_ORDER_ID, FileLayout, OpenFile
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.spec.manifests import DataFile
 from airflow_iceberg.spec.partitioning import PartitionSpec, group_by_partition
@@ -185,6 +185,7 @@ class PartitionedWriter:
         file_prefix: begin of every file name; a uuid makes the names unique.
         threads: files that are encoded at a time. More than one is for a process that has no other tasks: pyarrow
             encodes a file on one core, so large unpartitioned rows then go to as many files.
+        sort_order_id: the order that the rows come in, which the files claim; the caller has sorted them.
     Raises:
         UnsupportedError: a type cannot be written.
     """
@@ -199,9 +200,16 @@ class PartitionedWriter:
         data_location: str,
         file_prefix: str,
         threads: int = 1,
+        sort_order_id: int = UNSORTED_ORDER_ID,
     ) -> None:
         self._layout = FileLayout(
-            io, schema=schema, spec=spec, options=options, data_location=data_location, file_prefix=file_prefix
+            io,
+            schema=schema,
+            spec=spec,
+            options=options,
+            data_location=data_location,
+            file_prefix=file_prefix,
+            sort_order_id=sort_order_id,
         )
         self._io = io
         self._threads = threads

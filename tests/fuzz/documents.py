@@ -115,7 +115,7 @@ def _change(where: Any, key: Any, places: Any, root: Any, chance: random.Random)
     value = where[key]
     kind = chance.randrange(10)
     if kind < 3:
-        where[key] = chance.choice(VALUES)
+        where[key] = copy.deepcopy(chance.choice(VALUES))
     elif kind == 3 and where is not root:
         where.pop(key)
     elif kind == 4 and type(value) is int:
@@ -129,13 +129,13 @@ def _change(where: Any, key: Any, places: Any, root: Any, chance: random.Random)
     elif kind == 6:
         there, other = chance.choice(places)
         # A copy that would hold itself grows without end.
-        where[key] = copy.deepcopy(there[other]) if there is not where else chance.choice(VALUES)
+        where[key] = copy.deepcopy(there[other]) if there is not where else None
     elif kind == 7 and chance.random() < 0.2:
         where[key] = _nested(value, chance)
     elif isinstance(value, list):
         chance.shuffle(value)
     else:
-        where[key] = chance.choice(VALUES)
+        where[key] = copy.deepcopy(chance.choice(VALUES))
 
 
 def _mutate_text(text: str, chance: random.Random) -> str:

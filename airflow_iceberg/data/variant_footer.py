@@ -1,0 +1,216 @@
+"""Parquet's word for a variant, put into the footer of a file: Arrow writes the two binaries and not the annotation.
+
+Here: the sink that holds a file's end back until it is complete, and the footer's schema (Thrift's compact protocol)
+with `VARIANT` at the groups that are variants. Not here: everything else of a file (`parquet_file`).
+
+Spec: Appendix A, Parquet (a variant is a group annotated VARIANT); Parquet's LogicalTypes, Variant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from airflow_iceberg.errors import FormatError
+
+MAGIC = b"PAR1"
+_TAIL_BYTES = 8
+"""Behind the footer: its length, and the magic."""
+
+# Types of Thrift's compact protocol.
+_STOP, _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(13)
+_SCHEMA_ID, _NAME_ID, _CHILDREN_ID, _LOGICAL_TYPE_ID = 2, 4, 5, 10
+# LogicalType is a union: its field 16 is VariantType, whose field 1, a byte, is the version of the variants' encoding.
+_VARIANT = bytes([_STRUCT, 16 << 1, 1 << 4 | _BYTE, 1, _STOP, _STOP])
+
+
+class AnnotatingSink:
+    """A file to write to that passes bytes on, but for the end of the file, which it changes.
+
+    Args:
+        sink: an Arrow file.
+        variants: paths of the groups that are variants.
+    """
+
+    def __init__(self, sink: Any, variants: Collection[tuple[str, ...]]) -> None:
+        self._sink = sink
+        self._variants = variants
+        self._held: bytearray | None = None
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        """Take bytes."""
+        if self._held is None:
+            self._sink.write(data)
+        else:
+            self._held += data
+        return len(memoryview(data))
+
+    def tell(self) -> int:
+        """Return how many bytes were written, those that are held back too."""
+        return int(self._sink.tell()) + len(self._held or b"")
+
+    def flush(self) -> None:
+        """Do nothing: whoever has the file inside does it."""
+
+    def hold(self) -> None:
+        """Hold back what comes from now on: the end of the file."""
+        self._held = bytearray()
+
+    def finish(self) -> None:
+        """Write what was held back, with the annotations."""
+        held, self._held = bytes(self._held or b""), None
+        self._sink.write(annotated(held, self._variants))
+
+    def close(self) -> None:
+        """Close the file inside."""
+        self.closed = True
+        self._sink.close()
+
+    def readable(self) -> bool:
+        """Tell that this is for writing only."""
+        return False
+
+    def writable(self) -> bool:
+        """Tell that this is for writing."""
+        return True
+
+    def seekable(self) -> bool:
+        """Tell that bytes are written in their order."""
+        return False
+
+
+def annotated(tail: bytes, variants: Collection[tuple[str, ...]]) -> bytes:
+    """Return the end of a Parquet file in which groups are annotated as variants.
+
+    Args:
+        tail: the last bytes of a file, the whole footer among them.
+        variants: paths of the groups, lists' and maps' inner groups included.
+    Raises:
+        FormatError: no footer, or none of an Arrow writer.
+    """
+    size = int.from_bytes(tail[-_TAIL_BYTES:-4], "little")
+    start = len(tail) - _TAIL_BYTES - size
+    if tail[-4:] != MAGIC or start < 0:
+        raise FormatError("unexpected end of a parquet file that was just written (expected a footer)")
+    footer = tail[start:-_TAIL_BYTES]
+    for offset, last_id in reversed(_places(footer, variants)):
+        insert = bytes([_LOGICAL_TYPE_ID - last_id << 4 | _STRUCT]) + _VARIANT
+        footer = footer[:offset] + insert + footer[offset:]
+    return tail[:start] + footer + len(footer).to_bytes(4, "little") + MAGIC
+
+
+def _places(footer: bytes, variants: Collection[tuple[str, ...]]) -> list[tuple[int, int]]:
+    """Return where the elements of the variants' groups end, and the last field id there."""
+    reader = _Thrift(footer)
+    found = []
+    for field_id, kind in reader.fields():
+        if field_id != _SCHEMA_ID:
+            reader.skip(kind)
+            continue
+        size, _ = reader.list_header()
+        elements = [reader.element() for _ in range(size)]
+        paths = _paths([(name, children) for name, children, _, _ in elements])
+        found = [(end, last) for path, (_, _, end, last) in zip(paths, elements, strict=True) if path in variants]
+    if len(found) != len(variants):
+        raise FormatError(f"found {len(found)} groups of variants in a parquet file, expected {len(variants)}")
+    return found
+
+
+def _paths(elements: list[tuple[str, int]]) -> list[tuple[str, ...]]:
+    """Return the path of each element of a schema, which stand there parents first; the root's is empty."""
+    paths: list[tuple[str, ...]] = []
+    open_: list[tuple[tuple[str, ...], int]] = []  # a group and how many of its children are still to come
+    for name, children in elements:
+        path: tuple[str, ...] = ()
+        if open_:
+            parent, left = open_.pop()
+            path = (*parent, name)
+            if left > 1:
+                open_.append((parent, left - 1))
+        paths.append(path)
+        if children:
+            open_.append((path, children))
+    return paths
+
+
+class _Thrift:
+    """Reads as much of Thrift's compact protocol as a footer has."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def fields(self) -> Any:
+        """Yield id and type of each field of a struct; the caller reads or skips its value."""
+        field_id = 0
+        while (header := self._byte()) != _STOP:
+            delta, kind = header >> 4, header & 0x0F
+            field_id = field_id + delta if delta else self._zigzag()
+            yield field_id, kind
+
+    def element(self) -> tuple[str, int, int, int]:
+        """Return of a schema element its name, number of children, where its stop byte is, and its last field id."""
+        name, children, last = "", 0, 0
+        for field_id, kind in self.fields():
+            if field_id == _NAME_ID:
+                name = self._bytes().decode("utf-8")
+            elif field_id == _CHILDREN_ID:
+                children = self._zigzag()
+            else:
+                self.skip(kind)
+            last = field_id
+        return name, children, self._at - 1, last
+
+    def list_header(self) -> tuple[int, int]:
+        """Return number and type of a list's items."""
+        header = self._byte()
+        return (self._varint() if header >> 4 == 15 else header >> 4), header & 0x0F
+
+    def skip(self, kind: int) -> None:
+        """Go past a value."""
+        if kind in (_TRUE, _FALSE):
+            return
+        if kind in (_BYTE, _DOUBLE):
+            self._at += 1 if kind == _BYTE else 8
+        elif kind in (_I16, _I32, _I64):
+            self._varint()
+        elif kind == _BINARY:
+            self._bytes()
+        elif kind in (_LIST, _SET):
+            self._skip_items()
+        elif kind == _STRUCT:
+            for _, inner in self.fields():
+                self.skip(inner)
+        else:
+            raise FormatError(f"unexpected Thrift type {kind} in the footer of a parquet file")
+
+    def _skip_items(self) -> None:
+        size, kind = self.list_header()
+        for _ in range(size):
+            if kind in (_TRUE, _FALSE):
+                self._at += 1
+            else:
+                self.skip(kind)
+
+    def _byte(self) -> int:
+        self._at += 1
+        return self._data[self._at - 1]
+
+    def _bytes(self) -> bytes:
+        size = self._varint()
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+    def _varint(self) -> int:
+        result = shift = 0
+        while True:
+            byte = self._byte()
+            result |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return result
+            shift += 7
+
+    def _zigzag(self) -> int:
+        value = self._varint()
+        return value >> 1 ^ -(value & 1)

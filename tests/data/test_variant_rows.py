@@ -1,0 +1,155 @@
+"""Variants that come in Arrow rows stand in the file as they came, and the file says that they are variants."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.data.cast import check_columns, conform
+from airflow_iceberg.data.variant_footer import annotated
+from airflow_iceberg.errors import FormatError, InvalidInputError
+from airflow_iceberg.spec.schema import schema_from_shorthand
+from airflow_iceberg.spec.types import LongType, StringType
+from airflow_iceberg.spec.variant import encode_names, encode_object, encode_primitive
+from airflow_iceberg.table import Table
+from tests.support import golden
+
+EMPTY = encode_names([])
+NAMES = encode_names(["a", "b"])
+LONG = encode_primitive(LongType(), 7)
+OBJECT = encode_object({"a": 0, "b": 1}, {"a": LONG, "b": encode_primitive(StringType(), "text")})
+PLAIN = pa.struct([("metadata", pa.binary()), ("value", pa.binary())])
+ROWS = [{"metadata": EMPTY, "value": LONG}, None, {"metadata": NAMES, "value": OBJECT}]
+
+
+def one_column(array: pa.Array, kind: str = "variant") -> Any:
+    return conform(pa.table({"v": array}), schema_from_shorthand({"v": kind}), source="rows")["v"].to_pylist()
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    catalog = load_catalog("ours", type="sql", uri="sqlite://", warehouse=tmp_path.as_uri())
+    catalog.create_namespace("db")
+    columns = {"id": "long", "v": "variant", "s": "struct<v: variant, n: int>", "l": "list<variant>"}
+    columns |= {"m": "map<string, variant>", "last": "double"}
+    return Table.create(catalog, "db.t", schema=columns, properties={"format-version": "3"})
+
+
+def rows() -> pa.Table:
+    inner = [{"v": ROWS[0], "n": 1}, None, {"v": None, "n": 2}]
+    return pa.table(
+        {
+            "id": [1, 2, 3],
+            "v": pa.array(ROWS, PLAIN),
+            "s": pa.array(inner, pa.struct([("v", PLAIN), ("n", pa.int32())])),
+            "l": pa.array([ROWS, [], None], pa.list_(PLAIN)),
+            "m": pa.array([[("k", ROWS[2]), ("n", None)], [], None], pa.map_(pa.string(), PLAIN)),
+            "last": [0.5, float("nan"), None],
+        }
+    )
+
+
+class TestWhatIsTaken:
+    """Structs of two binaries, of whatever kinds of binaries, shredded or not."""
+
+    @pytest.mark.parametrize("binary", [pa.binary(), pa.large_binary(), pa.binary_view()], ids=str)
+    def test_any_type_of_bytes(self, binary: pa.DataType) -> None:
+        kind = pa.struct([("value", binary), ("metadata", binary)])
+        assert one_column(pa.array(ROWS, kind)) == ROWS
+
+    def test_shredded_variants_are_put_together(self) -> None:
+        kind = pa.struct([*PLAIN, ("typed_value", pa.int64())])
+        given = [{"metadata": EMPTY, "value": None, "typed_value": 7}, None, {**ROWS[2], "typed_value": None}]
+        assert one_column(pa.array(given, kind)) == ROWS
+
+    def test_nothing_but_nulls(self) -> None:
+        assert one_column(pa.nulls(2)) == [None, None]
+
+    @pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.struct([("value", pa.binary())])], ids=str)
+    def test_other_types_are_refused_before_any_row(self, kind: pa.DataType) -> None:
+        with pytest.raises(
+            InvalidInputError, match="cannot become variant: expected a struct of the binaries"
+        ):
+            check_columns(pa.schema({"v": kind}), schema_from_shorthand({"v": "variant"}), source="rows")
+
+    @pytest.mark.parametrize(
+        ("bad", "problem"),
+        [
+            ({"metadata": EMPTY, "value": None}, "no value of a variant"),
+            ({"metadata": None, "value": LONG}, "no metadata of a variant"),
+            ({"metadata": EMPTY, "value": b""}, "no value of a variant"),
+            ({"metadata": b"\x02\x00\x00", "value": LONG}, "metadata of a variant that is not of version 1"),
+        ],
+    )
+    def test_a_row_that_holds_no_variant_is_named(self, bad: Any, problem: str) -> None:
+        with pytest.raises(InvalidInputError, match=f"column 'v', row 3 of rows: {problem}"):
+            one_column(pa.array([None, ROWS[0], bad], PLAIN))
+        with pytest.raises(InvalidInputError, match=f"column 'v.element', row 2 of rows: {problem}"):
+            one_column(pa.array([None, [ROWS[0], bad]], pa.list_(PLAIN)), "list<variant>")
+
+
+class TestAppending:
+    """`Table.append` writes them at every depth."""
+
+    def test_they_read_back_as_they_came(self, table: Table) -> None:
+        table.append(rows())
+        assert table.scan().to_arrow().drop_columns("last").to_pylist() == rows().drop_columns("last").to_pylist()
+
+    def test_the_file_says_that_they_are_variants(self, table: Table) -> None:
+        table.append(rows())
+        (path,) = table.inspect.files()["file_path"].to_pylist()
+        schema = str(pq.ParquetFile(path.removeprefix("file://")).schema)
+        assert schema.count("(Variant(1))") == 4
+        assert "optional group field_id=2 v (Variant(1)) {" in schema
+
+    def test_statistics_count_rows_and_nulls_and_nothing_more(self, table: Table) -> None:
+        """As Iceberg Java's; and the columns behind a variant, which takes two of the file, have their own."""
+        table.append(rows())
+        (file,) = table.inspect.files().to_pylist()
+        ids = table.schema().names
+        assert dict(file["value_counts"])[ids["v"]] == 3
+        assert dict(file["null_value_counts"])[ids["v"]] == 1
+        assert ids["v"] not in dict(file["column_sizes"]) | dict(file["lower_bounds"])
+        assert dict(file["nan_value_counts"]) == {ids["last"]: 1}
+        assert dict(file["null_value_counts"])[ids["last"]] == 1
+
+    def test_other_engines_understand_them(self, table: Table) -> None:
+        import duckdb
+
+        table.append(rows())
+        (path,) = table.inspect.files()["file_path"].to_pylist()
+        found = duckdb.sql(f"select v from '{path.removeprefix('file://')}' order by id").fetchall()
+        assert found == [(7,), (None,), ({"a": 7, "b": "text"},)]
+
+    def test_those_of_iceberg_java_go_through_unchanged(self, tmp_path: Path) -> None:
+        known = golden.table("v3_variant")
+        theirs = Table.from_metadata(known.metadata_location, io=known.io)
+        catalog = load_catalog("ours", type="sql", uri="sqlite://", warehouse=tmp_path.as_uri())
+        catalog.create_namespace("db")
+        ours = Table.create(catalog, "db.t", schema=theirs.schema(), properties={"format-version": "3"})
+        ours.append(theirs.scan().to_arrow())
+        assert ours.scan().to_arrow().equals(theirs.scan().to_arrow())
+
+
+class TestTheFooter:
+    """Only the end of a file changes, and only when every variant is found in it."""
+
+    def test_what_is_no_end_of_a_file_is_refused(self) -> None:
+        with pytest.raises(FormatError, match="expected a footer"):
+            annotated(b"nothing", [("v",)])
+
+    def test_a_group_that_is_not_there_is_missed(self, tmp_path: Path) -> None:
+        pq.write_table(pa.table({"v": pa.array(ROWS, PLAIN)}), tmp_path / "f", store_schema=False)
+        with pytest.raises(FormatError, match="found 0 groups of variants"):
+            annotated((tmp_path / "f").read_bytes(), [("w",)])
+
+    def test_many_columns_before_it(self, tmp_path: Path) -> None:
+        """Lists of more than 14 elements have another header."""
+        columns = {f"c{number}": pa.array([number]) for number in range(40)}
+        pq.write_table(pa.table({**columns, "v": pa.array(ROWS[:1], PLAIN)}), tmp_path / "f", store_schema=False)
+        (tmp_path / "g").write_bytes(annotated((tmp_path / "f").read_bytes(), [("v",)]))
+        assert "v (Variant(1))" in str(pq.ParquetFile(tmp_path / "g").schema)
+        assert pq.read_table(tmp_path / "g").equals(pq.read_table(tmp_path / "f"))
