@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,6 +127,7 @@ class RestCatalog(Catalog):
         # Asked first: a server may answer the creation of a table that is there with success (SeaweedFS does).
         if self.table_exists(table):
             raise self._exists_already(table)
+        self._require_namespace(table.namespace)
         if not protocol.is_plain(metadata):
             return self._create_staged(table, metadata)
         answer = self._create(table, protocol.create_body(table.name, metadata))
@@ -134,6 +136,15 @@ class RestCatalog(Catalog):
             self._forget(table)
             raise self._exists_already(table)
         return state
+
+    def _require_namespace(self, namespace: Namespace) -> None:
+        """Refuse a namespace that isn't there: some servers put tables into namespaces that nobody has made.
+
+        Who may not ask is let through, the server will tell him.
+        """
+        with suppress(StorageError, UnsupportedError):
+            if not self.namespace_exists(namespace):
+                raise self._unknown_namespace(namespace)
 
     def _create(self, table: TableId, body: Mapping[str, Any]) -> Answer:
         return self._change(
@@ -258,18 +269,17 @@ class RestCatalog(Catalog):
         table, to = TableId.of(table), TableId.of(to)
         self._forget(table)
         self._forget(to)
+        self._require_namespace(to.namespace)
         purpose = f"rename table {table} to {to}"
-
-        def missing(refusal: Refusal) -> Exception:
-            if refusal.type == _NO_NAMESPACE or (self.table_exists(table) and not self.namespace_exists(to.namespace)):
-                return self._unknown_namespace(to.namespace)
-            return self._unknown_table(table)
 
         self._change(
             protocol.RENAME_TABLE,
             {"source": _identifier(table), "destination": _identifier(to)},
             purpose,
-            {404: missing, 409: lambda _: AlreadyExistsError(f"cannot rename {table}: {to} exists already")},
+            {
+                404: lambda _: self._unknown_table(table),
+                409: lambda _: AlreadyExistsError(f"cannot rename {table}: {to} exists already"),
+            },
         )
 
     def register_table(self, table: str | TableId, metadata_location: str, *, overwrite: bool = False) -> TableState:
@@ -310,7 +320,10 @@ class RestCatalog(Catalog):
         pages = self._pages(
             protocol.LIST_TABLES, f"list the tables of {'.'.join(namespace)}", "identifiers", namespace=namespace
         )
-        return tuple(sorted(protocol.parse_identifiers(pages)))
+        found = tuple(sorted(protocol.parse_identifiers(pages)))
+        if not found and not self.namespace_exists(namespace):
+            raise self._unknown_namespace(namespace)  # some servers find nothing in nothing
+        return found
 
     # -- namespaces ------------------------------------------------------------------------------------------------
 
@@ -342,17 +355,30 @@ class RestCatalog(Catalog):
                 return InvalidInputError(f"namespace {name} is not empty, drop what it holds first: {refusal.message}")
             return self._plain_refusal(purpose, refusal)
 
+        def missing(_: Refusal) -> Exception:
+            # Some servers know a namespace only by those below it.
+            inside = self._listed_namespaces(namespace)
+            if not inside:
+                return self._unknown_namespace(namespace)
+            return InvalidInputError(f"namespace {name} is not empty, drop {'.'.join(inside[0])} first")
+
         self._change(
             protocol.DROP_NAMESPACE,
             None,
             purpose,
-            {400: not_empty, 404: lambda _: self._unknown_namespace(namespace), 409: not_empty},
+            {400: not_empty, 404: missing, 409: not_empty},
             namespace=namespace,
         )
 
     def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]:
         """Return the namespaces one level below the parent, sorted."""
         above = parse_namespace(parent) if parent else ()
+        found = self._listed_namespaces(above)
+        if above and not found and not self.namespace_exists(above):
+            raise self._unknown_namespace(above)  # some servers find nothing in nothing
+        return found
+
+    def _listed_namespaces(self, above: Namespace) -> tuple[Namespace, ...]:
         query = {"parent": self._server()[1].namespace_text(above)} if above else {}
         purpose = f"list the namespaces in {'.'.join(above)}" if above else "list the namespaces"
         found = self._pages(protocol.LIST_NAMESPACES, purpose, "namespaces", namespace=above, query=query)
@@ -360,7 +386,9 @@ class RestCatalog(Catalog):
             paths = {tuple(str(level) for level in item) for item in found}
         except TypeError as error:
             raise FormatError("unexpected namespace in the server's answer") from error
-        return tuple(sorted(path for path in paths if len(path) == len(above) + 1 and path[:-1] == above))
+        depth = len(above) + 1
+        # Some servers name all levels below, and not those between.
+        return tuple(sorted({path[:depth] for path in paths if len(path) >= depth and path[: depth - 1] == above}))
 
     def namespace_exists(self, namespace: str | Namespace) -> bool:
         """Tell whether there is such a namespace."""

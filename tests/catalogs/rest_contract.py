@@ -1,0 +1,137 @@
+"""The contract of catalogs where a server keeps the metadata: what it promises instead of files that we write.
+
+Subclass `RestContract` and give the properties of an empty catalog, as for `CatalogContract`.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+
+from airflow_iceberg.catalogs.base import Catalog
+from airflow_iceberg.errors import AlreadyExistsError, CommitConflictError, InvalidInputError, NotFoundError
+from airflow_iceberg.spec.changes import AddSchema, Change, SetCurrentSchema
+from airflow_iceberg.spec.schema import schema_from_shorthand
+from tests.catalogs.contract import CatalogContract, make_table, setting
+
+
+def empty(catalog: Catalog, namespace: tuple[str, ...] | None = None) -> None:
+    """Drop all tables and namespaces."""
+    for child in catalog.list_namespaces(namespace):
+        empty(catalog, child)
+        with suppress(NotFoundError):  # it was known only by those below it
+            for table in catalog.list_tables(child):
+                catalog.drop_table(table)
+            catalog.drop_namespace(child)
+
+
+class RestContract(CatalogContract):
+    """A server applies updates to what a table is by then, and writes its metadata files itself."""
+
+    # -- instead of what the other catalogs do --
+
+    def test_a_new_table_lies_in_the_warehouse_by_namespace_and_name(self, catalog, properties):
+        """The server says where."""
+        assert catalog.default_location("db.t") == ""
+        state = make_table(catalog)
+        assert state.metadata.location.startswith(properties["warehouse"])
+        assert state.metadata_location.startswith(_plain(state.metadata.location))
+
+    def test_the_loser_of_a_creation_leaves_no_file_behind(self, catalog):
+        """We write none, and what the winner made stays."""
+        made = make_table(catalog, owner="me")
+        with pytest.raises(AlreadyExistsError):
+            make_table(catalog, owner="you")
+        assert catalog.load("db.t") == made
+
+    def test_a_commit_for_an_older_state_is_a_conflict_and_changes_nothing(self, catalog, other, properties):
+        """It is one if it relies on what has changed."""
+        old = make_table(catalog)
+        newer = other.commit(other.load("db.t"), _adding("color"))
+        with pytest.raises(CommitConflictError, match=r"table db\.t in catalog prod was changed by another writer"):
+            catalog.commit(old, _adding("taste"))
+        assert catalog.load("db.t") == newer
+
+    def test_a_commit_for_an_older_state_that_asks_for_nothing_of_it_is_added_to_the_newer_one(self, catalog, other):
+        old = make_table(catalog)
+        other.commit(other.load("db.t"), setting(color="green"))
+        committed = catalog.commit(old, setting(taste="sweet"))
+        assert committed == other.load("db.t")
+        assert committed.metadata.properties.items() >= {"color": "green", "taste": "sweet"}.items()
+
+    def test_a_change_without_updates_writes_nothing(self, catalog):
+        state = make_table(catalog)
+        assert catalog.commit(state, Change(updates=(), requirements=())) == state
+        assert catalog.load("db.t") == state
+
+    def test_a_purge_is_refused_and_nothing_is_dropped(self, catalog):
+        """It is not: the server does it."""
+        make_table(catalog)
+        catalog.drop_table("db.t", purge=True)
+        assert not catalog.table_exists("db.t")
+
+    def test_forgotten_metadata_files_stay_unless_the_table_asks(self, catalog):
+        """That is the server's affair; the table reads well whatever it does."""
+        state = make_table(catalog, **{"write.metadata.previous-versions-max": "1"})
+        for number in range(3):
+            state = catalog.commit(state, setting(number=str(number)))
+        assert catalog.load("db.t") == state
+
+    def test_forgotten_metadata_files_are_deleted_when_the_table_asks(self, catalog, other):
+        """That is the server's affair, too."""
+        wishes = {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
+        state = make_table(catalog, **wishes)
+        for number in range(3):
+            state = catalog.commit(state, setting(number=str(number)))
+        assert other.load("db.t") == state
+
+    def test_compressed_metadata_says_so_in_its_name(self, catalog, other):
+        """The name is the server's; the answer is never compressed."""
+        state = make_table(catalog, **{"write.metadata.compression-codec": "gzip"})
+        state = catalog.commit(state, setting(color="green"))
+        assert other.load("db.t") == state
+
+    def test_a_table_can_be_registered_by_its_metadata_file(self, catalog, other):
+        state = make_table(catalog)
+        catalog.create_namespace("away")
+        catalog.drop_table("db.t")
+        catalog.register_table("away.u", state.metadata_location)
+        assert other.load("away.u").metadata == state.metadata
+        with pytest.raises(AlreadyExistsError):
+            catalog.register_table("away.u", state.metadata_location)
+        with pytest.raises((NotFoundError, InvalidInputError), match=r"cannot register table away\.v"):
+            catalog.register_table("away.v", f"{state.metadata_location}.nope")
+
+    # -- what only a server does --
+
+    def test_a_change_that_the_server_can_no_longer_apply_is_a_conflict(self, catalog, other):
+        """A table that was replaced under its name is another one."""
+        old = make_table(catalog)
+        other.drop_table("db.t")
+        made = make_table(other, owner="another")
+        with pytest.raises(CommitConflictError):
+            catalog.commit(old, setting(color="red"))
+        assert catalog.load("db.t") == made
+
+    def test_tables_are_committed_together_or_not_at_all(self, catalog, other):
+        one, two = make_table(catalog, "db.one"), make_table(catalog, "db.two")
+        catalog.commit_tables([(one, _adding("color")), (two, _adding("color"))])
+        one, two = other.load("db.one"), other.load("db.two")
+        assert [state.metadata.current_schema_id for state in (one, two)] == [1, 1]
+        newer = catalog.commit(two, _adding("taste"))
+        with pytest.raises(CommitConflictError):
+            catalog.commit_tables([(one, _adding("taste")), (two, _adding("size"))])
+        assert other.load("db.one") == one
+        assert other.load("db.two") == newer
+
+
+def _adding(name: str) -> Change:
+    """A change of the schema, which relies on the ids that are free."""
+    schema = schema_from_shorthand({"id": "long not null", "name": "string", name: "string"})
+    return Change(updates=(AddSchema(schema=schema), SetCurrentSchema()), requirements=())
+
+
+def _plain(location: str) -> str:
+    """One spelling of a local location: Java writes file:/x, the catalog may say file:///x."""
+    return f"file:/{location[8:]}" if location.startswith("file:///") else location
