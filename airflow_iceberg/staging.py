@@ -7,7 +7,8 @@ whatever the job spills; data files go where the table keeps them and count only
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 from uuid import uuid4
 
 from airflow_iceberg.commit.operation import OperationKey
@@ -16,6 +17,8 @@ from airflow_iceberg.errors import FormatError, IcebergError, NotFoundError, Sta
 from airflow_iceberg.jobs.protocol import JobPlan, JobResult, Source
 from airflow_iceberg.spec.manifests import DataFile
 from airflow_iceberg.spec.metadata import TableMetadata
+from airflow_iceberg.spec.partitioning import PartitionSpec
+from airflow_iceberg.spec.sorting import SortOrder
 from airflow_iceberg.storage.base import FileIO
 
 log = logging.getLogger(__name__)
@@ -38,10 +41,54 @@ def write_append_plan(
     Raises:
         StorageError: the staging prefix cannot be written; nothing was started.
     """
-    prefix = new_file_prefix(operation, try_number)
-    staging = f"{metadata.location.rstrip('/')}/{STAGING_FOLDER}/{prefix}"
-    plan = JobPlan(
-        operation="append",
+    plan = new_plan(
+        metadata,
+        source,
+        name="append",
+        table=table,
+        operation=operation,
+        try_number=try_number,
+        parallelism=parallelism,
+        staging=new_staging(metadata, operation, try_number),
+    )
+    create_plan(io, plan)
+    return plan
+
+
+def new_staging(metadata: TableMetadata, operation: OperationKey | None, try_number: int) -> str:
+    """Return a prefix that one try owns alone; its last part begins the names of the try's files."""
+    return f"{metadata.location.rstrip('/')}/{STAGING_FOLDER}/{new_file_prefix(operation, try_number)}"
+
+
+def new_plan(
+    metadata: TableMetadata,
+    source: Source,
+    *,
+    name: str,
+    table: str,
+    operation: OperationKey | None,
+    try_number: int,
+    staging: str,
+    parallelism: int | None = None,
+    spec: PartitionSpec | None = None,
+    properties: Mapping[str, str] | None = None,
+    arrangement: str = "none",
+    sort_order: SortOrder | None = None,
+    claimed_order_id: int = 0,
+    zorder_columns: tuple[str, ...] = (),
+) -> JobPlan:
+    """Return the plan of a job against a table's current state.
+
+    Args:
+        name: of the job's operation.
+        staging: from `new_staging`.
+        spec: to write with; the table's own by default.
+        properties: that replace those of the table for this job.
+        arrangement, sort_order, claimed_order_id, zorder_columns: how rows are ordered; they are not by default.
+    """
+    chosen = {key: value for key, value in metadata.properties.items() if key.startswith("write.")}
+    return JobPlan(
+        operation=name,
         operation_key=None if operation is None else str(operation),
         try_number=try_number,
         table=table,
@@ -49,20 +96,21 @@ def write_append_plan(
         table_uuid=metadata.table_uuid or "",
         format_version=metadata.format_version,
         schema=metadata.schema(),
-        spec=metadata.spec(),
-        sort_order=metadata.sort_order(),
-        properties={name: value for name, value in metadata.properties.items() if name.startswith("write.")},
+        spec=spec or metadata.spec(),
+        sort_order=metadata.sort_order() if sort_order is None else sort_order,
+        arrangement=arrangement,
+        claimed_order_id=claimed_order_id,
+        zorder_columns=zorder_columns,
+        properties={**chosen, **(properties or {})},
         data_location=data_location(metadata.location, metadata.properties),
         staging_location=staging,
         location=f"{staging}/plan.json",
         result_location=f"{staging}/result.json",
-        file_prefix=prefix,
+        file_prefix=staging.rpartition("/")[2],
         source=source,
         distribution_mode=distribution_mode(metadata),
         parallelism=parallelism,
     )
-    _create_plan(io, plan)
-    return plan
 
 
 def new_file_prefix(operation: OperationKey | None, try_number: int = 1) -> str:
@@ -71,7 +119,12 @@ def new_file_prefix(operation: OperationKey | None, try_number: int = 1) -> str:
     return operation.file_prefix(try_number, unique) if operation else f"manual-{unique}"
 
 
-def _create_plan(io: FileIO, plan: JobPlan) -> None:
+def create_plan(io: FileIO, plan: JobPlan) -> None:
+    """Write the plan document.
+
+    Raises:
+        StorageError: the staging prefix cannot be written; nothing was started.
+    """
     try:
         io.create(plan.location, plan.to_json())
     except StorageError as error:
@@ -114,15 +167,19 @@ def read_result(io: FileIO, plan: JobPlan) -> JobResult:
 
 
 def staged_files(plan: JobPlan, result: JobResult) -> tuple[DataFile, ...]:
-    """Return the data files that a job reported, checked against the plan.
+    """Return all data files that a job reported, checked against the plan.
 
     Raises:
         FormatError: a document is broken, or names a file that is not of this job.
     """
+    documents = [*result.data_files, *(document for group in result.groups for document in group.data_files)]
+    return read_files(plan, documents)
+
+
+def read_files(plan: JobPlan, documents: Iterable[Mapping[str, Any]]) -> tuple[DataFile, ...]:
+    """Return data files of their documents, checked against the plan as `staged_files` does."""
     partition_type = plan.spec.partition_type(plan.schema)
-    files = tuple(
-        DataFile.from_dict(document, partition_type, path=plan.result_location) for document in result.data_files
-    )
+    files = tuple(DataFile.from_dict(document, partition_type, path=plan.result_location) for document in documents)
     for file in files:
         # A result can only bring in files of its own try: each bears the plan's unique prefix.
         if plan.file_prefix not in file.file_path or file.spec_id != plan.spec.spec_id:

@@ -1,6 +1,7 @@
-"""Bringing the rows of one partition to one task, without the JVM: Arrow files under the staging prefix.
+"""Bringing rows that belong together to one task, without the JVM: Arrow files under the staging prefix.
 
-First every task cuts its rows into buckets, by a hash of the partition tuple, and writes them into one Arrow IPC file
+First every task cuts its rows into buckets, by a hash of the partition tuple (or by ranges of a sort order, see
+`jobs.sorting`), and writes them into one Arrow IPC file
 (lz4) of its own; its report says which record batches belong to which bucket. Then the driver deals the buckets out
 (`deal`), and each second task reads its record batches out of all those files. One file a task, not one a bucket:
 object stores charge by the file.
@@ -8,7 +9,7 @@ object stores charge by the file.
 
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from airflow_iceberg.spec.partitioning import PartitionSpec
     from airflow_iceberg.spec.schema import Schema
     from airflow_iceberg.storage.base import FileIO
+
+    Cut = Callable[[pa.Table], Iterator[tuple[int, pa.Table]]]
 
 FOLDER = "exchange"
 MIN_BUCKETS, MAX_BUCKETS = 128, 4096
@@ -64,12 +67,26 @@ def bucket_of(partition: tuple[Any, ...], buckets: int) -> int:
     return zlib.crc32(repr(tuple(canonical_key(value) for value in partition)).encode()) % buckets
 
 
-class Spill:
-    """Writes one spill file: `write` conformed rows, then `close` for the slices."""
+def cut_by_partition(spec: "PartitionSpec", schema: "Schema", buckets: int) -> "Cut":
+    """Return what cuts rows into buckets of whole partitions."""
+    from airflow_iceberg.spec.partitioning import group_by_partition
 
-    def __init__(self, io: "FileIO", path: str, *, schema: "Schema", spec: "PartitionSpec", buckets: int) -> None:
-        self._io, self._path = io, path
-        self._schema, self._spec, self._buckets = schema, spec, buckets
+    def cut(table: "pa.Table") -> "Iterator[tuple[int, pa.Table]]":
+        for partition, part in group_by_partition(table, spec, schema):
+            yield bucket_of(partition, buckets), part
+
+    return cut
+
+
+class Spill:
+    """Writes one spill file: `write` conformed rows, then `close` for the slices.
+
+    Args:
+        cut: gives the rows of a table by bucket.
+    """
+
+    def __init__(self, io: "FileIO", path: str, *, cut: "Cut") -> None:
+        self._io, self._path, self._cut = io, path, cut
         self._held: dict[int, list[pa.Table]] = defaultdict(list)
         self._held_bytes = 0
         self._batches: dict[int, list[int]] = defaultdict(list)
@@ -81,10 +98,7 @@ class Spill:
 
     def write(self, table: "pa.Table") -> None:
         """Take rows in; they reach the file when enough have come together."""
-        from airflow_iceberg.spec.partitioning import group_by_partition
-
-        for partition, part in group_by_partition(table, self._spec, self._schema):
-            bucket = bucket_of(partition, self._buckets)
+        for bucket, part in self._cut(table):
             self._held[bucket].append(part)
             self._rows[bucket] += part.num_rows
             self._bytes[bucket] += part.nbytes
@@ -133,7 +147,7 @@ class Spill:
 
         if self._writer is not None:
             return
-        self._sink = _create(self._io, self._path)
+        self._sink = create_file(self._io, self._path)
         options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
         self._writer = pa.ipc.new_file(self._sink, schema, options=options)
 
@@ -143,7 +157,7 @@ def read_slices(io: "FileIO", slices: Iterable[Slice]) -> "Iterator[pa.Table]":
     import pyarrow as pa
 
     for piece in slices:
-        with _open(io, piece.path) as source, pa.ipc.open_file(source) as reader:
+        with open_file(io, piece.path) as source, pa.ipc.open_file(source) as reader:
             for number in piece.batches:
                 yield pa.Table.from_batches([reader.get_batch(number)])
 
@@ -158,7 +172,7 @@ def deal(slices: Sequence[Slice], tasks: int, *, target_file_size_bytes: int) ->
         for each task its groups of slices; a group is a bucket or a part of one.
     """
     groups: list[tuple[Slice, ...]] = []
-    for pieces in _by_bucket(slices).values():
+    for pieces in by_bucket(slices).values():
         groups.extend(_parts(pieces, max_bytes=2 * target_file_size_bytes * MEMORY_TO_PARQUET))
     loads = [0] * max(tasks, 1)
     dealt: list[list[tuple[Slice, ...]]] = [[] for _ in loads]
@@ -169,7 +183,8 @@ def deal(slices: Sequence[Slice], tasks: int, *, target_file_size_bytes: int) ->
     return [tuple(groups) for groups in dealt if groups]
 
 
-def _by_bucket(slices: Sequence[Slice]) -> dict[int, list[Slice]]:
+def by_bucket(slices: Sequence[Slice]) -> dict[int, list[Slice]]:
+    """Return slices by their bucket, in the order of buckets."""
     found: dict[int, list[Slice]] = defaultdict(list)
     for piece in slices:
         found[piece.bucket].append(piece)
@@ -190,7 +205,8 @@ def _weight(group: Sequence[Slice]) -> int:
     return sum(piece.size_bytes for piece in group)
 
 
-def _create(io: "FileIO", path: str) -> Any:
+def create_file(io: "FileIO", path: str) -> Any:
+    """Open a file of the exchange for writing; its name has to be new."""
     filesystem, inner = io.filesystem(path)
     try:
         filesystem.makedirs(inner.rsplit("/", 1)[0], exist_ok=True)
@@ -201,7 +217,8 @@ def _create(io: "FileIO", path: str) -> Any:
         ) from error
 
 
-def _open(io: "FileIO", path: str) -> Any:
+def open_file(io: "FileIO", path: str) -> Any:
+    """Open a file of the exchange for reading."""
     import pyarrow as pa
 
     from airflow_iceberg.jobs.readers import is_local

@@ -28,6 +28,7 @@ OPERATIONS = ("append", "rewrite")
 TABLE_OPERATIONS = ("rewrite",)
 SOURCE_KINDS = ("files", "sql", "callable", "table")
 FILE_FORMATS = ("parquet", "csv", "jsonl", "orc", "avro")
+ARRANGEMENTS = ("none", "sort", "zorder")
 DISTRIBUTION_MODES = ("none", "hash", "range")
 SUCCEEDED, FAILED = "succeeded", "failed"
 UNEXPECTED = "IcebergError"
@@ -146,7 +147,10 @@ class JobPlan:
         format_version: of the table, 1 to 3.
         schema: the rows are written with its field ids.
         spec: the partition spec to write with.
-        sort_order: the table's default sort order.
+        sort_order: the table's default sort order, or the one that a rewrite sorts by.
+        arrangement: one of ARRANGEMENTS: how rows are ordered before they are written.
+        claimed_order_id: the sort order that the files are said to be in; 0 for none.
+        zorder_columns: full names, for the arrangement "zorder".
         properties: the table's properties that the writers read (`write.*`).
         data_location: prefix of the data files, e.g. "<table>/data".
         staging_location: prefix that this try owns alone; the job may write what it likes below it.
@@ -177,6 +181,9 @@ class JobPlan:
     file_prefix: str
     source: Source
     distribution_mode: str = "hash"
+    arrangement: str = "none"
+    claimed_order_id: int = 0
+    zorder_columns: tuple[str, ...] = ()
     parallelism: int | None = None
 
     def __post_init__(self) -> None:
@@ -187,6 +194,8 @@ class JobPlan:
         if self.distribution_mode not in DISTRIBUTION_MODES:
             known = ", ".join(DISTRIBUTION_MODES)
             raise InvalidInputError(f"unknown write.distribution-mode {self.distribution_mode!r}; one of {known}")
+        if self.arrangement not in ARRANGEMENTS:
+            raise InvalidInputError(f"unknown arrangement {self.arrangement!r}; one of {', '.join(ARRANGEMENTS)}")
         if self.parallelism is not None and self.parallelism < 1:
             raise InvalidInputError(f"parallelism is {self.parallelism}, expected at least 1")
         if not self.file_prefix or "/" in self.file_prefix:
@@ -230,6 +239,9 @@ class JobPlan:
             file_prefix=fields.str("file-prefix"),
             source=Source.from_dict(fields.child("source")),
             distribution_mode=fields.str("distribution-mode"),
+            arrangement=fields.str("arrangement"),
+            claimed_order_id=fields.int("claimed-order-id"),
+            zorder_columns=tuple(str(name) for name in fields.list("zorder-columns")),
             parallelism=fields.opt_int("parallelism"),
         )
 
@@ -256,6 +268,9 @@ class JobPlan:
                 "file-prefix": self.file_prefix,
                 "source": self.source.to_dict(),
                 "distribution-mode": self.distribution_mode,
+                "arrangement": self.arrangement,
+                "claimed-order-id": self.claimed_order_id,
+                "zorder-columns": list(self.zorder_columns),
                 "parallelism": self.parallelism,
             }
         )

@@ -12,14 +12,22 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.jobs import stages
 from airflow_iceberg.jobs.protocol import SUCCEEDED, GroupOutput, JobPlan, JobResult
 from airflow_iceberg.jobs.table_input import FileUnit, TableInput, WorkItem, read_work
-from airflow_iceberg.jobs.tasks import REWRITE, TaskContext, TaskReport, TaskSpec
+from airflow_iceberg.jobs.tasks import (
+    GATHER,
+    REWRITE,
+    SAMPLE,
+    SPILL,
+    TaskContext,
+    TaskReport,
+    TaskSpec,
+    removing_on_error,
+)
 from airflow_iceberg.plan.filters import ALWAYS_TRUE
 from airflow_iceberg.spec.values import canonical_key
 
@@ -42,10 +50,26 @@ class RowSink(Protocol):
 # -- a task ------------------------------------------------------------------------------------------------------------
 
 
+def run_item(context: TaskContext, spec: TaskSpec) -> TaskReport:
+    """Do the work of a task on files of the table."""
+    from airflow_iceberg.jobs import sorting
+
+    assert spec.item is not None
+    if spec.kind == SAMPLE:
+        return sorting.sample_item(context, spec.item)
+    if spec.kind == SPILL:
+        return sorting.spill_item(context, spec.item, spec.ranges or "")
+    if spec.kind == GATHER:
+        return sorting.gather_ranges(context, spec)
+    if context.plan.arrangement != "none":
+        return sorting.sort_item(context, spec.item)
+    return rewrite_item(context, spec.item)
+
+
 def rewrite_item(context: TaskContext, item: WorkItem) -> TaskReport:
     """Read the rows of an item's files and write them into new ones."""
     started = time.monotonic()
-    with closing(context.group_writer(item)) as writer:
+    with removing_on_error(context.group_writer(item)) as writer:
         for table in rows_of(context, item.units):
             writer.write(table)
         files = writer.close()
@@ -87,20 +111,6 @@ def read_unit(context: TaskContext, table: TableInput, unit: FileUnit, deletes: 
         yield pa.Table.from_arrays(batch.columns, schema=row_schema)
 
 
-@contextmanager
-def _closing(writer: RowSink) -> Iterator[RowSink]:
-    try:
-        yield writer
-    except BaseException:
-        writer.abort()
-        raise
-
-
-def closing(writer: RowSink) -> AbstractContextManager[RowSink]:
-    """Remove what was half written when the task fails; a killed task leaves it, and nobody refers to it."""
-    return _closing(writer)
-
-
 def common_partition(units: Sequence[FileUnit], spec_id: int) -> tuple[Any, ...] | None:
     """Return the partition that all files lie in under a spec, None where they do not."""
     partitions = {tuple(canonical_key(value) for value in unit.file.partition) for unit in units}
@@ -121,10 +131,8 @@ def rewrite_table(plan: JobPlan, io: FileIO, run: stages.RunTasks, *, timings: s
     assert plan.source.table is not None
     with timings.phase("plan"):
         items = read_work(io, plan.source.table)
-    specs = [TaskSpec(number=item.number, kind=REWRITE, item=item) for item in items]
-    with timings.phase("rewrite"):
-        reports = stages.checked(run(specs), io)
-    outputs = group_outputs(items, reports)
+    written = _rewrite(plan, io, items, run, timings)
+    outputs = group_outputs(items, written)
     return JobResult(
         status=SUCCEEDED,
         groups=outputs,
@@ -134,25 +142,38 @@ def rewrite_table(plan: JobPlan, io: FileIO, run: stages.RunTasks, *, timings: s
     )
 
 
-def group_outputs(items: Sequence[WorkItem], reports: Sequence[TaskReport]) -> tuple[GroupOutput, ...]:
+def _rewrite(
+    plan: JobPlan, io: FileIO, items: Sequence[WorkItem], run: stages.RunTasks, timings: stages.Timings
+) -> list[tuple[int, TaskReport]]:
+    from airflow_iceberg.jobs.sorting import sort_groups
+
+    if plan.arrangement != "none":
+        return sort_groups(plan, io, items, run, timings=timings)
+    with timings.phase("rewrite"):
+        reports = stages.checked(run([TaskSpec(number=item.number, kind=REWRITE, item=item) for item in items]), io)
+    groups = {item.number: item.group for item in items}
+    return [(groups[report.number], report) for report in reports]
+
+
+def group_outputs(items: Sequence[WorkItem], written: Sequence[tuple[int, TaskReport]]) -> tuple[GroupOutput, ...]:
     """Put the reports of tasks together by group, and check that no row got lost.
 
+    Args:
+        written: reports of the tasks that wrote data files, each with its group.
     Raises:
-        IcebergError: a task has no report, or a group gives out other rows than it took in.
+        IcebergError: a group gives out other rows than it took in.
     """
-    by_number = {report.number: report for report in reports}
-    missing = [item.number for item in items if item.number not in by_number]
-    if missing:
-        raise IcebergError(f"{len(missing)} tasks of the job gave no report, the first is task {missing[0]}")
     groups: dict[int, list[WorkItem]] = defaultdict(list)
+    reports: dict[int, list[TaskReport]] = defaultdict(list)
     for item in items:
         groups[item.group].append(item)
-    return tuple(_group_output(group, members, by_number) for group, members in sorted(groups.items()))
+    for group, report in written:
+        reports[group].append(report)
+    return tuple(_group_output(group, members, reports[group]) for group, members in sorted(groups.items()))
 
 
-def _group_output(group: int, items: Sequence[WorkItem], reports: dict[int, TaskReport]) -> GroupOutput:
-    found = [reports[item.number] for item in items]
-    written = sum(report.record_count for report in found)
+def _group_output(group: int, items: Sequence[WorkItem], reports: Sequence[TaskReport]) -> GroupOutput:
+    written = sum(report.record_count for report in reports)
     files = {unit.file.file_path: unit for item in items for unit in item.units}
     rows = sum(unit.file.record_count for unit in files.values())
     has_deletes = any(unit.delete_files for unit in files.values())
@@ -161,5 +182,5 @@ def _group_output(group: int, items: Sequence[WorkItem], reports: dict[int, Task
             f"group {group} has {rows} rows by the table's manifests and gave out {written}; nothing may be committed"
         )
     return GroupOutput(
-        group=group, data_files=tuple(file for report in found for file in report.data_files), record_count=written
+        group=group, data_files=tuple(file for report in reports for file in report.data_files), record_count=written
     )

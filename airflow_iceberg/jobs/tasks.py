@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from airflow_iceberg.spec.schema import Schema
     from airflow_iceberg.storage.base import FileIO
 
-WRITE, SPILL, GATHER, REWRITE = "write", "spill", "gather", "rewrite"
+WRITE, SPILL, GATHER, REWRITE, SAMPLE = "write", "spill", "gather", "rewrite", "sample"
 STOP_MARKER = "stop"
 COALESCE_ROWS = 1 << 17
 COALESCE_BYTES = 64 << 20
@@ -46,11 +46,12 @@ class TaskSpec:
 
     Attributes:
         number: from 0, unique in its phase; part of the file names.
-        kind: WRITE, SPILL, GATHER or REWRITE.
+        kind: WRITE, SPILL, GATHER, REWRITE or SAMPLE.
         units: source files, for WRITE and SPILL.
         buckets: number of buckets that SPILL cuts into.
         groups: slices for GATHER; one group holds whole buckets.
-        item: files of the table, for REWRITE.
+        item: files of the table, for SAMPLE, SPILL, REWRITE, and of a GATHER those whose rows it writes.
+        ranges: of a sort, the location of their boundaries.
     """
 
     number: int
@@ -59,6 +60,7 @@ class TaskSpec:
     buckets: int = 0
     groups: tuple[tuple[Slice, ...], ...] = ()
     item: WorkItem | None = None
+    ranges: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,6 +73,7 @@ class TaskReport:
         record_count: rows written or spilled.
         slices: what was spilled.
         seconds: wall time.
+        sample: location of the keys that were read, for SAMPLE.
         error: why it failed, None if it did not.
         is_stopped: it did nothing, because another task had failed.
     """
@@ -80,6 +83,7 @@ class TaskReport:
     record_count: int = 0
     slices: tuple[Slice, ...] = ()
     seconds: float = 0.0
+    sample: str | None = None
     error: JobError | None = None
     is_stopped: bool = False
 
@@ -91,6 +95,7 @@ class TaskReport:
             "record-count": self.record_count,
             "slices": [asdict(piece) for piece in self.slices],
             "seconds": self.seconds,
+            "sample": self.sample,
             "error": self.error.to_dict() if self.error else None,
             "is-stopped": self.is_stopped,
         }
@@ -107,6 +112,7 @@ class TaskReport:
             record_count=document["record-count"],
             slices=tuple(Slice(**{**piece, "batches": tuple(piece["batches"])}) for piece in document["slices"]),
             seconds=document["seconds"],
+            sample=document["sample"],
             error=JobError(**error) if error else None,
             is_stopped=document["is-stopped"],
         )
@@ -155,6 +161,7 @@ class TaskContext:
             options=self.options,
             data_location=self.plan.data_location,
             file_prefix=f"{self.plan.file_prefix}-{number:05d}",
+            sort_order_id=self.plan.claimed_order_id,
         )
 
     def group_writer(self, item: WorkItem) -> "RowSink":
@@ -175,16 +182,13 @@ class TaskContext:
             seconds=time.monotonic() - started,
         )
 
-    def spill(self, number: int, buckets: int) -> exchange.Spill:
+    def spill(self, number: int, cut: "exchange.Cut") -> exchange.Spill:
         """Return a spill file of one attempt of one task."""
-        name = f"{number:05d}-{uuid.uuid4().hex[:12]}.arrow"
-        return exchange.Spill(
-            self.io,
-            f"{exchange.location(self.plan)}/{name}",
-            schema=self.plan.schema,
-            spec=self.plan.spec,
-            buckets=buckets,
-        )
+        return exchange.Spill(self.io, self.exchange_file(f"{number:05d}"), cut=cut)
+
+    def exchange_file(self, name: str) -> str:
+        """Return the location of a new file of the exchange, of one attempt alone."""
+        return f"{exchange.location(self.plan)}/{name}-{uuid.uuid4().hex[:12]}.arrow"
 
     @property
     def stop_location(self) -> str:
@@ -204,10 +208,9 @@ def _written_schema(plan: JobPlan) -> "Schema":
 def run_task(context: TaskContext, spec: TaskSpec) -> TaskReport:
     """Do the work of one task; errors that no retry can mend are in the report, others are raised."""
     if spec.item is not None:
-        from airflow_iceberg.jobs.rewrite import rewrite_item
+        from airflow_iceberg.jobs.rewrite import run_item
 
-        item = spec.item
-        return _guarded(context, spec.number, lambda: rewrite_item(context, item))
+        return _guarded(context, spec.number, lambda: run_item(context, spec))
     if spec.kind == GATHER:
         return _guarded(context, spec.number, lambda: _gather(context, spec))
     if spec.kind == SPILL:
@@ -238,7 +241,7 @@ def _guarded(context: TaskContext, number: int, work: Callable[[], TaskReport]) 
 
 def _write(context: TaskContext, number: int, tables: "Iterable[pa.Table]") -> TaskReport:
     started = time.monotonic()
-    with _closing(context.writer(number)) as writer:
+    with removing_on_error(context.writer(number)) as writer:
         for table in tables:
             writer.write(table)
         files = writer.close()
@@ -247,7 +250,8 @@ def _write(context: TaskContext, number: int, tables: "Iterable[pa.Table]") -> T
 
 def _spill(context: TaskContext, number: int, buckets: int, tables: "Iterable[pa.Table]") -> TaskReport:
     started = time.monotonic()
-    with _closing(context.spill(number, buckets)) as spill:
+    cut = exchange.cut_by_partition(context.plan.spec, context.plan.schema, buckets)
+    with removing_on_error(context.spill(number, cut)) as spill:
         for table in tables:
             spill.write(table)
         slices = spill.close()
@@ -260,15 +264,15 @@ def _gather(context: TaskContext, spec: TaskSpec) -> TaskReport:
     files: list[Any] = []
     for group in spec.groups:
         # A writer a group: when its buckets are done, no more rows of their partitions come, and memory is free.
-        with _closing(context.writer(spec.number)) as writer:
-            for table in _coalesced(exchange.read_slices(context.io, group)):
+        with removing_on_error(context.writer(spec.number)) as writer:
+            for table in coalesced(exchange.read_slices(context.io, group)):
                 writer.write(table)
             files.extend(writer.close())
     return context.report(spec.number, files, started)
 
 
 @contextmanager
-def _closing(writer: Any) -> Iterator[Any]:
+def removing_on_error(writer: Any) -> Iterator[Any]:
     """Remove what was half written when the task fails; a killed task leaves it, and nobody refers to it."""
     try:
         yield writer
@@ -289,12 +293,12 @@ def _conformed(
 ) -> "Iterator[pa.Table]":
     from airflow_iceberg.data.cast import conform
 
-    for table in _coalesced(tables):
+    for table in coalesced(tables):
         yield conform(table, context.plan.schema, source=source, first_row=first_row)
         first_row += table.num_rows
 
 
-def _coalesced(tables: "Iterable[pa.Table]") -> "Iterator[pa.Table]":
+def coalesced(tables: "Iterable[pa.Table]") -> "Iterator[pa.Table]":
     """Join small tables of one schema: the work of a table hardly depends on its length."""
     import pyarrow as pa
 
