@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from airflow_iceberg.altering import AlterResult
+    from airflow_iceberg.incremental import IncrementalAppendScan
     from airflow_iceberg.inspection import Inspection
     from airflow_iceberg.scanning import TableScan
     from airflow_iceberg.spec.manifests import DataFile
@@ -246,6 +247,44 @@ class Table:
             snapshot_id=snapshot_id,
             ref=ref,
             as_of_ms=as_of_ms,
+            limit=limit,
+            case_sensitive=case_sensitive,
+        )
+
+    def incremental_append_scan(
+        self,
+        from_snapshot_id: int | None = None,
+        to_snapshot_id: int | None = None,
+        row_filter: Any = None,
+        *,
+        selected_fields: Sequence[str] = ("*",),
+        ref: str | None = None,
+        limit: int | None = None,
+        case_sensitive: bool = True,
+    ) -> IncrementalAppendScan:
+        """Describe a read of the rows that were appended after one snapshot, up to another; see `incremental`.
+
+        Snapshots that did something else (overwrite, delete, compaction) are passed over, and so are deletes: the rows
+        come as they were appended, in the table's current schema.
+
+        Args:
+            from_snapshot_id: exclusive; None reads from the oldest snapshot that the table still has.
+            to_snapshot_id: inclusive; the head of `ref`, by default of main, if left out.
+
+        Raises:
+            NotFoundError: no such last snapshot, ref or column.
+            InvalidInputError: the first snapshot is no ancestor of the last; the predicate does not parse.
+        """
+        from airflow_iceberg.incremental import incremental_append_scan
+
+        return incremental_append_scan(
+            self.metadata,
+            self.io,
+            from_snapshot_id=from_snapshot_id,
+            to_snapshot_id=to_snapshot_id,
+            ref=ref,
+            row_filter=row_filter,
+            selected_fields=selected_fields,
             limit=limit,
             case_sensitive=case_sensitive,
         )

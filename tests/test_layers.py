@@ -39,15 +39,15 @@ def layer(inside: str = "", outside: str = "") -> Layer:
 LAYERS = {
     "errors": layer(),
     "spec": layer("errors", "fastavro pyarrow numpy"),
-    "plan": layer("errors spec", "pyarrow sqlglot"),
-    "storage": layer("errors", "fsspec"),
+    "plan": layer("errors spec", "pyarrow numpy sqlglot"),
+    "storage": layer("errors", "fsspec s3fs aiobotocore botocore gcsfs google adlfs azure hdfs_native requests requests_kerberos"),
     "data": layer("errors spec plan.filters plan.metrics storage", "pyarrow numpy fastavro"),
-    "catalogs": layer("errors spec storage", "sqlalchemy requests urllib3 botocore"),
+    "catalogs": layer("errors spec storage", "sqlalchemy requests urllib3 botocore thrift"),
     "commit": layer("errors spec plan storage.base catalogs.base"),
-    "jobs": layer("errors spec plan.filters storage data", "pyspark pyarrow fastavro fsspec"),
+    "jobs": layer("errors spec plan.filters storage data", "pyspark pyarrow numpy fastavro fsspec"),
     # Of storage, only the interface, and only where the I/O is (below).
     "paimon": layer("errors spec storage.base", "fastavro pyarrow numpy"),
-    "table": layer("errors spec storage plan data catalogs commit jobs.protocol", "pyarrow"),
+    "table": layer("errors spec storage plan data catalogs commit jobs.protocol jobs.table_input", "pyarrow"),
     # The Airflow modules translate: they open tables, name operations and describe jobs, and decide nothing.
     "airflow": layer(
         "errors table catalogs catalogs.base storage storage.base jobs.protocol commit.operation plan.waiting "
@@ -66,7 +66,10 @@ TOP = {
     "table": "table",
     "altering": "table",
     "changing": "table",
+    "compacting": "table",
     "scanning": "table",
+    "incremental": "table",
+    "manifest_io": "table",
     "inspection": "table",
     "staging": "table",
     "get_provider_info": "airflow",
@@ -94,6 +97,7 @@ ONLY_IN = {
     "requests": re.compile(r"catalogs\.(rest_http|nessie\w*)|storage\.\w+"),
     "urllib3": re.compile(r"catalogs\.(rest_http|nessie\w*)"),
     "botocore": re.compile(r"catalogs\.(rest_auth|glue\w*)|storage\.\w+"),
+    "thrift": re.compile(r"catalogs\.hive_\w+"),
     "pyspark": re.compile(r"jobs\.(spark\w*|main)"),
 }
 # What would make a pure function depend on where and when it runs.
