@@ -166,3 +166,11 @@ def key_of(entry: Json) -> Key:
 def elements_of(entry: Json) -> Key:
     """Return the key of an entry of a listing."""
     return tuple(entry["name"]["elements"])
+
+
+def commit_property(entry: Json, name: str) -> str:
+    """Return a property of a commit of the history; "" if it has none of the name."""
+    meta = entry["commitMeta"]
+    # Version 2 shows lists of values; what it takes is one value by name.
+    value = (meta.get("allProperties") or {}).get(name) or (meta.get("properties") or {}).get(name) or ""
+    return str(value[0]) if isinstance(value, list) else str(value)

@@ -4,7 +4,7 @@ A table is named as in other catalogs, `sales.orders`, and may say which referen
 
     sales.orders@etl            the branch or tag etl
     sales.orders@etl@3b2f…      the branch etl as it was at a commit; also etl#3b2f…
-    sales.orders@3b2f…          a commit by its whole hash, on whatever branch it is; also #3b2f…
+    sales.orders@3b2f…          a commit by its hash, on whatever branch it is; also #3b2f…
 
 Only Nessie's catalog gives the characters a meaning; to the rest of the package they are part of the name.
 """
@@ -22,8 +22,8 @@ from airflow_iceberg.errors import InvalidInputError
 DEFAULT = "-"  # Nessie's own word for its default branch
 
 _MARK = re.compile("[@#]")
+# Nessie takes no such name for a branch or tag, so that a hash is never mistaken for one.
 _HASH = re.compile(r"[0-9a-fA-F]{8,64}")
-_WHOLE_HASH = re.compile(r"[0-9a-fA-F]{64}")
 # Nessie's own rule for names of references.
 _NAME = re.compile(r"[A-Za-z](?:(?!\.\.)[A-Za-z0-9./_-])*(?<![./])|-")
 
@@ -60,7 +60,7 @@ class Ref:
         """
         # "@hash" and "#hash" are a commit alone; the caller has taken the first mark away already.
         name, _, hash_ = text.replace("#", "@").partition("@")
-        if not hash_ and _WHOLE_HASH.fullmatch(name):
+        if not hash_ and _HASH.fullmatch(name):
             name, hash_ = "", name
         if (not name and not hash_) or (name and not _NAME.fullmatch(name)) or (hash_ and not _HASH.fullmatch(hash_)):
             raise InvalidInputError(

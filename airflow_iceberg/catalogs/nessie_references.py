@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from airflow_iceberg.catalogs.nessie_client import Json, NessieClient, Refusal, ref_path
+from airflow_iceberg.catalogs.nessie_contents import commit_property
 from airflow_iceberg.catalogs.nessie_names import DEFAULT, Ref
 from airflow_iceberg.errors import (
     AlreadyExistsError,
@@ -105,11 +106,13 @@ class NessieReferences:
         """
         ref = Ref.parse(name) if name else self._own
         try:
-            found = self._client.get(ref.path)["reference"]
+            if ref.hash is None:
+                return _reference(self._client.get(ref.path)["reference"])
+            # A reference can't be asked for at a hash; a listing of what is there says where it looked.
+            answer = self._client.get(f"{ref.path}/entries", {"max-records": "1"})
+            return _reference(answer["effectiveReference"])
         except Refusal as error:
             raise self._refused(error, f"read {ref}", ref) from error
-        # "branch@hash" is answered with the branch's name and this hash.
-        return _reference(found)
 
     def exists(self, name: str) -> bool:
         """Tell whether there is a branch or tag of the name."""
@@ -211,7 +214,7 @@ class NessieReferences:
             "fromRefName": there.name or "DETACHED",
             "fromHash": there.hash,
             "commitMeta": meta,
-            "dryRun": dry_run,
+            "isDryRun": dry_run,  # the server's word; its API document says dryRun, which it ignores
             "isReturnConflictAsResult": True,
         }
         try:
@@ -221,10 +224,8 @@ class NessieReferences:
             raise self._moved(error, f"merge {source} into {target.name}", Ref.parse(source)) from error
         except CommitUnknownError as error:
             return self._resolve_merge(there, target, mark, error)
-        return self._judge(_report(there, target, answer), is_asked=dry_run)
-
-    def _judge(self, report: MergeReport, *, is_asked: bool) -> MergeReport:
-        if report.conflicts and not is_asked:
+        report = _report(there, target, answer)
+        if report.conflicts and not dry_run:
             listed = ", ".join(f"{each.key} ({each.kind})" for each in report.conflicts)
             raise IncompatibleChangeError(
                 f"cannot merge {report.source} into {report.into} of catalog {self._catalog}: changed on both sides: "
@@ -235,12 +236,12 @@ class NessieReferences:
     def _resolve_merge(self, source: Reference, target: Reference, mark: str, error: CommitUnknownError) -> MergeReport:
         try:
             for entry in self._client.pages(f"{ref_path(target.name)}/history", "logEntries"):
-                meta = entry["commitMeta"]
-                if meta["hash"] == target.hash:
+                hash_ = str(entry["commitMeta"]["hash"])
+                if hash_ == target.hash:
                     break
-                if (meta.get("properties") or {}).get(_MERGE_ID) == mark:
+                if commit_property(entry, _MERGE_ID) == mark:
                     log.warning("the answer to a merge into %s was lost; it is in the history", target.name)
-                    return MergeReport(source=source.name, into=target.name, applied=True, hash=str(meta["hash"]))
+                    return MergeReport(source=source.name, into=target.name, applied=True, hash=hash_)
         except (IcebergError, Refusal) as unreadable:
             raise error from unreadable
         raise error

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from airflow_iceberg.catalogs.nessie_client import Json, NessieClient, Refusal, key_text, ref_path
-from airflow_iceberg.catalogs.nessie_contents import branch_of, elements_of, key_of
+from airflow_iceberg.catalogs.nessie_contents import branch_of, commit_property, elements_of, key_of
 from airflow_iceberg.catalogs.nessie_names import Key, Place, Ref
 from airflow_iceberg.errors import CommitUnknownError, IcebergError, NotFoundError, UnsupportedError
 
@@ -84,10 +84,7 @@ class NessieTree:
 
     def has_mark(self, branch: str, since: str, mark: str) -> bool:
         """Tell whether a commit of the branch newer than `since` has our mark; raises as `find_location`."""
-        return any(
-            (entry["commitMeta"].get("properties") or {}).get(MARK) == mark
-            for entry in self._history(branch, since, {})
-        )
+        return any(commit_property(entry, MARK) == mark for entry in self._history(branch, since, {}))
 
     def _history(self, branch: str, since: str, params: Mapping[str, str]) -> Iterator[Json]:
         for entry in self._client.pages(f"{ref_path(branch)}/history", "logEntries", params):

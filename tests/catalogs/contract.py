@@ -66,14 +66,14 @@ def commit_in_process(properties: dict[str, str], name: str, count: int, tag: st
     commit_until_done(load_catalog("prod", **properties), name, count, tag)
 
 
-def run_processes(target: Callable[..., None], arguments: list[tuple[Any, ...]]) -> None:
+def run_processes(target: Callable[..., None], arguments: list[tuple[Any, ...]], *, seconds: float = 120) -> None:
     """Run a function in processes of their own, and insist that none fails."""
     context = multiprocessing.get_context("spawn")
     processes = [context.Process(target=target, args=each) for each in arguments]
     for process in processes:
         process.start()
     for process in processes:
-        process.join(120)
+        process.join(seconds)
     assert [process.exitcode for process in processes] == [0] * len(processes)
 
 
