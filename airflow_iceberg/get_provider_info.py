@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 INTEGRATION = "Apache Iceberg (airflow-iceberg)"
+PAIMON = "Apache Paimon (airflow-iceberg)"
 
 
 def get_provider_info() -> dict[str, Any]:
@@ -22,7 +23,12 @@ def get_provider_info() -> dict[str, Any]:
                 "integration-name": INTEGRATION,
                 "external-doc-url": "https://iceberg.apache.org/",
                 "tags": ["apache", "software"],
-            }
+            },
+            {
+                "integration-name": PAIMON,
+                "external-doc-url": "https://paimon.apache.org/",
+                "tags": ["apache", "software"],
+            },
         ],
         "operators": [
             {
@@ -30,10 +36,19 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": ["airflow_iceberg.operators.write", "airflow_iceberg.operators.evolve"],
             }
         ],
-        "sensors": [{"integration-name": INTEGRATION, "python-modules": ["airflow_iceberg.sensors"]}],
-        "hooks": [{"integration-name": INTEGRATION, "python-modules": ["airflow_iceberg.hooks"]}],
-        "triggers": [{"integration-name": INTEGRATION, "python-modules": ["airflow_iceberg.triggers"]}],
-        "connection-types": [_iceberg_catalog()],
+        "sensors": [
+            {"integration-name": INTEGRATION, "python-modules": ["airflow_iceberg.sensors"]},
+            {"integration-name": PAIMON, "python-modules": ["airflow_iceberg.paimon_sensors"]},
+        ],
+        "hooks": [
+            {"integration-name": INTEGRATION, "python-modules": ["airflow_iceberg.hooks"]},
+            {"integration-name": PAIMON, "python-modules": ["airflow_iceberg.paimon_hooks"]},
+        ],
+        "triggers": [
+            {"integration-name": INTEGRATION, "python-modules": ["airflow_iceberg.triggers"]},
+            {"integration-name": PAIMON, "python-modules": ["airflow_iceberg.paimon_triggers"]},
+        ],
+        "connection-types": [_iceberg_catalog(), _paimon()],
     }
 
 
@@ -61,7 +76,7 @@ def _iceberg_catalog() -> dict[str, Any]:
                 "description": "How the catalog is reached; left empty it is guessed from the URI.",
                 "schema": {
                     "type": ["string", "null"],
-                    "enum": ["sql", "hadoop", "rest"],
+                    "enum": ["sql", "hadoop", "rest", "nessie", "hive"],
                 },
             },
             "catalog_name": {
@@ -92,6 +107,45 @@ def _iceberg_catalog() -> dict[str, Any]:
             "properties": {
                 "label": "Further properties",
                 "description": "Catalog and storage properties under PyIceberg's names, as a JSON object.",
+                "schema": {"type": ["object", "null"]},
+            },
+        },
+    }
+
+
+def _paimon() -> dict[str, Any]:
+    return {
+        "connection-type": "paimon",
+        "hook-class-name": "airflow_iceberg.paimon_hooks.PaimonHook",
+        "hook-name": "Apache Paimon",
+        "ui-field-behaviour": {
+            "hidden-fields": ["schema", "host", "port", "login", "password"],
+            "relabeling": {},
+            "placeholders": {"extra": '{"s3.endpoint": "https://s3.example.com"}'},
+        },
+        "conn-fields": {
+            "warehouse": {
+                "label": "Warehouse",
+                "description": "Location of the databases, such as s3://bucket/warehouse: a table is "
+                "<warehouse>/<database>.db/<table>.",
+                "schema": {"type": ["string", "null"]},
+            },
+            "path": {
+                "label": "Table path",
+                "description": "Location of one table, for a connection to nothing else.",
+                "schema": {"type": ["string", "null"]},
+            },
+            "s3.access-key-id": {
+                "label": "S3 access key ID",
+                "schema": {"type": ["string", "null"], "format": "password"},
+            },
+            "s3.secret-access-key": {
+                "label": "S3 secret access key",
+                "schema": {"type": ["string", "null"], "format": "password"},
+            },
+            "properties": {
+                "label": "Further properties",
+                "description": "Storage properties under PyIceberg's names, as a JSON object.",
                 "schema": {"type": ["object", "null"]},
             },
         },

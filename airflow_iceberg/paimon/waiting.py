@@ -339,3 +339,13 @@ def _is_fully_compacted(table: PaimonTable, snapshot: Snapshot, wanted: FileFilt
     for row in sums.aggregate([]).to_pylist():
         levels.setdefault((repr(entries.partitions[row["partition"]]), row["bucket"]), set()).add(row["level"])
     return all(len(found) == 1 and 0 not in found for found in levels.values())
+
+
+def should_keep(table: PaimonTable, kept: Seen | None, now: Seen) -> bool:
+    """Tell whether what was seen should be written down, since what was written down before is getting old.
+
+    Who waits in memory begins at what is written down when it is started anew. As soon as half of the snapshots that
+    there are came before that, it is not far from expiring, and later it would look like a gap.
+    """
+    earliest = table.earliest_snapshot_id() or now.snapshot_id
+    return (0 if kept is None else kept.snapshot_id) < earliest + (now.snapshot_id - earliest) // 2

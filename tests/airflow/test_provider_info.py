@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from importlib.resources import files
+from typing import Any
 
 import jsonschema
 import pytest
@@ -29,8 +30,8 @@ class TestTheDescription:
         ]
         assert {importlib.import_module(name).__name__ for name in named} == set(named)
 
-    def test_the_connection_type_is_the_hooks(self) -> None:
-        (entry,) = get_provider_info()["connection-types"]
+    @pytest.mark.parametrize("entry", get_provider_info()["connection-types"], ids=lambda entry: entry["hook-name"])
+    def test_the_connection_type_is_the_hooks(self, entry: dict[str, Any]) -> None:
         module, _, name = entry["hook-class-name"].rpartition(".")
         hook = getattr(importlib.import_module(module), name)
         assert (hook.conn_type, hook.hook_name) == (entry["connection-type"], entry["hook-name"])

@@ -1,0 +1,111 @@
+"""From the fields of a `paimon` connection to tables."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import Connection
+
+from airflow_iceberg.errors import InvalidInputError, NotFoundError
+from airflow_iceberg.paimon_hooks import PaimonConfig, PaimonHook
+from tests.airflow.paimon_lake import CONN_ID, PaimonLake
+
+
+def config(extra: Any = None, **fields: Any) -> PaimonConfig:
+    text = None if extra is None else json.dumps(extra)
+    return PaimonConfig.from_connection(Connection(conn_id="lake", conn_type="paimon", extra=text, **fields))
+
+
+class TestWhereTablesAre:
+    """A connection leads to a warehouse or to one table; a location leads to itself."""
+
+    @pytest.mark.parametrize(
+        ("extra", "table", "location"),
+        [
+            ({"warehouse": "s3://b/w/"}, "db.t", "s3://b/w/db.db/t"),
+            ({"warehouse": "s3://b/w"}, "s3://other/t/", "s3://other/t"),
+            ({"warehouse": "s3://b/w"}, "/data/t", "/data/t"),
+            ({"path": "hdfs://n/w/db.db/t/"}, None, "hdfs://n/w/db.db/t"),
+            ({"path": "hdfs://n/w/db.db/t"}, "", "hdfs://n/w/db.db/t"),
+            ({"properties": {"warehouse": "file:///w"}}, "db.t", "file:///w/db.db/t"),
+        ],
+    )
+    def test_by_name_by_location_or_by_the_connection_alone(self, extra: Any, table: Any, location: str) -> None:
+        assert config(extra).location(table) == location
+
+    def test_the_host_may_be_the_warehouse(self) -> None:
+        assert config(host="file:///w").location("db.t") == "file:///w/db.db/t"
+
+    @pytest.mark.parametrize(
+        ("extra", "table", "message"),
+        [
+            ({"warehouse": "/w"}, None, "no table is named, and connection 'lake' has no path"),
+            ({"path": "/w/db.db/t"}, "db.t", "connection 'lake' has no warehouse"),
+            ({"warehouse": "/w"}, "t", r"unexpected table 't' \(expected 'database.table' or a location\)"),
+            ({"warehouse": "/w"}, "db.t$branch_b", "a branch is named by branch="),
+        ],
+    )
+    def test_what_leads_nowhere_is_refused(self, extra: Any, table: Any, message: str) -> None:
+        with pytest.raises(InvalidInputError, match=message):
+            config(extra).location(table)
+
+    def test_secrets_are_known_and_not_shown(self) -> None:
+        found = config({"warehouse": "s3://b/w", "s3.secret-access-key": "hush", "properties": {"s3.endpoint": "e"}})
+        assert found.secrets() == ["hush"]
+        assert found.properties == {"s3.endpoint": "e", "s3.secret-access-key": "hush"}
+        assert "hush" not in repr(found)
+
+
+class TestTheHook:
+    """It opens tables, to look into them."""
+
+    @pytest.fixture
+    def lake(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PaimonLake:
+        made = PaimonLake(tmp_path / "warehouse")
+        made.write("a", rows=3)
+        monkeypatch.setenv(f"AIRFLOW_CONN_{CONN_ID.upper()}", json.dumps(made.connection))
+        return made
+
+    def test_a_table_can_be_inspected(self, lake: PaimonLake) -> None:
+        table = PaimonHook().get_table("db.t")
+        assert table.inspect.snapshots()["total_record_count"].to_pylist() == [3]
+        assert table.inspect.files()["record_count"].to_pylist() == [3]
+
+    def test_a_table_that_is_not_there_is_an_error(self, lake: PaimonLake) -> None:
+        with pytest.raises(NotFoundError, match="no Paimon table at"):
+            PaimonHook().get_table("db.nothing")
+
+    def test_it_is_what_airflow_makes_of_the_connection(self, lake: PaimonLake) -> None:
+        hook = PaimonHook.get_hook(CONN_ID)
+        assert isinstance(hook, PaimonHook)
+        assert hook.get_conn() is hook.io
+
+
+class TestTheButton:
+    """It says which step fails."""
+
+    @pytest.mark.parametrize(
+        ("extra", "works", "message"),
+        [
+            ({"warehouse": "{w}"}, True, "the warehouse {w} answers and has files"),
+            ({"warehouse": "{w}/empty"}, True, "the warehouse {w}/empty answers and has no files yet"),
+            ({"path": "{w}/db.db/t"}, True, "the table at {w}/db.db/t has snapshot 1 as its latest"),
+            ({"path": "{w}/db.db/x"}, False, "could not open the table at {w}/db.db/x: no Paimon table at"),
+            (
+                {"warehouse": "nowhere"},
+                False,
+                "could not look into the warehouse nowhere: 'nowhere' is not an absolute",
+            ),
+            ({}, False, "the connection has neither a warehouse nor a path"),
+        ],
+    )
+    def test_by_connection(
+        self, extra: dict, works: bool, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lake = PaimonLake(tmp_path)
+        lake.write("a")
+        filled = {name: value.format(w=tmp_path) for name, value in extra.items()}
+        monkeypatch.setenv("AIRFLOW_CONN_P", json.dumps({"conn_type": "paimon", "extra": filled}))
+        found, text = PaimonHook("p").test_connection()
+        assert (found, text.startswith(message.format(w=tmp_path))) == (works, True), text

@@ -1,0 +1,326 @@
+"""PaimonSnapshotSensor under `dag.test()`, poking and deferring."""
+
+import datetime as dt
+import json
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout
+
+from airflow_iceberg.errors import SnapshotsLostError, StorageError
+from airflow_iceberg.paimon_sensors import PaimonSnapshotSensor
+from airflow_iceberg.storage.fsspec_io import FsspecFileIO
+from tests.airflow.conftest import DAY
+from tests.airflow.paimon_lake import CONN_ID, PaimonLake
+
+BOTH = pytest.mark.parametrize("deferrable", [False, True], ids=["poking", "deferring"])
+NEXT = DAY + timedelta(days=1)
+NEW_YEAR = 20454  # 2026-01-01 in days since 1970
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PaimonLake:
+    made = PaimonLake(tmp_path / "warehouse")
+    assert made.table
+    monkeypatch.setenv(f"AIRFLOW_CONN_{CONN_ID.upper()}", json.dumps(made.connection))
+    return made
+
+
+def wait(**options: Any) -> PaimonSnapshotSensor:
+    return PaimonSnapshotSensor(**{"task_id": "wait", "table": "db.t", "poke_interval": 0.2, "timeout": 30, **options})
+
+
+@BOTH
+class TestWhatIsNew:
+    """A snapshot after one given, after a time, or after what this DAG has seen."""
+
+    def test_the_first_run_takes_any_snapshot(
+        self, deferrable: bool, lake: PaimonLake, new_dag: Callable, run_dag: Callable
+    ) -> None:
+        made = lake.write("a", rows=3, watermark=7)
+        with new_dag() as dag:
+            wait(deferrable=deferrable)
+        assert run_dag(dag).result("wait") == {
+            "table": lake.location,
+            "branch": "main",
+            "event": "snapshot",
+            "snapshot_id": "1",
+            "identity": f"tests/{2**63 - 1}/{made['timeMillis']}/{made['deltaManifestList']}",
+            "timestamp_ms": made["timeMillis"],
+            "commit_kind": "APPEND",
+            "schema_id": 0,
+            "watermark": 7,
+            "total_records": 3,
+            "delta_records": 3,
+            "new_records": None,
+            "seen_snapshot_id": None,
+            "missed": None,
+        }
+
+    def test_the_second_run_waits_for_one_that_the_first_has_not_seen(
+        self, deferrable: bool, lake: PaimonLake, new_dag: Callable, run_dag: Callable, later: Callable
+    ) -> None:
+        lake.write("a")
+        with new_dag() as dag:
+            wait(deferrable=deferrable)
+        run_dag(dag)
+        later(1.0, lambda: lake.write("b"))
+        found = run_dag(dag, day=NEXT).result("wait")
+        assert (found["snapshot_id"], found["seen_snapshot_id"]) == ("2", "1")
+
+    def test_a_cleared_run_sees_the_same_snapshot_again(
+        self, deferrable: bool, lake: PaimonLake, new_dag: Callable, run_dag: Callable, clear: Callable
+    ) -> None:
+        lake.write("a")
+        with new_dag() as dag:
+            wait(deferrable=deferrable)
+        run = run_dag(dag)
+        first = run.result("wait")
+        assert clear(dag, run).result("wait") == first
+
+    def test_words_may_be_templates(
+        self, deferrable: bool, lake: PaimonLake, new_dag: Callable, run_dag: Callable, later: Callable
+    ) -> None:
+        lake.write("a")
+
+        def write() -> None:
+            lake.write("b", day=NEW_YEAR, rows=4, level=5, commitKind="OVERWRITE", watermark=5)
+            lake.tag("day-2026-01-01", 2)
+
+        later(1.0, write)
+        with new_dag(params={"location": lake.location}) as dag:
+            wait(
+                table="{{ params.location }}",
+                deferrable=deferrable,
+                after_snapshot_id="{{ '1' }}",
+                commit_kinds=["{{ 'OVERWRITE' }}"],
+                min_watermark="{{ '1970-01-01T00:00:00.005Z' }}",
+                min_new_records="{{ 4 }}",
+                partition={"dt": "{{ ds }}"},
+                tag="day-{{ ds }}",
+                fully_compacted=True,
+            )
+        assert run_dag(dag).result("wait")["snapshot_id"] == "2"
+
+
+class Instance:
+    """Stands in for a task instance where nothing but XCom is asked of it."""
+
+    map_index = -1
+
+    def __init__(self) -> None:
+        self.pushed: dict[str, Any] = {}
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        self.pushed[key] = value
+
+    def xcom_pull(self, **_: Any) -> list[Any]:
+        return list(self.pushed.values())
+
+
+def poked(**options: Any) -> str | None:
+    """Return the snapshot that one poke finds, which is the first thing that a deferring sensor does, too."""
+    context = {"ti": Instance(), "logical_date": DAY}
+    found = wait(**options).poke(context)
+    return found.xcom_value["snapshot_id"] if found else None
+
+
+class TestWhatCounts:
+    """Everything that is asked for has to hold; what does not count is waited through."""
+
+    FILTERS: ClassVar = [
+        ({"after_snapshot_id": 1}, {"after_snapshot_id": "2"}),
+        ({"after_snapshot_id": " 1 "}, {"after_snapshot_id": 2}),
+        ({"after_snapshot_id": "None"}, {"after": "2999-01-01T00:00:00Z"}),
+        ({"after": "logical_date"}, {"after": "2999-01-01"}),
+        ({"after": "2026-01-01T00:00:00Z"}, {"after_snapshot_id": 2}),
+        ({"commit_kinds": ["OVERWRITE", "COMPACT"]}, {"commit_kinds": ["COMPACT"]}),
+        ({"commit_kinds": "OVERWRITE"}, {"commit_kinds": "ANALYZE"}),
+        ({"min_watermark": 5}, {"min_watermark": "6"}),
+        ({"min_watermark": "1970-01-01T00:00:00.005Z"}, {"min_watermark": "1970-01-01T00:00:00.006"}),
+        ({"partition": {"dt": "2026-01-01"}}, {"partition": {"dt": "2026-01-02"}}),
+        ({"partition": {"dt": dt.date(2026, 1, 1)}}, {"partition": {"dt": None}}),
+        ({"min_new_records": 5}, {"min_new_records": "6"}),
+        (
+            {"min_new_records": 4, "partition": {"dt": "2026-01-01"}},
+            {"min_new_records": 5, "partition": {"dt": "2026-01-01"}},
+        ),
+        ({"tag": "done"}, {"tag": "undone"}),
+        ({"fully_compacted": True, "partition": {"dt": "2026-01-01"}}, {"fully_compacted": True}),
+    ]
+
+    @pytest.fixture
+    def written(self, lake: PaimonLake) -> None:
+        lake.write("a", timeMillis=1_600_000_000_000)
+        lake.write("b", day=NEW_YEAR, rows=4, level=5, commitKind="OVERWRITE", watermark=5)
+        lake.tag("done", 2)
+
+    @pytest.mark.parametrize(("counts", "does_not"), FILTERS, ids=lambda options: "-".join(options))
+    def test_by_each_filter(self, counts: dict, does_not: dict, written: None) -> None:
+        assert poked(**counts) == "2"
+        assert poked(**does_not) is None
+
+    @BOTH
+    def test_until_the_time_is_up(
+        self, deferrable: bool, written: None, new_dag: Callable, run_dag: Callable, failures: list
+    ) -> None:
+        with new_dag() as dag:
+            wait(timeout=0.5, deferrable=deferrable, after_snapshot_id=2)
+        assert run_dag(dag).state == "failed"
+        assert isinstance(failures[0], AirflowSensorTimeout)
+
+
+class TestSnapshotsThatAreLost:
+    """A rollback or an expired gap is never waited through: it fails at once, is said once, or is returned."""
+
+    def lose(self, lake: PaimonLake, how: str) -> None:
+        if how == "rolled_back":
+            lake.roll_back(1)
+            lake.write("d", timeMillis=1_795_231_999_999)
+        else:
+            for name in "def":
+                lake.write(name)
+            lake.expire(before=6)
+
+    @pytest.mark.parametrize(
+        ("deferrable", "how", "message", "after"),
+        [
+            (False, "rolled_back", "was rolled back or made anew behind snapshot 3, the last one seen; it is at", "3"),
+            (True, "expired_gap", "snapshots 4 to 5 of /", "7"),
+        ],
+    )
+    def test_fails_once_without_a_retry_and_the_next_run_goes_on_with_what_there_is(
+        self,
+        deferrable: bool,
+        how: str,
+        message: str,
+        after: str,
+        lake: PaimonLake,
+        new_dag: Callable,
+        run_dag: Callable,
+        failures: list,
+        later: Callable,
+    ) -> None:
+        for name in "abc":
+            lake.write(name)
+        with new_dag(retries=2) as dag:
+            wait(deferrable=deferrable)
+        assert run_dag(dag).result("wait")["snapshot_id"] == "3"
+        self.lose(lake, how)
+        assert run_dag(dag, day=NEXT).state == "failed"
+        assert [type(error) for error in failures] == [AirflowFailException]
+        assert message in str(failures[0])
+        assert isinstance(failures[0].__cause__, SnapshotsLostError)
+        later(1.0, lambda: lake.write("new"))
+        found = run_dag(dag, day=NEXT + timedelta(days=1)).result("wait")
+        assert (found["event"], found["snapshot_id"]) == ("snapshot", after)
+
+    @pytest.mark.parametrize(
+        ("how", "latest", "missed"), [("rolled_back", "2", None), ("expired_gap", "6", ["4", "5"])]
+    )
+    def test_or_is_returned(self, how: str, latest: str, missed: Any, lake: PaimonLake) -> None:
+        for name in "abc":
+            lake.write(name)
+        sensor, context = wait(on_lost_snapshots="return", commit_kinds=["COMPACT"]), {"ti": Instance()}
+        assert not sensor.poke(context)
+        self.lose(lake, how)
+        found = sensor.poke(context).xcom_value
+        assert (found["event"], found["snapshot_id"], found["missed"]) == (how, latest, missed)
+
+    def test_while_the_triggerer_waits_too(
+        self, lake: PaimonLake, new_dag: Callable, run_dag: Callable, failures: list, later: Callable
+    ) -> None:
+        for name in "abc":
+            lake.write(name)
+        later(1.0, lambda: self.lose(lake, "rolled_back"))
+        with new_dag() as dag:
+            wait(deferrable=True, commit_kinds=["COMPACT"])
+        assert run_dag(dag).state == "failed"
+        assert "was rolled back or made anew behind snapshot 3" in str(failures[0])
+
+
+class TestALongWaitOverAShortHistory:
+    """What was judged is written down before it expires, so that a new triggerer sees no gap that is none."""
+
+    def test_every_snapshot_is_judged_once(
+        self, lake: PaimonLake, new_dag: Callable, run_dag: Callable, later: Callable
+    ) -> None:
+        lake.write("0")
+
+        def write() -> None:
+            for number in range(1, 7):
+                lake.write(f"{number}")
+                lake.expire(before=number)
+                time.sleep(0.5)
+
+        with new_dag() as dag:
+            wait(deferrable=True, min_new_records=7)
+        written = later(0.5, write)
+        found = run_dag(dag).result("wait")
+        written()
+        assert (found["new_records"], found["snapshot_id"]) == (7, "7")
+
+
+class TestWaitingIsNotFailing:
+    """A store that is away is waited for; what waiting cannot mend fails at once."""
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"table": "db.nothing"}, "no Paimon table at /"),
+            ({"table": "nothing"}, "unexpected table 'nothing'"),
+            ({"table": None}, "has no path"),
+            ({"branch": "nothing"}, "branch/branch-nothing"),
+            ({"commit_kinds": ["append"]}, "'append'"),
+            ({"after": "yesterday"}, "after='yesterday'"),
+            ({"after_snapshot_id": "x1"}, "'x1'"),
+            ({"after": "last_seen", "after_snapshot_id": "1"}, "both given"),
+            ({"min_watermark": "soon"}, "min_watermark='soon'"),
+            ({"min_new_records": "many"}, "min_new_records='many'"),
+            ({"min_new_records": 0}, "expected 1 or more"),
+            ({"partition": {"day": 1}}, "'day' is no partition key; the table has dt"),
+            ({"partition": {"dt": "today"}}, "'today' is no value of partition key 'dt' of type DATE"),
+            ({"on_lost_snapshots": "ignore"}, "expected 'fail' or 'return'"),
+            ({"paimon_conn_id": "nobody"}, "Paimon connection 'nobody' does not exist"),
+        ],
+    )
+    def test_fails_at_once(self, options: dict, message: str, lake: PaimonLake) -> None:
+        lake.write("a")
+        with pytest.raises(AirflowFailException) as caught:
+            poked(**options)
+        assert message in str(caught.value)
+
+    def test_a_broken_table_is_an_error_and_no_empty_one(self, lake: PaimonLake) -> None:
+        lake.write("a")
+        Path(f"{lake.location}/snapshot/snapshot-1").unlink()
+        with pytest.raises(
+            AirflowFailException, match=r"the hint says snapshot '1', expected files snapshot-\* beside"
+        ):
+            poked()
+
+    def test_a_store_that_is_away_is_looked_at_again(self, lake: PaimonLake, monkeypatch: pytest.MonkeyPatch) -> None:
+        lake.write("a")
+        real = FsspecFileIO.read
+
+        def away(*_: Any, **__: Any) -> bytes:
+            raise StorageError("the store is away")
+
+        sensor, context = wait(), {"ti": Instance()}
+        monkeypatch.setattr(FsspecFileIO, "read", away)
+        assert not sensor.poke(context)
+        monkeypatch.setattr(FsspecFileIO, "read", real)
+        assert sensor.poke(context).xcom_value["snapshot_id"] == "1"
+
+    def test_a_table_that_is_created_later_can_be_waited_for(
+        self, tmp_path: Path, new_dag: Callable, run_dag: Callable, later: Callable, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lake = PaimonLake(tmp_path)
+        monkeypatch.setenv(f"AIRFLOW_CONN_{CONN_ID.upper()}", json.dumps(lake.connection))
+        with new_dag() as dag:
+            wait(deferrable=True, wait_for_table=True)
+        later(1.0, lambda: lake.write("a"))
+        assert run_dag(dag).result("wait")["snapshot_id"] == "1"
