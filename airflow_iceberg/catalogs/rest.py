@@ -269,8 +269,9 @@ class RestCatalog(Catalog):
         table, to = TableId.of(table), TableId.of(to)
         self._forget(table)
         self._forget(to)
-        self._require_namespace(to.namespace)
         purpose = f"rename table {table} to {to}"
+        self._way(protocol.RENAME_TABLE, purpose, (), None)
+        self._require_namespace(to.namespace)
 
         self._change(
             protocol.RENAME_TABLE,

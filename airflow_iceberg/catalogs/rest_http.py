@@ -207,9 +207,13 @@ class Http:
                 f"client id and secret (credential), scope and oauth2-server-uri"
             )
         try:
-            return answer.json()
+            document = answer.json()
         except FormatError as error:
             raise StorageError(f"catalog {self._catalog} cannot {purpose}: {error}") from error
+        token = document.get("access_token")
+        if isinstance(token, str) and token:
+            self._secrets.add_token(token)
+        return document
 
     # -- repeating -------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ Lives here: the properties of the connection itself. Not here: sending (`rest_ht
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote, urlsplit, urlunsplit
 
@@ -106,16 +106,21 @@ class Secrets:
         found = {value for name, value in properties.items() if _SECRET.search(name)}
         # Each half of "id:secret" is asked for by itself, and the server may echo either.
         found |= set(properties.get("credential", "").split(":", 1)[-1:])
-        password = urlsplit_safely(properties.get("uri", ""))
+        password = _password(properties.get("uri", ""))
         found |= {password, quote(password, safe="")}
-        self._found = sorted({each for each in found if len(each) >= _SHORTEST_SECRET}, key=len, reverse=True)
+        self._found = _longest_first(found)
+        self._tokens: list[str] = []
+
+    def add_token(self, token: str) -> None:
+        """Hide a token that the server has given, and the few before it."""
+        self._tokens = [*self._tokens[-8:], token]
 
     def __repr__(self) -> str:
         return "Secrets()"
 
     def hide(self, text: str) -> str:
         """Return a text with all of them replaced by asterisks, and every bearer token in it."""
-        for secret in self._found:
+        for secret in (*self._found, *self._tokens):
             text = text.replace(secret, "***")
         return _TOKEN.sub(r"\1 ***", text)
 
@@ -124,7 +129,12 @@ class Secrets:
         return self.hide(text) != text
 
 
-def urlsplit_safely(uri: str) -> str:
+def _longest_first(texts: Iterable[str]) -> list[str]:
+    # The longest first: one may be a part of another.
+    return sorted({each for each in texts if len(each) >= _SHORTEST_SECRET}, key=len, reverse=True)
+
+
+def _password(uri: str) -> str:
     """Return the password in an address, empty when there is none or it is no address."""
     try:
         return urlsplit(uri).password or ""

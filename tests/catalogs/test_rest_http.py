@@ -1,0 +1,703 @@
+"""What becomes of requests to a REST catalog: outcomes, repetitions, tokens, signatures, secrets.
+
+The server here answers by script: what it says is what a real one would not say on demand.
+"""
+
+import base64
+import hashlib
+import hmac
+import json
+import logging
+import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import parse_qs
+
+import pytest
+
+from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.catalogs.rest_auth import OAuth2Auth
+from airflow_iceberg.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    CommitUnknownError,
+    FormatError,
+    IcebergError,
+    InvalidInputError,
+    NotFoundError,
+    StorageError,
+    UnsupportedError,
+)
+from tests.catalogs.contract import make_table, new_metadata, setting
+from tests.support.http_server import HttpServer, Reply
+
+CONFIG = "GET /v1/config"
+TOKENS = "POST /v1/oauth/tokens"
+TABLE = "/v1/namespaces/db/tables/t"
+LOAD, COMMIT = f"GET {TABLE}", f"POST {TABLE}"
+CREDENTIAL = "client-7:top:s3cret"
+
+
+def document(value, status=200, **headers):
+    return Reply(
+        status=status, body=json.dumps(value).encode(), headers={"Content-Type": "application/json", **headers}
+    )
+
+
+def error(status, type_="SomeException", message="because", **headers):
+    body = {"error": {"message": message, "type": type_, "code": status, "stack": ["at secret.place(Line:1)"]}}
+    return document(body, status=status, **headers)
+
+
+def table(metadata_location="file:///w/db/t/metadata/1.json", **more):
+    """The answer to a load or a commit."""
+    metadata = {**new_metadata("file:///w/db/t").to_dict(), "table-uuid": "6a1cbe1c-7c68-4b9e-9a4e-3f3b6f1f0001"}
+    return {"metadata-location": metadata_location, "metadata": metadata, **more}
+
+
+class Script(HttpServer):
+    """Answers "METHOD /path" with the replies given for it, one after the other; the last one stays."""
+
+    def __init__(self, **config):
+        super().__init__(self._answer)
+        self.replies = {CONFIG: [document({"defaults": {}, "overrides": {}, **config})]}
+
+    def on(self, what, *replies):
+        self.replies[what] = list(replies)
+
+    def _answer(self, request):
+        replies = self.replies.get(f"{request.method} {request.path.partition('?')[0]}")
+        if replies is None:
+            return error(404, "NoSuchTableException", f"nothing at {request.path}")
+        reply = replies.pop(0) if len(replies) > 1 else replies[0]
+        return reply(request) if callable(reply) else reply
+
+
+@pytest.fixture
+def server():
+    with Script() as server:
+        server.on(LOAD, document(table()))
+        server.on(COMMIT, document(table("file:///w/db/t/metadata/2.json")))
+        yield server
+
+
+@pytest.fixture
+def waits(monkeypatch):
+    """Nobody waits; what would have been waited for, in seconds."""
+    waits = []
+    monkeypatch.setattr("airflow_iceberg.catalogs.rest_http.Http._wait", lambda _, n, asked: waits.append(asked))
+    return waits
+
+
+@pytest.fixture
+def catalog(server, waits):
+    return load_catalog("prod", uri=server.uri)
+
+
+class TestWhatAnAnswerToACommitMeans:
+    """An answer is a success, a conflict, a refusal, or no answer at all."""
+
+    @pytest.mark.parametrize("status", [500, 502, 503, 504, 505, 408])
+    def test_failures_of_the_server_leave_it_open(self, server, catalog, status):
+        state = catalog.load("db.t")
+        server.on(COMMIT, error(status, "CommitStateUnknownException"))
+        with pytest.raises(CommitUnknownError, match=rf"cannot tell whether it did commit to table db\.t: .*{status}"):
+            catalog.commit(state, setting(a="1"))
+        assert server.calls()[-1] == COMMIT
+        assert not server.calls()  # it was sent once
+
+    def test_a_503_that_asks_to_come_again_is_as_open_as_any_other(self, server, catalog, waits):
+        state = catalog.load("db.t")
+        server.on(COMMIT, error(503, **{"Retry-After": "1"}), document(table()))
+        with pytest.raises(CommitUnknownError):
+            catalog.commit(state, setting(a="1"))
+        assert waits == []
+
+    def test_too_many_requests_are_sent_again_after_the_time_asked_for(self, server, catalog, waits):
+        state = catalog.load("db.t")
+        server.on(COMMIT, error(429, **{"Retry-After": "7"}), error(429), document(table("file:///w/new.json")))
+        assert catalog.commit(state, setting(a="1")).metadata_location == "file:///w/new.json"
+        assert waits == [7.0, None]
+
+    def test_too_many_requests_for_too_long_are_a_definite_failure(self, server, catalog, waits):
+        state = catalog.load("db.t")
+        server.on(COMMIT, error(429, "TooManyRequestsException", "slow down"))
+        with pytest.raises(StorageError, match="429 TooManyRequestsException: slow down"):
+            catalog.commit(state, setting(a="1"))
+        assert len(waits) == 5
+
+    def test_a_409_is_a_conflict(self, server, catalog):
+        state = catalog.load("db.t")
+        server.on(COMMIT, error(409, "CommitFailedException", "branch main has changed"))
+        with pytest.raises(CommitConflictError) as raised:
+            catalog.commit(state, setting(a="1"))
+        assert str(raised.value) == (
+            "table db.t in catalog prod was changed by another writer: branch main has changed"
+        )
+
+    def test_a_404_says_that_the_table_is_gone(self, server, catalog):
+        state = catalog.load("db.t")
+        server.on(COMMIT, error(404, "NoSuchTableException"))
+        with pytest.raises(NotFoundError, match=r"there is no table db\.t in catalog prod"):
+            catalog.commit(state, setting(a="1"))
+
+    def test_a_change_that_the_server_refuses_for_the_very_base_is_wrong(self, server, catalog):
+        state = catalog.load("db.t")
+        server.on(COMMIT, error(400, "BadRequestException", "Cannot parse update: unknown action"))
+        with pytest.raises(InvalidInputError, match="400 BadRequestException: Cannot parse update: unknown action"):
+            catalog.commit(state, setting(a="1"))
+
+    def test_a_change_that_the_server_refuses_for_a_newer_table_has_lost_a_race(self, server, catalog):
+        """A sequence number below that of another branch's new snapshot is refused so by Iceberg Java before 1.11."""
+        state = catalog.load("db.t")
+        server.on(LOAD, document(table("file:///w/db/t/metadata/9.json")))
+        server.on(COMMIT, error(400, "ValidationException", "Cannot add snapshot with sequence number 1"))
+        with pytest.raises(CommitConflictError, match="was changed by another writer: Cannot add snapshot"):
+            catalog.commit(state, setting(a="1"))
+
+    @pytest.mark.parametrize(
+        ("status", "kind"),
+        [(403, StorageError), (405, UnsupportedError), (501, UnsupportedError), (413, InvalidInputError)],
+    )
+    def test_other_refusals_are_definite(self, server, catalog, status, kind):
+        state = catalog.load("db.t")
+        server.on(COMMIT, error(status))
+        with pytest.raises(kind, match=f"catalog prod cannot commit to table db.t: the server answers {status}"):
+            catalog.commit(state, setting(a="1"))
+
+    def test_a_success_that_cannot_be_read_is_none_to_rely_on(self, server, catalog):
+        state = catalog.load("db.t")
+        for body in (
+            b"",
+            b"[]",
+            b"<html>",
+            b'{"metadata": {"format-version": 2}}',
+            b'{"metadata": {"format-version": 9}}',
+        ):
+            server.on(COMMIT, Reply(body=body))
+            with pytest.raises(CommitUnknownError, match="its answer cannot be read"):
+                catalog.commit(state, setting(a="1"))
+
+    def test_an_answer_that_ends_too_early_leaves_it_open(self, server, catalog):
+        state = catalog.load("db.t")
+        whole = document(table()).body
+        server.on(COMMIT, Reply(body=whole[:100], promised_bytes=len(whole)))
+        with pytest.raises(CommitUnknownError, match="no answer"):
+            catalog.commit(state, setting(a="1"))
+
+    def test_no_answer_leaves_it_open(self, server, catalog):
+        state = catalog.load("db.t")
+        server.on(COMMIT, lambda _: None)
+        with pytest.raises(CommitUnknownError, match="no answer"):
+            catalog.commit(state, setting(a="1"))
+
+    def test_an_answer_that_comes_too_late_leaves_it_open(self, server, waits):
+        catalog = load_catalog("prod", uri=server.uri, **{"rest.client.socket-timeout-ms": "200"})
+        state = catalog.load("db.t")
+        done = threading.Event()
+        server.on(COMMIT, lambda _: done.wait(5) and None)
+        with pytest.raises(CommitUnknownError, match="did not answer in time"):
+            catalog.commit(state, setting(a="1"))
+        done.set()
+
+    def test_a_server_that_is_not_there_is_a_definite_failure(self, server, catalog, waits):
+        state = catalog.load("db.t")
+        server.close()
+        catalog._server()[0]._session.close()
+        with pytest.raises(StorageError, match=r"no answer .*onnection refused"):
+            catalog.commit(state, setting(a="1"))
+        assert len(waits) == 5
+
+    def test_a_redirect_is_not_followed(self, server, catalog):
+        state = catalog.load("db.t")
+        server.on(COMMIT, Reply(status=307, headers={"Location": "https://elsewhere.example.com/v1/x?token=abc"}))
+        with pytest.raises(StorageError, match=r"redirects to https://elsewhere.example.com/v1/x, set uri to"):
+            catalog.commit(state, setting(a="1"))
+
+
+class TestOtherChanges:
+    """Creations, drops and renamings have the same three outcomes."""
+
+    def test_a_lost_answer_leaves_it_open(self, server, catalog):
+        server.on("DELETE /v1/namespaces/db/tables/t", error(502))
+        with pytest.raises(CommitUnknownError, match=r"cannot tell whether it did drop table db\.t"):
+            catalog.drop_table("db.t")
+        server.on("POST /v1/tables/rename", lambda _: None)
+        server.on("GET /v1/namespaces/db", document({"namespace": ["db"], "properties": {}}))
+        with pytest.raises(CommitUnknownError, match=r"cannot tell whether it did rename table db\.t to db\.u"):
+            catalog.rename_table("db.t", "db.u")
+        server.on(LOAD, error(404))
+        server.on("POST /v1/namespaces/db/tables", error(504))
+        with pytest.raises(CommitUnknownError, match=r"cannot tell whether it did create table db\.t"):
+            make_table(catalog)
+
+    def test_what_the_server_does_not_offer_is_not_asked_for(self, waits):
+        with Script(endpoints=["GET /v1/{prefix}/namespaces"]) as server:
+            catalog = load_catalog("prod", uri=server.uri)
+            with pytest.raises(UnsupportedError, match=r"server does not offer 'POST /v1/\{prefix\}/tables/rename'"):
+                catalog.rename_table("db.t", "db.u")
+            assert [call for call in server.calls() if "rename" in call] == []
+
+    def test_a_creation_that_gives_the_table_that_was_there_is_none(self, server, catalog):
+        """SeaweedFS answers so to one who asked at the same moment as another."""
+        server.on(LOAD, error(404))
+        server.on("GET /v1/namespaces/db", document({"namespace": ["db"], "properties": {}}))
+        old = table()
+        old["metadata"] = {**new_metadata("file:///w/db/t", owner="another").to_dict()}
+        server.on("POST /v1/namespaces/db/tables", document(old))
+        with pytest.raises(AlreadyExistsError, match=r"table db\.t exists already in catalog prod"):
+            make_table(catalog, owner="me")
+
+    def test_asking_whether_a_table_exists_uses_the_cheap_request_where_there_is_one(self, waits):
+        with Script(endpoints=["HEAD /v1/{prefix}/namespaces/{namespace}/tables/{table}"]) as server:
+            server.on(f"HEAD {TABLE}", Reply(status=204))
+            catalog = load_catalog("prod", uri=server.uri)
+            assert catalog.table_exists("db.t")
+            assert not catalog.table_exists("db.u")
+            assert server.calls()[1:] == [f"HEAD {TABLE}", "HEAD /v1/namespaces/db/tables/u"]
+
+
+class TestReading:
+    """Reading is repeated until it works, or long enough."""
+
+    def test_a_failing_server_is_asked_again(self, server, catalog):
+        server.on(LOAD, error(503), error(500), lambda _: None, document(table()))
+        assert catalog.load("db.t").metadata.location == "file:///w/db/t"
+
+    def test_and_named_when_it_goes_on_failing(self, server, catalog, waits):
+        server.on(LOAD, error(503, message="maintenance"))
+        with pytest.raises(
+            StorageError, match=rf"cannot load table db\.t: {server.uri}{TABLE}: 503 .*maintenance; check"
+        ):
+            catalog.load("db.t")
+        assert len(waits) == 5
+
+    def test_an_answer_that_is_no_document_is_named(self, server, catalog):
+        for body in (b"<html>login</html>", b"[1]", b'{"metadata": null}', b"{}"):
+            server.on(LOAD, Reply(body=body, headers={"Content-Type": "text/html"}))
+            with pytest.raises(FormatError, match="unexpected"):
+                catalog.load("db.t")
+
+    def test_lists_go_on_from_page_to_page(self, server, catalog):
+        def tables(*names, **more):
+            return document({"identifiers": [{"namespace": ["db"], "name": name} for name in names], **more})
+
+        path = "GET /v1/namespaces/db/tables"
+        server.on(path, tables("a", **{"next-page-token": "x&y="}), tables("b", **{"next-page-token": None}))
+        assert [each.name for each in catalog.list_tables("db")] == ["a", "b"]
+        assert server.calls()[1:] == [path, f"{path}?pageToken=x%26y%3D"]
+
+    def test_a_list_that_leads_to_itself_is_no_endless_one(self, server, catalog):
+        server.on("GET /v1/namespaces", document({"namespaces": [["a"]], "next-page-token": "1"}))
+        with pytest.raises(StorageError, match="the same page again and again"):
+            catalog.list_namespaces()
+
+    def test_a_table_is_sent_again_only_when_it_has_changed(self, server, catalog):
+        def load(request):
+            if request.headers.get("If-None-Match") == '"one"':
+                return Reply(status=304, headers={"ETag": '"one"'})
+            return document(table(), ETag='"one"')
+
+        server.on(LOAD, load)
+        first = catalog.load("db.t")
+        assert catalog.load("db.t") is first
+        assert [request.headers.get("If-None-Match") for request in server.seen[1:]] == [None, '"one"']
+
+    def test_what_is_known_to_have_changed_is_asked_for_without_its_tag(self, server, catalog):
+        """Iceberg Java's tags are hashes of 32 bits: two states may have the same."""
+        server.on(LOAD, document(table(), ETag="one"))
+        server.on(COMMIT, error(409))
+        state = catalog.load("db.t")
+        with pytest.raises(CommitConflictError):
+            catalog.commit(state, setting(a="1"))
+        catalog.load("db.t")
+        assert "If-None-Match" not in server.seen[-1].headers
+
+
+class TestIdempotencyKeys:
+    """A server that knows them makes an unknown outcome known: the same request is sent again under the same key."""
+
+    @pytest.fixture
+    def server(self):
+        with Script(**{"idempotency-key-lifetime": "PT30M"}) as server:
+            server.on(LOAD, document(table()))
+            yield server
+
+    def keys(self, server):
+        return [request.headers.get("Idempotency-Key") for request in server.seen if str(request) == COMMIT]
+
+    def test_a_lost_answer_is_asked_for_again(self, server, catalog):
+        state = catalog.load("db.t")
+        server.on(COMMIT, lambda _: None, error(503), document(table("file:///w/2.json")))
+        assert catalog.commit(state, setting(a="1")).metadata_location == "file:///w/2.json"
+        first, *others = self.keys(server)
+        assert others == [first, first]
+        assert re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", first)
+
+    def test_every_change_has_a_key_of_its_own(self, server, catalog):
+        state = catalog.load("db.t")
+        server.on(COMMIT, document(table()))
+        for _ in range(3):
+            catalog.commit(state, setting(a="1"))
+        assert len(set(self.keys(server))) == 3
+
+    def test_a_conflict_after_a_lost_answer_may_be_our_own_echo(self, server, catalog):
+        state = catalog.load("db.t")
+        server.on(COMMIT, lambda _: None, error(409, "CommitFailedException"))
+        with pytest.raises(CommitUnknownError, match="repeated, and now the server answers 409"):
+            catalog.commit(state, setting(a="1"))
+
+    def test_an_outcome_that_stays_unknown_is_unknown(self, server, catalog, waits):
+        state = catalog.load("db.t")
+        server.on(COMMIT, error(500))
+        with pytest.raises(CommitUnknownError):
+            catalog.commit(state, setting(a="1"))
+        assert len(self.keys(server)) == 6
+
+    def test_nothing_is_repeated_where_the_server_knows_no_keys(self, catalog, server):
+        server.replies[CONFIG] = [document({"defaults": {}, "overrides": {}})]
+        state = catalog.load("db.t")
+        server.on(COMMIT, error(500))
+        with pytest.raises(CommitUnknownError):
+            catalog.commit(state, setting(a="1"))
+        assert self.keys(server) == [None]
+
+
+class TestConfiguration:
+    """The server's defaults come first, then the user's properties, then the server's overrides."""
+
+    def test_each_goes_over_the_one_before(self, waits):
+        with Script(
+            defaults={"a": "default", "b": "default", "c": "default"}, overrides={"c": "override", "prefix": "wh/1"}
+        ) as server:
+            catalog = load_catalog("prod", uri=server.uri, b="user", c="user", warehouse="s3://a b/c")
+            server.on("GET /v1/wh/1/namespaces", document({"namespaces": [["x"]]}))
+            assert catalog.list_namespaces() == (("x",),)
+            assert server.calls()[0] == f"{CONFIG}?warehouse=s3%3A%2F%2Fa%20b%2Fc"
+            found = catalog._server()[1].properties
+            assert (found["a"], found["b"], found["c"]) == ("default", "user", "override")
+
+    def test_the_server_may_send_us_elsewhere(self, server, waits):
+        with Script(overrides={"uri": server.uri}) as first:
+            assert load_catalog("prod", uri=first.uri).load("db.t").metadata.location == "file:///w/db/t"
+            assert first.calls() == [CONFIG]
+
+    def test_levels_of_a_namespace_are_separated_as_the_server_wants(self, server, catalog):
+        path = "GET /v1/namespaces/a%20b%1Fc%2Fd"
+        server.on(path, document({"namespace": ["a b", "c/d"], "properties": {"x": "1"}}))
+        assert catalog.load_namespace_properties(("a b", "c/d")) == {"x": "1"}
+        with Script(overrides={"namespace-separator": "%2E"}) as other:
+            other.on("GET /v1/namespaces/a.b", document({"properties": {}}))
+            assert load_catalog("prod", uri=other.uri).load_namespace_properties("a.b") == {}
+
+    def test_a_warehouse_that_the_server_does_not_know_is_named(self, server, catalog):
+        server.on(CONFIG, error(404, "NoSuchWarehouseException", "Warehouse x does not exist"))
+        with pytest.raises(NotFoundError, match="NoSuchWarehouseException: Warehouse x does not exist"):
+            catalog.list_namespaces()
+
+    @pytest.mark.parametrize("uri", ["", "thrift://h", "localhost:8181", "https://", "http://[::1"])
+    def test_an_address_that_is_none_is_refused_at_once(self, uri):
+        with pytest.raises(InvalidInputError, match="property 'uri' is missing or no address, expected https://"):
+            load_catalog("prod", type="rest", uri=uri)
+
+    def test_a_number_that_is_none_is_refused_at_once(self):
+        with pytest.raises(
+            InvalidInputError, match=r"'rest\.client.socket-timeout-ms' is 'soon', expected a whole number"
+        ):
+            load_catalog("prod", uri="http://h", **{"rest.client.socket-timeout-ms": "soon"})
+
+    def test_an_address_over_http_is_a_rest_catalog(self):
+        assert (
+            repr(load_catalog("prod", uri="https://me:pw@host/x/")) == "RestCatalog(name='prod', uri='https://host/x/')"
+        )
+
+    def test_headers_of_the_user_go_with_every_request(self, server, waits):
+        given = {"header.X-Tenant": "seven", "header.X-Iceberg-Access-Delegation": "remote-signing"}
+        load_catalog("prod", uri=server.uri, **given).load("db.t")
+        assert [request.headers["X-Tenant"] for request in server.seen] == ["seven", "seven"]
+        assert server.seen[-1].headers["X-Iceberg-Access-Delegation"] == "remote-signing"
+
+    def test_credentials_for_files_are_asked_for(self, server, catalog):
+        catalog.load("db.t")
+        assert server.seen[-1].headers["X-Iceberg-Access-Delegation"] == "vended-credentials"
+
+    def test_a_netrc_does_not_take_the_place_of_our_token(self, server, waits, tmp_path, monkeypatch):
+        (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password pw\n")
+        monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+        load_catalog("prod", uri=server.uri, token="our-own-token").load("db.t")
+        assert {request.headers["Authorization"] for request in server.seen} == {"Bearer our-own-token"}
+
+    def test_a_proxy_is_used_when_it_is_given(self, server, waits):
+        given = {"rest.client.proxy.hostname": "127.0.0.1", "rest.client.proxy.port": str(server.port)}
+        server.replies["GET http://catalog.invalid/v1/config"] = server.replies[CONFIG]
+        server.on("GET http://catalog.invalid/v1/namespaces", document({"namespaces": [["a"]]}))
+        assert load_catalog("prod", uri="http://catalog.invalid", **given).list_namespaces() == (("a",),)
+
+
+class TestOAuth2:
+    """Client credentials are exchanged for a token, which is renewed before it expires and when it is refused."""
+
+    @pytest.fixture
+    def tokens(self, server):
+        """Hands out token-1, token-2, …; the newest is accepted, others are refused with 401."""
+        given = []
+
+        def give(request):
+            given.append(parse_qs(request.body.decode()))
+            return document({"access_token": f"token-{len(given)}", "token_type": "bearer", "expires_in": 3600})
+
+        def accepted(reply):
+            def answer(request):
+                known = request.headers.get("Authorization") == f"Bearer token-{len(given)}"
+                return reply if known else error(401, "NotAuthorizedException", "token expired")
+
+            return answer
+
+        server.on(TOKENS, give)
+        for what in (CONFIG, LOAD, COMMIT):
+            server.on(what, accepted(server.replies[what][0]))
+        return given
+
+    def test_the_form_is_that_of_the_protocol(self, server, tokens, waits):
+        more = {"scope": "PRINCIPAL_ROLE:ALL", "audience": "lake", "resource": "https://lake"}
+        load_catalog("prod", uri=server.uri, credential=CREDENTIAL, **more).load("db.t")
+        assert tokens == [
+            {
+                "grant_type": ["client_credentials"],
+                "client_id": ["client-7"],
+                "client_secret": ["top:s3cret"],
+                "scope": ["PRINCIPAL_ROLE:ALL"],
+                "audience": ["lake"],
+                "resource": ["https://lake"],
+            }
+        ]
+        assert [str(request) for request in server.seen] == [TOKENS, CONFIG, LOAD]
+        assert "Authorization" not in server.seen[0].headers
+
+    def test_a_credential_without_an_id_is_a_secret(self, server, tokens, waits):
+        load_catalog("prod", uri=server.uri, credential="only-a-secret").load("db.t")
+        assert tokens[0] == {
+            "grant_type": ["client_credentials"],
+            "client_secret": ["only-a-secret"],
+            "scope": ["catalog"],
+        }
+
+    def test_the_authorization_server_may_be_another_one(self, server, tokens, waits):
+        with Script() as other:
+            other.on("POST /realms/x/token", server.replies[TOKENS][0])
+            uri = f"{other.uri}/realms/x/token"
+            load_catalog("prod", uri=server.uri, credential=CREDENTIAL, **{"oauth2-server-uri": uri}).load("db.t")
+            assert other.calls() == ["POST /realms/x/token"]
+
+    @pytest.mark.parametrize("status", [401, 419])
+    def test_a_commit_whose_token_is_refused_is_sent_again_with_a_new_one(self, server, tokens, waits, status):
+        catalog = load_catalog("prod", uri=server.uri, credential=CREDENTIAL)
+        state = catalog.load("db.t")
+        tokens.append("revoked")
+        assert catalog.commit(state, setting(a="1")).metadata_location.endswith("2.json")
+        assert [str(request) for request in server.seen][-3:] == [COMMIT, TOKENS, COMMIT]
+
+    def test_a_token_that_is_refused_again_is_a_definite_failure(self, server, tokens, waits):
+        catalog = load_catalog("prod", uri=server.uri, credential=CREDENTIAL)
+        state = catalog.load("db.t")
+        server.on(COMMIT, error(401, "NotAuthorizedException", "not for you"))
+        with pytest.raises(StorageError, match="401 NotAuthorizedException: not for you; check the credentials"):
+            catalog.commit(state, setting(a="1"))
+
+    def test_an_authorization_server_that_fails_in_a_commit_is_a_definite_failure(self, server, tokens, waits):
+        catalog = load_catalog("prod", uri=server.uri, credential=CREDENTIAL)
+        state = catalog.load("db.t")
+        tokens.append("revoked")
+        server.on(TOKENS, error(500))
+        with pytest.raises(StorageError, match="cannot get a token"):
+            catalog.commit(state, setting(a="1"))
+
+    def test_wrong_credentials_are_named_without_them(self, server, waits):
+        server.on(TOKENS, document({"error": "invalid_client", "error_description": "no top:s3cret here"}, status=401))
+        with pytest.raises(StorageError) as raised:
+            load_catalog("prod", uri=server.uri, credential=CREDENTIAL).list_namespaces()
+        assert str(raised.value) == (
+            f"catalog prod cannot get a token: {server.uri}/v1/oauth/tokens answers 401 invalid_client: no *** here; "
+            f"check client id and secret (credential), scope and oauth2-server-uri"
+        )
+
+    def test_a_given_token_is_used_as_long_as_it_lasts(self, server, tokens, waits):
+        tokens.append("the first is given")
+        catalog = load_catalog("prod", uri=server.uri, credential=CREDENTIAL, token="token-1")
+        catalog.load("db.t")
+        assert len(tokens) == 1
+        tokens.append("revoked")
+        catalog.load("db.t")
+        assert server.seen[-1].headers["Authorization"] == "Bearer token-3"
+
+    def test_threads_that_share_a_catalog_renew_a_token_once(self, server, tokens, waits):
+        catalog = load_catalog("prod", uri=server.uri, credential=CREDENTIAL)
+        catalog.load("db.t")
+        tokens.append("revoked")
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda _: catalog.load("db.t"), range(8)))
+        assert len(tokens) == 3
+
+    def test_basic_authentication_is_possible_too(self, server, waits):
+        given = {"rest.auth.type": "basic", "rest.auth.basic.username": "me", "rest.auth.basic.password": "pw-of-me"}
+        load_catalog("prod", uri=server.uri, **given).load("db.t")
+        assert server.seen[-1].headers["Authorization"] == f"Basic {base64.b64encode(b'me:pw-of-me').decode()}"
+
+
+class TestWhenATokenIsRenewed:
+    """Before it expires, as its lifetime, or the token itself, says."""
+
+    def renewals(self, *, token, answer, at):
+        now, fetched = [1_000_000.0], []
+        auth = OAuth2Auth(lambda: fetched.append(1) or answer, token=token, now=lambda: now[0])
+        auth.token()
+        before = len(fetched)
+        now[0] += at
+        auth.token()
+        return len(fetched) - before
+
+    def jwt(self, exp):
+        claims = base64.urlsafe_b64encode(json.dumps({"exp": exp}).encode()).decode().rstrip("=")
+        return f"e30.{claims}.c2ln"
+
+    @pytest.mark.parametrize(("seconds", "renewed"), [(3200, 0), (3310, 1), (4000, 1)])
+    def test_shortly_before_its_lifetime_ends(self, seconds, renewed):
+        answer = {"access_token": "a", "expires_in": 3600}
+        assert self.renewals(token=None, answer=answer, at=seconds) == renewed
+
+    @pytest.mark.parametrize(("seconds", "renewed"), [(50, 0), (95, 1)])
+    def test_a_short_life_is_used_for_nine_tenths(self, seconds, renewed):
+        assert self.renewals(token=None, answer={"access_token": "a", "expires_in": 100}, at=seconds) == renewed
+
+    @pytest.mark.parametrize(("seconds", "renewed"), [(500, 0), (999, 1)])
+    def test_a_given_token_tells_itself_when_it_ends(self, seconds, renewed):
+        assert self.renewals(token=self.jwt(1_001_000), answer={"access_token": "b"}, at=seconds) == renewed
+
+    def test_a_given_token_that_has_expired_is_not_used(self):
+        auth = OAuth2Auth(lambda: {"access_token": "new"}, token=self.jwt(5), now=lambda: 1000.0)
+        assert auth.token() == "new"
+
+    def test_a_renewal_that_fails_leaves_the_old_token_in_use(self):
+        def fail():
+            raise StorageError("down")
+
+        assert OAuth2Auth(fail, token=self.jwt(1010), now=lambda: 1009.5).token() == self.jwt(1010)
+
+    @pytest.mark.parametrize("answer", [{}, {"access_token": ""}, {"access_token": 7}])
+    def test_an_answer_without_a_token_is_named(self, answer):
+        with pytest.raises(StorageError, match="answered without an access_token"):
+            OAuth2Auth(lambda: answer).token()
+
+
+class TestSigV4:
+    """Requests are signed as AWS describes it; another proof keeps its header under another name."""
+
+    KEYS = {
+        "rest.sigv4-enabled": "true",
+        "rest.signing-name": "glue",
+        "rest.signing-region": "eu-west-1",
+        "rest.access-key-id": "AKIDEXAMPLE",
+        "rest.secret-access-key": "wJalrXUtnFEMI-EXAMPLEKEY",
+        "rest.session-token": "a-session",
+    }
+
+    def expected(self, request):
+        """The signature, worked out by the book (Signature Version 4, canonical request)."""
+        scope_text = request.headers["Authorization"]
+        signed = re.search(r"SignedHeaders=([^,]+)", scope_text)[1]
+        lower = {name.lower(): value for name, value in request.headers.items()}
+        path, _, query = request.path.partition("?")
+        canonical = "\n".join(
+            (
+                request.method,
+                path.replace("%", "%25"),
+                "&".join(sorted(query.split("&"))) if query else "",
+                *(f"{name}:{lower[name].strip()}" for name in signed.split(";")),
+                "",
+                signed,
+                hashlib.sha256(request.body).hexdigest(),
+            )
+        )
+        date = lower["x-amz-date"]
+        scope = f"{date[:8]}/eu-west-1/glue/aws4_request"
+        text = "\n".join(("AWS4-HMAC-SHA256", date, scope, hashlib.sha256(canonical.encode()).hexdigest()))
+        key = b"AWS4wJalrXUtnFEMI-EXAMPLEKEY"
+        for part in (date[:8], "eu-west-1", "glue", "aws4_request"):
+            key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+        return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+
+    def test_every_request_is_signed(self, server, waits):
+        catalog = load_catalog("prod", uri=server.uri, warehouse="123:s3tablescatalog/x", **self.KEYS)
+        catalog.commit(catalog.load("db.t"), setting(a="1"))
+        assert [request.method for request in server.seen] == ["GET", "GET", "POST"]
+        for request in server.seen:
+            assert f"Signature={self.expected(request)}" in request.headers["Authorization"]
+            assert "Credential=AKIDEXAMPLE/" in request.headers["Authorization"]
+            assert {name.lower(): v for name, v in request.headers.items()}["x-amz-security-token"] == "a-session"
+
+    def test_a_token_beside_it_is_moved(self, server, waits):
+        load_catalog("prod", uri=server.uri, token="a-bearer-token", **self.KEYS).load("db.t")
+        assert server.seen[-1].headers["Original-Authorization"] == "Bearer a-bearer-token"
+        assert server.seen[-1].headers["Authorization"].startswith("AWS4-HMAC-SHA256 ")
+
+    def test_a_region_has_to_be_known(self, server, waits, monkeypatch):
+        for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+            monkeypatch.delenv(name, raising=False)
+        keys = {name: value for name, value in self.KEYS.items() if name != "rest.signing-region"}
+        with pytest.raises(InvalidInputError, match=r"property 'rest\.signing-region' is missing"):
+            load_catalog("prod", uri=server.uri, **keys).load("db.t")
+
+
+class TestSecrets:
+    """No message, log or representation shows a credential or a token, whatever a server says."""
+
+    SECRETS = ("top:s3cret", "tok-of-server", "tok-of-user", "key-in-header", "pw-in-uri", "aws-secret-key", "proxy-pw")
+
+    def test_what_the_server_echoes_is_hidden(self, server, waits, caplog):
+        echo = " ".join((*self.SECRETS, "client-7:top:s3cret", "Bearer eyJhbGciOi.eyJzdWIi.c2ln"))
+        caplog.set_level(logging.DEBUG)
+        server.on(TOKENS, document({"access_token": "tok-of-server"}))
+        seen = []
+        given = {
+            "uri": server.uri.replace("//", "//me:pw-in-uri@"),
+            "credential": "client-7:top:s3cret",
+            "header.X-Api-Key": "key-in-header",
+            "s3.secret-access-key": "aws-secret-key",
+            "rest.client.proxy.password": "proxy-pw",
+        }
+        catalog = load_catalog("prod", **given)
+        state = catalog.load("db.t")
+        for status in (400, 401, 403, 404, 409, 422, 429, 500, 503):
+            server.on(COMMIT, error(status, f"Type {echo}", f"it was {echo}"))
+            with pytest.raises(IcebergError) as raised:
+                catalog.commit(state, setting(a="1"))
+            seen.append(_everything(raised.value))
+        server.on(LOAD, Reply(status=502, body=f"<html>{echo}</html>".encode()))
+        with pytest.raises(StorageError) as raised:
+            catalog.load("db.t")
+        seen += [_everything(raised.value), repr(catalog), repr(state), repr(catalog._server()), caplog.text]
+        text = "\n".join(seen)
+        for secret in ("top:s3cret", "key-in-header", "pw-in-uri", "aws-secret-key", "proxy-pw", "eyJhbGciOi"):
+            assert secret not in text
+        assert "it was" in text
+
+    def test_the_server_s_stack_is_left_out(self, server, catalog):
+        server.on(LOAD, error(403))
+        with pytest.raises(StorageError) as raised:
+            catalog.load("db.t")
+        assert "Line:1" not in str(raised.value)
+
+    def test_a_token_that_we_were_given_is_hidden_when_it_is_echoed_bare(self, server, waits):
+        server.on(TOKENS, document({"access_token": "tok-of-server"}))
+        server.on(LOAD, error(403, message="tok-of-server may not"))
+        with pytest.raises(StorageError) as raised:
+            load_catalog("prod", uri=server.uri, credential=CREDENTIAL).load("db.t")
+        assert "tok-of-server" not in str(raised.value)
+
+
+def _everything(error):
+    found, text = error, ""
+    while found is not None:
+        text += f"{found!s} {found!r} "
+        found = found.__cause__ or found.__context__
+    return text

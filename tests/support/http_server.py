@@ -1,0 +1,169 @@
+"""HTTP on loopback for tests: a server that answers as a function says, and a proxy that spoils real answers."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Literal, Self
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reply:
+    status: int = 200
+    body: bytes = b"{}"
+    headers: Mapping[str, str] = field(default_factory=lambda: {"Content-Type": "application/json"})
+    promised_bytes: int | None = None  # a Content-Length that the body falls short of
+
+
+Handle = Callable[[Request], Reply | None]
+
+
+class HttpServer:
+    """Answers every request with what `handle` returns; None closes the connection without an answer.
+
+    Attributes:
+        seen: the requests so far.
+        uri: its address.
+    """
+
+    def __init__(self, handle: Handle) -> None:
+        self.handle = handle
+        self.seen: list[Request] = []
+        lock = threading.Lock()
+        owner = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            timeout = 60
+            wbufsize = -1  # head and body in one packet, or each answer waits for an acknowledgement
+
+            def serve(self) -> None:
+                size = int(self.headers.get("Content-Length") or 0)
+                request = Request(
+                    method=self.command, path=self.path, headers=dict(self.headers.items()), body=self.rfile.read(size)
+                )
+                with lock:
+                    owner.seen.append(request)
+                reply = owner.handle(request)
+                if reply is None:
+                    self.close_connection = True
+                    return
+                self.send_response(reply.status)
+                for name, value in reply.headers.items():
+                    self.send_header(name, value)
+                length = len(reply.body) if reply.promised_bytes is None else reply.promised_bytes
+                if reply.status not in (204, 304):
+                    self.send_header("Content-Length", str(length))
+                self.end_headers()
+                if self.command != "HEAD" and reply.status not in (204, 304):
+                    self.wfile.write(reply.body)
+                if reply.promised_bytes is not None:
+                    self.close_connection = True
+
+            def handle_one_request(self) -> None:
+                try:
+                    super().handle_one_request()
+                except (BrokenPipeError, ConnectionResetError):  # the client gave up waiting
+                    self.close_connection = True
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Say nothing."""
+
+        for method in ("GET", "POST", "HEAD", "DELETE", "PUT"):
+            setattr(Handler, f"do_{method}", Handler.serve)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.port = self._server.server_address[1]
+        self.uri = f"http://127.0.0.1:{self.port}"
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+
+    def calls(self) -> list[str]:
+        """Return method and path of the requests so far, and forget them."""
+        found = [str(request) for request in self.seen]
+        self.seen.clear()
+        return found
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fault:
+    """What happens to a request whose "METHOD path" matches, once.
+
+    Attributes:
+        kind: `lost` (the server does it, the client hears nothing), `status` (the server does it, the client hears
+            this status), `slow` (the answer comes after the delay), `torn` (half of the answer), `not sent` (the server
+            never hears of it).
+    """
+
+    matches: str
+    kind: Literal["lost", "status", "slow", "torn", "not sent"]
+    status: int = 503
+    delay_s: float = 0.0
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class SpoilingProxy(HttpServer):
+    """A proxy to a real server; each of its `faults` is used up by the first request that it matches."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(self._forward)
+        self._port = port
+        self.faults: list[Fault] = []
+
+    def _forward(self, request: Request) -> Reply | None:
+        fault = next((each for each in self.faults if re.search(each.matches, str(request))), None)
+        if fault is not None:
+            self.faults.remove(fault)
+            if fault.kind == "not sent":
+                return None
+        reply = self._ask(request)
+        if fault is None:
+            return reply
+        time.sleep(fault.delay_s)
+        if fault.kind == "lost":
+            return None
+        if fault.kind == "status":
+            return Reply(status=fault.status, body=b"<html>gateway</html>", headers=fault.headers)
+        if fault.kind == "torn":
+            half = reply.body[: len(reply.body) // 2]
+            return Reply(status=reply.status, body=half, headers=reply.headers, promised_bytes=len(reply.body))
+        return reply
+
+    def _ask(self, request: Request) -> Reply:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
+        try:
+            skip = {"host", "connection", "content-length", "accept-encoding"}
+            headers = {name: value for name, value in request.headers.items() if name.lower() not in skip}
+            connection.request(request.method, request.path, body=request.body or None, headers=headers)
+            answer = connection.getresponse()
+            body = answer.read()
+            skip = {"connection", "content-length", "transfer-encoding", "date", "server"}
+            kept = {name: value for name, value in answer.getheaders() if name.lower() not in skip}
+            return Reply(status=answer.status, body=body, headers=kept)
+        finally:
+            connection.close()
