@@ -11,6 +11,8 @@ PY := $(VENV)/bin/python
 # Spark 3.5 with Iceberg Java cannot share an environment with Spark 4.
 VENV_JAVA := .venv-java
 PY_JAVA := $(VENV_JAVA)/bin/python
+# pypaimon and paimon-rust pin an older pyarrow: the other readers and writers of Paimon have an environment of their own.
+VENV_PAIMON := .venv-paimon
 
 # The Python that environments are made with: the first one that is new enough and works.
 PYTHON = $(shell for python in python3 python3.13 python3.12 python3.11 python3.14; do \
@@ -21,13 +23,14 @@ NEED_PYTHON = @test -n "$(PYTHON)" || { echo "make: no Python 3.11 to 3.14 found
 DEMO := $(VENV)/.stamp-demo
 DEV := $(VENV)/.stamp-dev
 JAVA := $(VENV_JAVA)/.stamp
+PAIMON := $(VENV_PAIMON)/.stamp
 RECIPE := pyproject.toml .ci/environment.py
 
 # The Java for each Spark: the machine's, or the one from a wheel.
 SPARK_JAVA = JAVA_HOME="$$($(PY) -m airflow_iceberg.jobs.local_spark java-home 17 21)"
 ICEBERG_JAVA = ICEBERG_JAVA_PYTHON="$(CURDIR)/$(PY_JAVA)" \
 	ICEBERG_JAVA_HOME="$$(PYTHONPATH=. $(PY_JAVA) -m airflow_iceberg.jobs.local_spark java-home 8 11 17)"
-SPARK_ENV = SPARK_LOCAL_IP=127.0.0.1 $(SPARK_JAVA) $(ICEBERG_JAVA)
+SPARK_ENV = SPARK_LOCAL_IP=127.0.0.1 $(SPARK_JAVA) $(ICEBERG_JAVA) PAIMON_PYTHON="$(CURDIR)/$(VENV_PAIMON)/bin/python"
 PYTEST = $(PY) -m pytest
 # What to hand to pytest, for example: make test ARGS="tests/spec -x"
 ARGS ?=
@@ -40,7 +43,7 @@ help:  ## say what can be made
 demo: $(DEMO)  ## load real data into an Iceberg table with Airflow and Spark, and show what came of it
 	@$(PY) dags_examples/demo.py
 
-test: $(DEV) $(JAVA)  ## run all tests that need nothing but this machine
+test: $(DEV) $(JAVA) $(PAIMON)  ## run all tests that need nothing but this machine
 	@mkdir -p build
 	@$(SPARK_ENV) $(PYTEST) -m "not services" -n $(WORKERS) --dist loadfile $(ARGS)
 
@@ -57,7 +60,7 @@ format: $(DEV)  ## put the code into the common shape
 	@$(VENV)/bin/ruff check --fix .
 	@$(VENV)/bin/ruff format .
 
-bench: $(DEV) $(JAVA)  ## measure side by side with the peers, into build/bench.json
+bench: $(DEV) $(JAVA) $(PAIMON)  ## measure side by side with the peers, into build/bench.json
 	@mkdir -p build
 	@$(SPARK_ENV) $(PY) -m tests.benchmarks $(ARGS)
 
@@ -66,7 +69,7 @@ docs: $(DEV)  ## build the documentation into build/docs; a broken link fails
 	@echo "build/docs/index.html"
 
 clean:  ## remove everything that was built, the environments too
-	rm -rf build dist $(VENV) $(VENV_JAVA) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build dist $(VENV) $(VENV_JAVA) $(VENV_PAIMON) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find airflow_iceberg dags_examples tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(DEMO): $(RECIPE)
@@ -81,4 +84,9 @@ $(DEV): $(DEMO)
 $(JAVA): $(RECIPE)
 	$(NEED_PYTHON)
 	@"$(PYTHON)" .ci/environment.py $(VENV_JAVA) --groups spark35 --java 8 11 17
+	@touch $@
+
+$(PAIMON): $(RECIPE)
+	$(NEED_PYTHON)
+	@"$(PYTHON)" .ci/environment.py $(VENV_PAIMON) --groups paimon
 	@touch $@
