@@ -6,6 +6,7 @@ makes changes true. Clock and dice come in here; everything below gets its times
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -35,6 +36,7 @@ from airflow_iceberg.errors import (
     UnsupportedError,
 )
 from airflow_iceberg.jobs.protocol import JobPlan, JobResult, Source
+from airflow_iceberg.spec.change_list import property_text
 from airflow_iceberg.spec.metadata import TableMetadata, new_table_metadata
 from airflow_iceberg.spec.partitioning import PartitionField, PartitionSpec, spec_from_shorthand
 from airflow_iceberg.spec.schema import Schema, schema_from_shorthand
@@ -51,6 +53,9 @@ if TYPE_CHECKING:
     from airflow_iceberg.inspection import Inspection
     from airflow_iceberg.scanning import TableScan
     from airflow_iceberg.spec.manifests import DataFile
+
+
+log = logging.getLogger(__name__)
 
 
 class Table:
@@ -83,14 +88,16 @@ class Table:
             partition_by: `["day(ts)", "bucket(16, id)"]`.
             sort_by: `["ts desc nulls last"]`.
             location: where the table lies; the catalog's own choice by default.
-            if_not_exists: return the table that is there, as it is, instead of failing.
+            if_not_exists: return the table that is there, as it is, instead of failing; a warning is logged when it is
+                different from what is described here.
 
         Raises:
             AlreadyExistsError: the name is taken.
             NotFoundError: the namespace does not exist, or a column that the partitioning or sorting names.
             InvalidInputError: an unknown type or transform.
         """
-        table = TableId.parse(identifier) if isinstance(identifier, str) else identifier
+        _check_catalog(catalog, 'Table.create(catalog, "namespace.table", schema=…)')
+        table = TableId.of(identifier)
         columns = schema_from_shorthand(schema)
         metadata = new_table_metadata(
             location=(location or catalog.default_location(table)).rstrip("/"),
@@ -107,7 +114,9 @@ class Table:
         except AlreadyExistsError:
             if not if_not_exists:
                 raise
-            return cls.load(catalog, table)
+            found = cls.load(catalog, table)
+            _warn_if_different(found.metadata, metadata, str(table))
+            return found
 
     @classmethod
     def load(cls, catalog: Catalog, identifier: str | TableId) -> Table:
@@ -116,7 +125,8 @@ class Table:
         Raises:
             NotFoundError: there is no such table.
         """
-        table = TableId.parse(identifier) if isinstance(identifier, str) else identifier
+        _check_catalog(catalog, 'Table.load(catalog, "namespace.table")')
+        table = TableId.of(identifier)
         return cls._of(catalog, catalog.load(table))
 
     @classmethod
@@ -543,7 +553,34 @@ def _name_by_location(metadata: TableMetadata) -> TableId:
 
 
 def _checked_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    for name, value in properties.items():
-        if not isinstance(value, str):
-            raise InvalidInputError(f"table property {name!r}: expected text, got {type(value).__name__} {value!r}")
-    return dict(properties)
+    if not isinstance(properties, Mapping):
+        raise InvalidInputError(f"properties: expected names and values, got {type(properties).__name__}")
+    return {str(name): property_text("properties", str(name), value) for name, value in properties.items()}
+
+
+def _check_catalog(catalog: object, call: str) -> None:
+    if not isinstance(catalog, Catalog):
+        raise InvalidInputError(
+            f"expected a catalog first and then the table's name, got {type(catalog).__name__} first; "
+            f"write it as {call}"
+        )
+
+
+def _warn_if_different(there: TableMetadata, wanted: TableMetadata, name: str) -> None:
+    """Say that the table that is there is not the one that was described."""
+    pairs = {
+        "columns": (str(there.schema()), str(wanted.schema())),
+        "partitioning": (_terms(there.spec().fields), _terms(wanted.spec().fields)),
+        "sort order": (_terms(there.sort_order().fields), _terms(wanted.sort_order().fields)),
+    }
+    other = [what for what, (left, right) in pairs.items() if left != right]
+    if other:
+        log.warning(
+            "table %s is there already and is left as it is, with other %s than asked for; alter it to change it",
+            name,
+            " and ".join(other),
+        )
+
+
+def _terms(fields: Sequence[Any]) -> list[tuple[str, int]]:
+    return [(str(field.transform), field.source_id) for field in fields]

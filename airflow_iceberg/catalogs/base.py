@@ -52,6 +52,8 @@ class TableId:
     @classmethod
     def of(cls, table: str | TableId) -> TableId:
         """Return the id itself, or the one that a text says."""
+        if not isinstance(table, str | TableId):
+            raise InvalidInputError(f"expected the name of a table as 'namespace.table', got {type(table).__name__}")
         return table if isinstance(table, TableId) else cls.parse(table)
 
 

@@ -70,6 +70,7 @@ _ALIASES: Mapping[str, str] = {
     "timestamp_ntz": "timestamp",
 }
 _PARAMETRIC_ALIASES = (
+    (re.compile(r"(?:decimal|numeric|dec)\s*\(\s*(\d+)\s*\)", re.IGNORECASE), r"decimal(\1, 0)"),
     (re.compile(r"(?:numeric|dec)\s*(\(.*\))", re.IGNORECASE), r"decimal\1"),
     (re.compile(r"(?:varchar|char)\s*\(\s*\d+\s*\)", re.IGNORECASE), "string"),
     (re.compile(r"(?:fixed|binary)\s*\(\s*(\d+)\s*\)", re.IGNORECASE), r"fixed[\1]"),

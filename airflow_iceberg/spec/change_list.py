@@ -253,10 +253,19 @@ def _property(place: str, name: str, value: Any) -> str:
     if name in RESERVED_PROPERTIES:
         hint = "use upgrade_format_version" if name == "format-version" else "the table keeps it itself"
         raise InvalidInputError(f"{place}: property {name!r} cannot be set: {hint}")
+    return property_text(place, name, value)
+
+
+def property_text(place: str, name: str, value: Any) -> str:
+    """Return the value of a property as the table keeps it; numbers and booleans are taken for their texts.
+
+    Raises:
+        InvalidInputError: anything else; the value, which may be a secret, is not in the message.
+    """
     if isinstance(value, bool):
         return str(value).lower()
     if not isinstance(value, (str, int, float)):
-        raise InvalidInputError(f"{place}: expected a text for property {name!r}, got {_shown(value)}")
+        raise InvalidInputError(f"{place}: expected a text for property {name!r}, got {type(value).__name__}")
     return str(value)
 
 

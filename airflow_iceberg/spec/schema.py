@@ -314,6 +314,11 @@ def schema_from_shorthand(columns: Columns, *, schema_id: int = 0) -> Schema:
     if isinstance(columns, Schema):
         return replace(assign_fresh_ids(columns), schema_id=schema_id)
     if not isinstance(columns, Mapping):
+        if not hasattr(columns, "pandas_metadata"):  # what an Arrow schema has, without importing Arrow to ask
+            raise InvalidInputError(
+                f"expected columns as names and types, like {{'id': 'long not null'}}, a Schema or an Arrow schema, "
+                f"got {type(columns).__name__}"
+            )
         from airflow_iceberg.spec.arrow import schema_from_arrow
 
         return replace(assign_fresh_ids(schema_from_arrow(columns)), schema_id=schema_id)
