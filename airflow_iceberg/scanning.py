@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.commit.actions import ENCRYPTION_KEY
-from airflow_iceberg.commit.snapshot_writer import read_entries, read_manifests
+from airflow_iceberg.commit.snapshot_writer import read_manifests
 from airflow_iceberg.errors import InvalidInputError, NotFoundError, UnsupportedError
+from airflow_iceberg.manifest_io import read_columns
 from airflow_iceberg.plan.filters import AlwaysTrue, Expression, parse_filter
 from airflow_iceberg.plan.scan import FileScanTask, plan_files
-from airflow_iceberg.spec.manifests import ManifestEntry, ManifestFile
 from airflow_iceberg.spec.metadata import TableMetadata
 from airflow_iceberg.spec.schema import Schema
 from airflow_iceberg.spec.snapshots import Snapshot
@@ -69,6 +69,10 @@ class TableScan:
         check_not_encrypted(metadata)
         if isinstance(selected_fields, str):
             raise InvalidInputError(f"selected_fields is the text {selected_fields!r}, expected a list of columns")
+        for name, value in (("snapshot_id", snapshot_id), ("as_of_ms", as_of_ms), ("limit", limit)):
+            check_int(name, value)
+        if ref is not None and not isinstance(ref, str):
+            raise InvalidInputError(f"ref is {ref!r}, expected the name of a branch or tag")
         if limit is not None and limit < 0:
             raise InvalidInputError(f"limit is {limit}, expected 0 or more")
         snapshot, schema = _choose(metadata, snapshot_id=snapshot_id, ref=ref, as_of_ms=as_of_ms)
@@ -86,21 +90,19 @@ class TableScan:
 
     def plan_files(self) -> list[FileScanTask]:
         """Return the files that may hold matching rows, each with the deletes that apply and what is left to test."""
-        return list(self._tasks())
+        return list(self.iter_files())
 
-    def _tasks(self) -> Iterator[FileScanTask]:
+    def iter_files(self) -> Iterator[FileScanTask]:
+        """Yield the same as `plan_files`; memory does not grow with the number of files, only of those kept."""
         if self.snapshot is None:
             return iter(())
         return plan_files(
             read_manifests(self.io, self.snapshot),
-            self._read,
+            read_columns=lambda manifests, keys: read_columns(self.io, manifests, keys=keys),
             metadata=self.metadata,
             schema=self.schema,
             row_filter=self.row_filter,
         )
-
-    def _read(self, manifest: ManifestFile) -> Iterable[ManifestEntry]:
-        return read_entries(self.io, manifest)
 
     def to_arrow(self) -> pa.Table:
         """Return all matching rows; files are read side by side, the order is that of `plan_files`."""
@@ -184,6 +186,19 @@ class TableScan:
         from airflow_iceberg.spec.arrow import schema_to_arrow
 
         return schema_to_arrow(self.projection, with_field_ids=False)
+
+
+_UNITS = {"snapshot_id": "the id of a snapshot", "as_of_ms": "milliseconds since the epoch", "limit": "rows"}
+
+
+def check_int(name: str, value: object) -> None:
+    """Check that an argument is a number.
+
+    Raises:
+        InvalidInputError: it is something else.
+    """
+    if value is not None and type(value) is not int:
+        raise InvalidInputError(f"{name} is {value!r}, expected an int: {_UNITS.get(name, _UNITS['snapshot_id'])}")
 
 
 def _project(schema: Schema, selected_fields: tuple[str, ...], case_sensitive: bool) -> Schema:

@@ -67,6 +67,7 @@ TOP = {
     "altering": "table",
     "changing": "table",
     "compacting": "table",
+    "compaction_plan": "table",
     "scanning": "table",
     "incremental": "table",
     "manifest_io": "table",

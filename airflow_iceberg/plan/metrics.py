@@ -68,7 +68,7 @@ def may_match(expression: Expression, ranges: Callable[[Column], ColumnRange]) -
         case Or():
             return any(may_match(child, ranges) for child in expression.operands)
         case Predicate():
-            return _may_hold(expression, ranges(expression.column))
+            return predicate_may_hold(expression, ranges(expression.column))
     return not isinstance(expression, AlwaysFalse)
 
 
@@ -86,7 +86,8 @@ def must_match(expression: Expression, ranges: Callable[[Column], ColumnRange]) 
     return not isinstance(expression, AlwaysFalse)
 
 
-def _may_hold(predicate: Predicate, found: ColumnRange) -> bool:
+def predicate_may_hold(predicate: Predicate, found: ColumnRange) -> bool:
+    """Tell whether a predicate may be true of some row."""
     match predicate:
         case IsNull():
             return found.may_be_null
@@ -203,7 +204,7 @@ def has_nan(kind: IcebergType | None) -> bool:
 
 def read_bounds(kind: IcebergType | None, lower: bytes | None, upper: bytes | None) -> tuple[Value, Value]:
     """Decode a pair of bounds; what cannot be relied on is unknown."""
-    return trusted_bounds(kind, _decode(kind, lower), _decode(kind, upper))
+    return trusted_bounds(kind, decode_bound(kind, lower), decode_bound(kind, upper))
 
 
 def trusted_bounds(kind: IcebergType | None, lower: Value, upper: Value) -> tuple[Value, Value]:
@@ -219,7 +220,8 @@ def trusted_bounds(kind: IcebergType | None, lower: Value, upper: Value) -> tupl
     return lower, upper
 
 
-def _decode(kind: IcebergType | None, data: bytes | None) -> Value:
+def decode_bound(kind: IcebergType | None, data: bytes | None) -> Value:
+    """Return the value of a bound; None for none, and for one that cannot be read."""
     if data is None or kind is None:
         return None
     try:

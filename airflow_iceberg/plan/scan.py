@@ -6,36 +6,43 @@ manifests (the caller's `read`), the rules of pruning (`projection`, `metrics`),
 Files are dropped at three stages: whole manifests by their partition summaries, files by their partition, files by
 their column statistics. A manifest that is dropped is not opened. Delete manifests are opened first; which of their
 files apply to a data file is decided in `deletes`.
+
+Entries come as columns (`spec.manifest_columns`), and objects are made of the files that are left; from manifests that
+cannot be read as columns they come as objects. Both ways ask the same questions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
 
 from airflow_iceberg.errors import FormatError
 from airflow_iceberg.plan.deletes import DeleteIndex
 from airflow_iceberg.plan.expressions import ALWAYS_FALSE, ALWAYS_TRUE, AlwaysFalse, AlwaysTrue, Expression
 from airflow_iceberg.plan.filters import parse_filter
 from airflow_iceberg.plan.metrics import file_may_match, may_match, summary_range
+from airflow_iceberg.plan.metrics_columns import columns_of, rows_may_match
 from airflow_iceberg.plan.projection import Residuals, project
-from airflow_iceberg.spec.manifests import (
-    DataFile,
-    EntryStatus,
-    ManifestContent,
-    ManifestEntry,
-    ManifestFile,
-)
+from airflow_iceberg.spec.manifest_columns import EntryColumns, column_values
+from airflow_iceberg.spec.manifests import DataFile, EntryStatus, ManifestContent, ManifestEntry, ManifestFile
 
 if TYPE_CHECKING:
     from airflow_iceberg.plan.expressions import Column
     from airflow_iceberg.plan.metrics import ColumnRange
+    from airflow_iceberg.plan.metrics_columns import Ints
     from airflow_iceberg.spec.metadata import TableMetadata
     from airflow_iceberg.spec.partitioning import PartitionSpec
     from airflow_iceberg.spec.schema import Schema
 
-ReadManifest = Callable[[ManifestFile], Iterable[ManifestEntry]]
+ReadManifest: TypeAlias = Callable[[ManifestFile], Iterable[ManifestEntry]]
+"""Opens a manifest; entries come with everything inherited."""
+Part: TypeAlias = "EntryColumns | tuple[ManifestFile, Iterable[ManifestEntry]]"
+ReadColumns: TypeAlias = Callable[[Sequence[ManifestFile], Collection[int]], Iterable[Part]]
+"""Opens manifests in their order, with the statistics of some columns, as `spec.manifest_columns.read_columns`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,8 +64,9 @@ class FileScanTask:
 
 def plan_files(
     manifests: Iterable[ManifestFile],
-    read: ReadManifest,
+    read: ReadManifest | None = None,
     *,
+    read_columns: ReadColumns | None = None,
     metadata: TableMetadata,
     schema: Schema,
     row_filter: str | Expression | None = None,
@@ -68,7 +76,8 @@ def plan_files(
 
     Args:
         manifests: of one snapshot.
-        read: opens a manifest; entries with everything inherited.
+        read: opens a manifest; not needed where `read_columns` is given.
+        read_columns: opens manifests as columns, which is many times faster.
         metadata: for the partition specs.
         schema: of the snapshot that is read; the filter is bound to it.
     Raises:
@@ -79,27 +88,38 @@ def plan_files(
     expression = parse_filter(row_filter, schema, case_sensitive)
     if expression == ALWAYS_FALSE:
         return iter(())
+    if read_columns is None:
+        assert read is not None, "plan_files needs `read` or `read_columns`"
+        read_columns = _one_by_one(read)
     pruners = _Pruners(expression, metadata)
     kept = [manifest for manifest in manifests if pruners.of(manifest).may_hold(manifest)]
     # Deletes apply within a partition, or everywhere if they are of an unpartitioned spec, which never is pruned: so
     # those of manifests that were dropped cannot reach a selected row.
-    delete_entries = (
-        entry
-        for manifest in kept
-        if manifest.content is ManifestContent.DELETES
-        for entry in read(manifest)
-        if entry.status is not EntryStatus.DELETED
-    )
-    deletes = DeleteIndex(delete_entries, metadata=metadata, row_filter=expression)
-    return _plan(kept, read, pruners, deletes)
+    of_deletes = [manifest for manifest in kept if manifest.content is ManifestContent.DELETES]
+    deletes = DeleteIndex(_live_entries(read_columns(of_deletes, ())), metadata=metadata, row_filter=expression)
+    of_data = [manifest for manifest in kept if manifest.content is ManifestContent.DATA]
+    return _plan(read_columns(of_data, columns_of(expression)), pruners, deletes)
 
 
-def _plan(
-    manifests: list[ManifestFile], read: ReadManifest, pruners: _Pruners, deletes: DeleteIndex
-) -> Iterator[FileScanTask]:
-    for manifest in manifests:
-        if manifest.content is ManifestContent.DATA:
-            yield from pruners.of(manifest).tasks(read(manifest), deletes)
+def _one_by_one(read: ReadManifest) -> ReadColumns:
+    return lambda manifests, keys: ((manifest, read(manifest)) for manifest in manifests)
+
+
+def _live_entries(parts: Iterable[Part]) -> Iterator[ManifestEntry]:
+    for part in parts:
+        if isinstance(part, tuple):
+            yield from (entry for entry in part[1] if entry.status is not EntryStatus.DELETED)
+        else:
+            yield from part.entries(np.flatnonzero(part.is_live))
+
+
+def _plan(parts: Iterable[Part], pruners: _Pruners, deletes: DeleteIndex) -> Iterator[FileScanTask]:
+    for part in parts:
+        if isinstance(part, tuple):
+            yield from pruners.of(part[0]).tasks(part[1], deletes)
+        else:
+            for number, manifest in enumerate(part.manifests):
+                yield from pruners.of(manifest).column_tasks(part, number, deletes)
 
 
 class _Pruners:
@@ -158,9 +178,67 @@ class _Pruner:
                 )
 
     def _residual(self, file: DataFile) -> Expression:
-        if len(file.partition) != len(self._positions):
+        self._check_partition(file.partition, file.file_path)
+        return self._residuals.of(file.partition)
+
+    def _check_partition(self, partition: tuple[Any, ...], path: str) -> None:
+        if len(partition) != len(self._positions):
             raise FormatError(
                 f"expected a partition of {len(self._positions)} values in spec {self._spec.spec_id}, "
-                f"got {len(file.partition)}, for data file '{file.file_path}'"
+                f"got {len(partition)}, for data file '{path}'"
             )
-        return self._residuals.of(file.partition)
+
+    def column_tasks(self, part: EntryColumns, number: int, deletes: DeleteIndex) -> Iterable[FileScanTask]:
+        """Return the same as `tasks`, of one of the manifests in some columns."""
+        start, end = part.rows_of(number)
+        rows = start + np.flatnonzero(part.is_live[start:end])
+        if isinstance(self._expression, AlwaysTrue) or not len(rows):
+            return _column_tasks(part, rows, deletes, repeat(self._expression))
+        self._check_partition(part.partition[int(rows[0])], part.file_path[int(rows[0])])
+        return self._selected_tasks(part, rows, deletes)
+
+    def _selected_tasks(self, part: EntryColumns, rows: Ints, deletes: DeleteIndex) -> Iterable[FileScanTask]:
+        numbers = rows.tolist()
+        partitions = part.partition
+        residuals = [self._residuals.of(partitions[row]) for row in numbers]
+        by_residual: dict[int, tuple[Expression, list[int]]] = {}
+        for place, residual in enumerate(residuals):
+            if residual is not ALWAYS_FALSE:
+                by_residual.setdefault(id(residual), (residual, []))[1].append(place)
+        kept = np.zeros(len(rows), np.bool_)
+        for residual, found in by_residual.values():
+            places = np.array(found, np.int64)
+            kept[places] = rows_may_match(residual, part, rows[places])
+        selected = np.flatnonzero(kept).tolist()
+        return _column_tasks(part, rows[kept], deletes, [residuals[place] for place in selected])
+
+
+def _column_tasks(
+    part: EntryColumns, rows: Ints, deletes: DeleteIndex, residuals: Iterable[Expression]
+) -> Iterable[FileScanTask]:
+    if not len(rows):
+        return ()
+    if deletes:
+        entries = part.entries(rows)
+        files: Sequence[DataFile] = [entry.data_file for entry in entries]
+        applying: Iterable[tuple[DataFile, ...]] = map(deletes.of, entries)
+    else:
+        files, applying = part.files(rows), repeat(())
+    sequences = [number or 0 for number in column_values(part.sequence_number, rows)]
+    # Frozen objects are slow to make one by one; their slots take values column by column.
+    tasks = [_new(FileScanTask) for _ in files]
+    for name, values in (
+        ("file", files),
+        ("sequence_number", sequences),
+        ("delete_files", applying),
+        ("residual", residuals),
+    ):
+        for _ in map(_SETTERS[name], tasks, values):
+            pass
+    return tasks
+
+
+_new = object.__new__
+_SETTERS: dict[str, Callable[[Any, Any], None]] = {
+    name: getattr(FileScanTask, name).__set__ for name in ("file", "sequence_number", "delete_files", "residual")
+}

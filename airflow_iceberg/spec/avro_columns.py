@@ -52,12 +52,12 @@ def decode_records(
     Raises:
         NotColumnar: they cannot be read this way, or are damaged.
     """
-    data = b"".join(block for _, block in blocks)
+    data = b"".join((*(block for _, block in blocks), _PADDING))
     decoder = _Decoder(data, layout, lists=lists, keys=frozenset(keys))
     counts = np.array([count for count, _ in blocks], np.int64)
     borders = np.cumsum([0, *(len(block) for _, block in blocks)])
     total = int(counts.sum()) if len(counts) else 0
-    if total > len(data):
+    if total > borders[-1]:
         raise NotColumnar("more records than bytes")
     records = decoder.decode(total, anchors)
     if not np.array_equal(records.starts[np.concatenate(([0], np.cumsum(counts)))], borders):
@@ -70,9 +70,9 @@ def decode_records(
 
 class _Decoder:
     def __init__(self, data: bytes, layout: Layout, *, lists: bool, keys: frozenset[int]) -> None:
-        self._size = len(data)
+        self._size = len(data) - len(_PADDING)
         self._data = data
-        self._bytes = np.frombuffer(data + _PADDING, np.uint8)
+        self._bytes = np.frombuffer(data, np.uint8)
         self._layout = layout
         self._lists, self._keys = lists, keys
 
@@ -96,7 +96,7 @@ class _Decoder:
 
     def _search(self, anchors: Sequence[str]) -> Ints:
         patterns = (re.escape(write_long(len(text)) + text.encode()) for text in anchors)
-        return np.fromiter((m.start() for m in re.finditer(b"|".join(patterns), self._data)), np.int64)
+        return np.array([found.start() for found in re.finditer(b"|".join(patterns), self._data)], np.int64)
 
     def _between(self, places: Ints) -> Records | Ints:
         """Decode from each anchor on; return those anchors that are ones, if not all of them are."""
@@ -209,6 +209,13 @@ class _Decoder:
                 at[more] = self._size + 1
         return at
 
+    def _skip_bytes(self, at: Ints) -> Ints:
+        byte = self._bytes.take(at)
+        if byte.max(initial=0) < 0x80 and not (byte & 1).any():  # lengths below 64, as good as always
+            return self._within(at + ((byte >> 1) + 1))
+        lengths, at = self._long(at)
+        return self._skip(at, lengths)
+
     def _skip(self, at: Ints, lengths: Ints) -> Ints:
         if lengths.min(initial=0) < 0 or lengths.max(initial=0) > self._size:
             return np.where((lengths < 0) | (lengths > self._size - at), self._size + 1, at + lengths)
@@ -276,8 +283,7 @@ class _Decoder:
                 if part.kind == "int":
                     at = self._skip_long(at)
                 else:
-                    sizes, at = self._long(at)
-                    at = self._skip(at, sizes)
+                    at = self._skip_bytes(at)
             return at
         found: dict[str, tuple[npt.NDArray[Any], Ints | None]] = {}
         for part in step.items:

@@ -11,8 +11,9 @@ after the other; that one also finds the words for what is wrong with a file. So
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -264,9 +265,9 @@ class EntryColumns:
     def _texts(self, name: str) -> list[str]:
         column, data = self.records.columns[name], self.records.data
         assert column.lengths is not None
-        ends = (column.values + column.lengths).tolist()
+        spans = zip(column.values.tolist(), (column.values + column.lengths).tolist(), strict=True)
         try:
-            return [data[start:end].decode() for start, end in zip(column.values.tolist(), ends, strict=True)]
+            return [data[start:end].decode() for start, end in spans]
         except UnicodeDecodeError as error:
             raise NotColumnar(f"no text in {name}") from error
 
@@ -277,6 +278,12 @@ class EntryColumns:
             raise NotColumnar("no text") from error
 
     def _format_texts(self) -> list[str]:
+        column, data = self.records.columns["file_format"], np.frombuffer(self.records.data, np.uint8)
+        assert column.lengths is not None
+        if len(self) and bool((column.lengths == column.lengths[0]).all()):
+            found = data.take(column.values[:, None] + np.arange(int(column.lengths[0])))
+            if bool((found == found[0]).all()):  # as good as always
+                return [self._decoded(int(column.values[0]), int(column.lengths[0])).lower()] * len(self)
         known: dict[str, str] = {}
         return [known.setdefault(text, text.lower()) for text in self._texts("file_format")]
 
@@ -299,7 +306,15 @@ class EntryColumns:
     def partition(self) -> list[tuple[Any, ...]]:
         """The partition of each entry: canonical values in the order of the fields of the file."""
         columns = [self._partition_field(name, convert) for name, convert in self._reader.reading.partition]
-        return list(zip(*columns, strict=True)) if columns else [()] * len(self)
+        if not columns:
+            return [()] * len(self)
+        found = zip(*columns, strict=True)
+        names = [name for name, _ in self._reader.reading.partition]
+        if any(name in self.records.columns and self.records.columns[name].values.dtype.kind == "f" for name in names):
+            return list(found)  # two zeros are equal and not the same
+        # One tuple for the many files of a partition.
+        known: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        return [known.setdefault(values, values) for values in found]
 
     def _partition_field(self, name: str, convert: Callable[[Any], Any] | None) -> list[Any]:
         if name in self._reader.reading.texts:
@@ -323,41 +338,25 @@ class EntryColumns:
         """Return the first row of a manifest, and the one after its last."""
         return self.borders[number], self.borders[number + 1]
 
-    def manifest_number(self, row: int) -> int:
-        """Return which of the manifests an entry stands in."""
-        return int(np.searchsorted(self.borders, row, side="right")) - 1
-
-    def entry(self, row: int) -> ManifestEntry:
-        """Return an entry with everything that stands in it."""
-        start, end = self.records.starts[row : row + 2].tolist()
-        record = self._reader.read(self.records.data[start:end])
-        entry = record_to_entry(self._reader.reading, self.manifests[self.manifest_number(row)].partition_spec_id)(
-            record
-        )
-        return ManifestEntry(
-            status=entry.status,
-            snapshot_id=_at(self.snapshot_id, row),
-            sequence_number=_at(self.sequence_number, row),
-            file_sequence_number=_at(self.file_sequence_number, row),
-            data_file=replace(entry.data_file, first_row_id=_at(self.first_row_id, row)),
-        )
-
     def files(self, rows: Ints) -> Sequence[DataFile]:
         """Return the files of some entries; they look up their statistics and the like when these are asked for."""
         result = [_new(ColumnDataFile) for _ in range(len(rows))]
         numbers = rows.tolist()
         specs = np.array([manifest.partition_spec_id for manifest in self.manifests])
-        spec_ids = specs[np.searchsorted(self.borders, rows, side="right") - 1].tolist()
-        _set("columns", result, [self] * len(rows))
-        _set("row", result, numbers)
-        _set("spec_id", result, spec_ids)
-        _set("content", result, [_CONTENTS[code] for code in self.content[rows].tolist()])
+        origin = _Origin(
+            self.records,
+            rows,
+            self._reader,
+            spec_id=specs[np.searchsorted(self.borders, rows, side="right") - 1],
+            content=self.content[rows],
+            first_row_id=_take(self.first_row_id, rows),
+        )
+        _set("origin", result, repeat(origin))
+        _set("number", result, range(len(rows)))
         _set("file_path", result, map(self.file_path.__getitem__, numbers))
-        _set("file_format", result, map(self.file_format.__getitem__, numbers))
         _set("partition", result, map(self.partition.__getitem__, numbers))
         _set("record_count", result, self.record_count[rows].tolist())
         _set("file_size_in_bytes", result, self.file_size_in_bytes[rows].tolist())
-        _set("first_row_id", result, column_values(self.first_row_id, rows))
         return result
 
     def entries(self, rows: Ints) -> list[ManifestEntry]:
@@ -390,8 +389,44 @@ def column_values(column: Column, rows: Ints) -> list[Any]:
     return [value if valid else None for value, valid in zip(values, column.valid[rows].tolist(), strict=True)]
 
 
-def _at(column: Column, row: int) -> int | None:
-    return int(column.values[row]) if column.valid is None or column.valid[row] else None
+def _take(column: Column, rows: Ints) -> Column:
+    return Column(column.values[rows], None, None if column.valid is None else column.valid[rows])
+
+
+class _Origin:
+    """The bytes of some records and what they inherit, for those who want to know more of them."""
+
+    __slots__ = ("_content", "_data", "_ends", "_first_row_id", "_reader", "_spec_id", "_starts")
+
+    def __init__(
+        self, records: Records, rows: Ints, reader: RecordReader, *, spec_id: Ints, content: Ints, first_row_id: Column
+    ) -> None:
+        self._data, self._reader = records.data, reader
+        self._spec_id, self._content, self._first_row_id = spec_id, content, first_row_id
+        starts, ends = records.starts[rows], records.starts[rows + 1]
+        sizes = ends - starts
+        if 4 * int(sizes.sum()) < len(records.data):
+            # The rest would stay in memory for a few files.
+            spans = zip(starts.tolist(), ends.tolist(), strict=True)
+            self._data = b"".join([records.data[start:end] for start, end in spans])
+            ends = np.cumsum(sizes)
+            starts = ends - sizes
+        self._starts, self._ends = starts, ends
+
+    def spec_id(self, number: int) -> int:
+        return int(self._spec_id[number])
+
+    def content(self, number: int) -> FileContent:
+        return _CONTENTS[int(self._content[number])]
+
+    def first_row_id(self, number: int) -> int | None:
+        valid = self._first_row_id.valid
+        return int(self._first_row_id.values[number]) if valid is None or valid[number] else None
+
+    def file(self, number: int) -> DataFile:
+        """Return the file of one of the records, without what it inherits."""
+        record = self._reader.read(self._data[self._starts[number] : self._ends[number]])
+        return record_to_entry(self._reader.reading, self.spec_id(number))(record).data_file
 
 
 class ColumnDataFile(DataFile):
@@ -400,21 +435,25 @@ class ColumnDataFile(DataFile):
     It is a `DataFile` in every respect: equal to one with the same values, and pickled as a whole.
     """
 
-    __slots__ = ("columns", "row")
+    __slots__ = ("number", "origin")
 
-    columns: EntryColumns
-    row: int
+    origin: _Origin
+    number: int
 
     def __getattr__(self, name: str) -> Any:
         # Called only for what is not set yet.
         if name not in _FIELDS:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        if name in _INHERITED:
+            value = getattr(self.origin, name)(self.number)
+            _SETTERS[name](self, value)
+            return value
         try:
-            file = self.columns.entry(self.row).data_file
+            file = self.origin.file(self.number)
         except (FormatError, ValueError) as error:
             raise FormatError(f"unexpected value in the entry of file {self.file_path} ({error})") from error
-        for field in _LATER:
-            _SETTERS[field](self, getattr(file, field))
+        for later in _LATER:
+            _SETTERS[later](self, getattr(file, later))
         return getattr(self, name)
 
     def __eq__(self, other: object) -> bool:
@@ -427,8 +466,9 @@ class ColumnDataFile(DataFile):
 
 _new = object.__new__
 _FIELDS = tuple(field.name for field in fields(DataFile))
-_AT_ONCE = ("file_path", "file_format", "content", "spec_id", "partition", "record_count", "file_size_in_bytes")
-_LATER = tuple(name for name in _FIELDS if name not in (*_AT_ONCE, "first_row_id"))
+_AT_ONCE = ("file_path", "partition", "record_count", "file_size_in_bytes")
+_INHERITED = ("content", "spec_id", "first_row_id")  # or known without decoding the record again
+_LATER = tuple(name for name in _FIELDS if name not in (*_AT_ONCE, *_INHERITED))
 _SETTERS: dict[str, Callable[[Any, Any], None]] = {
     name: getattr(ColumnDataFile, name).__set__ for name in (*_FIELDS, *ColumnDataFile.__slots__)
 }

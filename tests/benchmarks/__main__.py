@@ -43,6 +43,13 @@ def commit(options: argparse.Namespace) -> Iterator[Measurement]:
     return commits.measure(FOLDER, runs=options.runs)
 
 
+def plan(options: argparse.Namespace) -> Iterator[Measurement]:
+    """Plans and the table of files of 100,000 files, with PyIceberg and Iceberg Java, and what memory they take."""
+    from tests.benchmarks import plans
+
+    return plans.measure(FOLDER, runs=options.runs)
+
+
 def imports(options: argparse.Namespace) -> Iterator[Measurement]:
     """What importing the modules of a DAG costs."""
     from tests.benchmarks import imports
@@ -57,7 +64,7 @@ def local(options: argparse.Namespace) -> Iterator[Measurement]:
     return in_process.measure(lineitem.make(FOLDER, rows=options.rows), FOLDER, runs=options.runs)
 
 
-AREAS: Mapping[str, Area] = {area.__name__: area for area in (imports, commit, local, files, query)}
+AREAS: Mapping[str, Area] = {area.__name__: area for area in (imports, commit, plan, local, files, query)}
 
 
 def main(arguments: list[str]) -> int:

@@ -1,7 +1,8 @@
 """A table of 100,000 files without a single one of them: metadata alone, for what only ever looks at metadata.
 
 100 appends of 1,000 files each, ten columns with statistics, partitioned by the day of one column. Written with our own
-`spec` modules, once below `build/bench`, in the order in which a table comes about.
+`spec` modules, once below `build/bench`, in the order in which a table comes about. Clustered, each append holds a day
+of its own, and a filter for a day drops all manifests but one; random, each holds all days, and none is dropped.
 """
 
 import shutil
@@ -14,7 +15,7 @@ from random import Random
 from uuid import UUID
 
 from airflow_iceberg.spec.changes import AddSnapshot, Change, SetSnapshotRef, apply_change
-from airflow_iceberg.spec.manifest_avro import write_manifest, write_manifest_list
+from airflow_iceberg.spec.manifest_avro import read_manifest_list, write_manifest, write_manifest_list
 from airflow_iceberg.spec.manifests import DataFile, EntryStatus, ManifestEntry, ManifestFile, describe_manifest
 from airflow_iceberg.spec.metadata import TableMetadata, new_table_metadata
 from airflow_iceberg.spec.partitioning import spec_from_shorthand
@@ -40,23 +41,45 @@ FIRST_DAY = 19723  # 2024-01-01
 FIRST_MS = FIRST_DAY * 86_400_000
 
 
-def make(root: Path) -> Path:
-    """Return the table's metadata file, made if it is not there; its location is the folder two levels above."""
-    folder = root / f"big-{VERSION}"
+def make(root: Path, *, layout: str = "clustered") -> Path:
+    """Return the table's metadata file, made if it is not there; its location is the folder two levels above.
+
+    Args:
+        layout: "clustered" or "random".
+    """
+    folder = root / (f"big-{VERSION}" if layout == "clustered" else f"big-{VERSION}-{layout}")
     metadata = folder / "metadata" / "00000-made.metadata.json"
     if not metadata.exists():
         note(f"making the metadata of {SNAPSHOTS * FILES_PER_SNAPSHOT} files in {folder}")
         shutil.rmtree(folder, ignore_errors=True)
         metadata.parent.mkdir(parents=True)
-        metadata.write_bytes(_write(folder).to_json())
+        metadata.write_bytes(_write(folder, layout).to_json())
     return metadata
 
 
-def _write(folder: Path) -> TableMetadata:
+def make_larger(root: Path, times: int) -> Path:
+    """Return the metadata file of a table whose one snapshot lists the manifests of the other `times` over.
+
+    To planning that is a table of so many more files, without as many more manifests on the disk.
+    """
+    base = TableMetadata.from_json(make(root).read_bytes())
+    folder = root / f"big-{VERSION}-times-{times}"
+    metadata = folder / "metadata" / "00000-made.metadata.json"
+    if not metadata.exists():
+        metadata.parent.mkdir(parents=True, exist_ok=True)
+        last = base.current_snapshot()
+        assert last is not None
+        listed = read_manifest_list(Path(last.manifest_list.removeprefix("file://")).read_bytes())
+        table = _with_snapshot(_empty(folder), 0, [*listed] * times, dict(last.summary))
+        metadata.write_bytes(table.to_json())
+    return metadata
+
+
+def _write(folder: Path, layout: str) -> TableMetadata:
     table = _empty(folder)
     manifests: list[ManifestFile] = []
     with ProcessPoolExecutor(2) as pool:
-        written = pool.map(_write_manifest, [folder] * SNAPSHOTS, range(SNAPSHOTS))
+        written = pool.map(_write_manifest, [folder] * SNAPSHOTS, range(SNAPSHOTS), [layout] * SNAPSHOTS)
         for number, (manifest, summary) in enumerate(written):
             # As in a list that is read again, the newest first and with its sequence number.
             manifests.insert(0, replace(manifest, sequence_number=number + 1, min_sequence_number=number + 1))
@@ -75,9 +98,9 @@ def _empty(folder: Path) -> TableMetadata:
     )
 
 
-def _write_manifest(folder: Path, number: int) -> tuple[ManifestFile, dict[str, str]]:
+def _write_manifest(folder: Path, number: int, layout: str) -> tuple[ManifestFile, dict[str, str]]:
     """Write the manifest of one snapshot; return its row in the list, and the summary as if it were the first."""
-    table, snapshot_id, files = _empty(folder), number + 1, tuple(_files(folder, number))
+    table, snapshot_id, files = _empty(folder), number + 1, tuple(_files(folder, number, layout))
     entries = [ManifestEntry(status=EntryStatus.ADDED, snapshot_id=snapshot_id, data_file=file) for file in files]
     data = write_manifest(entries, schema=table.schema(), spec=table.spec(), format_version=2)
     path = folder / "metadata" / f"{UUID(int=number)}-m0.avro"
@@ -93,10 +116,11 @@ def _write_manifest(folder: Path, number: int) -> tuple[ManifestFile, dict[str, 
     return manifest, summarize(added=files, removed=(), previous=None)
 
 
-def _files(folder: Path, number: int) -> Iterator[DataFile]:
-    dice, day = Random(number), FIRST_DAY + number
+def _files(folder: Path, number: int, layout: str) -> Iterator[DataFile]:
+    dice = Random(number)
     ids = range(1, len(COLUMNS) + 1)
     for position in range(FILES_PER_SNAPSHOT):
+        day = FIRST_DAY + (number if layout == "clustered" else position % SNAPSHOTS)
         rows = dice.randrange(1_000, 1_500)
         order = (number * FILES_PER_SNAPSHOT + position) * 1_000
         lower, upper = _bounds(dice, day, order), _bounds(dice, day, order + 999)

@@ -16,6 +16,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from typing import Any, Self
 
 
@@ -79,6 +80,15 @@ class IcebergJava:
     def load(self, metadata_location: str, *, snapshot_id: int | None = None) -> list[dict[str, Any]]:
         """Return the rows of a table by its metadata file."""
         return self._ask({"load": metadata_location, "snapshot-id": snapshot_id})
+
+    def plan(self, metadata_location: str, *, column: str | None = None, value: int | None = None) -> tuple[float, int]:
+        """Plan a scan of a table by its metadata file, and return the seconds it took and the number of files.
+
+        Args:
+            column: a date column to be equal to `value`, in days since the epoch.
+        """
+        (row,) = self._ask({"plan": metadata_location, "column": column, "value": value})
+        return row["seconds"], row["files"]
 
     def _ask(self, question: dict[str, Any]) -> list[dict[str, Any]]:
         self._process.stdin.write(json.dumps(question) + "\n")
@@ -144,7 +154,24 @@ def serve(warehouse: str, conf: dict[str, str]) -> None:
             out.flush()
 
 
+def _plan(spark: Any, question: dict[str, Any]) -> dict[str, Any]:
+    iceberg = spark._jvm.org.apache.iceberg
+    io = iceberg.hadoop.HadoopFileIO(spark._jsc.hadoopConfiguration())
+    # Anew each time: a snapshot remembers its manifests.
+    scan = iceberg.BaseTable(iceberg.StaticTableOperations(question["plan"], io), "planned").newScan()
+    if question["column"] is not None:
+        day = (dt.date(1970, 1, 1) + dt.timedelta(days=question["value"])).isoformat()
+        scan = scan.filter(iceberg.expressions.Expressions.equal(question["column"], day))
+    started = time.perf_counter()
+    tasks = scan.planFiles()
+    count = iceberg.relocated.com.google.common.collect.Iterables.size(tasks)
+    tasks.close()
+    return {"seconds": time.perf_counter() - started, "files": count}
+
+
 def _answer(spark: Any, question: dict[str, Any]) -> list[dict[str, Any]]:
+    if "plan" in question:
+        return [_plan(spark, question)]
     if "sql" in question:
         frame = spark.sql(question["sql"])
     else:
