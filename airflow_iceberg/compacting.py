@@ -1,173 +1,397 @@
-"""Compaction of a table: which files, in which groups, the job's plan, and what comes of it.
+"""Compaction of a table, from the choice of files to the commit.
 
-Here the parts meet for `rewrite_data_files`: the scan gives the files, `plan.compaction` chooses, `staging` writes the
-job's documents, `commit` puts the new files in the place of the old ones. Called by `Table.compact` and by
-`IcebergCompactOperator`.
+Here: `compact`, the loop over planning, the job and the commits: groups whose files another writer has changed
+meanwhile are planned again, alone, while the others are committed. Not here: which files (`compaction_plan`,
+`plan.compaction`), the job (`jobs.rewrite`, `jobs.sorting`), the commit's rules (`commit.rewrite`).
+
+    from airflow_iceberg.compacting import CompactionRequest, compact
+    from airflow_iceberg.jobs.local import run_local
+
+    compact(table, CompactionRequest(where="day >= '2026-01-01'"), run=lambda plan: run_local(plan, table.io))
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg import staging
-from airflow_iceberg.commit.operation import OperationKey
-from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.jobs.protocol import JobPlan, Source
-from airflow_iceberg.jobs.table_input import (
-    WORK_FILE,
-    FileUnit,
-    TableInput,
-    WorkItem,
-    cut_group,
-    without_statistics,
-    write_work,
+from airflow_iceberg.commit.operation import OPERATION_KEY, OperationKey, check_properties
+from airflow_iceberg.commit.rewrite import RewriteFiles
+from airflow_iceberg.compaction_plan import Compaction, plan_compaction, write_rewrite_plan
+from airflow_iceberg.errors import (
+    CommitConflictError,
+    CommitUnknownError,
+    IncompatibleChangeError,
+    InvalidInputError,
+    StalePlanError,
 )
-from airflow_iceberg.plan.compaction import TARGET_FILE_SIZE, FileGroup, RewriteOptions, plan_groups
-from airflow_iceberg.plan.scan import FileScanTask
-from airflow_iceberg.scanning import NAME_MAPPING, TableScan
-from airflow_iceberg.spec.metadata import TableMetadata
-from airflow_iceberg.spec.partitioning import PartitionSpec
-from airflow_iceberg.spec.sorting import SortOrder
-from airflow_iceberg.storage.base import FileIO
+from airflow_iceberg.plan.compaction import FileGroup, RewriteOptions
+from airflow_iceberg.spec.snapshots import MAIN_BRANCH, Snapshot
+from airflow_iceberg.spec.sorting import SortOrder, sort_order_from_shorthand
+from airflow_iceberg.spec.values import canonical_key
+
+if TYPE_CHECKING:
+    from airflow_iceberg.jobs.protocol import JobPlan, JobResult
+    from airflow_iceberg.spec.manifests import DataFile
+    from airflow_iceberg.table import Table
+
+log = logging.getLogger(__name__)
+
+STRATEGIES = ("binpack", "sort", "zorder")
+# How often files that others changed meanwhile are planned again, before the task gives them up.
+MOST_ROUNDS = 4
+
+RunJob = Callable[["JobPlan"], "JobResult"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Compaction:
-    """What is to be rewritten.
+class CompactionRequest:
+    """What is asked of a compaction; the words of Iceberg's `rewrite_data_files`.
 
     Attributes:
-        snapshot_id: of the snapshot that was read; None for a table without rows.
-        sequence_number: of that snapshot.
-        spec: of the files that are written.
-        groups: in the order in which they are worked on; none where the table is as it should be.
+        where: a predicate in SQL; files that may hold matching rows are considered, and rewritten whole.
+        strategy: one of STRATEGIES.
+        sort_by: for "sort" an order ("ts desc nulls last"), the table's own if left out; for "zorder" columns.
+        options: by Iceberg's names, see `plan.compaction.RewriteOptions`.
     """
 
-    snapshot_id: int | None
-    sequence_number: int
-    spec: PartitionSpec
-    groups: tuple[FileGroup, ...]
-    options: RewriteOptions
+    where: str | None = None
+    strategy: str = "binpack"
+    sort_by: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    branch: str = MAIN_BRANCH
+    snapshot_properties: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.strategy not in STRATEGIES:
+            raise InvalidInputError(f"unknown strategy {self.strategy!r}; one of {', '.join(STRATEGIES)}")
+        if self.strategy == "binpack" and self.sort_by:
+            raise InvalidInputError("strategy 'binpack' sorts nothing; choose 'sort' or 'zorder', or leave out sort_by")
+        if self.strategy == "zorder" and not self.sort_by:
+            raise InvalidInputError("strategy 'zorder' needs the columns to cluster by in sort_by")
 
 
-def plan_compaction(scan: TableScan, options: RewriteOptions) -> Compaction:
-    """Choose the files of a scan that are to be rewritten.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompactionResult:
+    """What a compaction did, over all its commits.
 
-    Raises:
-        InvalidInputError: the output spec is not one of the table's.
+    Attributes:
+        outcome: "committed"; "found", when an earlier try of the task has done it; "nothing", when every file was as it
+            should be.
+        snapshot_ids: of the commits, oldest first.
+        failed_file_groups: groups that were left as they are, because others changed their files again and again.
     """
-    metadata, snapshot = scan.metadata, scan.snapshot
-    spec = output_spec(metadata, options)
-    tasks = scan.plan_files() if snapshot is not None else []
-    return Compaction(
-        snapshot_id=None if snapshot is None else snapshot.snapshot_id,
-        sequence_number=0 if snapshot is None else snapshot.sequence_number,
-        spec=spec,
-        groups=plan_groups(tasks, options, output_spec_id=spec.spec_id),
-        options=options,
-    )
+
+    table: str
+    branch: str
+    outcome: str
+    snapshot_ids: tuple[int, ...] = ()
+    file_groups: int = 0
+    rewritten_data_files: int = 0
+    rewritten_bytes: int = 0
+    added_data_files: int = 0
+    added_bytes: int = 0
+    records: int = 0
+    removed_delete_files: int = 0
+    failed_file_groups: int = 0
+    operation_key: str | None = None
+
+    def to_xcom(self) -> dict[str, Any]:
+        """Return plain values; snapshot ids are text, since JavaScript rounds integers above 2**53."""
+        return {
+            "table": self.table,
+            "branch": self.branch,
+            "outcome": self.outcome,
+            "done_by_this_try": self.outcome == "committed",
+            "snapshot_id": str(self.snapshot_ids[-1]) if self.snapshot_ids else None,
+            "snapshot_ids": [str(snapshot_id) for snapshot_id in self.snapshot_ids],
+            "file_groups": self.file_groups,
+            "rewritten_data_files": self.rewritten_data_files,
+            "rewritten_bytes": self.rewritten_bytes,
+            "added_data_files": self.added_data_files,
+            "added_bytes": self.added_bytes,
+            "records": self.records,
+            "removed_delete_files": self.removed_delete_files,
+            "failed_file_groups": self.failed_file_groups,
+            "operation_key": self.operation_key,
+        }
 
 
-def output_spec(metadata: TableMetadata, options: RewriteOptions) -> PartitionSpec:
-    """Return the spec that is written: the one asked for, else the table's own."""
-    known = {spec.spec_id: spec for spec in metadata.partition_specs}
-    chosen = metadata.default_spec_id if options.output_spec_id is None else options.output_spec_id
-    if chosen not in known:
-        raise InvalidInputError(f"output-spec-id is {chosen}, expected one of {', '.join(map(str, sorted(known)))}")
-    return known[chosen]
-
-
-def write_rewrite_plan(
-    io: FileIO,
-    metadata: TableMetadata,
-    compaction: Compaction,
+def compact(
+    table: Table,
+    request: CompactionRequest,
     *,
-    table: str,
+    run: RunJob,
     operation: OperationKey | None = None,
     try_number: int = 1,
     parallelism: int | None = None,
-    sort_order: SortOrder | None = None,
-    zorder_columns: Sequence[str] = (),
-) -> JobPlan:
-    """Write the plan of the job and its work document, and return the plan.
+) -> CompactionResult:
+    """Rewrite small, large and much deleted files of a table into files of the target size.
+
+    Rows do not change. A try that finds the commit of an earlier one reports it; what an earlier try has committed of
+    several commits is as it should be, so the rest is done.
 
     Args:
-        sort_order: sort the rows of each group by it; neither this nor z-order leaves them as they are read.
-        zorder_columns: cluster the rows of each group by these columns.
+        run: runs a job and returns its result; raises the job's own error.
+        operation: key of the Airflow task.
 
     Raises:
-        InvalidInputError: a column cannot be sorted by, or both ways to sort are asked for.
-        StorageError: the staging prefix cannot be written; nothing was started.
+        InvalidInputError: an option, a predicate or a column that cannot be; nothing was done.
+        StalePlanError: other writers changed the same files again and again; nothing of them was committed.
+        CommitUnknownError: cannot tell whether the commit has landed; nothing was deleted.
     """
-    if sort_order is not None and zorder_columns:
-        raise InvalidInputError("a compaction sorts by a sort order or by z-order, got both")
-    prefix = staging.new_staging(metadata, operation, try_number)
-    source = Source(kind="table", table=_table_input(metadata, f"{prefix}/{WORK_FILE}"))
-    plan = staging.new_plan(
-        metadata,
-        source,
-        name="rewrite",
-        table=table,
-        operation=operation,
-        try_number=try_number,
-        staging=prefix,
-        parallelism=parallelism,
-        arrangement="sort" if sort_order is not None else "zorder" if zorder_columns else "none",
-        sort_order=sort_order,
-        claimed_order_id=claimed_order_id(metadata, sort_order),
-        zorder_columns=tuple(zorder_columns),
-        spec=compaction.spec,
-        # A task writes one file: it may grow a little beyond the target before a second one is begun.
-        properties={TARGET_FILE_SIZE: str(compaction.options.write_max_file_size_bytes)},
-    )
-    assert source.table is not None
-    write_work(io, source.table, work_items(compaction.groups))
-    staging.create_plan(io, plan)
-    return plan
+    check_properties(request.snapshot_properties)
+    return _Run(table, request, run, operation, try_number, parallelism).result()
 
 
-def claimed_order_id(metadata: TableMetadata, order: SortOrder | None) -> int:
-    """Return the id by which the table knows an order, 0 if it does not: then no file claims to be sorted."""
-    fields = None if order is None else order.fields
-    return next((known.order_id for known in metadata.sort_orders if known.fields == fields), 0)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Rewritten:
+    """A group with the files that stand for its own."""
+
+    group: FileGroup
+    files: tuple[DataFile, ...]
+
+    @property
+    def inputs(self) -> tuple[DataFile, ...]:
+        return tuple(task.file for task in self.group.tasks)
 
 
-def _table_input(metadata: TableMetadata, work_location: str) -> TableInput:
-    older = sorted(metadata.schemas, key=lambda schema: schema.schema_id, reverse=True)
-    current = metadata.schema()
-    return TableInput(
-        work_location=work_location,
-        schemas=(current, *(schema for schema in older if schema.schema_id != current.schema_id)),
-        specs=metadata.partition_specs,
-        name_mapping=metadata.properties.get(NAME_MAPPING),
-        keeps_lineage=metadata.format_version >= 3,
-    )
+_PartitionKey = tuple[int, tuple[Any, ...]]
 
 
-def work_items(groups: Sequence[FileGroup]) -> list[WorkItem]:
-    """Cut groups into tasks, one for each file that is expected to come out."""
-    items: list[WorkItem] = []
-    for group in groups:
-        units = [_unit(task) for task in group.tasks]
-        for run in cut_group(units, split_size_bytes=group.input_split_size_bytes):
-            items.append(WorkItem(number=len(items), group=group.number, units=run))
-    return items
+class _Run:
+    """One call of `compact`; holds what its rounds share."""
+
+    def __init__(
+        self,
+        table: Table,
+        request: CompactionRequest,
+        run: RunJob,
+        operation: OperationKey | None,
+        try_number: int,
+        parallelism: int | None,
+    ) -> None:
+        self.table = table
+        self.request = request
+        self.options = RewriteOptions.of(request.options, table.properties)
+        self._run_job = run
+        self._operation = operation
+        self._try_number = try_number
+        self._parallelism = parallelism
+        self._order = _sort_order(table, request)
+        self._committed: list[Snapshot] = []
+        self._failed_groups = 0
+        self._failed_commits = 0
+
+    def result(self) -> CompactionResult:
+        earlier = self._earlier()
+        if earlier and not self.options.partial_progress_enabled:
+            return self._describe("found", earlier)
+        only: set[_PartitionKey] | None = None
+        for round_number in range(MOST_ROUNDS):
+            compaction = self._plan(only)
+            if not compaction.groups:
+                break
+            stale = self._round(compaction)
+            if not stale:
+                break
+            if round_number + 1 == MOST_ROUNDS:
+                self._give_up(stale)
+                break
+            log.info("%d groups of %s were changed by others, planning them again", len(stale), self.table.name)
+            self.table.refresh()
+            only = {_partition_of(group) for group in stale}
+        if self._committed:
+            return self._describe("committed", [*earlier, *self._committed])
+        return self._describe("found" if earlier else "nothing", earlier)
+
+    def _earlier(self) -> list[Snapshot]:
+        """Return what earlier tries of this very task have committed, oldest first."""
+        metadata, branch = self.table.metadata, self.request.branch
+        head = metadata.ref_snapshot(branch)
+        if self._operation is None or head is None:
+            return []
+        found = [
+            s for s in metadata.ancestors(head.snapshot_id) if s.summary.get(OPERATION_KEY) == str(self._operation)
+        ]
+        return found[::-1]
+
+    def _plan(self, only: set[_PartitionKey] | None) -> Compaction:
+        scan = self.table.scan(self.request.where, ref=self.request.branch)
+        compaction = plan_compaction(scan, self.options)
+        if only is None:
+            return compaction
+        return replace(compaction, groups=tuple(group for group in compaction.groups if _partition_of(group) in only))
+
+    def _round(self, compaction: Compaction) -> list[FileGroup]:
+        """Run the job for all groups and commit what it wrote; return the groups that are to be planned again."""
+        table = self.table
+        plan = write_rewrite_plan(
+            table.io,
+            table.metadata,
+            compaction,
+            table=table.name,
+            operation=self._operation,
+            try_number=self._try_number,
+            parallelism=self._parallelism,
+            sort_order=self._order,
+            zorder_columns=self.request.sort_by if self.request.strategy == "zorder" else (),
+        )
+        try:
+            result = self._run_job(plan)
+            result.raise_for_error()
+            done = _rewritten(plan, result, compaction)
+        except Exception:
+            table.discard(plan)
+            raise
+        stale: list[FileGroup] = []
+        waiting = list(done)
+        try:
+            for batch in self._batches(done):
+                stale += self._commit_batch(plan, batch, compaction)
+                waiting = waiting[len(batch) :]
+        except CommitUnknownError:
+            raise  # it may have landed: the files must stay
+        except IcebergError:
+            self._remove(waiting)
+            raise
+        finally:
+            staging.clear(table.io, plan)
+        return stale
+
+    def _batches(self, done: Sequence[_Rewritten]) -> Iterator[Sequence[_Rewritten]]:
+        """Yield what goes into one commit: everything, or with partial progress a share."""
+        if not self.options.partial_progress_enabled:
+            yield done
+            return
+        size = -(-len(done) // self.options.partial_progress_max_commits)
+        for start in range(0, len(done), size):
+            yield done[start : start + size]
+
+    def _commit_batch(self, plan: JobPlan, batch: Sequence[_Rewritten], compaction: Compaction) -> list[FileGroup]:
+        """Commit groups; return those that have to be planned again, their new files removed."""
+        stale: list[_Rewritten] = []
+        while batch:
+            try:
+                self._commit(plan, batch, compaction)
+                break
+            except StalePlanError as error:
+                self.table.refresh()
+                gone = [one for one in batch if not self._is_current(plan, one, compaction)] or list(batch)
+                log.info("%s: %s", self.table.name, error)
+                stale += gone
+                batch = [one for one in batch if one not in gone]
+            except IncompatibleChangeError:
+                raise
+            except CommitConflictError:
+                if not self._may_fail_once_more():
+                    raise
+                self._remove(batch)
+                self._failed_groups += len(batch)
+                break
+        self._remove(stale)
+        return [one.group for one in stale]
+
+    def _may_fail_once_more(self) -> bool:
+        """Whether one more commit may fail: only with partial progress, and not too often."""
+        options = self.options
+        most = options.partial_progress_max_failed_commits
+        self._failed_commits += 1
+        allowed = options.partial_progress_max_commits if most is None else most
+        return options.partial_progress_enabled and self._failed_commits <= allowed
+
+    def _commit(self, plan: JobPlan, batch: Sequence[_Rewritten], compaction: Compaction) -> None:
+        action = self._action(plan, batch, compaction)
+        self.table.commit(action)
+        snapshot = self.table.metadata.snapshot(action.snapshot_id)
+        if snapshot is not None:
+            self._committed.append(snapshot)
+
+    def _action(self, plan: JobPlan, batch: Sequence[_Rewritten], compaction: Compaction) -> RewriteFiles:
+        assert compaction.snapshot_id is not None
+        settings = self.table.commit_settings(
+            branch=self.request.branch,
+            operation=self._operation,
+            try_number=self._try_number,
+            snapshot_properties={**self.request.snapshot_properties, FILE_GROUPS: str(len(batch))},
+        )
+        # The task's key is in the summary of each of its commits; it does not tell one of them from another.
+        return RewriteFiles(
+            self.table.io,
+            replace(settings, operation=None, table_uuid=plan.table_uuid),
+            removed=[file for one in batch for file in one.inputs],
+            added=[file for one in batch for file in one.files],
+            written_schema=plan.schema,
+            starting_snapshot_id=compaction.snapshot_id,
+            keep_sequence_number=self.options.use_starting_sequence_number,
+        )
+
+    def _is_current(self, plan: JobPlan, one: _Rewritten, compaction: Compaction) -> bool:
+        """Tell whether a group alone could be committed to the table as it is now; what that writes is removed."""
+        action = self._action(plan, [one], compaction)
+        try:
+            action(self.table.metadata)
+        except (StalePlanError, IncompatibleChangeError):
+            return False
+        finally:
+            action.failed()
+        return True
+
+    def _give_up(self, stale: Sequence[FileGroup]) -> None:
+        if not self.options.partial_progress_enabled and not self._committed:
+            raise StalePlanError(
+                f"other writers changed files of table {self.table.name} in each of {MOST_ROUNDS} attempts to rewrite "
+                f"them; nothing was committed, run it when less is written, or narrow it by where"
+            )
+        self._failed_groups += len(stale)
+        log.warning("left %d groups of %s as they are: others changed them again", len(stale), self.table.name)
+
+    def _remove(self, batch: Sequence[_Rewritten]) -> None:
+        staging.remove(self.table.io, [file.file_path for one in batch for file in one.files])
+
+    def _describe(self, outcome: str, snapshots: Sequence[Snapshot]) -> CompactionResult:
+        def total(name: str) -> int:
+            return sum(int(snapshot.summary.get(name, "0")) for snapshot in snapshots)
+
+        return CompactionResult(
+            table=self.table.name,
+            branch=self.request.branch,
+            outcome=outcome,
+            snapshot_ids=tuple(snapshot.snapshot_id for snapshot in snapshots),
+            file_groups=total(FILE_GROUPS),
+            rewritten_data_files=total("deleted-data-files"),
+            rewritten_bytes=total("removed-files-size"),
+            added_data_files=total("added-data-files"),
+            added_bytes=total("added-files-size"),
+            records=total("added-records"),
+            removed_delete_files=total("removed-delete-files"),
+            failed_file_groups=self._failed_groups,
+            operation_key=None if self._operation is None else str(self._operation),
+        )
 
 
-def _unit(task: FileScanTask) -> FileUnit:
-    return FileUnit(
-        file=without_statistics(task.file),
-        sequence_number=task.sequence_number,
-        delete_files=tuple(without_statistics(file) for file in task.delete_files),
-    )
+FILE_GROUPS = "rewritten-file-groups"
 
 
-def summary_of(compaction: Compaction) -> Mapping[str, Any]:
-    """Return what goes in, in numbers."""
-    tasks = [task for group in compaction.groups for task in group.tasks]
-    return {
-        "file_groups": len(compaction.groups),
-        "rewritten_data_files": len(tasks),
-        "rewritten_bytes": sum(task.file.file_size_in_bytes for task in tasks),
-    }
+def _sort_order(table: Table, request: CompactionRequest) -> SortOrder | None:
+    """Return the order that rows are sorted by, None where they are not."""
+    if request.strategy != "sort":
+        return None
+    order = sort_order_from_shorthand(request.sort_by, table.schema()) if request.sort_by else table.sort_order()
+    if not order.fields:
+        raise InvalidInputError(
+            f"table {table.name} has no sort order; give one in sort_by, or set the table's (alter: set_sort_order)"
+        )
+    return order
+
+
+def _rewritten(plan: JobPlan, result: JobResult, compaction: Compaction) -> list[_Rewritten]:
+    files = {output.group: staging.read_files(plan, output.data_files) for output in result.groups}
+    return [_Rewritten(group=group, files=files[group.number]) for group in compaction.groups]
+
+
+def _partition_of(group: FileGroup) -> _PartitionKey:
+    return group.spec_id, tuple(canonical_key(value) for value in group.partition)

@@ -55,9 +55,16 @@ def write_append_plan(
     return plan
 
 
-def new_staging(metadata: TableMetadata, operation: OperationKey | None, try_number: int) -> str:
-    """Return a prefix that one try owns alone; its last part begins the names of the try's files."""
-    return f"{metadata.location.rstrip('/')}/{STAGING_FOLDER}/{new_file_prefix(operation, try_number)}"
+def new_staging(
+    metadata: TableMetadata, operation: OperationKey | None, try_number: int, *, carries_rows: bool = False
+) -> str:
+    """Return a prefix that one try owns alone; its last part begins the names of the try's files.
+
+    Args:
+        carries_rows: the files hold rows of the files that they replace, which are not the task's own.
+    """
+    name = new_file_prefix(operation, try_number, carries_rows=carries_rows)
+    return f"{metadata.location.rstrip('/')}/{STAGING_FOLDER}/{name}"
 
 
 def new_plan(
@@ -113,10 +120,12 @@ def new_plan(
     )
 
 
-def new_file_prefix(operation: OperationKey | None, try_number: int = 1) -> str:
+def new_file_prefix(operation: OperationKey | None, try_number: int = 1, *, carries_rows: bool = False) -> str:
     """Return how the names of one try's files begin, unlike those of any other try."""
     unique = uuid4().hex[:12]
-    return operation.file_prefix(try_number, unique) if operation else f"manual-{unique}"
+    if operation is None:
+        return f"carried-manual-{unique}" if carries_rows else f"manual-{unique}"
+    return operation.carried_prefix(try_number, unique) if carries_rows else operation.file_prefix(try_number, unique)
 
 
 def create_plan(io: FileIO, plan: JobPlan) -> None:

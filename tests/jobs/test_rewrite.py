@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from airflow_iceberg.catalogs import load_catalog
-from airflow_iceberg.compacting import plan_compaction, work_items, write_rewrite_plan
+from airflow_iceberg.compaction_plan import plan_compaction, work_items, write_rewrite_plan
 from airflow_iceberg.errors import FormatError, IcebergError
 from airflow_iceberg.jobs import sorting
 from airflow_iceberg.jobs.local import run_local
