@@ -15,7 +15,7 @@ from typing import Any
 from airflow_iceberg.commit.snapshot_writer import read_entries, read_manifests
 from airflow_iceberg.errors import InvalidInputError, NotFoundError
 from airflow_iceberg.plan.scan import FileScanTask, plan_files
-from airflow_iceberg.scanning import TableScan
+from airflow_iceberg.scanning import TableScan, check_int
 from airflow_iceberg.spec.manifests import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
 from airflow_iceberg.spec.metadata import TableMetadata
 from airflow_iceberg.spec.snapshots import MAIN_BRANCH, Snapshot
@@ -103,7 +103,7 @@ def _last(metadata: TableMetadata, to_snapshot_id: int | None, ref: str | None) 
         )
     if to_snapshot_id is None:
         return metadata.current_snapshot() if ref in (None, MAIN_BRANCH) else metadata.ref_snapshot(str(ref))
-    _check_id("to_snapshot_id", to_snapshot_id)
+    check_int("to_snapshot_id", to_snapshot_id)
     last = metadata.snapshot(to_snapshot_id)
     if last is None:
         raise NotFoundError(f"snapshot {to_snapshot_id} is not in {metadata.location}; it may have been expired")
@@ -122,8 +122,7 @@ def find_appends(
     Raises:
         InvalidInputError: the first is no ancestor of the last.
     """
-    if from_snapshot_id is not None:
-        _check_id("from_snapshot_id", from_snapshot_id)
+    check_int("from_snapshot_id", from_snapshot_id)
     between: list[Snapshot] = []
     found = from_snapshot_id is None
     for snapshot in metadata.ancestors(None if last is None else last.snapshot_id):
@@ -149,8 +148,3 @@ def _not_an_ancestor(metadata: TableMetadata, from_snapshot_id: int | None, last
         f"snapshot {from_snapshot_id} is no ancestor of snapshot {last.snapshot_id} in {metadata.location}: {why}; "
         f"choose an ancestor, or read the table as a whole"
     )
-
-
-def _check_id(name: str, value: object) -> None:
-    if type(value) is not int:
-        raise InvalidInputError(f"{name} is {value!r}, expected the id of a snapshot, an int")

@@ -76,7 +76,7 @@ class TableScan:
         if limit is not None and limit < 0:
             raise InvalidInputError(f"limit is {limit}, expected 0 or more")
         snapshot, schema = _choose(metadata, snapshot_id=snapshot_id, ref=ref, as_of_ms=as_of_ms)
-        projection = _project(schema, tuple(selected_fields), case_sensitive)
+        projection = _project(metadata, schema, tuple(selected_fields), case_sensitive)
         parsed = AlwaysTrue() if row_filter is None else parse_filter(row_filter, schema, case_sensitive=case_sensitive)
         return cls(
             metadata=metadata,
@@ -201,11 +201,14 @@ def check_int(name: str, value: object) -> None:
         raise InvalidInputError(f"{name} is {value!r}, expected an int: {_UNITS.get(name, _UNITS['snapshot_id'])}")
 
 
-def _project(schema: Schema, selected_fields: tuple[str, ...], case_sensitive: bool) -> Schema:
+def _project(metadata: TableMetadata, schema: Schema, selected_fields: tuple[str, ...], case_sensitive: bool) -> Schema:
     """Return the columns of a result: the table's in its order, then metadata columns in the order they are named."""
-    from airflow_iceberg.data.metadata_columns import METADATA_COLUMNS
+    from airflow_iceberg.data.metadata_columns import METADATA_COLUMNS, PARTITION_NAME, partition_column
 
-    extra = [name for name in selected_fields if name in METADATA_COLUMNS and name not in schema.names]
+    columns = dict(METADATA_COLUMNS)
+    if PARTITION_NAME in selected_fields:
+        columns[PARTITION_NAME] = partition_column(metadata)
+    extra = [name for name in selected_fields if name in columns and name not in schema.names]
     names = tuple(name for name in selected_fields if name not in extra)
     if "*" in names:
         kept = schema
@@ -213,7 +216,7 @@ def _project(schema: Schema, selected_fields: tuple[str, ...], case_sensitive: b
         kept = schema.select(names, case_sensitive=case_sensitive) if names or not extra else Schema()
     if not extra:
         return kept
-    return Schema((*kept.fields, *(METADATA_COLUMNS[name] for name in dict.fromkeys(extra))), schema.schema_id)
+    return Schema((*kept.fields, *(columns[name] for name in dict.fromkeys(extra))), schema.schema_id)
 
 
 def _choose(

@@ -239,7 +239,8 @@ class Table:
         Args:
             row_filter: a SQL predicate such as `"amount > 10 and ts >= '2026-01-01'"`, or an expression.
             selected_fields: columns, nested ones with dots; `"*"` is all. By name alone: `_row_id` and
-                `_last_updated_sequence_number` (the row lineage of version 3), `_file`, `_pos` and `_spec_id`.
+                `_last_updated_sequence_number` (the row lineage of version 3), `_file`, `_pos`, `_spec_id`,
+                `_partition` and `_deleted` (which brings the deleted rows, too).
             snapshot_id, ref, as_of_ms: at most one of them; the current state by default.
             limit: at most so many rows.
 

@@ -324,3 +324,61 @@ class TestADatabaseWithoutADriver:
         with pytest.raises(InvalidInputError) as error:
             load_catalog("prod", type="sql", uri="oracle://127.0.0.1/x", warehouse=tmp_path.as_uri()).list_namespaces()
         assert "oracle" in one_line(error)
+
+
+class TestArgumentsOfTheWrongKind:
+    """What was meant for another place is said so, whatever Python would make of it."""
+
+    @pytest.mark.parametrize("columns", ["id long", ["id", "long"], 5], ids=str)
+    def test_a_schema_that_is_none(self, catalog, columns):
+        with pytest.raises(InvalidInputError, match="expected columns as names and types") as error:
+            Table.create(catalog, "db.bad", schema=columns)
+        one_line(error)
+
+    def test_the_name_before_the_catalog(self, catalog, table):
+        for call in (lambda: Table.load("db.t", catalog), lambda: Table.create("db.t", catalog, schema={"id": "int"})):
+            with pytest.raises(InvalidInputError, match="expected a catalog first and then the table's name, got str"):
+                call()
+
+    def test_a_name_that_is_none(self, catalog):
+        with pytest.raises(InvalidInputError, match=r"expected the name of a table as 'namespace.table', got int"):
+            Table.load(catalog, 5)
+
+    @pytest.mark.parametrize(
+        ("argument", "expected"),
+        [
+            ({"as_of_ms": "yesterday"}, "as_of_ms is 'yesterday', expected an int: milliseconds since the epoch"),
+            ({"snapshot_id": "5"}, "snapshot_id is '5', expected an int: the id of a snapshot"),
+            ({"limit": 1.5}, "limit is 1.5, expected an int: rows"),
+            ({"ref": 5}, "ref is 5, expected the name of a branch or tag"),
+        ],
+    )
+    def test_a_scan(self, table, argument, expected):
+        with pytest.raises(InvalidInputError, match=re.escape(expected)):
+            table.scan(**argument)
+
+    def test_properties_are_taken_alike_by_create_and_alter(self, catalog):
+        given = {"write.target-file-size-bytes": 1048576, "write.wap.enabled": True, "a": 0.5}
+        created = Table.create(catalog, "db.p1", schema={"id": "int"}, properties=given)
+        altered = Table.create(catalog, "db.p2", schema={"id": "int"})
+        altered.alter([{"set_properties": given}])
+        expected = {"write.target-file-size-bytes": "1048576", "write.wap.enabled": "true", "a": "0.5"}
+        assert created.properties == {**created.properties, **expected}
+        assert altered.properties == {**altered.properties, **expected}
+
+    def test_a_property_that_is_no_text(self, catalog):
+        with pytest.raises(InvalidInputError, match="expected a text for property 'a', got list") as error:
+            Table.create(catalog, "db.p3", schema={"id": "int"}, properties={"a": ["secret"]})
+        assert "secret" not in one_line(error)
+
+
+class TestATableThatIsThere:
+    """With `if_not_exists` the table is taken as it is; that it is another one than described is logged."""
+
+    def test_a_different_one(self, catalog, table, caplog):
+        Table.create(catalog, "db.t", schema={"id": "string"}, partition_by=["id"], if_not_exists=True)
+        assert "db.t is there already and is left as it is, with other columns and partitioning" in caplog.text
+
+    def test_the_same_one(self, catalog, table, caplog):
+        Table.create(catalog, "db.t", schema={"id": "long not null", "name": "string"}, if_not_exists=True)
+        assert "there already" not in caplog.text

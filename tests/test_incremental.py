@@ -64,7 +64,7 @@ class TestWhichSnapshotsAreRead:
 
     @pytest.mark.parametrize("bounds", [("5",), (None, "5"), (True,)])
     def test_ids_are_numbers(self, table: Table, bounds: tuple) -> None:
-        with pytest.raises(InvalidInputError, match="expected the id of a snapshot, an int"):
+        with pytest.raises(InvalidInputError, match="expected an int: the id of a snapshot"):
             table.incremental_append_scan(*bounds)
 
     def test_it_ends_at_one_place(self, table: Table) -> None:

@@ -16,6 +16,7 @@ from airflow_iceberg.errors import (
 )
 from airflow_iceberg.jobs.protocol import Source
 from airflow_iceberg.table import Table
+from tests.support import golden
 
 SCHEMA = {"id": "long not null", "ts": "timestamptz", "amount": "decimal(9,2)", "tags": "list<string>"}
 
@@ -260,3 +261,30 @@ class TestInspecting:
         look = table.inspect
         for name in ("snapshots", "history", "manifests", "files", "entries", "partitions", "metadata_log"):
             assert getattr(look, name)().num_rows == 0
+
+
+class TestMetadataColumns:
+    """`_deleted` and `_partition` in tables of Iceberg Java."""
+
+    @pytest.mark.parametrize("name", [name for name, known in golden.tables().items() if not known.is_refused])
+    def test_deleted_rows_come_with_the_others_and_are_marked(self, name):
+        known = golden.table(name)
+        table = Table.from_metadata(known.metadata_location, io=known.io)
+        marked = table.scan(selected_fields=("_deleted", "_file", "_pos")).to_arrow().to_pylist()
+        kept = table.scan(selected_fields=("_file", "_pos")).to_arrow().to_pylist()
+        found = [{key: row[key] for key in ("_file", "_pos")} for row in marked if not row["_deleted"]]
+        assert sorted(found, key=str) == sorted(kept, key=str)
+        files = {task.file.file_path: task.file.record_count for task in table.scan().plan_files()}
+        assert len(marked) == sum(files.values())
+
+    @pytest.mark.parametrize("name", [name for name, known in golden.tables().items() if not known.is_refused])
+    def test_partition_values_are_those_of_the_file(self, name):
+        known = golden.table(name)
+        table = Table.from_metadata(known.metadata_location, io=known.io)
+        found = table.scan(selected_fields=("_partition", "_file")).to_arrow().to_pylist()
+        files = table.inspect.files()
+        if "partition" not in files.column_names:
+            return
+        expected = dict(zip(files["file_path"].to_pylist(), files["partition"].to_pylist(), strict=True))
+        for row in found:
+            assert row["_partition"] == expected[row["_file"]]

@@ -39,6 +39,7 @@ class RawRows:
         position: of the first of them in the file.
         batch: None if no column of the file is needed.
         fields: the columns of the batch, by field id.
+        deleted: which of them are deleted, where that is asked for; None for none.
     """
 
     position: int
@@ -46,6 +47,7 @@ class RawRows:
     batch: pa.RecordBatch | None
     fields: Mapping[int, FileField]
     facts: FileFacts
+    deleted: Any = None
 
     def build(self, schema: Schema, mask: Any = None) -> pa.RecordBatch:
         """Return the rows with the columns of a schema; with a mask those where it is true."""
@@ -63,7 +65,7 @@ class RawRows:
         """Return one column."""
         stored = self._stored(field)
         if field.id in METADATA_IDS:
-            return metadata_column(field.id, stored, self.facts, self.position, self.count)
+            return metadata_column(field, stored, self.facts, self.position, self.count, self.deleted)
         return missing_column(field, self.count, self.facts.constants) if stored is None else stored
 
     def _stored(self, field: NestedField) -> pa.Array | None:

@@ -10,11 +10,12 @@ Memory: one batch of rows of a row group, stripe or block at a time; of remote f
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_iceberg.data.columns import identity_constants, is_geo
 from airflow_iceberg.data.deletes import NO_DELETES, DeleteReader, RowDeletes, check_delete_file
-from airflow_iceberg.data.metadata_columns import FileFacts
+from airflow_iceberg.data.metadata_columns import IS_DELETED, FileFacts, partition_values
 from airflow_iceberg.data.raw_rows import BATCH_SIZE, FORMATS, Part, RawRows, open_source
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.plan.filters import (
@@ -86,6 +87,7 @@ def read_file(
         location=data_file.file_path,
         spec_id=data_file.spec_id,
         constants=identity_constants(spec, data_file.partition),
+        partition=partition_values(spec, data_file.partition),
         first_row_id=data_file.first_row_id,
         sequence_number=sequence_number,
     )
@@ -146,6 +148,7 @@ class _Wanted:
         self._filter_schema = filter_schema
         self._row_filter = row_filter
         self._batch_size = batch_size
+        self._tells_deleted = IS_DELETED.id in schema.fields_by_id
 
     def of(self, part: Part, deletes: RowDeletes = NO_DELETES) -> Iterator[pa.RecordBatch]:
         """Yield the wanted rows of a part of a file."""
@@ -179,7 +182,11 @@ class _Wanted:
         mask = None
         deleted = deletes.deleted(rows)
         if deleted is not None and deleted.any():
-            mask = pa.array(~deleted)
+            # Whoever asks which rows are deleted gets them too, as from Iceberg Java.
+            if self._tells_deleted:
+                rows = replace(rows, deleted=deleted)
+            else:
+                mask = pa.array(~deleted)
         if not isinstance(residual, AlwaysTrue):
             columns = {field.id: rows.column(field) for field in self._filter_schema.fields}
             selected = row_mask(residual, lambda column: _values_of(column, columns, self._filter_schema))

@@ -309,6 +309,10 @@ class TestMetadataColumns:
     def test_there_is_none_before_v3(self, tmp_path: Path) -> None:
         assert self.lineage(self.write(tmp_path, {"id": [1]})) == [(None, None)]
 
+    def test_a_row_that_is_not_deleted_says_so(self, tmp_path: Path) -> None:
+        file = self.write(tmp_path, {"id": [1, 2]})
+        assert [row["_deleted"] for row in read(file, self.ALL)] == [False, False]
+
     def lineage(self, file: DataFile) -> list[tuple[Any, Any]]:
         rows = read(file, self.ALL, sequence_number=7)
         return [(row["_row_id"], row["_last_updated_sequence_number"]) for row in rows]
