@@ -87,4 +87,12 @@ class CommitUnknownError(IcebergError):
 
 
 class StorageError(IcebergError):
-    """A store did not do what was asked; often transient."""
+    """A store did not do what was asked; often transient.
+
+    Attributes:
+        is_refused: the store itself said no, to every request that was sent: surely nothing was changed.
+    """
+
+    def __init__(self, message: str = "", *, is_refused: bool = False) -> None:
+        super().__init__(message)
+        self.is_refused = is_refused

@@ -40,7 +40,9 @@ LAYERS = {
     "errors": layer(),
     "spec": layer("errors", "fastavro pyarrow numpy"),
     "plan": layer("errors spec", "pyarrow numpy sqlglot"),
-    "storage": layer("errors", "fsspec s3fs aiobotocore botocore gcsfs google adlfs azure hdfs_native requests requests_kerberos"),
+    "storage": layer(
+        "errors", "fsspec s3fs aiobotocore botocore gcsfs google adlfs azure hdfs_native requests requests_kerberos"
+    ),
     "data": layer("errors spec plan.filters plan.metrics storage", "pyarrow numpy fastavro"),
     "catalogs": layer("errors spec storage", "sqlalchemy requests urllib3 botocore thrift"),
     "commit": layer("errors spec plan storage.base catalogs.base"),
@@ -67,6 +69,7 @@ TOP = {
     "altering": "table",
     "changing": "table",
     "compacting": "table",
+    "manifest_rewriting": "table",
     "compaction_plan": "table",
     "scanning": "table",
     "incremental": "table",
@@ -237,6 +240,7 @@ class TestEveryThirdPartyIsDeclared:
         "adlfs": {"adlfs", "azure"},
         "hdfs-native": {"hdfs_native"},
         "requests": {"requests", "urllib3"},
+        "requests-kerberos": {"requests_kerberos"},
     }
 
     def optional(self) -> set[str]:

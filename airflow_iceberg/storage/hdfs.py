@@ -1,0 +1,289 @@
+"""HDFS by its own protocol: `hdfs://` and `viewfs://`, through hdfs-native (no Java, no libhdfs).
+
+A file is created under a temporary name beside the target, closed, and renamed without overwriting: the rename is one
+step of the NameNode, which refuses it when the target is there. Kerberos tickets are found as Hadoop's own clients find
+them (`KRB5CCNAME`); Hadoop's settings come from `HADOOP_CONF_DIR` or as properties `hdfs.config.<name>`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, ClassVar, cast
+
+from hdfs_native import Client, WriteOptions
+from hdfs_native.fsspec import HdfsFileSystem
+
+from airflow_iceberg.errors import UnsupportedError
+from airflow_iceberg.storage.store import Location, RefusedError, Settings, UnclearError
+
+_CONFIG = "hdfs.config."
+_USER = "HADOOP_USER_NAME"
+_TRIES = 5
+# The driver's threads, started on first use, are not there in a forked child, where every call would wait for ever.
+_used_by: int | None = None
+
+
+class _FileSystem(HdfsFileSystem):  # type: ignore[misc]
+    """The driver's file system, with paths taken literally: its own reads them as URLs and cuts at "#" and "?"."""
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        if isinstance(path, list):
+            return [cls._strip_protocol(each) for each in path]
+        text = str(path)
+        if "://" in text:
+            text = "/" + text.partition("://")[2].partition("/")[2]
+        return text.rstrip("/") or "/"
+
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        # The size of an upload's blocks is none of HDFS; its parents must be there, as on a local disk.
+        options.pop("block_size", None)
+        if mode == "wb" and (parent := path.rpartition("/")[0]):
+            self.client.mkdirs(parent, 0o755, True)
+        return super()._open(path, mode, **options)
+
+
+class HdfsStore:
+    """Files of one HDFS; paths are absolute.
+
+    Args:
+        instance: "host:port" or a name service of Hadoop's settings; empty for the properties' or Hadoop's own default.
+    """
+
+    is_conditional: ClassVar[bool] = False
+    answers_are_final: ClassVar[bool] = False
+
+    def __init__(self, instance: str, settings: Settings) -> None:
+        self._instance = instance
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._opened: tuple[int, Any] | None = None
+
+    @classmethod
+    def instance_of(cls, location: Location) -> str:
+        """Return which HDFS."""
+        return f"{location.scheme}://{location.authority}"
+
+    @classmethod
+    def path_of(cls, location: Location) -> str:
+        """Return the absolute path."""
+        return "/" + location.path.strip("/")
+
+    def filesystem(self) -> Any:
+        """Return the driver's file system."""
+        global _used_by
+        with self._lock:
+            if _used_by not in (None, os.getpid()):
+                raise RefusedError(
+                    "hdfs:// was used by this process's parent before it forked, which its driver does not survive: "
+                    "use webhdfs://, or do not touch hdfs:// before the fork"
+                )
+            if self._opened is None:
+                _used_by = os.getpid()
+                self._opened = (os.getpid(), self._open())
+            return self._opened[1]
+
+    def _open(self) -> Any:
+        properties = self._settings.current()
+        scheme, _, authority = self._instance.partition("://")
+        host, _, port = authority.partition(":")
+        host = host or properties.get("hdfs.host", "")
+        port = port or (properties.get("hdfs.port", "") if not authority else "")
+        self._act_as(properties.get("hdfs.user"))
+        if ticket := properties.get("hdfs.kerberos_ticket"):
+            os.environ.setdefault("KRB5CCNAME", ticket)
+        filesystem = _FileSystem(skip_instance_cache=True, host=host or None, port=int(port) if port else None)
+        config = {key.removeprefix(_CONFIG): value for key, value in properties.items() if key.startswith(_CONFIG)}
+        url = f"{scheme}://{host}{f':{port}' if port else ''}" if host else f"{scheme}://"
+        with _translated():
+            filesystem.client = Client(url, config or None) if host else Client(None, config or None)
+        return filesystem
+
+    def _act_as(self, user: str | None) -> None:
+        """The driver takes the user from the environment alone, so that a process is one user of HDFS."""
+        if not user:
+            return
+        if os.environ.setdefault(_USER, user) != user:
+            raise UnsupportedError(
+                f"hdfs.user is '{user}' but this process is '{os.environ[_USER]}' ({_USER}) on HDFS already: hdfs:// "
+                "knows one user a process, use webhdfs:// for several"
+            )
+
+    @property
+    def _client(self) -> Any:
+        return self.filesystem().client
+
+    def read(self, path: str, offset: int, length: int | None) -> bytes:
+        """Return the bytes of a file."""
+        try:
+            with _translated(), self._client.read(path) as file:
+                size = len(file)
+                end = size if length is None else min(size, offset + length)
+                return cast(bytes, file.read_range(offset, end - offset)) if end > offset else b""
+        except FileNotFoundError:
+            if self.is_directory(path):
+                raise IsADirectoryError(f"{path} is a directory") from None
+            raise
+
+    def create(self, path: str, data: bytes) -> None:
+        """Write a temporary file and give it the name, if that is free."""
+        temporary = f"{path.rpartition('/')[0]}/{uuid.uuid4().hex}.tmp"
+        try:
+            self._write(temporary, data)
+        except OSError as error:
+            self._remove_quietly(temporary)
+            if isinstance(error, FileExistsError | NotADirectoryError | RefusedError):
+                raise RefusedError(str(error)) from error
+            # Whatever became of the temporary file: the name itself was not touched.
+            raise RefusedError(f"could not write a temporary file beside it: {error}") from error
+        try:
+            self._rename(temporary, path, data)
+        except (FileExistsError, RefusedError):
+            self._remove_quietly(temporary)
+            raise
+
+    def _write(self, path: str, data: bytes) -> None:
+        with _translated(), self._client.create(path, WriteOptions(overwrite=False, create_parent=True)) as file:
+            file.write(data)
+
+    def _rename(self, temporary: str, path: str, data: bytes) -> None:
+        """Rename; when the answer is lost, the temporary file tells: only our own rename can have taken it away."""
+        for attempt in range(_TRIES):
+            try:
+                with _translated():
+                    return cast(None, self._client.rename(temporary, path, False))
+            except (FileExistsError, FileNotFoundError) as error:
+                # Also the echo of a request that the driver has repeated.
+                if self._was_renamed(temporary, path, data):
+                    return None
+                raise FileExistsError(path) from error
+            except UnclearError as error:
+                with suppress(OSError):
+                    if self._was_renamed(temporary, path, data):
+                        return None
+                if attempt == _TRIES - 1:
+                    raise UnclearError(*error.args) from error
+                time.sleep(0.1 * 2**attempt)
+        raise AssertionError("unreachable")
+
+    def _was_renamed(self, temporary: str, path: str, data: bytes) -> bool:
+        # The bytes are looked at as well: somebody who clears up may have removed the temporary file.
+        return not self.is_file(temporary) and self.is_file(path) and self.read(path, 0, None) == data
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Write a temporary file and rename it over whatever is there."""
+        temporary = f"{path.rpartition('/')[0]}/{uuid.uuid4().hex}.tmp"
+        try:
+            self._write(temporary, data)
+            with _translated():
+                self._client.rename(temporary, path, True)
+        except OSError:
+            self._remove_quietly(temporary)
+            raise
+
+    def _remove_quietly(self, path: str) -> None:
+        with suppress(OSError), _translated():
+            self._client.delete(path, False)
+
+    def walk(self, path: str) -> Iterator[tuple[str, int, int | None]]:
+        """Yield (name below the directory, size, time) of each file."""
+        if not self.is_directory(path):
+            return
+        base = path.rstrip("/") + "/"
+        with _translated():
+            for each in self._client.list_status(path, True):
+                if not each.isdir:
+                    yield each.path.removeprefix(base), each.length, each.modification_time
+
+    def delete(self, paths: Sequence[str]) -> Mapping[str, Exception]:
+        """Remove files, one by one."""
+        failures: dict[str, Exception] = {}
+        for path in paths:
+            try:
+                if self.is_directory(path):
+                    raise IsADirectoryError(f"{path} is a directory")
+                with suppress(FileNotFoundError, NotADirectoryError), _translated():
+                    self._client.delete(path, False)
+            except OSError as error:
+                failures[path] = error
+        return failures
+
+    def is_file(self, path: str) -> bool:
+        """Tell whether there is a file."""
+        found = self._status(path)
+        return found is not None and not found.isdir
+
+    def is_directory(self, path: str) -> bool:
+        """Tell whether there is a directory."""
+        found = self._status(path)
+        return found is not None and bool(found.isdir)
+
+    def _status(self, path: str) -> Any:
+        try:
+            with _translated():
+                return self._client.get_file_info(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def names(self, path: str, prefix: str) -> list[str]:
+        """Return the files of a directory whose names begin like this."""
+        return [name for name, is_directory in self.children(path) if name.startswith(prefix) and not is_directory]
+
+    def children(self, path: str) -> list[tuple[str, bool]]:
+        """Return what is directly in a directory."""
+        if not self.is_directory(path):
+            return []
+        with _translated():
+            found = self._client.list_status(path, False)
+            return sorted((each.path.rpartition("/")[2], bool(each.isdir)) for each in found)
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory and those above it."""
+        with _translated():
+            self._client.mkdirs(path, 0o755, True)
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+        with _translated():
+            self._client.delete(path, False)
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory and all in it."""
+        with suppress(FileNotFoundError), _translated():
+            self._client.delete(path, True)
+
+
+class _translated:  # noqa: N801 - used like a function
+    """Turn what the driver raises into the standard library's errors, or into an unclear one."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
+        if error is None or not isinstance(error, Exception) or isinstance(error, StopIteration):
+            return
+        if isinstance(error, OSError) and type(error) is not OSError:
+            if isinstance(error, ConnectionError | TimeoutError):
+                raise UnclearError(str(error)) from error
+            return
+        text = str(error).partition("\n")[0]
+        for words, kind in _REMOTE.items():
+            if words in str(error):
+                raise kind(text) from error
+        raise UnclearError(text) from error
+
+
+# Exceptions of the NameNode, by the name of their class in the driver's message.
+_REMOTE: Mapping[str, type[OSError]] = {
+    "AccessControlException": RefusedError,
+    "FileAlreadyExistsException": FileExistsError,
+    "ParentNotDirectoryException": NotADirectoryError,
+    "FileNotFoundException": FileNotFoundError,
+    "SafeModeException": RefusedError,
+    "QuotaExceededException": RefusedError,
+    "PathIsNotEmptyDirectoryException": RefusedError,
+}

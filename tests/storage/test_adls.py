@@ -1,0 +1,35 @@
+"""Files on Azure's Blob storage, on Azurite."""
+
+import uuid
+
+import pytest
+
+from airflow_iceberg.storage import FsspecFileIO
+from tests.services.azurite import CONTAINER, Azurite
+from tests.storage.contract import StoreContract
+
+pytestmark = pytest.mark.services
+
+
+@pytest.fixture(scope="module")
+def server():
+    server = Azurite()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def shared(server):
+    return FsspecFileIO(server.properties())
+
+
+class TestContract(StoreContract):
+    """Blob storage is a store."""
+
+    @pytest.fixture
+    def io(self, shared):
+        return shared
+
+    @pytest.fixture
+    def root(self):
+        return f"abfs://{CONTAINER}/{uuid.uuid4().hex}"

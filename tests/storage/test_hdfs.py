@@ -1,0 +1,62 @@
+"""Files on a real HDFS, by its own protocol and by HTTP."""
+
+import multiprocessing
+import uuid
+
+import pytest
+
+from airflow_iceberg.errors import StorageError
+from airflow_iceberg.storage import FsspecFileIO
+from tests.services.hdfs import Hdfs
+from tests.storage.contract import StoreContract
+
+pytestmark = pytest.mark.services
+
+
+@pytest.fixture(scope="module")
+def server():
+    server = Hdfs()
+    yield server
+    server.remove()
+
+
+class TestByItsOwnProtocol(StoreContract):
+    """HDFS is a store."""
+
+    @pytest.fixture
+    def io(self):
+        return FsspecFileIO()
+
+    @pytest.fixture
+    def root(self, server):
+        return f"hdfs://{server.authority}/tests/{uuid.uuid4().hex}"
+
+    def test_a_forked_process_can_use_what_its_parent_opened(self, io, root):
+        """It cannot: the driver's threads don't survive a fork. It is told so, where it would wait for ever."""
+        io.create(f"{root}/before", b"")
+        context = multiprocessing.get_context("fork")
+        answer = context.Queue()
+
+        def use() -> None:
+            try:
+                io.create(f"{root}/by-child", b"child")
+            except StorageError as error:
+                answer.put(str(error))
+
+        child = context.Process(target=use)
+        child.start()
+        assert "hdfs:// was used by this process's parent before it forked" in answer.get(timeout=60)
+        child.join(60)
+        assert not io.exists(f"{root}/by-child")
+
+
+class TestByHttp(StoreContract):
+    """So it is by WebHDFS."""
+
+    @pytest.fixture
+    def io(self):
+        return FsspecFileIO({"hdfs.user": "root"})
+
+    @pytest.fixture
+    def root(self, server):
+        return f"webhdfs://{server.web_authority}/tests/{uuid.uuid4().hex}"
