@@ -320,12 +320,16 @@ def check_same_table(metadata: TableMetadata, table_uuid: str) -> None:
     Raises:
         StalePlanError: it was dropped and another one has its name.
     """
-    # A table without a uuid may have got one from another writer's commit.
-    if table_uuid and (metadata.table_uuid or "") != table_uuid:
+    if not is_same_table(metadata, table_uuid):
         raise StalePlanError(
             f"the table was dropped and made again while the rows were written: its uuid is {metadata.table_uuid}, "
             f"expected {table_uuid}"
         )
+
+
+def is_same_table(metadata: TableMetadata, table_uuid: str) -> bool:
+    """Whether this is the table of that uuid; one without may have got it from another writer's commit."""
+    return not table_uuid or metadata.table_uuid == table_uuid
 
 
 def check_files_fit(metadata: TableMetadata, files: Sequence[DataFile], *, written_schema: Schema) -> None:

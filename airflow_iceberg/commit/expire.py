@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from airflow_iceberg.commit.actions import check_same_table, of_this_table
+from airflow_iceberg.commit.actions import check_same_table, is_same_table, of_this_table
 from airflow_iceberg.plan.retention import Expiry, find_expired
 from airflow_iceberg.spec.changes import (
     AssertRefSnapshotId,
@@ -70,7 +70,8 @@ class ExpireSnapshots:
 
     def has_landed(self, metadata: TableMetadata) -> bool:
         """Whether what the last attempt removed is gone, whoever did it."""
-        if self.expiry.is_empty:
+        # Another table of this name does not have them either.
+        if self.expiry.is_empty or not is_same_table(metadata, self._table_uuid):
             return False
         return not any(metadata.snapshot(i) for i in self.expiry.snapshot_ids) and not (
             set(self.expiry.refs) & metadata.refs.keys()

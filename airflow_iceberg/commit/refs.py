@@ -9,7 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from airflow_iceberg.commit.actions import CommitSettings, FileChanges, SnapshotAction, check_same_table, of_this_table
+from airflow_iceberg.commit.actions import (
+    CommitSettings,
+    FileChanges,
+    SnapshotAction,
+    check_same_table,
+    is_same_table,
+    of_this_table,
+)
 from airflow_iceberg.commit.removals import Removal
 from airflow_iceberg.commit.snapshot_writer import AddedFiles
 from airflow_iceberg.errors import AlreadyExistsError, IncompatibleChangeError, InvalidInputError, NotFoundError
@@ -57,6 +64,8 @@ class ChangeRefs:
 
     def has_landed(self, metadata: TableMetadata) -> bool:
         """Whether the ref is what an attempt made of it."""
+        if not is_same_table(metadata, self._table_uuid):
+            return False
         return bool(self._asked) and metadata.refs.get(self._name) in self._asked
 
     def succeeded(self, metadata: TableMetadata) -> None:

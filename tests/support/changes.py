@@ -1,0 +1,496 @@
+"""Changes of a small table, planned now and committed later, with what each means for the rows.
+
+    change = plan(catalog, MergeOnReadDelete(ids={2}))   # reads the table, writes the delete file
+    other(...)                                           # somebody else commits
+    change.commit()                                      # rebased or refused
+
+The table has the columns `part` (a partition each) and `id`. A change is a value; `after` is its meaning: what the rows
+are when it runs alone. Delete files are written here, as jobs do it.
+"""
+
+from __future__ import annotations
+
+import io as bytes_io
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from airflow_iceberg.catalogs.base import Catalog, TableState
+from airflow_iceberg.changing import append_action, earlier_runs, now_ms, settings_for
+from airflow_iceberg.commit.actions import SnapshotAction
+from airflow_iceberg.commit.engine import Action, Clock, commit
+from airflow_iceberg.commit.expire import ExpireSnapshots
+from airflow_iceberg.commit.operation import OperationKey
+from airflow_iceberg.commit.overwrite import OverwriteFiles, ReplacePartitions
+from airflow_iceberg.commit.rewrite import RewriteFiles
+from airflow_iceberg.commit.rewrite_manifests import RewriteManifests
+from airflow_iceberg.commit.row_delta import RowDelta
+from airflow_iceberg.commit.snapshot_writer import read_entries, read_manifests
+from airflow_iceberg.data.append import write_rows
+from airflow_iceberg.plan.filters import Expression, parse_filter
+from airflow_iceberg.spec.deletion_vectors import RowPositions
+from airflow_iceberg.spec.manifests import DataFile, FileContent, ManifestEntry
+from airflow_iceberg.spec.puffin import DELETION_VECTOR, Blob, write_puffin
+from airflow_iceberg.table import Table
+
+NAME = "db.t"
+Rows = Counter[tuple[str | None, int]]
+HURRY = Clock(sleep=lambda seconds: None)
+_unique = itertools.count(1)
+
+
+def make_table(catalog: Catalog, version: int = 2, **properties: str) -> Table:
+    """Create the table."""
+    return Table.create(
+        catalog,
+        NAME,
+        schema={"part": "string", "id": "long"},
+        partition_by=["part"],
+        properties={"format-version": str(version), **properties},
+    )
+
+
+def rows_of(catalog: Catalog, ref: str | None = None) -> Rows:
+    """Return the rows of the table, each as often as it is there."""
+    return rows_in(Table.load(catalog, NAME), ref)
+
+
+def rows_in(table: Table, ref: str | None = None) -> Rows:
+    """Return the rows of a table as it was loaded."""
+    found = table.scan(ref=ref).to_arrow()
+    return Counter(zip(found["part"].to_pylist(), found["id"].to_pylist(), strict=True))
+
+
+def live_entries(table: Table, ref: str = "main") -> list[ManifestEntry]:
+    """Return the live files of a branch, delete files too."""
+    head = table.metadata.ref_snapshot(ref)
+    manifests = () if head is None else read_manifests(table.io, head)
+    return [entry for manifest in manifests for entry in read_entries(table.io, manifest) if entry.is_live]
+
+
+def arrow(rows: Iterable[tuple[str | None, int]]) -> pa.Table:
+    """Return rows as Arrow."""
+    pairs = list(rows)
+    return pa.table(
+        {"part": pa.array([part for part, _ in pairs], pa.string()), "id": pa.array([i for _, i in pairs], pa.int64())}
+    )
+
+
+def in_list(ids: Iterable[int]) -> str:
+    """Return the predicate that selects these ids."""
+    return f"id in ({', '.join(map(str, sorted(ids)))})"
+
+
+@dataclass(kw_only=True)
+class Planned:
+    """A change that was planned on one state of the table."""
+
+    catalog: Catalog
+    state: TableState
+    action: Action
+
+    def commit(self, *, clock: Clock | None = None, catalog: Catalog | None = None) -> TableState:
+        """Land it, however the table has changed since."""
+        return commit(catalog or self.catalog, self.state, self.action, clock=clock or HURRY)
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The snapshot that it makes, if it makes one."""
+        return self.action.snapshot_id if isinstance(self.action, SnapshotAction) else None
+
+
+def plan(catalog: Catalog, change: Change, **options: Any) -> Planned:
+    """Plan a change on the table as it is now, and write its files.
+
+    Args:
+        options: key (OperationKey), try_number, branch.
+    """
+    table = Table.load(catalog, NAME)
+    state = catalog.load(NAME)
+    return Planned(catalog=catalog, state=state, action=change.action(_Work(table, **options)))
+
+
+@dataclass(kw_only=True)
+class _Work:
+    """What plans have in common."""
+
+    table: Table
+    key: OperationKey | None = None
+    try_number: int = 1
+    branch: str = "main"
+    isolation: Any = "serializable"
+
+    def __init__(self, table: Table, **options: Any) -> None:
+        self.table = table
+        for name, value in options.items():
+            assert hasattr(type(self), name), name
+            setattr(self, name, value)
+        self.settings = settings_for(table.metadata, branch=self.branch, operation=self.key, try_number=self.try_number)
+
+    @property
+    def start(self) -> int | None:
+        head = self.table.metadata.ref_snapshot(self.branch)
+        return None if head is None else head.snapshot_id
+
+    @property
+    def common(self) -> dict[str, Any]:
+        return {"written_schema": self.table.schema(), "starting_snapshot_id": self.start}
+
+    @property
+    def earlier(self) -> Any:
+        return earlier_runs(self.table.io, self.settings, try_number=self.try_number, replace=True)
+
+    def bound(self, text: str) -> Expression:
+        return parse_filter(text, self.table.schema())
+
+    def write(self, rows: Iterable[tuple[str | None, int]], *, carried: bool = False) -> tuple[DataFile, ...]:
+        pairs = list(rows)
+        unique = f"{next(_unique):012x}"
+        if self.key is not None:
+            name = self.key.carried_prefix if carried else self.key.file_prefix
+            prefix = name(self.try_number, unique)
+        else:
+            prefix = f"{'carried' if carried else 'manual'}-{unique}"
+        return write_rows(self.table.io, self.table.metadata, arrow(pairs), file_prefix=prefix) if pairs else ()
+
+    def files(self, row_filter: str | None = None) -> list[Any]:
+        return self.table.scan(row_filter, snapshot_id=self.start).plan_files() if self.start is not None else []
+
+    def positions(self, row_filter: str) -> dict[str, list[int]]:
+        """Return the positions of the live rows that a predicate selects, by file."""
+        if self.start is None:
+            return {}
+        found = self.table.scan(
+            row_filter, selected_fields=("part", "id", "_file", "_pos"), snapshot_id=self.start
+        ).to_arrow()
+        result: dict[str, list[int]] = {}
+        for path, position in zip(found["_file"].to_pylist(), found["_pos"].to_pylist(), strict=True):
+            result.setdefault(path, []).append(position)
+        return result
+
+    def live_rows(self, paths: Iterable[str]) -> dict[str, list[tuple[str | None, int]]]:
+        """Return the rows of files, deletes applied."""
+        wanted = set(paths)
+        if not wanted:
+            return {}
+        found = self.table.scan(selected_fields=("part", "id", "_file"), snapshot_id=self.start).to_arrow()
+        result: dict[str, list[tuple[str | None, int]]] = {path: [] for path in wanted}
+        for part, number, path in zip(*(found[name].to_pylist() for name in ("part", "id", "_file")), strict=True):
+            if path in wanted:
+                result[path].append((part, number))
+        return result
+
+
+class Change:
+    """What a task does to the table."""
+
+    def action(self, work: _Work) -> Action:
+        """Plan it."""
+        raise NotImplementedError
+
+    def after(self, rows: Rows) -> Rows:
+        """Return the rows when it has run alone."""
+        return rows
+
+
+def _without(rows: Rows, selected: Callable[[tuple[str | None, int]], bool]) -> Rows:
+    return Counter({row: count for row, count in rows.items() if not selected(row)})
+
+
+@dataclass(frozen=True)
+class Append(Change):
+    part: str | None = "a"
+    ids: frozenset[int] = frozenset({1, 2, 3})
+
+    def action(self, work):
+        files = work.write((self.part, i) for i in sorted(self.ids))
+        return append_action(
+            work.table.io,
+            files,
+            work.settings,
+            written_schema=work.table.schema(),
+            try_number=work.try_number,
+            replace_earlier=True,
+        )
+
+    def after(self, rows):
+        return rows + Counter((self.part, i) for i in self.ids)
+
+
+@dataclass(frozen=True)
+class Overwrite(Change):
+    part: str = "a"
+    ids: frozenset[int] = frozenset({7})
+
+    def action(self, work):
+        files = work.write((self.part, i) for i in sorted(self.ids))
+        return OverwriteFiles(
+            work.table.io,
+            work.settings,
+            added=files,
+            row_filter=work.bound(f"part = '{self.part}'"),
+            isolation=work.isolation,
+            earlier=work.earlier,
+            **work.common,
+        )
+
+    def after(self, rows):
+        return _without(rows, lambda row: row[0] == self.part) + Counter((self.part, i) for i in self.ids)
+
+
+@dataclass(frozen=True)
+class DynamicOverwrite(Change):
+    part: str | None = "a"
+    ids: frozenset[int] = frozenset({8})
+
+    def action(self, work):
+        files = work.write((self.part, i) for i in sorted(self.ids))
+        return ReplacePartitions(
+            work.table.io,
+            work.settings,
+            files=files,
+            isolation=work.isolation,
+            earlier=work.earlier,
+            **work.common,
+        )
+
+    def after(self, rows):
+        if not self.ids:
+            return rows
+        return _without(rows, lambda row: row[0] == self.part) + Counter((self.part, i) for i in self.ids)
+
+
+@dataclass(frozen=True)
+class DeletePartition(Change):
+    part: str = "a"
+
+    def action(self, work):
+        return OverwriteFiles(
+            work.table.io, work.settings, row_filter=work.bound(f"part = '{self.part}'"), isolation=None, **work.common
+        )
+
+    def after(self, rows):
+        return _without(rows, lambda row: row[0] == self.part)
+
+
+@dataclass(frozen=True)
+class DeleteWhere(Change):
+    """A delete of whole files by any predicate; `after` is not told."""
+
+    row_filter: str
+
+    def action(self, work):
+        return OverwriteFiles(
+            work.table.io, work.settings, row_filter=work.bound(self.row_filter), isolation=None, **work.common
+        )
+
+
+@dataclass(frozen=True)
+class CopyOnWriteDelete(Change):
+    ids: frozenset[int] = frozenset({2})
+
+    def action(self, work):
+        text = in_list(self.ids)
+        hit = work.positions(text)
+        files = [task.file for task in work.files(text) if task.file.file_path in hit]
+        rest = [row for rows in work.live_rows(hit).values() for row in rows if row[1] not in self.ids]
+        return OverwriteFiles(
+            work.table.io,
+            work.settings,
+            added=work.write(rest, carried=True),
+            removed=files,
+            conflict_filter=work.bound(text),
+            isolation=work.isolation,
+            **work.common,
+        )
+
+    def after(self, rows):
+        return _without(rows, lambda row: row[1] in self.ids)
+
+
+@dataclass(frozen=True)
+class MergeOnReadDelete(Change):
+    ids: frozenset[int] = frozenset({2})
+    command: str = "delete"
+
+    def action(self, work):
+        text = in_list(self.ids)
+        hit = work.positions(text)
+        tasks = [task for task in work.files(text) if task.file.file_path in hit]
+        deletes, replaced = [], []
+        for task in tasks:
+            if work.table.metadata.format_version >= 3:
+                new, old = write_vector(work.table.io, task, hit[task.file.file_path])
+                replaced += old
+            else:
+                new = write_position_deletes(work.table.io, task.file, hit[task.file.file_path])
+            deletes.append(new)
+        return RowDelta(
+            work.table.io,
+            work.settings,
+            added_deletes=deletes,
+            removed_deletes=replaced,
+            referenced=list(hit),
+            conflict_filter=work.bound(text),
+            isolation=work.isolation,
+            command=self.command,
+            **work.common,
+        )
+
+    def after(self, rows):
+        return _without(rows, lambda row: row[1] in self.ids)
+
+
+@dataclass(frozen=True)
+class EqualityDelete(Change):
+    """A delete by key that reads nothing, as streaming writers make it."""
+
+    part: str = "a"
+    ids: frozenset[int] = frozenset({2})
+
+    def action(self, work):
+        return RowDelta(
+            work.table.io,
+            work.settings,
+            added_deletes=[write_equality_deletes(work.table, self.part, self.ids)],
+            conflict_filter=work.bound("id is null and id is not null"),
+            isolation=work.isolation,
+            **work.common,
+        )
+
+    def after(self, rows):
+        return _without(rows, lambda row: row[0] == self.part and row[1] in self.ids)
+
+
+@dataclass(frozen=True)
+class Compact(Change):
+    part: str | None = None
+    keep_sequence_number: bool = True
+
+    def action(self, work):
+        files = [task.file for task in work.files(None if self.part is None else f"part = '{self.part}'")]
+        rows = [row for found in work.live_rows(file.file_path for file in files).values() for row in found]
+        if work.start is None:
+            return RewriteManifests(work.table.io, work.settings)
+        return RewriteFiles(
+            work.table.io,
+            work.settings,
+            removed=files,
+            added=work.write(rows, carried=True),
+            keep_sequence_number=self.keep_sequence_number,
+            **work.common,
+        )
+
+
+@dataclass(frozen=True)
+class RewriteAllManifests(Change):
+    def action(self, work):
+        return RewriteManifests(work.table.io, work.settings, only_if_better=False)
+
+
+@dataclass(frozen=True)
+class Expire(Change):
+    """Expire all snapshots that nothing keeps."""
+
+    retain_last: int = 1
+
+    def action(self, work):
+        return ExpireSnapshots(
+            table_uuid=work.table.metadata.table_uuid,
+            new_uuid="00000000-0000-4000-8000-000000000000",
+            now_ms=now_ms,
+            older_than_ms=now_ms() + 60_000,
+            retain_last=self.retain_last,
+        )
+
+
+# --- delete files -----------------------------------------------------------------------------------------------------
+
+
+def write_vector(io: Any, task: Any, positions: Iterable[int]) -> tuple[DataFile, list[DataFile]]:
+    """Write a deletion vector that takes up those that are there; returns it and what it replaces."""
+    found = RowPositions.of(sorted(positions))
+    old = [file for file in task.delete_files if file.content is FileContent.POSITION_DELETES]
+    for file in old:
+        if file.is_deletion_vector:
+            start, size = file.content_offset, file.content_size_in_bytes
+            found = found.union(RowPositions.from_blob(io.read(file.file_path, offset=start, length=size)))
+    blob = Blob(type=DELETION_VECTOR, data=found.to_blob(), properties={"referenced-data-file": task.file.file_path})
+    data, (place,) = write_puffin([blob])
+    location = f"{task.file.file_path}-{next(_unique)}.puffin"
+    io.create(location, data)
+    return _delete_file(
+        task.file,
+        FileContent.POSITION_DELETES,
+        location,
+        len(found.to_array()),
+        len(data),
+        file_format="puffin",
+        referenced_data_file=task.file.file_path,
+        content_offset=place.offset,
+        content_size_in_bytes=place.length,
+    ), old
+
+
+def write_position_deletes(io: Any, file: DataFile, positions: Iterable[int]) -> DataFile:
+    """Write a position delete file about one data file."""
+    wanted = sorted(positions)
+    schema = pa.schema(
+        [
+            pa.field("file_path", pa.string(), False, {"PARQUET:field_id": "2147483546"}),
+            pa.field("pos", pa.int64(), False, {"PARQUET:field_id": "2147483545"}),
+        ]
+    )
+    data = _parquet(pa.table([[file.file_path] * len(wanted), wanted], schema))
+    location = f"{file.file_path}-{next(_unique)}-deletes.parquet"
+    io.create(location, data)
+    path = file.file_path.encode()
+    return _delete_file(
+        file,
+        FileContent.POSITION_DELETES,
+        location,
+        len(wanted),
+        len(data),
+        lower_bounds={2147483546: path},
+        upper_bounds={2147483546: path},
+    )
+
+
+def write_equality_deletes(table: Table, part: str, ids: Iterable[int]) -> DataFile:
+    """Write an equality delete file by `id` in one partition."""
+    field_id = table.schema().names["id"]
+    schema = pa.schema([pa.field("id", pa.int64(), True, {"PARQUET:field_id": str(field_id)})])
+    wanted = sorted(ids)
+    data = _parquet(pa.table([wanted], schema))
+    location = f"{table.location}/data/equality-{next(_unique)}.parquet"
+    table.io.create(location, data)
+    basis = DataFile(
+        file_path=location, file_format="parquet", record_count=0, file_size_in_bytes=0, partition=(part,), spec_id=0
+    )
+    return _delete_file(basis, FileContent.EQUALITY_DELETES, location, len(wanted), len(data), equality_ids=(field_id,))
+
+
+def _delete_file(
+    of: DataFile, content: FileContent, location: str, count: int, size: int, file_format: str = "parquet", **more: Any
+) -> DataFile:
+    return DataFile(
+        content=content,
+        file_path=location,
+        file_format=file_format,
+        partition=of.partition,
+        spec_id=of.spec_id,
+        record_count=count,
+        file_size_in_bytes=size,
+        **more,
+    )
+
+
+def _parquet(table: pa.Table) -> bytes:
+    sink = bytes_io.BytesIO()
+    pq.write_table(table, sink)
+    return sink.getvalue()
