@@ -155,7 +155,7 @@ class PointerCatalog(Catalog):
         except CommitUnknownError as error:
             error.metadata_location = location
             raise
-        except (CommitConflictError, AlreadyExistsError, NotFoundError):
+        except (CommitConflictError, AlreadyExistsError, NotFoundError, InvalidInputError, UnsupportedError):
             self._delete_quietly([location])
             raise
         return self._state(table, metadata, pointer)

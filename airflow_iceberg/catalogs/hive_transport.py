@@ -1,0 +1,204 @@
+"""How a Hive Metastore is reached: addresses, TLS, SASL, framing; and what each failure of a connection means.
+
+Lives here: `parse_addresses`, `TransportOptions`, `open_protocol`. Not here: calls (`hive_thrift`), which connection is
+used for what (`hive_client`).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import socket
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from thrift.protocol.TBinaryProtocol import TBinaryProtocolAccelerated
+from thrift.protocol.TCompactProtocol import TCompactProtocolAccelerated
+from thrift.protocol.TProtocol import TProtocolBase
+from thrift.Thrift import TException
+from thrift.transport.TSocket import TSocket
+from thrift.transport.TTransport import TBufferedTransport, TFramedTransport, TSaslClientTransport, TTransportBase
+
+from airflow_iceberg.errors import InvalidInputError, StorageError
+
+DEFAULT_PORT = 9083
+CONNECT_SECONDS = 20.0
+# Hive's own default: a metastore that is busy may take minutes, and giving up earlier makes a commit's outcome unknown.
+SOCKET_TIMEOUT = "600s"
+
+_UNIT_SECONDS = {"": 1.0, "ms": 0.001, "msec": 0.001, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_PREFIXES = ("hive.metastore.", "metastore.")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Address:
+    """Where a metastore listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_addresses(name: str, uri: str) -> tuple[Address, ...]:
+    """Return the metastores of a uri, several of them separated by commas.
+
+    Raises:
+        InvalidInputError: there is none, or one that isn't written as thrift://host:port.
+    """
+    addresses = []
+    for text in filter(None, (part.strip() for part in uri.split(","))):
+        try:
+            parts = urlsplit(text)
+            found = parts.scheme.lower() == "thrift" and parts.hostname and not parts.path.strip("/")
+            addresses.append(Address(host=parts.hostname or "", port=parts.port or DEFAULT_PORT))
+        except ValueError:
+            found = None
+        if not found:
+            raise InvalidInputError(
+                f"catalog {name}: a metastore in property 'uri' is not written as 'thrift://host:port'"
+            )
+    if not addresses:
+        raise InvalidInputError(f"catalog {name}: property 'uri' is missing, write it as 'thrift://host:port'")
+    return tuple(addresses)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TransportOptions:
+    """How to speak to a metastore.
+
+    Attributes:
+        timeout_seconds: for each answer.
+        tls: the certificates to trust and to show; None without TLS.
+        service: name of the Kerberos service; None without Kerberos.
+        is_framed, is_compact: what Hive calls framed transport and compact protocol.
+        password: with `user`, for servers that ask for them by SASL PLAIN.
+    """
+
+    timeout_seconds: float = 600.0
+    tls: ssl.SSLContext | None = None
+    service: str | None = None
+    is_framed: bool = False
+    is_compact: bool = False
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, name: str, properties: Mapping[str, str]) -> TransportOptions:
+        """Read the options of a catalog.
+
+        Raises:
+            InvalidInputError: an option can't be used as it is.
+        """
+        has_kerberos = _flag(properties.get("hive.kerberos-authentication") or _of_hive(properties, "sasl.enabled"))
+        is_plain = (_of_hive(properties, "client.auth.mode") or "").upper() == "PLAIN"
+        if (has_kerberos or is_plain) and importlib.util.find_spec("puresasl") is None:
+            raise InvalidInputError(
+                f"catalog {name}: authentication needs the package pure-sasl, and for Kerberos kerberos or gssapi; "
+                "install airflow-iceberg[hive-kerberos]"
+            )
+        user, _, password = properties.get("ugi", "").partition(":")
+        return cls(
+            timeout_seconds=duration_seconds(name, _of_hive(properties, "client.socket.timeout") or SOCKET_TIMEOUT),
+            tls=_tls(name, properties),
+            service=properties.get("hive.kerberos-service-name", "hive") if has_kerberos else None,
+            is_framed=_flag(_of_hive(properties, "thrift.framed.transport.enabled")),
+            is_compact=_flag(_of_hive(properties, "thrift.compact.protocol.enabled")),
+            user=(properties.get("user") or user) if is_plain else None,
+            password=(properties.get("password") or password) if is_plain else None,
+        )
+
+
+def duration_seconds(name: str, text: str) -> float:
+    """Return the seconds of a duration as Hive writes them: "600s", "10min", "500ms", or a number of seconds.
+
+    Raises:
+        InvalidInputError: it is none, or not above 0.
+    """
+    found = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
+    if not found or found[2] not in _UNIT_SECONDS or not int(found[1]):
+        raise InvalidInputError(f"catalog {name}: '{text}' is not a duration, write it as '600s' or '10min'")
+    return int(found[1]) * _UNIT_SECONDS[found[2]]
+
+
+def open_protocol(address: Address, options: TransportOptions) -> TProtocolBase:
+    """Connect to a metastore.
+
+    Raises:
+        StorageError: no connection, certificates that don't fit, or refused by the server; it says which.
+    """
+    try:
+        handle = socket.create_connection((address.host, address.port), timeout=CONNECT_SECONDS)
+    except OSError as error:
+        raise StorageError(f"cannot connect to {address}: {error.strerror or error}") from error
+    try:
+        handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        handle.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if options.tls is not None:
+            handle = options.tls.wrap_socket(handle, server_hostname=address.host)
+        handle.settimeout(options.timeout_seconds)
+        transport = _transport(handle, address, options)
+    except (OSError, TException, EOFError) as error:
+        handle.close()
+        raise StorageError(f"cannot connect to {address}: {_reason(error)}") from error
+    except BaseException:
+        handle.close()
+        raise
+    return (TCompactProtocolAccelerated if options.is_compact else TBinaryProtocolAccelerated)(transport)
+
+
+def _transport(handle: socket.socket, address: Address, options: TransportOptions) -> TTransportBase:
+    transport: TTransportBase = TSocket(address.host, address.port)
+    transport.setHandle(handle)
+    if options.service is not None:
+        transport = TSaslClientTransport(transport, address.host, options.service, mechanism="GSSAPI")
+        _authenticate(transport)
+    elif options.user is not None:
+        words = {"username": options.user, "password": options.password}
+        transport = TSaslClientTransport(transport, address.host, "hive", mechanism="PLAIN", **words)
+        _authenticate(transport)
+    return TFramedTransport(transport) if options.is_framed else TBufferedTransport(transport)
+
+
+def _authenticate(transport: TTransportBase) -> None:
+    try:
+        transport.open()
+    except (OSError, TException, EOFError):
+        raise
+    except Exception as error:
+        raise StorageError(f"authentication failed: {_reason(error)}") from error
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed: {getattr(error, 'verify_message', None) or error.reason or error}"
+    return str(getattr(error, "message", None) or getattr(error, "strerror", None) or error)
+
+
+def _tls(name: str, properties: Mapping[str, str]) -> ssl.SSLContext | None:
+    """Return the TLS of the properties: Hive's names, but certificates in PEM files, since Python reads no JKS."""
+    if not _flag(_of_hive(properties, "use.SSL")):
+        return None
+    trusted, shown = _of_hive(properties, "truststore.path"), _of_hive(properties, "keystore.path")
+    try:
+        context = ssl.create_default_context(cafile=trusted or None)
+        if shown:
+            context.load_cert_chain(shown, password=_of_hive(properties, "keystore.password"))
+    except OSError as error:  # SSLError is one
+        raise InvalidInputError(
+            f"catalog {name}: the certificates in {' and '.join(filter(None, (trusted, shown)))} cannot be read, "
+            "expected PEM files (a Java keystore can be exported as PEM)"
+        ) from error
+    return context
+
+
+def _of_hive(properties: Mapping[str, str], name: str) -> str | None:
+    """Return a property under Hive 2's name or under that of later versions."""
+    return next((properties[prefix + name] for prefix in _PREFIXES if properties.get(prefix + name)), None)
+
+
+def _flag(text: str | None) -> bool:
+    return (text or "").strip().lower() == "true"

@@ -1,0 +1,764 @@
+"""The Hive catalog on a real Hive Metastore 2.3.10, which enforces expected parameters."""
+
+import multiprocessing
+import re
+import threading
+import time
+import uuid
+from dataclasses import replace
+
+import hive_metastore.ThriftHiveMetastore
+import hive_metastore.ttypes
+import pytest
+
+from airflow_iceberg.catalogs import hive_swap, hive_thrift, load_catalog
+from airflow_iceberg.catalogs.base import TableId
+from airflow_iceberg.catalogs.hive_client import Connection, HiveClient
+from airflow_iceberg.catalogs.hive_locks import LockSettings, TableLock
+from airflow_iceberg.catalogs.hive_tables import hive_type
+from airflow_iceberg.catalogs.hive_thrift import (
+    EXCLUSIVE,
+    TABLE_LEVEL,
+    FieldSchema,
+    LockComponent,
+    LockRequest,
+    SerDeInfo,
+    ShowLocksRequest,
+    StorageDescriptor,
+    Table,
+    UnlockRequest,
+)
+from airflow_iceberg.catalogs.hive_transport import Address, TransportOptions, duration_seconds, parse_addresses
+from airflow_iceberg.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    CommitUnknownError,
+    InvalidInputError,
+    NotFoundError,
+    StorageError,
+)
+from airflow_iceberg.spec.changes import AddSchema, Change, RemoveProperties, SetCurrentSchema
+from airflow_iceberg.spec.metadata import new_table_metadata
+from airflow_iceberg.spec.schema import schema_from_shorthand
+from tests.catalogs.contract import commit_until_done, make_table, new_metadata, run_processes, setting
+from tests.catalogs.hive_contract import (
+    NO_LOCKS,
+    CountedCalls,
+    HiveContract,
+    empty_metastore,
+    hive_catalog,  # noqa: F401 - a fixture
+)
+from tests.services.hive_metastore import metastore_2_3
+from tests.services.launch import free_ports
+from tests.support.postgresql import CuttingProxy
+
+ALTER = b"alter_table_with_environment_context"
+
+
+@pytest.fixture(scope="module")
+def metastore(tmp_path_factory):
+    metastore = metastore_2_3(tmp_path_factory.mktemp("hive"))
+    yield metastore
+    metastore.stop()
+
+
+@pytest.fixture(params=["true", "false"], ids=["locks", "no-locks"])
+def catalog(request, hive_catalog):  # noqa: F811
+    return hive_catalog(**{"engine.hive.lock-enabled": request.param})
+
+
+@pytest.fixture
+def client(metastore):
+    return HiveClient("test", {"uri": metastore.uri})
+
+
+class TestUnderLocks(HiveContract):
+    """A catalog that commits under the metastore's locks, which is the default, is a catalog."""
+
+    @pytest.fixture
+    def properties(self, metastore, tmp_path):
+        empty_metastore(metastore.uri)
+        return {"uri": metastore.uri, "warehouse": f"file:{tmp_path}/warehouse"}
+
+
+class TestWithoutLocks(HiveContract):
+    """So is one that lets the metastore compare."""
+
+    @pytest.fixture
+    def properties(self, metastore, tmp_path):
+        empty_metastore(metastore.uri)
+        return {"uri": metastore.uri, "warehouse": f"file:{tmp_path}/warehouse", **NO_LOCKS}
+
+
+class TestTheInterface:
+    """Numbers and types of fields are Hive's: the same as in another client's definition."""
+
+    STRUCTS = tuple(
+        value
+        for value in vars(hive_thrift).values()
+        if isinstance(value, type)
+        and issubclass(value, hive_thrift.Struct)
+        and value.__module__ == hive_thrift.__name__
+    )
+
+    @pytest.mark.parametrize("ours", STRUCTS, ids=lambda ours: ours.__name__)
+    def test_of_structs(self, ours):
+        if ours in (hive_thrift.Struct, hive_thrift.HiveError):
+            return
+        theirs = getattr(
+            hive_metastore.ttypes, {"ShowLocksElement": "ShowLocksResponseElement"}.get(ours.__name__, ours.__name__)
+        )
+        for field in filter(None, ours.thrift_spec):
+            assert shape(field) == shape(theirs.thrift_spec[field[0]]), (ours, field)
+
+    @pytest.mark.parametrize("name", hive_thrift.CALLS)
+    def test_of_calls(self, name):
+        call = hive_thrift.CALLS[name]
+        arguments = getattr(hive_metastore.ThriftHiveMetastore, f"{name}_args").thrift_spec
+        assert [shape(field) for field in call.arguments.thrift_spec[1:]] == [shape(field) for field in arguments[1:]]
+        result = getattr(hive_metastore.ThriftHiveMetastore, f"{name}_result").thrift_spec
+        for theirs in filter(None, result):
+            ours = call.result.thrift_spec[theirs[0]]
+            assert kind(ours) == kind(theirs)
+
+
+def shape(field):
+    """Number, name and type of a field, with the names of structs."""
+    return field[0], field[2], kind(field)
+
+
+def kind(field):
+    text = re.sub(r"<class '[\w.]*\.(\w+)'>", r"\1", repr((field[1], field[3])))
+    return re.sub(r"ShowLocks(Response)?Element", "ShowLocksElement", re.sub(r"\[(\w+), .*\]", r"\1", text))
+
+
+class TestAddresses:
+    """Several metastores are written one after the other; the first that answers is taken."""
+
+    def test_each_has_host_and_port(self):
+        found = parse_addresses("prod", " thrift://a:1 ,thrift://b,thrift://[::1]:9")
+        assert found == (Address(host="a", port=1), Address(host="b", port=9083), Address(host="::1", port=9))
+        assert [str(address) for address in found] == ["a:1", "b:9083", "[::1]:9"]
+
+    @pytest.mark.parametrize(
+        "uri", ["a:1", "http://a:1", "thrift://", "thrift://a:x", "thrift://a:1/db", "thrift://a:99999"]
+    )
+    def test_what_is_none_is_refused(self, uri):
+        with pytest.raises(InvalidInputError, match="catalog prod: a metastore in property 'uri' is not written as"):
+            parse_addresses("prod", uri)
+
+    def test_without_any_the_property_is_named(self):
+        with pytest.raises(InvalidInputError, match="catalog prod: property 'uri' is missing"):
+            load_catalog("prod", type="hive")
+
+    def test_a_metastore_that_is_away_is_passed_over(self, metastore):
+        (closed,) = free_ports(1)
+        catalog = load_catalog("prod", uri=f"thrift://127.0.0.1:{closed},{metastore.uri}")
+        assert ("default",) in catalog.list_namespaces()
+
+    def test_when_all_are_away_each_is_named(self):
+        first, second = free_ports(2)
+        catalog = load_catalog("prod", uri=f"thrift://127.0.0.1:{first},thrift://127.0.0.1:{second}")
+        message = (
+            f"catalog prod has no metastore: cannot connect to 127.0.0.1:{first}: Connection refused; "
+            f"cannot connect to 127.0.0.1:{second}: Connection refused"
+        )
+        with pytest.raises(StorageError) as raised:
+            catalog.list_namespaces()
+        assert str(raised.value) == message
+
+    def test_a_uri_of_thrift_tells_the_type(self):
+        assert repr(load_catalog("prod", uri="thrift://a:1")) == "HiveCatalog(name='prod', metastore='thrift://a:1')"
+
+
+class TestOptions:
+    """Options have the names that Hive, Iceberg and PyIceberg give them."""
+
+    @pytest.mark.parametrize(
+        ("text", "seconds"), [("600s", 600), ("10min", 600), ("500ms", 0.5), ("7", 7), ("1h", 3600)]
+    )
+    def test_durations_are_written_as_in_hive(self, text, seconds):
+        assert duration_seconds("prod", text) == seconds
+
+    @pytest.mark.parametrize("text", ["", "0", "-1s", "soon", "1 fortnight"])
+    def test_others_are_refused(self, text):
+        with pytest.raises(InvalidInputError, match="is not a duration"):
+            duration_seconds("prod", text)
+
+    def test_locks_wait_as_iceberg_java_or_pyiceberg_says(self):
+        java = {
+            "iceberg.hive.lock-timeout-ms": "1000",
+            "iceberg.hive.lock-check-min-wait-ms": "10",
+            "iceberg.hive.lock-check-max-wait-ms": "20",
+            "iceberg.hive.lock-heartbeat-interval-ms": "30",
+        }
+        assert LockSettings.of("prod", java) == LockSettings(timeout=1, min_wait=0.01, max_wait=0.02, heartbeat=0.03)
+        pyiceberg = {"lock-check-min-wait-time": "0.5", "lock-check-max-wait-time": "2"}
+        assert LockSettings.of("prod", pyiceberg) == LockSettings(min_wait=0.5, max_wait=2)
+
+    @pytest.mark.parametrize("text", ["0", "-1", "soon", "nan", "inf"])
+    def test_waits_that_are_none_are_refused(self, text):
+        with pytest.raises(
+            InvalidInputError, match=r"iceberg\.hive\.lock-timeout-ms is '.*', expected a number above 0"
+        ):
+            LockSettings.of("prod", {"iceberg.hive.lock-timeout-ms": text})
+
+    def test_kerberos_names_its_service(self):
+        options = TransportOptions.of("prod", {"hive.kerberos-authentication": "true"})
+        assert options.service == "hive"
+        given = {"hive.kerberos-authentication": "TRUE", "hive.kerberos-service-name": "metastore"}
+        assert TransportOptions.of("prod", given).service == "metastore"
+        assert TransportOptions.of("prod", {}).service is None
+
+    def test_authentication_without_its_package_says_what_to_install(self, monkeypatch):
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+        with pytest.raises(InvalidInputError, match=re.escape("install airflow-iceberg[hive-kerberos]")):
+            TransportOptions.of("prod", {"hive.kerberos-authentication": "true"})
+
+    def test_a_password_is_not_shown(self):
+        given = {"hive.metastore.client.auth.mode": "PLAIN", "user": "me", "password": "s3cret"}
+        options = TransportOptions.of("prod", given)
+        assert (options.user, options.password) == ("me", "s3cret")
+        assert "s3cret" not in repr(options)
+
+    def test_certificates_have_to_be_pem_files(self, tmp_path):
+        (tmp_path / "trust.jks").write_bytes(b"\xfe\xed\xfe\xed")
+        given = {"hive.metastore.use.SSL": "true", "hive.metastore.truststore.path": str(tmp_path / "trust.jks")}
+        with pytest.raises(InvalidInputError, match=r"trust\.jks cannot be read, expected PEM files"):
+            TransportOptions.of("prod", given)
+
+
+class TestWhatTheMetastoreShows:
+    """Hive and other engines see of a table what Iceberg Java shows them."""
+
+    def test_a_new_table_is_an_external_table(self, catalog, client):
+        state = make_table(catalog, color="green")
+        found = client.table("db", "t")
+        assert found.tableType == "EXTERNAL_TABLE"
+        assert found.sd.location == state.metadata.location
+        assert found.partitionKeys == []
+        shown = {
+            "EXTERNAL": "TRUE",
+            "table_type": "ICEBERG",
+            "metadata_location": state.metadata_location,
+            "uuid": state.metadata.table_uuid,
+            "snapshot-count": "0",
+            "color": "green",
+        }
+        assert {key: found.parameters[key] for key in shown} == shown
+        assert "previous_metadata_location" not in found.parameters
+        assert "storage_handler" not in found.parameters
+        assert found.sd.inputFormat == "org.apache.hadoop.mapred.FileInputFormat"
+        assert found.sd.serdeInfo.serializationLib == "org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe"
+
+    def test_a_commit_shows_the_location_before(self, catalog, client):
+        state = make_table(catalog)
+        catalog.commit(state, setting(a="1"))
+        assert client.table("db", "t").parameters["previous_metadata_location"] == state.metadata_location
+
+    def test_a_table_for_hive_names_its_classes(self, catalog, client):
+        state = make_table(catalog, **{"engine.hive.enabled": "true"})
+        found = client.table("db", "t")
+        assert found.parameters["storage_handler"] == "org.apache.iceberg.mr.hive.HiveIcebergStorageHandler"
+        assert found.sd.inputFormat == "org.apache.iceberg.mr.hive.HiveIcebergInputFormat"
+        assert found.sd.outputFormat == "org.apache.iceberg.mr.hive.HiveIcebergOutputFormat"
+        assert found.sd.serdeInfo.serializationLib == "org.apache.iceberg.mr.hive.HiveIcebergSerDe"
+        catalog.commit(state, setting(**{"engine.hive.enabled": "false"}))
+        assert "storage_handler" not in client.table("db", "t").parameters
+
+    def test_so_does_every_table_of_a_catalog_for_hive(self, hive_catalog, client):  # noqa: F811
+        make_table(hive_catalog(**{"iceberg.engine.hive.enabled": "true"}))
+        assert "storage_handler" in client.table("db", "t").parameters
+
+    def test_properties_come_and_go_and_those_of_others_stay(self, catalog, client):
+        state = make_table(catalog, old="1", both="1")
+        found = client.table("db", "t")
+        found.parameters["of-others"] = "x"
+        found.owner = "somebody"
+        client.call(ALTER.decode(), dbname="db", tbl_name="t", new_tbl=found, environment_context=None)
+        change = Change(
+            updates=(*setting(both="2", new="3").updates, RemoveProperties(removals=("old",))), requirements=()
+        )
+        catalog.commit(state, change)
+        found = client.table("db", "t")
+        wanted = {"both": "2", "new": "3", "of-others": "x"}
+        assert {key: found.parameters.get(key) for key in (*wanted, "old")} == {**wanted, "old": None}
+        assert found.owner == "somebody"
+
+    def test_a_property_cannot_take_the_place_of_the_pointer(self, catalog, client):
+        state = make_table(catalog, metadata_location="file:/elsewhere", table_type="HIVE", EXTERNAL="FALSE")
+        assert catalog.load("db.t") == state
+        state = catalog.commit(state, setting(previous_metadata_location="x", uuid="y"))
+        assert catalog.load("db.t") == state
+        assert client.table("db", "t").parameters["uuid"] == state.metadata.table_uuid
+
+    def test_collection_of_files_is_called_purge_by_hive(self, catalog, client):
+        make_table(catalog, **{"gc.enabled": "false"})
+        assert client.table("db", "t").parameters["external.table.purge"] == "false"
+
+    def test_values_that_are_too_long_are_left_out_and_come_back_when_they_fit(self, catalog, client):
+        state = make_table(catalog, text="x" * 32_672)
+        assert len(client.table("db", "t").parameters["text"]) == 32_672
+        state = catalog.commit(state, setting(text="x" * 32_673))
+        assert "text" not in client.table("db", "t").parameters
+        assert len(catalog.load("db.t").metadata.properties["text"]) == 32_673
+        catalog.commit(state, setting(text="short"))
+        assert client.table("db", "t").parameters["text"] == "short"
+
+    def test_columns_follow_the_schema(self, catalog, client):
+        state = make_table(catalog)
+        state = with_columns(catalog, state, {"id": "long not null", "name": "string", "more": "map<string, int>"})
+        assert shown_columns(client) == [("id", "bigint"), ("name", "string"), ("more", "map<string,int>")]
+        assert catalog.load("db.t") == state
+
+    def test_columns_that_the_metastore_refuses_do_not_stop_a_commit(self, catalog, client, caplog):
+        state = make_table(catalog)
+        state = with_columns(catalog, state, {"id": "long not null", "more": "long", "name": "string"})
+        # Hive goes by the place of a column: to it, a string became a number
+        assert catalog.load("db.t") == state
+        assert shown_columns(client) == [("id", "bigint"), ("name", "string")]
+        assert "keeps its old columns in the metastore" in caplog.text
+
+    def test_every_type_has_a_word_that_the_server_takes(self, catalog, client):
+        columns = {
+            **{name: name for name in ("boolean", "int", "long", "float", "double", "date", "time", "timestamp")},
+            **{name: name for name in ("timestamptz", "string", "uuid", "binary")},
+            **{"f": "fixed[3]", "d": "decimal(9, 2)", "l": "list<struct<x: long, y: list<double>>>"},
+            **{"ns": "timestamp_ns", "nstz": "timestamptz_ns", "v": "variant", "u": "unknown"},
+        }
+        location = catalog.default_location("db.t")
+        metadata = new_table_metadata(
+            location=location,
+            schema=schema_from_shorthand(columns),
+            table_uuid=str(uuid.uuid4()),
+            now_ms=1,
+            format_version=3,
+        )
+        catalog.create("db.t", metadata)
+        shown = dict(shown_columns(client))
+        assert shown["timestamptz"] == shown["nstz"] == "timestamp with local time zone"
+        assert shown["l"] == "array<struct<x:bigint,y:array<double>>>"
+        assert (shown["d"], shown["f"], shown["uuid"], shown["time"]) == ("decimal(9,2)", "binary", "string", "string")
+
+    def test_hive_2_knows_no_times_with_a_zone(self):
+        (field,) = schema_from_shorthand({"ts": "timestamptz"}).fields
+        assert hive_type(field.type, zoned="timestamp") == "timestamp"
+
+    def test_comments_are_cut_to_what_fits(self, catalog, client):
+        metadata = new_metadata(catalog.default_location("db.t"))
+        fields = tuple(replace(field, doc="ä" * 300) for field in metadata.schema().fields)
+        schema = replace(metadata.schema(), fields=fields)
+        catalog.create("db.t", replace(metadata, schemas=(schema,)))
+        assert {column.comment for column in client.table("db", "t").sd.cols} == {"ä" * 256}
+
+
+def shown_columns(client):
+    return [(column.name, column.type) for column in client.table("db", "t").sd.cols]
+
+
+def with_columns(catalog, state, columns):
+    """Commit another schema."""
+    schema = replace(schema_from_shorthand(columns), schema_id=1)
+    change = Change(updates=(AddSchema(schema=schema), SetCurrentSchema(schema_id=-1)), requirements=())
+    return catalog.commit(state, change)
+
+
+class TestTablesOfOthers:
+    """Tables that aren't Iceberg tables are neither shown nor touched."""
+
+    @pytest.fixture
+    def plain(self, catalog, client):
+        storage = StorageDescriptor(
+            cols=[FieldSchema(name="x", type="int")], location=f"{catalog.properties['warehouse']}/plain", numBuckets=0
+        )
+        storage.serdeInfo = SerDeInfo(parameters={})
+        table = Table(dbName="db", tableName="plain", sd=storage, parameters={"EXTERNAL": "TRUE"}, partitionKeys=[])
+        table.tableType = "EXTERNAL_TABLE"
+        client.call("create_table", tbl=table)
+
+    def test_they_are_not_listed(self, catalog, plain):
+        make_table(catalog)
+        assert catalog.list_tables("db") == (TableId(namespace=("db",), name="t"),)
+        assert not catalog.table_exists("db.plain")
+
+    @pytest.mark.parametrize("operation", ["load", "drop_table"])
+    def test_they_are_refused(self, catalog, client, plain, operation):
+        with pytest.raises(
+            NotFoundError, match=r"db\.plain in catalog prod is no Iceberg table \(it is EXTERNAL_TABLE\)"
+        ):
+            getattr(catalog, operation)("db.plain")
+        assert client.table("db", "plain").tableName == "plain"
+
+    def test_their_names_are_taken(self, catalog, plain):
+        make_table(catalog)
+        with pytest.raises(AlreadyExistsError, match=r"table db\.plain exists already"):
+            make_table(catalog, "db.plain")
+        with pytest.raises(AlreadyExistsError, match=r"cannot rename db\.t: db\.plain exists already"):
+            catalog.rename_table("db.t", "db.plain")
+
+
+class TestRoundTrips:
+    """A commit asks the metastore what its protocol needs, and no more."""
+
+    @pytest.fixture
+    def calls(self, monkeypatch):
+        return CountedCalls(monkeypatch)
+
+    def test_a_commit_under_a_lock_is_six(self, hive_catalog, calls):  # noqa: F811
+        catalog = hive_catalog()
+        state = make_table(catalog)
+        swap = ALTER.decode()
+        assert calls.of(lambda: catalog.commit(state, setting(a="1"))) == [
+            "lock", "get_table_req", "heartbeat", swap, "heartbeat", "unlock",
+        ]  # fmt: skip
+
+    def test_a_commit_without_locks_is_two_and_one_more_on_a_new_connection(self, hive_catalog, calls):  # noqa: F811
+        catalog = hive_catalog(**NO_LOCKS)
+        state = make_table(catalog)
+        swap = ALTER.decode()
+        assert calls.of(lambda: catalog.commit(state, setting(a="1"))) == ["get_table_req", swap, swap]
+        state = catalog.load("db.t")
+        assert calls.of(lambda: catalog.commit(state, setting(a="2"))) == ["get_table_req", swap]
+
+    def test_a_lost_race_ends_at_the_comparison(self, hive_catalog, calls):  # noqa: F811
+        catalog = hive_catalog()
+        old = make_table(catalog)
+        catalog.commit(old, setting(a="1"))
+
+        def lose():
+            with pytest.raises(CommitConflictError):
+                catalog.commit(old, setting(a="2"))
+
+        assert calls.of(lose) == ["lock", "get_table_req", "unlock"]
+
+    def test_a_load_is_one(self, catalog, calls):
+        make_table(catalog)
+        assert calls.of(lambda: catalog.load("db.t")) == ["get_table_req"]
+        assert calls.of(lambda: catalog.table_exists("db.t")) == ["get_table_req"]
+
+    def test_a_list_is_three_however_many_tables_there_are(self, catalog, calls):
+        for name in ("db.a", "db.b", "db.c"):
+            make_table(catalog, name)
+        assert calls.of(lambda: catalog.list_tables("db")) == [
+            "get_database", "get_all_tables", "get_table_objects_by_name_req",
+        ]  # fmt: skip
+
+    def test_a_creation_is_three(self, catalog, calls):
+        metadata = new_metadata(catalog.default_location("db.t"))
+        assert calls.of(lambda: catalog.create("db.t", metadata)) == ["get_database", "get_table_req", "create_table"]
+
+
+class TestTheTableSaysHowItIsCommitted:
+    """All writers of a table use one way: the table's word counts, then the catalog's."""
+
+    @pytest.mark.parametrize(
+        ("of_table", "of_catalog", "locks"),
+        [
+            (None, None, True),
+            (None, "false", False),
+            ("true", "false", True),
+            ("false", None, False),
+            ("false", "true", False),
+        ],
+    )
+    def test_by_a_property(self, hive_catalog, monkeypatch, of_table, of_catalog, locks):  # noqa: F811
+        catalog = hive_catalog(**({"iceberg.engine.hive.lock-enabled": of_catalog} if of_catalog else {}))
+        state = make_table(catalog, **({"engine.hive.lock-enabled": of_table} if of_table else {}))
+        calls = CountedCalls(monkeypatch)
+        catalog.commit(state, setting(a="1"))
+        assert ("lock" in calls.names) is locks
+
+    def test_a_commit_that_changes_the_way_goes_the_old_one(self, hive_catalog, monkeypatch):  # noqa: F811
+        catalog = hive_catalog()
+        state = make_table(catalog)
+        calls = CountedCalls(monkeypatch)
+        state = catalog.commit(state, setting(**NO_LOCKS))
+        assert "lock" in calls.names
+        assert "lock" not in calls.of(lambda: catalog.commit(state, setting(a="1")))
+
+
+class TestLocks:
+    """Only one client at a time holds the lock of a table; it is always given back."""
+
+    FAST = LockSettings(timeout=0.4, min_wait=0.02, max_wait=0.1)
+
+    def lock(self, client, **more):
+        given = {"settings": self.FAST, "table": "db.t", "database": "db", "name": "t"} | more
+        settings = given.pop("settings")
+        return TableLock(client, settings, **given)
+
+    def held(self, client):
+        locks = client.call("show_locks", rqst=ShowLocksRequest(dbname="db", tablename="t")).locks
+        return [lock.lockid for lock in locks or []]
+
+    @pytest.fixture
+    def stranger(self, client):
+        """A client that has locked the table and says nothing more."""
+        component = LockComponent(type=EXCLUSIVE, level=TABLE_LEVEL, dbname="db", tablename="t")
+        request = LockRequest(component=[component], user="jane", hostname="node7", agentInfo="spark")
+        answer = client.call("lock", rqst=request)
+        yield answer.lockid
+        client.call("unlock", rqst=UnlockRequest(lockid=answer.lockid))
+
+    def test_a_commit_leaves_none_behind(self, catalog, client):
+        state = make_table(catalog)
+        catalog.commit(state, setting(a="1"))
+        with pytest.raises(CommitConflictError):
+            catalog.commit(state, setting(a="2"))
+        assert self.held(client) == []
+
+    def test_a_table_that_is_held_is_waited_for_and_the_holder_is_named(self, hive_catalog, client, stranger):  # noqa: F811
+        catalog = hive_catalog(**{"iceberg.hive.lock-timeout-ms": "300"})
+        state = make_table(catalog)
+        holder = (
+            rf"cannot lock table db\.t within 0\.3 s: lock {stranger} is held by jane@node7, spark since 20.*; if its"
+        )
+        with pytest.raises(CommitConflictError, match=holder):
+            catalog.commit(state, setting(a="1"))
+        assert catalog.load("db.t") == state
+        assert self.held(client) == [stranger]
+
+    def test_a_commit_goes_on_when_the_holder_is_done(self, hive_catalog, client):  # noqa: F811
+        catalog = hive_catalog()
+        state = make_table(catalog)
+        with self.lock(client):
+            done = []
+            thread = threading.Thread(target=lambda: done.append(other_process_commit(catalog, state)))
+            thread.start()
+            wait_until(lambda: len(self.held(client)) == 2)
+            assert done == []
+        thread.join(30)
+        assert done[0].metadata.properties["a"] == "1"
+
+    def test_a_lock_that_the_metastore_gave_up_stops_the_commit(self, hive_catalog, client, monkeypatch):  # noqa: F811
+        catalog = hive_catalog()
+        state = make_table(catalog)
+        inner = hive_swap.Swapper._require
+
+        def lose_the_lock(*arguments):
+            inner(*arguments)
+            for lock in self.held(client):
+                client.call("unlock", rqst=UnlockRequest(lockid=lock))
+
+        monkeypatch.setattr(hive_swap.Swapper, "_require", lose_the_lock)
+        with pytest.raises(CommitConflictError, match=r"the lock on table db\.t is no longer held"):
+            catalog.commit(state, setting(a="1"))
+        assert catalog.load("db.t") == state
+
+    def test_a_lock_that_was_lost_behind_the_swap_makes_the_outcome_unknown(self, hive_catalog, client, monkeypatch):  # noqa: F811
+        catalog = hive_catalog()
+        state = make_table(catalog)
+        inner = hive_swap._call_alter
+
+        def lose_the_lock(*arguments, **more):
+            inner(*arguments, **more)
+            for lock in self.held(client):
+                client.call("unlock", rqst=UnlockRequest(lockid=lock))
+
+        monkeypatch.setattr(hive_swap, "_call_alter", lose_the_lock)
+        with pytest.raises(CommitUnknownError, match="another writer may have come in between") as raised:
+            catalog.commit(state, setting(a="1"))
+        assert catalog.load("db.t").metadata_location == raised.value.metadata_location
+
+    def test_a_heartbeat_goes_on_while_the_lock_is_held(self, client):
+        with self.lock(client, settings=LockSettings(heartbeat=0.05)):
+            first = self.beats(client)
+            wait_until(lambda: self.beats(client) > first)
+
+    def beats(self, client):
+        (lock,) = client.call("show_locks", rqst=ShowLocksRequest(dbname="db", tablename="t")).locks
+        return lock.lastheartbeat
+
+    def test_a_heartbeat_that_finds_no_lock_is_remembered(self, client):
+        with self.lock(client, settings=LockSettings(heartbeat=0.05)) as lock:
+            client.call("unlock", rqst=UnlockRequest(lockid=lock._id))
+            wait_until(lambda: lock._lost is not None)
+            with pytest.raises(CommitConflictError, match="is no longer held"):
+                lock.check()
+
+    def test_threads_of_a_process_queue_before_the_metastore_is_asked(self, client):
+        with self.lock(client), pytest.raises(CommitConflictError, match=r"another thread of this process for 0\.4 s"):
+            self.lock(client).__enter__()
+
+    @pytest.mark.parametrize("forward", [True, False])
+    def test_a_lock_whose_answer_was_lost_is_found_again_or_was_never_made(self, metastore, client, forward):
+        proxy = CuttingProxy(metastore.port)
+        through = HiveClient("test", {"uri": f"thrift://127.0.0.1:{proxy.port}"})
+        proxy.word, proxy.forward = b"\x00\x00\x00\x04lock", forward
+        lock = self.lock(through)
+        if forward:
+            with lock:
+                assert self.held(client) == [lock._id]
+        else:
+            with pytest.raises(StorageError, match=r"cannot lock table db\.t: lost the metastore"):
+                lock.__enter__()
+        assert self.held(client) == []
+        proxy.close()
+
+
+def other_process_commit(catalog, state):
+    """Commit as another process would: not in the queue of this one's threads."""
+    uri = catalog.properties["uri"].replace("127.0.0.1", "localhost")
+    other = load_catalog("prod", **{**catalog.properties, "uri": uri})
+    return other.commit(state, setting(a="1"))
+
+
+def wait_until(is_so):
+    deadline = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.02)
+
+
+class TestLostReplies:
+    """A reply that is lost is no failure: the table says what came of it, and nothing is deleted while it can't."""
+
+    @pytest.fixture
+    def proxy(self, metastore):
+        proxy = CuttingProxy(metastore.port)
+        yield proxy
+        proxy.close()
+
+    @pytest.fixture
+    def shaky(self, catalog, proxy):
+        """The catalog through the proxy."""
+        uri = f"thrift://127.0.0.1:{proxy.port}"
+        return load_catalog("prod", **{**catalog.properties, "uri": uri})
+
+    def test_a_commit_that_landed_is_found(self, catalog, shaky, proxy):
+        state = shaky.commit(make_table(catalog), setting(a="1"))  # the server is known to compare
+        proxy.word = ALTER
+        state = shaky.commit(state, setting(a="2"))
+        assert proxy.word is None
+        assert catalog.load("db.t") == state
+
+    def test_a_commit_that_did_not_arrive_is_unknown(self, catalog, shaky, proxy, client):
+        state = shaky.commit(make_table(catalog), setting(a="1"))
+        proxy.word, proxy.forward = ALTER, False
+        with pytest.raises(
+            CommitUnknownError, match=r"cannot tell whether the commit to db\.t landed: lost the"
+        ) as raised:
+            shaky.commit(state, setting(a="2"))
+        assert catalog.io.exists(raised.value.metadata_location)
+        assert catalog.load("db.t") == state
+        assert shaky.commit(state, setting(a="3")) == catalog.load("db.t")
+        assert not client.call("show_locks", rqst=ShowLocksRequest(dbname="db", tablename="t")).locks
+
+    def test_a_commit_that_others_built_on_is_found(self, catalog, shaky, proxy, monkeypatch):
+        state = shaky.commit(make_table(catalog), setting(a="1"))
+        inner = hive_swap.Swapper._looks
+        load = catalog.load
+
+        def build_on_it(swapper):
+            if catalog._swapper is not swapper:
+                with_lock_off = {**catalog.properties}
+                other = load_catalog("prod", **{**with_lock_off, "engine.hive.lock-enabled": "false"})
+                other.commit(load("db.t"), setting(b="1"))
+            return inner(swapper)
+
+        monkeypatch.setattr(hive_swap.Swapper, "_looks", build_on_it)
+        proxy.word = ALTER
+        committed = shaky.commit(state, setting(a="2"))
+        now = catalog.load("db.t")
+        assert now.metadata.properties == {"a": "2", "b": "1"}
+        assert committed.metadata_location in [location for _, location in now.metadata.metadata_log]
+
+    @pytest.mark.parametrize("forward", [True, False])
+    def test_so_is_a_creation(self, catalog, shaky, proxy, forward):
+        proxy.word, proxy.forward = b"create_table", forward
+        if forward:
+            assert make_table(shaky) == catalog.load("db.t")
+        else:
+            with pytest.raises(CommitUnknownError, match=r"cannot tell whether table db\.t was created"):
+                make_table(shaky)
+            assert not catalog.table_exists("db.t")
+
+    def test_a_read_is_asked_again(self, catalog, shaky, proxy):
+        state = make_table(catalog)
+        shaky.load("db.t")
+        proxy.word = b"get_table_req"
+        assert shaky.load("db.t") == state
+
+    def test_a_probe_that_was_cut_is_a_definite_failure(self, hive_catalog, proxy):  # noqa: F811
+        catalog = hive_catalog(**NO_LOCKS)
+        shaky = load_catalog("prod", **{**catalog.properties, "uri": f"thrift://127.0.0.1:{proxy.port}"})
+        state = make_table(catalog)
+        proxy.word = ALTER
+        with pytest.raises(StorageError, match="lost the metastore"):
+            shaky.commit(state, setting(a="1"))
+        assert catalog.load("db.t") == state
+
+
+class TestConnections:
+    """Connections are kept, and shared by threads but not by processes."""
+
+    def test_one_thread_uses_one(self, metastore, catalog):
+        make_table(catalog)
+        catalog.load("db.t")
+        assert len(catalog._client._idle) == 1
+
+    def test_one_that_the_server_closed_is_replaced(self, metastore, tmp_path, hive_catalog):  # noqa: F811
+        proxy = CuttingProxy(metastore.port)
+        catalog = hive_catalog()
+        through = load_catalog("prod", **{**catalog.properties, "uri": f"thrift://127.0.0.1:{proxy.port}"})
+        state = make_table(through)
+        (connection,) = through._client._idle
+        proxy.word = b"get_all_databases"
+        with pytest.raises(hive_swap.ConnectionLostError):
+            connection.call("get_all_databases")
+        assert through.commit(state, setting(a="1")) == catalog.load("db.t")
+        proxy.close()
+
+    def test_one_that_is_old_is_not_trusted(self, catalog, monkeypatch):
+        make_table(catalog)
+        (old,) = catalog._client._idle
+        monkeypatch.setattr("airflow_iceberg.catalogs.hive_client.IDLE_SECONDS", 0.0)
+        catalog.load("db.t")
+        assert old.is_broken
+
+    def test_a_signal_in_the_middle_of_an_answer_spoils_it(self, client, monkeypatch):
+        client.call("get_all_databases")
+        (connection,) = client._idle
+
+        def interrupt(*_):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(Connection, "_exchange", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            client.call("get_all_databases")
+        assert connection.is_broken
+        assert client._idle == []
+
+    def test_a_forked_process_opens_its_own(self, catalog):
+        state = make_table(catalog)
+        context = multiprocessing.get_context("fork")
+        child = context.Process(target=commit_until_done, args=(catalog, "db.t", 3, "child"))
+        child.start()
+        commit_until_done(catalog, "db.t", 3, "parent")
+        child.join(60)
+        assert child.exitcode == 0
+        assert len(catalog.load("db.t").metadata.metadata_log) == len(state.metadata.metadata_log) + 6
+
+
+class TestBesidePyIceberg:
+    """PyIceberg's catalog on the same metastore, which commits under locks."""
+
+    def test_both_commit_to_one_table(self, hive_catalog):  # noqa: F811
+        import pyarrow as pa
+        from pyiceberg.catalog.hive import HiveCatalog
+
+        catalog = hive_catalog()
+        make_table(catalog)
+        table = HiveCatalog("prod", uri=catalog.properties["uri"]).load_table("db.t")
+        table.append(pa.table({"id": [1]}, schema=pa.schema([pa.field("id", pa.int64(), nullable=False)])))
+        state = catalog.commit(catalog.load("db.t"), setting(a="1"))
+        assert state.metadata.current_snapshot().summary["total-records"] == "1"
+        assert table.refresh().properties == {"a": "1"}
+
+
+def run_many(properties, processes, commits):
+    """Let processes commit to db.t at once, and return the properties that came of it."""
+    from tests.catalogs.contract import commit_in_process
+
+    run_processes(commit_in_process, [(properties, "db.t", commits, f"p{number}") for number in range(processes)])
+    return load_catalog("prod", **properties).load("db.t").metadata
