@@ -80,6 +80,11 @@ def roots() -> tuple[Path, ...]:
     return tuple(root for number, source in enumerate(sources) for root in _roots(source, target / str(number)))
 
 
+def golden_root() -> Path:
+    """Return the folder with the tables of the repository's own archive."""
+    return roots()[0]
+
+
 def _roots(source: Path, target: Path) -> Iterator[Path]:
     archives = [source] if source.is_file() else sorted(source.glob("**/*.tar.gz"))
     for number, archive in enumerate(archives):

@@ -1,0 +1,39 @@
+"""The environment of the other readers and writers of Paimon, `.venv-paimon`: programs run there and answer in JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from tests.support.airflow_home import ROOT
+
+PROGRAM = ROOT / "tests" / "support" / "paimon_peer.py"
+
+
+def paimon_python() -> Path:
+    """Return the Python of the environment: PAIMON_PYTHON, else the one that make has made.
+
+    Raises:
+        FileNotFoundError: there is none; `make test` makes it.
+    """
+    python = Path(os.environ.get("PAIMON_PYTHON") or ROOT / ".venv-paimon" / "bin" / "python")
+    if not python.exists():
+        raise FileNotFoundError(f"no pypaimon environment at {python}; make it with: make .venv-paimon/.stamp")
+    return python
+
+
+def peer(command: str, *arguments: object, program: Path = PROGRAM) -> Any:
+    """Run a command of `paimon_peer` and return its answer, None where it has none."""
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"TZ": "UTC"}
+    done = subprocess.run(
+        [paimon_python(), program, command, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=environ,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout) if done.stdout.strip() else None
