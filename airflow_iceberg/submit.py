@@ -120,7 +120,7 @@ def open_backend(spark_conn_id: str | None, config: SparkConfig, *, table: Table
         UnsupportedError: a back end, or a source for it, that this version does not have.
     """
     if spark_conn_id is None:
-        if source.kind != "files":
+        if source.kind in ("sql", "callable"):
             what = "a sql query" if source.kind == "sql" else "a python_callable"
             raise UnsupportedError(
                 f"{what} needs Spark, got spark_conn_id=None; name a connection of type spark, or load files"

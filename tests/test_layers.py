@@ -44,7 +44,7 @@ LAYERS = {
         "errors", "fsspec s3fs aiobotocore botocore gcsfs google adlfs azure hdfs_native requests requests_kerberos"
     ),
     "data": layer("errors spec plan.filters plan.metrics storage", "pyarrow numpy fastavro"),
-    "catalogs": layer("errors spec storage", "sqlalchemy requests urllib3 botocore thrift"),
+    "catalogs": layer("errors spec storage", "sqlalchemy requests urllib3 boto3 botocore thrift"),
     "commit": layer("errors spec plan storage.base catalogs.base"),
     "jobs": layer("errors spec plan.filters storage data", "pyspark pyarrow numpy fastavro fsspec"),
     # Of storage, only the interface, and only where the I/O is (below).
@@ -100,6 +100,7 @@ ONLY_IN = {
     "sqlalchemy": re.compile(r"catalogs\.sql\w*"),
     "requests": re.compile(r"catalogs\.(rest_http|nessie\w*)|storage\.\w+"),
     "urllib3": re.compile(r"catalogs\.(rest_http|nessie\w*)"),
+    "boto3": re.compile(r"catalogs\.glue_client"),
     "botocore": re.compile(r"catalogs\.(rest_auth|glue\w*)|storage\.\w+"),
     "thrift": re.compile(r"catalogs\.hive_\w+"),
     "pyspark": re.compile(r"jobs\.(spark\w*|main)"),

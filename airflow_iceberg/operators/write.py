@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
-from airflow.sdk import BaseOperator
 
 from airflow_iceberg.errors import CommitUnknownError, IcebergError, InvalidInputError
 from airflow_iceberg.failures import airflow_failures
 from airflow_iceberg.hooks import IcebergHook
+from airflow_iceberg.operators._job import JobOperator
 from airflow_iceberg.submit import SparkConfig
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from airflow_iceberg.commit.operation import OperationKey, WriteResult
     from airflow_iceberg.jobs.protocol import Source
-    from airflow_iceberg.submit import Backend
     from airflow_iceberg.table import Table
 
 ON_EMPTY = ("nothing", "skip", "fail")
@@ -46,7 +45,7 @@ class FileOptions:
         return {"file_format": self.file_format, "format_options": dict(self.format_options)}
 
 
-class IcebergAppendOperator(BaseOperator):
+class IcebergAppendOperator(JobOperator):
     """Appends rows to a table, exactly once per run of the DAG.
 
     A job stages new files; this task commits them in one snapshot that carries the task's operation key. A retry looks
@@ -132,7 +131,6 @@ class IcebergAppendOperator(BaseOperator):
         self.snapshot_properties = snapshot_properties
         self.on_rerun = on_rerun
         self.on_empty = on_empty
-        self._backend: Backend | None = None
 
     def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
         """Render the templates; a function object is refused first, since Airflow would call it to get a value."""
@@ -142,19 +140,6 @@ class IcebergAppendOperator(BaseOperator):
                 f"'package.module:function', got {self.python_callable!r}"
             )
         super().render_template_fields(context, jinja_env)
-
-    def render_template(
-        self, content: Any, context: Context, jinja_env: Any = None, seen_oids: set[int] | None = None
-    ) -> Any:
-        """Render the fields of the option classes, too: they are frozen, so a rendered copy takes their place."""
-        if not isinstance(content, SparkConfig | FileOptions):
-            return super().render_template(content, context, jinja_env, seen_oids)
-        from dataclasses import fields, replace
-
-        rendered = {
-            item.name: self.render_template(getattr(content, item.name), context, jinja_env) for item in fields(content)
-        }
-        return replace(content, **rendered)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Look whether the work is done; if not plan it, run the job and commit what it staged."""
@@ -171,11 +156,6 @@ class IcebergAppendOperator(BaseOperator):
             if result is None:
                 result = self._write(table, source, operation, try_number)
         return self._report(context, result)
-
-    def on_kill(self) -> None:
-        """Cancel the job; what it staged stays unreferenced, and the next try starts afresh."""
-        if self._backend is not None:
-            self._backend.cancel()
 
     def _source(self) -> Source:
         from airflow_iceberg.jobs.protocol import Source
@@ -197,13 +177,10 @@ class IcebergAppendOperator(BaseOperator):
         return Source.from_files(files, file_format=options.file_format, format_options=options.format_options)
 
     def _write(self, table: Table, source: Source, operation: OperationKey, try_number: int) -> WriteResult:
-        from airflow_iceberg.submit import open_backend, run_job
+        from airflow_iceberg.submit import run_job
 
         # Before the plan is written: what is wrong with the back end is found without leaving anything behind.
-        backend = open_backend(
-            self.spark_conn_id, self.spark_config or SparkConfig(), table=table, source=source, name=str(operation)
-        )
-        self._backend = backend
+        backend = self.open_backend(table, source, name=str(operation))
         plan = table.plan_append(source, operation=operation, try_number=try_number, branch=self.branch)
         try:
             staged = run_job(backend, table, plan)

@@ -1,0 +1,199 @@
+"""Keeping tables in shape: `IcebergCompactOperator`, `IcebergRewriteManifestsOperator`.
+
+Here: the words of the DAG author. Which files are rewritten decides `plan.compaction`, what is committed `compacting`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from airflow.sdk import BaseOperator
+
+from airflow_iceberg.failures import airflow_failures
+from airflow_iceberg.hooks import IcebergHook
+from airflow_iceberg.operators._job import JobOperator
+from airflow_iceberg.operators.write import operation_of
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_iceberg.submit import SparkConfig
+
+
+class IcebergCompactOperator(JobOperator):
+    """Rewrites small, large and much deleted files into files of the target size; no row changes.
+
+    The work of Iceberg's procedure `rewrite_data_files`, with its names and defaults. When every file is as it should
+    be, nothing is started. Groups whose files other writers change meanwhile are planned again, alone.
+
+    Args:
+        table: namespace and name, `sales.orders`.
+        strategy: `"binpack"` puts rows together as they are; `"sort"` sorts them, `"zorder"` clusters them.
+        sort_by: for `sort` such a list as `["ts desc nulls last"]`, by default the table's sort order; for `zorder`
+            columns.
+        where: a predicate in SQL: only files that may hold matching rows, `"day >= '{{ ds }}'"`.
+        options: by Iceberg's names, `{"target-file-size-bytes": 268435456, "min-input-files": 10,
+            "partial-progress.enabled": True}`.
+        branch: the branch to compact.
+        snapshot_properties: entries for the snapshots' summaries.
+        iceberg_conn_id: the catalog's connection.
+        spark_conn_id: where the job runs: a `spark` connection submits it; None runs it in this process.
+        spark_config: resources and options of the Spark job.
+
+    Returns:
+        table, branch, outcome (`committed`, `found`, `nothing`), snapshot_id (text) and snapshot_ids, file_groups,
+        rewritten_data_files, rewritten_bytes, added_data_files, added_bytes, records, removed_delete_files,
+        failed_file_groups, operation_key.
+    """
+
+    template_fields: Sequence[str] = (
+        "table",
+        "strategy",
+        "sort_by",
+        "where",
+        "options",
+        "branch",
+        "snapshot_properties",
+        "iceberg_conn_id",
+        "spark_conn_id",
+        "spark_config",
+    )
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        "where": "sql",
+        "options": "json",
+        "snapshot_properties": "json",
+        "spark_config": "json",
+    }
+    ui_color = "#e4f0da"
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        strategy: Literal["binpack", "sort", "zorder"] = "binpack",
+        sort_by: Sequence[str] = (),
+        where: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        branch: str = "main",
+        snapshot_properties: Mapping[str, str] | None = None,
+        iceberg_conn_id: str = IcebergHook.default_conn_name,
+        spark_conn_id: str | None = "spark_default",
+        spark_config: SparkConfig | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.strategy = strategy
+        self.sort_by = sort_by
+        self.where = where
+        self.options = options
+        self.branch = branch
+        self.snapshot_properties = snapshot_properties
+        self.iceberg_conn_id = iceberg_conn_id
+        self.spark_conn_id = spark_conn_id
+        self.spark_config = spark_config
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Look what is to be rewritten, run the job and commit what it wrote."""
+        from airflow_iceberg.compacting import CompactionRequest, compact
+
+        with airflow_failures():
+            request = CompactionRequest(
+                where=self.where,
+                strategy=self.strategy,
+                sort_by=(self.sort_by,) if isinstance(self.sort_by, str) else tuple(self.sort_by or ()),
+                options=self.options or {},
+                branch=self.branch,
+                snapshot_properties=self.snapshot_properties or {},
+            )
+            operation = operation_of(context)
+            table = IcebergHook(self.iceberg_conn_id).load_table(self.table)
+            result = compact(
+                table,
+                request,
+                run=lambda plan: self.run_job(table, plan, name=str(operation)),
+                operation=operation,
+                try_number=int(context["ti"].try_number),
+            )
+        self.log.info(
+            "%s: %s; %d files of %d bytes became %d files of %d bytes, in %d commits",
+            result.table,
+            _SENTENCES[result.outcome],
+            result.rewritten_data_files,
+            result.rewritten_bytes,
+            result.added_data_files,
+            result.added_bytes,
+            len(result.snapshot_ids),
+        )
+        return result.to_xcom()
+
+
+_SENTENCES = {
+    "committed": "compacted",
+    "found": "an earlier try of this task has compacted it already",
+    "nothing": "every file is as it should be, nothing was done",
+}
+
+
+class IcebergRewriteManifestsOperator(BaseOperator):
+    """Puts manifests together, clustered by partition, so that scans open fewer of them; no data file is touched.
+
+    The work of Iceberg's procedure `rewrite_manifests`. It runs in this process.
+
+    Args:
+        table: namespace and name, `sales.orders`.
+        spec_id: manifests of this partition spec alone; all by default.
+        branch: the branch whose manifests are rewritten.
+        snapshot_properties: entries for the snapshot's summary.
+        iceberg_conn_id: the catalog's connection.
+
+    Returns:
+        table, branch, outcome (`committed`, `found`, `nothing`), snapshot_id (text), manifests_created,
+        manifests_replaced, manifests_kept, operation_key.
+    """
+
+    template_fields: Sequence[str] = ("table", "spec_id", "branch", "snapshot_properties", "iceberg_conn_id")
+    template_fields_renderers: ClassVar[dict[str, str]] = {"snapshot_properties": "json"}
+    ui_color = "#e4f0da"
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        spec_id: int | None = None,
+        branch: str = "main",
+        snapshot_properties: Mapping[str, str] | None = None,
+        iceberg_conn_id: str = IcebergHook.default_conn_name,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.spec_id = spec_id
+        self.branch = branch
+        self.snapshot_properties = snapshot_properties
+        self.iceberg_conn_id = iceberg_conn_id
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Rewrite the manifests, or find them rewritten."""
+        from airflow_iceberg.manifest_rewriting import rewrite_manifests
+
+        with airflow_failures():
+            table = IcebergHook(self.iceberg_conn_id).load_table(self.table)
+            result = rewrite_manifests(
+                table,
+                spec_id=None if self.spec_id is None else int(self.spec_id),
+                branch=self.branch,
+                operation=operation_of(context),
+                try_number=int(context["ti"].try_number),
+                snapshot_properties=self.snapshot_properties or {},
+            )
+        self.log.info(
+            "%s: %s; %d manifests became %d, %d stayed",
+            result.table,
+            result.outcome,
+            result.manifests_replaced,
+            result.manifests_created,
+            result.manifests_kept,
+        )
+        return result.to_xcom()

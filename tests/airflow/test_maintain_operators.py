@@ -1,0 +1,122 @@
+"""Compaction and rewriting of manifests under `dag.test()`."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from airflow_iceberg.operators.maintain import IcebergCompactOperator, IcebergRewriteManifestsOperator
+from tests.airflow.conftest import Lake
+
+
+@pytest.fixture
+def table(lake: Lake) -> Lake:
+    """Six files of ten rows, a manifest each."""
+    lake.create(schema={"id": "long"}, properties={"commit.manifest-merge.enabled": "false"})
+    for start in range(0, 60, 10):
+        lake.append(list(range(start, start + 10)))
+    return lake
+
+
+def compact(**options: Any) -> IcebergCompactOperator:
+    return IcebergCompactOperator(**{"task_id": "compact", "table": "s.t", "spark_conn_id": None, **options})
+
+
+def live(lake: Lake) -> int:
+    return len(lake.load().scan().plan_files())
+
+
+class TestCompaction:
+    """Small files become one, and the task says what it saved."""
+
+    def test_the_result_says_what_was_done(self, table: Lake, new_dag: Callable, run_dag: Callable) -> None:
+        with new_dag() as dag:
+            compact()
+        result = run_dag(dag).result("compact")
+        assert (result["outcome"], result["rewritten_data_files"], result["added_data_files"]) == ("committed", 6, 1)
+        assert result["rewritten_bytes"] > result["added_bytes"] > 0
+        assert result["snapshot_id"] == str(table.load().current_snapshot().snapshot_id)
+        assert (live(table), table.ids()) == (1, list(range(60)))
+        assert not table.staged()
+
+    def test_options_and_the_filter_are_templates(self, table: Lake, new_dag: Callable, run_dag: Callable) -> None:
+        with new_dag(params={"least": "7", "from": 30}) as dag:
+            compact(options={"min-input-files": "{{ params.least }}"})
+            compact(task_id="some", where="id >= {{ params['from'] }}", options={"min-input-files": 2})
+        run = run_dag(dag)
+        assert run.result("compact")["outcome"] == "nothing"
+        assert run.result("some")["rewritten_data_files"] == 3
+        assert table.ids() == list(range(60))
+
+    def test_a_table_in_shape_starts_no_job(self, table: Lake, new_dag: Callable, run_dag: Callable) -> None:
+        with new_dag() as dag:
+            # A connection that does not exist would fail the task, if it were asked for.
+            compact(options={"min-input-files": 100}, spark_conn_id="nowhere")
+        run = run_dag(dag)
+        assert (run.state, run.result("compact")["outcome"]) == ("success", "nothing")
+
+    def test_a_task_that_died_after_its_commit_finds_it(
+        self, table: Lake, new_dag: Callable, run_dag: Callable
+    ) -> None:
+        class Dies(IcebergCompactOperator):
+            def execute(self, context: Any) -> Any:
+                result = super().execute(context)
+                if context["ti"].try_number == 1:
+                    raise AirflowException("after the commit")
+                return result
+
+        with new_dag(retries=1) as dag:
+            Dies(task_id="compact", table="s.t", spark_conn_id=None)
+        result = run_dag(dag).result("compact")
+        assert (result["outcome"], result["rewritten_data_files"], result["done_by_this_try"]) == ("found", 6, False)
+        assert len(table.load().snapshots()) == 7
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"options": {"target-file-size-bytes": 0}}, "min < target < max"),
+            ({"where": "id = 'x'"}, "id"),
+            ({"strategy": "sort"}, "has no sort order"),
+            ({"table": "s.missing"}, "s.missing"),
+        ],
+    )
+    def test_bad_input_fails_at_once(
+        self,
+        table: Lake,
+        new_dag: Callable,
+        run_dag: Callable,
+        failures: list[BaseException],
+        options: dict[str, Any],
+        message: str,
+    ) -> None:
+        with new_dag(retries=3) as dag:
+            compact(**options)
+        assert run_dag(dag).state == "failed"
+        (failure,) = failures
+        assert isinstance(failure, AirflowFailException)
+        assert message in str(failure)
+        assert live(table) == 6
+
+
+class TestManifests:
+    """Many manifests become one, and no file changes."""
+
+    def test_the_result_says_what_was_done(self, table: Lake, new_dag: Callable, run_dag: Callable) -> None:
+        with new_dag() as dag:
+            first = IcebergRewriteManifestsOperator(task_id="first", table="s.t")
+            first >> IcebergRewriteManifestsOperator(task_id="second", table="s.t")
+        run = run_dag(dag)
+        result = run.result("first")
+        assert (result["outcome"], result["manifests_created"], result["manifests_replaced"]) == ("committed", 1, 6)
+        assert run.result("second")["outcome"] == "nothing"
+        assert (live(table), table.ids()) == (6, list(range(60)))
+        assert table.load().inspect.manifests().num_rows == 1
+
+    def test_an_unknown_spec_is_refused(
+        self, table: Lake, new_dag: Callable, run_dag: Callable, failures: list[BaseException]
+    ) -> None:
+        with new_dag() as dag:
+            IcebergRewriteManifestsOperator(task_id="first", table="s.t", spec_id=3)
+        assert run_dag(dag).state == "failed"
+        assert "spec_id is 3, expected one of 0" in str(failures[0])
