@@ -4,7 +4,7 @@
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory --no-builtin-rules
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-services lint format bench docs clean
+.PHONY: help demo test test-services fuzz lint format bench docs clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -50,6 +50,9 @@ test: $(DEV) $(JAVA) $(PAIMON)  ## run all tests that need nothing but this mach
 test-services: $(DEV) $(JAVA)  ## run the tests against services, started for the run
 	@mkdir -p build
 	@$(SPARK_ENV) $(PYTEST) -m services $(ARGS)
+
+fuzz: $(DEV)  ## feed a million damaged files of metadata to the readers; ARGS="--runs 5000000 --seed 7"
+	@$(PY) -m tests.fuzz $(ARGS)
 
 lint: $(DEV)  ## check style and types
 	@$(VENV)/bin/ruff check .

@@ -9,8 +9,8 @@ from tests.fuzz.mutation import corpus, crashers, make_input
 from tests.fuzz.runner import check, run
 from tests.fuzz.targets import TARGETS
 
-RUNS = {"metadata": 4000, "manifest": 4000, "manifest_list": 4000, "puffin": 4000, "vector": 8000, "variant": 8000}
-RUNS["table"] = 300
+RUNS = {"metadata": 4000, "manifest": 3000, "manifest_list": 4000, "puffin": 4000, "vector": 8000, "variant": 8000}
+RUNS["table"] = 200
 CRASHERS = [(target, path) for target in TARGETS for path in crashers(target)]
 
 
