@@ -6,22 +6,24 @@ Iceberg: a field that a file's spec does not have is null. Nothing here opens a 
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_iceberg.commit.snapshot_writer import read_entries, read_manifests
+from airflow_iceberg.commit.snapshot_writer import read_manifests
 from airflow_iceberg.errors import FormatError, NotFoundError
-from airflow_iceberg.spec.manifests import DataFile, ManifestContent, ManifestEntry, ManifestFile
+from airflow_iceberg.manifest_io import read_columns
+from airflow_iceberg.spec.manifests import EntryStatus, ManifestContent, ManifestFile
 from airflow_iceberg.spec.metadata import TableMetadata
 from airflow_iceberg.spec.snapshots import Snapshot
-from airflow_iceberg.spec.types import NestedField, StructType
-from airflow_iceberg.spec.values import from_bytes
+from airflow_iceberg.spec.types import NestedField
+from airflow_iceberg.spec.values import canonical_key, from_bytes
 from airflow_iceberg.storage.base import FileIO
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from airflow_iceberg.spec.manifest_arrow import EntryTables
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class Inspection:
 
     metadata: TableMetadata
     io: FileIO
+    metadata_location: str | None = None
 
     def snapshots(self) -> pa.Table:
         """One row a snapshot: committed_at, snapshot_id, parent_id, operation, manifest_list, summary."""
@@ -123,6 +126,16 @@ class Inspection:
             latest_sequence_number=pa.int64(),
         )
 
+    def metadata_log_entries(self) -> pa.Table:
+        """`metadata_log` with the current metadata file as the last row, where its location is known."""
+        import pyarrow as pa
+
+        if self.metadata_location is None:
+            return self.metadata_log()
+        moment = self.metadata.last_updated_ms
+        row = {"timestamp": moment, "file": self.metadata_location, **self._latest(moment)}
+        return pa.concat_tables([self.metadata_log(), pa.Table.from_pylist([row], schema=self.metadata_log().schema)])
+
     def _latest(self, timestamp_ms: int) -> dict[str, int | None]:
         snapshot = self.metadata.snapshot_as_of(timestamp_ms)
         return {
@@ -133,6 +146,9 @@ class Inspection:
 
     def manifests(self, snapshot_id: int | None = None) -> pa.Table:
         """One row a manifest of the current, or the named, snapshot; summaries in readable form."""
+        return self._manifest_table(self._manifests(snapshot_id))
+
+    def _manifest_table(self, manifests: Iterable[ManifestFile]) -> pa.Table:
         import pyarrow as pa
 
         summary = pa.struct(
@@ -149,7 +165,7 @@ class Inspection:
             for kind in ("added", "existing", "deleted")
         }
         return _table(
-            [self._manifest_row(manifest) for manifest in self._manifests(snapshot_id)],
+            [self._manifest_row(manifest) for manifest in manifests],
             content=pa.int32(),
             path=pa.string(),
             length=pa.int64(),
@@ -198,44 +214,103 @@ class Inspection:
                 "upper_bound": readable(summary.upper_bound),
             }
 
+    def all_manifests(self) -> pa.Table:
+        """The manifests of every snapshot, with the snapshot that lists each: `reference_snapshot_id`."""
+        import pyarrow as pa
+
+        tables = []
+        for snapshot in self.metadata.snapshots:
+            found = self.manifests(snapshot.snapshot_id)
+            ids = pa.array([snapshot.snapshot_id] * found.num_rows, pa.int64())
+            tables.append(found.append_column("reference_snapshot_id", ids))
+        if not tables:
+            return self._manifest_table(()).append_column("reference_snapshot_id", pa.array([], pa.int64()))
+        return pa.concat_tables(tables)
+
     def files(self, snapshot_id: int | None = None) -> pa.Table:
         """One row a live file, delete files included (content 0 data, 1 position deletes, 2 equality deletes)."""
-        rows = [self._file_row(entry.data_file) for entry in self._entries(snapshot_id) if entry.is_live]
-        return _table(rows, **self._file_columns())
+        return self._files(self._manifests(snapshot_id))
+
+    def data_files(self, snapshot_id: int | None = None) -> pa.Table:
+        """The live files that hold rows."""
+        return self._files(_of(self._manifests(snapshot_id), ManifestContent.DATA))
+
+    def delete_files(self, snapshot_id: int | None = None) -> pa.Table:
+        """The live files that hold deletes."""
+        return self._files(_of(self._manifests(snapshot_id), ManifestContent.DELETES))
+
+    def all_files(self) -> pa.Table:
+        """The files that are live in some snapshot, once for each manifest that says so."""
+        return self._files(self._all_manifests())
+
+    def all_data_files(self) -> pa.Table:
+        """Those of `all_files` that hold rows."""
+        return self._files(_of(self._all_manifests(), ManifestContent.DATA))
+
+    def all_delete_files(self) -> pa.Table:
+        """Those of `all_files` that hold deletes."""
+        return self._files(_of(self._all_manifests(), ManifestContent.DELETES))
 
     def entries(self, snapshot_id: int | None = None) -> pa.Table:
         """One row an entry of a manifest, deleted ones included (status 0 existing, 1 added, 2 deleted)."""
+        return self._entry_table(self._manifests(snapshot_id))
+
+    def all_entries(self) -> pa.Table:
+        """The entries of every manifest that some snapshot lists."""
+        return self._entry_table(self._all_manifests())
+
+    def _files(self, manifests: Iterable[ManifestFile]) -> pa.Table:
+        table = self._all_columns(manifests, live_only=True)
+        return table.select([*self._tables().file_columns, "readable_metrics"])
+
+    def _entry_table(self, manifests: Iterable[ManifestFile]) -> pa.Table:
         import pyarrow as pa
 
-        rows = [
-            {
-                "status": entry.status.value,
-                "snapshot_id": entry.snapshot_id,
-                "sequence_number": entry.sequence_number,
-                "file_sequence_number": entry.file_sequence_number,
-                "data_file": self._file_row(entry.data_file),
-            }
-            for entry in self._entries(snapshot_id)
-        ]
-        return _table(
-            rows,
-            status=pa.int32(),
-            snapshot_id=pa.int64(),
-            sequence_number=pa.int64(),
-            file_sequence_number=pa.int64(),
-            data_file=pa.struct(list(self._file_columns().items())),
-        )
+        from airflow_iceberg.spec.manifest_arrow import OF_ENTRY
+
+        table, file_columns = self._all_columns(manifests, live_only=False), self._tables().file_columns
+        fields = [pa.field(name, kind) for name, kind in file_columns.items()]
+        batches = table.combine_chunks()
+        files = pa.StructArray.from_arrays([_one_chunk(batches, name) for name in file_columns], fields=fields)
+        arrays = [*(batches[name] for name in OF_ENTRY), files, batches["readable_metrics"]]
+        return pa.Table.from_arrays(arrays, names=[*OF_ENTRY, "data_file", "readable_metrics"])
+
+    def _tables(self) -> EntryTables:
+        from airflow_iceberg.spec.manifest_arrow import EntryTables
+
+        return EntryTables(self.metadata)
+
+    def _all_columns(self, manifests: Iterable[ManifestFile], *, live_only: bool) -> pa.Table:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        tables = self._tables()
+        parts = []
+        for part in read_columns(self.io, manifests, lists=True, keys=tables.metric_ids):
+            try:
+                found = tables.of_entries(part[1]) if isinstance(part, tuple) else tables.of_columns(part)
+            except (UnicodeEncodeError, OverflowError, pa.ArrowException) as error:
+                path = part[0].manifest_path if isinstance(part, tuple) else part.manifests[0].manifest_path
+                raise FormatError(
+                    f"a value in the entries of a manifest cannot be shown ({error})", path=path
+                ) from error
+            is_live = pc.not_equal(found["status"], EntryStatus.DELETED.value)
+            parts.append(found.filter(is_live) if live_only and not pc.all(is_live).as_py() else found)
+        return pa.concat_tables(parts) if parts else tables.schema.empty_table()
 
     def partitions(self, snapshot_id: int | None = None) -> pa.Table:
         """One row a partition of a spec: files, rows and bytes in it, and which snapshot touched it last."""
         import pyarrow as pa
 
-        groups: dict[tuple[int, tuple[Any, ...]], dict[str, Any]] = {}
-        for entry in self._entries(snapshot_id):
-            if entry.is_live:
-                self._count_in(groups, entry)
+        groups: dict[Hashable, dict[str, Any]] = {}
+        tables = self._tables()
+        for spec_id, partition, content, rows, size, changed_by in self._live_files(snapshot_id):
+            key = (spec_id, canonical_key(partition))
+            if key not in groups:
+                groups[key] = _empty_group(spec_id, tables.partition_row(spec_id, partition))
+            self._count_in(groups[key], content, rows, size, changed_by)
         columns = {
-            "partition": self._partition_arrow(),
+            "partition": tables.file_columns.get("partition"),
             "spec_id": pa.int32(),
             "record_count": pa.int64(),
             "file_count": pa.int32(),
@@ -247,31 +322,36 @@ class Inspection:
             "last_updated_at": _instant(),
             "last_updated_snapshot_id": pa.int64(),
         }
-        if not self._partition_struct().fields:
+        if columns["partition"] is None:
             del columns["partition"]
         return _table(list(groups.values()), **columns)
 
-    def _count_in(self, groups: dict[tuple[int, tuple[Any, ...]], dict[str, Any]], entry: ManifestEntry) -> None:
-        file = entry.data_file
-        key = (file.spec_id, tuple(repr(value) for value in file.partition))
-        row = groups.setdefault(
-            key,
-            {
-                "partition": self._partition_row(file),
-                "spec_id": file.spec_id,
-                "record_count": 0,
-                "file_count": 0,
-                "total_data_file_size_in_bytes": 0,
-                **{name: 0 for records, files in _DELETE_COUNTS for name in (records, files)},
-                "last_updated_at": None,
-                "last_updated_snapshot_id": None,
-            },
-        )
-        records, files = (("record_count", "file_count"), *_DELETE_COUNTS)[file.content.value]
-        row[records] += file.record_count
+    def _live_files(self, snapshot_id: int | None) -> Iterator[tuple[int, tuple[Any, ...], int, int, int, int | None]]:
+        """Yield spec, partition, content, rows, bytes and the snapshot that brought it, of each live file."""
+        for part in read_columns(self.io, self._manifests(snapshot_id)):
+            if isinstance(part, tuple):
+                for entry in part[1]:
+                    if entry.is_live:
+                        file = entry.data_file
+                        numbers = (file.content.value, file.record_count, file.file_size_in_bytes, entry.snapshot_id)
+                        yield file.spec_id, file.partition, *numbers
+                continue
+            for number, manifest in enumerate(part.manifests):
+                rows = slice(*part.rows_of(number))
+                columns = (part.content, part.record_count, part.file_size_in_bytes, part.snapshot_id.values)
+                found = zip(
+                    part.is_live[rows].tolist(), part.partition[rows], *(c[rows].tolist() for c in columns), strict=True
+                )
+                for is_live, partition, *values in found:
+                    if is_live:
+                        yield manifest.partition_spec_id, partition, *values
+
+    def _count_in(self, row: dict[str, Any], content: int, rows: int, size: int, changed_by: int | None) -> None:
+        records, files = (("record_count", "file_count"), *_DELETE_COUNTS)[content]
+        row[records] += rows
         row[files] += 1
-        row["total_data_file_size_in_bytes"] += file.file_size_in_bytes if file.content.value == 0 else 0
-        snapshot = None if entry.snapshot_id is None else self.metadata.snapshot(entry.snapshot_id)
+        row["total_data_file_size_in_bytes"] += size if content == 0 else 0
+        snapshot = None if changed_by is None else self.metadata.snapshot(changed_by)
         if snapshot is not None and snapshot.timestamp_ms >= (row["last_updated_at"] or 0):
             row["last_updated_at"] = snapshot.timestamp_ms
             row["last_updated_snapshot_id"] = snapshot.snapshot_id
@@ -288,92 +368,13 @@ class Inspection:
         snapshot = self._snapshot(snapshot_id)
         return () if snapshot is None else read_manifests(self.io, snapshot)
 
-    def _entries(self, snapshot_id: int | None) -> Iterator[ManifestEntry]:
-        for manifest in self._manifests(snapshot_id):
-            yield from read_entries(self.io, manifest)
-
-    def _file_columns(self) -> dict[str, pa.DataType]:
-        import pyarrow as pa
-
-        counts, bounds = pa.map_(pa.int32(), pa.int64()), pa.map_(pa.int32(), pa.binary())
-        columns = {
-            "content": pa.int32(),
-            "file_path": pa.string(),
-            "file_format": pa.string(),
-            "spec_id": pa.int32(),
-            "partition": self._partition_arrow(),
-            "record_count": pa.int64(),
-            "file_size_in_bytes": pa.int64(),
-            "column_sizes": counts,
-            "value_counts": counts,
-            "null_value_counts": counts,
-            "nan_value_counts": counts,
-            "lower_bounds": bounds,
-            "upper_bounds": bounds,
-            "key_metadata": pa.binary(),
-            "split_offsets": pa.list_(pa.int64()),
-            "equality_ids": pa.list_(pa.int32()),
-            "sort_order_id": pa.int32(),
-            "first_row_id": pa.int64(),
-            "referenced_data_file": pa.string(),
-            "content_offset": pa.int64(),
-            "content_size_in_bytes": pa.int64(),
-        }
-        if not self._partition_struct().fields:
-            del columns["partition"]
-        return columns
-
-    def _file_row(self, file: DataFile) -> dict[str, Any]:
-        maps = {
-            name: None if (counts := getattr(file, name)) is None else list(counts.items())
-            for name in (
-                "column_sizes",
-                "value_counts",
-                "null_value_counts",
-                "nan_value_counts",
-                "lower_bounds",
-                "upper_bounds",
-            )
-        }
-        return {
-            "content": file.content.value,
-            "file_path": file.file_path,
-            "file_format": file.file_format.upper(),
-            "spec_id": file.spec_id,
-            "partition": self._partition_row(file),
-            "record_count": file.record_count,
-            "file_size_in_bytes": file.file_size_in_bytes,
-            **maps,
-            "key_metadata": file.key_metadata,
-            "split_offsets": file.split_offsets,
-            "equality_ids": file.equality_ids,
-            "sort_order_id": file.sort_order_id,
-            "first_row_id": file.first_row_id,
-            "referenced_data_file": file.referenced_data_file,
-            "content_offset": file.content_offset,
-            "content_size_in_bytes": file.content_size_in_bytes,
-        }
-
-    def _partition_struct(self) -> StructType:
-        """The fields of all specs by id; a later spec's name and type win, as in Iceberg's own metadata tables."""
-        fields: dict[int, NestedField] = {}
-        for spec in self.metadata.partition_specs:
-            for field in spec.partition_type(self.metadata.schema_of_spec(spec.spec_id)).fields:
-                fields[field.id] = field
-        return StructType(fields=tuple(fields[key] for key in sorted(fields)))
-
-    def _partition_arrow(self) -> pa.DataType:
-        from airflow_iceberg.spec.arrow import type_to_arrow
-
-        return type_to_arrow(self._partition_struct())
-
-    def _partition_row(self, file: DataFile) -> dict[str, Any]:
-        types = self.metadata.spec(file.spec_id).partition_type(self.metadata.schema_of_spec(file.spec_id))
-        values = {
-            field.id: value.bytes if isinstance(value, uuid.UUID) else value
-            for field, value in zip(types.fields, file.partition, strict=True)
-        }
-        return {field.name: values.get(field.id) for field in self._partition_struct().fields}
+    def _all_manifests(self) -> tuple[ManifestFile, ...]:
+        """Return the manifests that some snapshot lists, each once."""
+        found: dict[str, ManifestFile] = {}
+        for snapshot in self.metadata.snapshots:
+            for manifest in read_manifests(self.io, snapshot):
+                found.setdefault(manifest.manifest_path, manifest)
+        return tuple(found.values())
 
 
 # By file content 1 (position deletes) and 2 (equality deletes): the columns that count their rows and files.
@@ -381,6 +382,30 @@ _DELETE_COUNTS = (
     ("position_delete_record_count", "position_delete_file_count"),
     ("equality_delete_record_count", "equality_delete_file_count"),
 )
+
+
+def _empty_group(spec_id: int, partition: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "partition": partition,
+        "spec_id": spec_id,
+        "record_count": 0,
+        "file_count": 0,
+        "total_data_file_size_in_bytes": 0,
+        **{name: 0 for records, files in _DELETE_COUNTS for name in (records, files)},
+        "last_updated_at": None,
+        "last_updated_snapshot_id": None,
+    }
+
+
+def _of(manifests: Iterable[ManifestFile], content: ManifestContent) -> Iterator[ManifestFile]:
+    return (manifest for manifest in manifests if manifest.content is content)
+
+
+def _one_chunk(table: pa.Table, name: str) -> pa.Array:
+    import pyarrow as pa
+
+    column = table[name]
+    return column.chunk(0) if column.num_chunks else pa.array([], column.type)
 
 
 def _table(rows: list[dict[str, Any]], **columns: pa.DataType) -> pa.Table:

@@ -305,7 +305,7 @@ class Table:
         """The table's metadata as Arrow tables."""
         from airflow_iceberg.inspection import Inspection
 
-        return Inspection(self.metadata, self.io)
+        return Inspection(self.metadata, self.io, self.metadata_location)
 
     # -- altering -----------------------------------------------------------------------------------------------------
 

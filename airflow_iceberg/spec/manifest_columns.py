@@ -37,7 +37,7 @@ from airflow_iceberg.spec.manifests import (
 # Records are decoded side by side in portions of about so many bytes: enough for numpy, little for memory.
 PORTION_BYTES = 4 << 20
 # One manifest of Java's holds some 50,000 files; what claims to hold more than this must not take the memory for it.
-MOST_RECORDS = 2_000_000
+MOST_RECORDS, MOST_BYTES = 2_000_000, 1 << 30
 # Files say their format in capitals, ours and Java's; the specification allows both.
 _FORMATS = ("PARQUET", "ORC", "AVRO", "PUFFIN", "parquet", "orc", "avro", "puffin")
 
@@ -137,7 +137,8 @@ def _portions(manifests: Iterable[Unpacked]) -> Iterator[list[Unpacked]]:
 def _read_portion(portion: Sequence[Unpacked], *, lists: bool, keys: Collection[int]) -> EntryColumns:
     layout = portion[0].layout
     blocks = [block for one in portion for block in one.blocks]
-    if layout is None or sum(count for count, _ in blocks) > MOST_RECORDS:
+    size = sum(len(block) for _, block in blocks)
+    if layout is None or sum(count for count, _ in blocks) > MOST_RECORDS or size > MOST_BYTES:
         raise NotColumnar("the records are of a kind, or too many, and are read one after the other")
     records = decode_records(blocks, layout, _FORMATS, lists=lists, keys=keys)
     counts = [sum(count for count, _ in one.blocks) for one in portion]
@@ -315,6 +316,10 @@ class EntryColumns:
         # One tuple for the many files of a partition.
         known: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         return [known.setdefault(values, values) for values in found]
+
+    def partition_is_raw(self, place: int) -> bool:
+        """Whether the values of a partition field are canonical as they stand in the records, in column `p<place>`."""
+        return self._reader.reading.partition[place][1] is None
 
     def _partition_field(self, name: str, convert: Callable[[Any], Any] | None) -> list[Any]:
         if name in self._reader.reading.texts:
