@@ -182,6 +182,34 @@ class TestATableIsChangedWhileItHoldsRows:
         assert sorted(specs) == [0, 0, 1]
 
 
+class TestAPaimonTableIsWaitedFor:
+    """A table that pypaimon makes and writes while the sensor waits: the snapshot that holds enough wakes the DAG."""
+
+    def test_the_report_is_about_that_snapshot(
+        self, airflow_db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from concurrent.futures import ThreadPoolExecutor
+
+        from tests.support.paimon_env import peer
+
+        connection = {"conn_type": "paimon", "extra": {"warehouse": str(tmp_path)}}
+        monkeypatch.setenv("AIRFLOW_CONN_PAIMON_DEFAULT", json.dumps(connection))
+        module = load_module(EXAMPLES / "paimon_wait.py")
+        day = datetime(2026, 1, 1, tzinfo=UTC)
+
+        def write() -> None:
+            peer("append", tmp_path, 1, 2)
+            peer("append", tmp_path, 3)
+
+        with ThreadPoolExecutor() as pool:
+            written = pool.submit(write)
+            run = module.DAG.test(logical_date=day, run_after=day)
+            written.result()
+        assert run.state == "success"
+        assert xcom(run, "new_orders")["event"] == "snapshot"
+        assert xcom(run, "report") == {"snapshot_id": "2", "new_records": 3, "rows_by_day": {"2026-01-01": 3}}
+
+
 @pytest.mark.parametrize("path", DAGS, ids=lambda path: path.stem)
 class TestAnExampleIsCheapToParse:
     """The DAG processor reads these files again and again; nothing heavy may come along."""

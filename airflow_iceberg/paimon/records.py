@@ -29,6 +29,7 @@ Record = dict[str, Any]
 _BATCH = 4096
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _DEEPEST = 16
+_MOST_UNPACKED = 1 << 26
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,15 +126,31 @@ def _arrow_table(data: bytes, kind: str, path: str | None) -> pa.Table:
         if kind == "orc":
             from pyarrow import orc
 
-            table = orc.ORCFile(source).read()
+            file = orc.ORCFile(source)
+            _refuse_bomb(file.nrows, len(data))
+            table = file.read()
         else:
             from pyarrow import parquet
 
-            table = parquet.ParquetFile(source).read()
+            file = parquet.ParquetFile(source)
+            groups = range(file.metadata.num_row_groups)
+            sizes = [file.metadata.row_group(number).total_byte_size for number in groups]
+            _refuse_bomb(file.metadata.num_rows, len(data), max(sizes, default=0))
+            table = file.read()
         table.validate(full=True)  # offsets and texts, which later steps rely on
         return table
     except Exception as error:
         raise FormatError(f"damaged {kind} file of {len(data)} bytes ({_first_line(error)})", path=path) from error
+
+
+def _refuse_bomb(rows: int, size: int, unpacked: int = 0) -> None:
+    """Refuse a file that claims to hold more than its bytes can: every record has a file name of its own.
+
+    Raises:
+        ValueError: it does.
+    """
+    if rows > size or unpacked > _MOST_UNPACKED + 1000 * size:
+        raise ValueError(f"it claims {rows} records and {unpacked} bytes of them")
 
 
 def _flat(table: pa.Table, column: Column, path: str | None) -> pa.ChunkedArray:

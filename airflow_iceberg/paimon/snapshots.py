@@ -180,7 +180,7 @@ def _time(item: Fields) -> dt.datetime | None:
             return dt.datetime.fromisoformat(value)
         year, month, day, hour, minute, second, nanos = [*value, 0, 0, 0, 0, 0, 0, 0][:7]
         return dt.datetime(year, month, day, hour, minute, second, nanos // 1000)  # noqa: DTZ001  # a wall clock
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         item.fail("tagCreateTime", f"unexpected time {value!r}")
 
 

@@ -135,7 +135,7 @@ def _type(name):
 
 def write_types(catalog):
     table = made(catalog, "types", TYPES)
-    moment = dt.datetime(2026, 11, 21, 1, 2, 3, 456789)
+    moment = dt.datetime(2026, 11, 21, 1, 2, 3, 456789)  # noqa: DTZ001  # a wall clock
     first = {
         **{"b": True, "i8": -128, "i16": 32767, "i32": -(2**31), "i64": 2**63 - 1, "f": 1.5, "d": -0.0},
         **{"dec": decimal.Decimal("1234567.89"), "wide": decimal.Decimal("-1234567890123456789012345678.0123456789")},
@@ -143,7 +143,7 @@ def write_types(catalog):
         **{"ms": moment.replace(microsecond=456000), "us": moment, "utc": moment.replace(tzinfo=dt.UTC)},
         **{"list": [1, None], "map": [("k", 1)], "row": {"x": 1, "y": None}},
     }
-    before = dt.datetime(1969, 12, 31, 23, 59, 59, 999999)
+    before = dt.datetime(1969, 12, 31, 23, 59, 59, 999999)  # noqa: DTZ001
     second = {**first, "us": before, "utc": before.replace(tzinfo=dt.UTC), "s": "", "bin": b"", "d": math.inf}
     commit(table, pa.Table.from_pylist([first, second, dict.fromkeys(TYPES.names)], schema=TYPES))
     commit(table, pa.Table.from_pylist([dict.fromkeys(TYPES.names)], schema=TYPES))

@@ -1,0 +1,53 @@
+"""Wait until an Apache Paimon table has new rows for the day, then look into exactly that snapshot.
+
+Shows: `PaimonSnapshotSensor`, deferrable, with a filter by partition, and `PaimonHook` to look into a table's metadata.
+
+The table `db.orders` lies in the warehouse of the connection `paimon_default`; Flink, Spark or pypaimon write it. The
+sensor reads one or two small files a poll and needs no Paimon. What it returns is the identity of a snapshot, and the
+report reads the files of that one, not of whatever the table has become since then.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.sdk import dag, task
+
+from airflow_iceberg.paimon_sensors import PaimonSnapshotSensor
+
+TABLE = "db.orders"
+
+
+@dag(schedule=None, tags=["paimon", "example"], doc_md=__doc__)
+def paimon_wait() -> None:
+    new_orders = PaimonSnapshotSensor(
+        task_id="new_orders",
+        table=TABLE,
+        partition={"dt": "{{ ds }}"},
+        min_new_records=3,
+        commit_kinds=["APPEND", "OVERWRITE"],
+        wait_for_table=True,
+        poke_interval=5,
+        timeout=6 * 60 * 60,
+        deferrable=True,
+    )
+
+    @task
+    def report(snapshot: dict[str, Any]) -> dict[str, Any]:
+        """Sum up the files of the snapshot by partition."""
+        from airflow_iceberg.paimon_hooks import PaimonHook
+
+        table = PaimonHook().get_table(TABLE)
+        partitions = table.inspect.partitions(int(snapshot["snapshot_id"]))
+        return {
+            "snapshot_id": snapshot["snapshot_id"],
+            "new_records": snapshot["new_records"],
+            "rows_by_day": {
+                str(row["partition"]["dt"]): row["record_count"] for row in partitions.to_pylist() if row["file_count"]
+            },
+        }
+
+    report(new_orders.output)
+
+
+DAG = paimon_wait()
