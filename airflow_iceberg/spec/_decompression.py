@@ -82,9 +82,11 @@ def by_arrow(data: bytes, codec: str, limit: int | None = None) -> bytes:
     """Decompress what Arrow has a codec for: `lz4` frames, `zstd`."""
     pa = importlib.import_module("pyarrow")
     limit, result = size_limit(len(data)) if limit is None else limit, io.BytesIO()
+    # Into a buffer of ours: `read` of pyarrow 26 never lets go of its own when the bytes turn out to be damaged.
+    chunk = memoryview(bytearray(min(_CHUNK, limit)))
     with pa.CompressedInputStream(pa.BufferReader(data), codec) as stream:
-        while part := stream.read(_CHUNK):
-            result.write(part)
+        while size := stream.readinto(chunk):
+            result.write(chunk[:size])
             _check(result.tell(), limit)
     return result.getvalue()
 
