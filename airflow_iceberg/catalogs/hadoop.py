@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
 
 from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, parse_namespace
-from airflow_iceberg.catalogs.hadoop_versions import MetadataDirectory, version_of
+from airflow_iceberg.catalogs.hadoop_versions import MetadataDirectory, Version, version_of
 from airflow_iceberg.catalogs.pointer import (
     GC_ENABLED,
     METADATA_PATH,
@@ -36,6 +35,8 @@ from airflow_iceberg.errors import (
 )
 from airflow_iceberg.spec.metadata import TableMetadata
 from airflow_iceberg.storage.base import FileIO
+from airflow_iceberg.storage.directories import FsspecDirectories, open_directory
+from airflow_iceberg.storage.probe import require_conditional_create
 
 _OWN_DIRECTORIES = {"data", "metadata"}
 # A dot separates levels; slashes and colons mean something in a path, the others to fsspec, which would expand them.
@@ -74,7 +75,8 @@ class HadoopCatalog(PointerCatalog):
             )
         self._sleep = sleep
         self._warehouse = warehouse.rstrip("/") or "/"
-        self._filesystem, self._root = io.filesystem(self._warehouse)
+        self._is_probed = False
+        io.filesystem(self._warehouse)  # a scheme that nobody knows, or whose driver is missing, is told at once
 
     def __repr__(self) -> str:
         return f"HadoopCatalog(name={self.name!r}, warehouse={self._warehouse!r})"
@@ -112,8 +114,10 @@ class HadoopCatalog(PointerCatalog):
         return self._state(table, metadata, Pointer(metadata_location=location, token=version))
 
     def _create_version(self, directory: MetadataDirectory, version: int, location: str, data: bytes) -> None:
-        if taken := directory.spellings(version):
+        # Of a version that is not the first, `_require_newest` has just looked for the next one.
+        if version == 1 and (taken := directory.spellings(version)):
             raise AlreadyExistsError(f"version {version} is {taken[0]}")
+        self._probe(directory)
         directory.forget_checksum(location)
         try:
             self.io.create(location, data)
@@ -126,6 +130,12 @@ class HadoopCatalog(PointerCatalog):
         except IcebergError as error:
             # The version is there and may be the table's: what keeps us from seeing that is no proof of a failure.
             raise _unknown(location, str(error)) from error
+
+    def _probe(self, directory: MetadataDirectory) -> None:
+        """Refuse a store that ignores the condition that commits rely on; asked once in the catalog's life."""
+        if directory.is_conditional and not self._is_probed:
+            require_conditional_create(self.io, directory.location)
+            self._is_probed = True
 
     def _look_again(self, directory: MetadataDirectory, version: int, location: str, data: bytes) -> None:
         """Make sure that the version that was just created is the table's, and the only one of its number."""
@@ -142,7 +152,7 @@ class HadoopCatalog(PointerCatalog):
         Where old metadata is deleted after each commit, a writer that slept can fill the hole that a deleted version
         left: its file is created and means nothing.
         """
-        newest = directory.newest()
+        newest = directory.newest(at_least=Version(version=version, location=location))
         if newest is None or newest.version <= version:
             return
         name = location.rpartition("/")[2]
@@ -156,9 +166,12 @@ class HadoopCatalog(PointerCatalog):
 
         Raises:
             AlreadyExistsError: it is somebody else's.
-            StorageError: there is no such version, and in a store without requests on their way none will come.
+            StorageError: there is no such version, and none will come: the store has no requests on their way, or it
+                said no to all of them.
             CommitUnknownError: cannot tell.
         """
+        if cause is not None and cause.is_refused and not directory.is_local:
+            raise cause
         try:
             found = self.io.read(location)
         except NotFoundError as error:
@@ -205,7 +218,7 @@ class HadoopCatalog(PointerCatalog):
             raise self._lost(table, base, newest.version)
 
     def _require_no_namespace(self, table: TableId) -> None:
-        inside = {name for name in self._directories(self._path((*table.namespace, table.name))) if name[0] not in "._"}
+        inside = {name for name in self._directories((*table.namespace, table.name)) if name[0] not in "._"}
         if inside - _OWN_DIRECTORIES:
             raise AlreadyExistsError(
                 f"cannot create table {table} in catalog {self.name}: it is a namespace that is not empty"
@@ -216,7 +229,7 @@ class HadoopCatalog(PointerCatalog):
     def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
         """Return the directories of a namespace that hold a table, sorted."""
         namespace = self._require_namespace(namespace)
-        names = self._directories(self._path(namespace))
+        names = self._directories(namespace)
         tables = [TableId(namespace=namespace, name=name) for name in names if _is_plain(name)]
         return tuple(sorted(table for table in tables if self._is_table((*namespace, table.name))))
 
@@ -230,12 +243,10 @@ class HadoopCatalog(PointerCatalog):
                 f"cannot drop {table}: its property {GC_ENABLED} is false, and a Hadoop catalog drops a table with its "
                 "files; remove the property first"
             )
-        path = self._path((*table.namespace, table.name))
-        with _translated("remove", self.default_location(table)):
+        with open_directory(self.io, self.default_location(table), "remove") as (store, path):
             # Metadata first: half a removal must not leave a table whose files are gone.
-            self._filesystem.rm(f"{path}/metadata", recursive=True)
-            with suppress(FileNotFoundError):  # a store without directories: with its last file the table is gone
-                self._filesystem.rm(path, recursive=True)
+            store.remove_tree(f"{path}/metadata")
+            store.remove_tree(path)
 
     def rename_table(self, table: str | TableId, to: str | TableId) -> None:
         """Refuse: the name is the directory, and the metadata names files in it."""
@@ -262,11 +273,10 @@ class HadoopCatalog(PointerCatalog):
         namespace = parse_namespace(namespace)
         if properties:
             raise self._no_properties(namespace)
-        path = self._path(namespace)
-        with _translated("create the directory", self._location(namespace)):
-            is_there = bool(self._filesystem.isdir(path))
+        with open_directory(self.io, self._location(namespace), "create the directory") as (store, path):
+            is_there = store.is_directory(path)
             if not is_there:
-                self._filesystem.makedirs(path, exist_ok=True)
+                store.make_directory(path)
         if is_there and (not if_not_exists or self._is_table(namespace)):
             what = "table" if self._is_table(namespace) else "namespace"
             raise AlreadyExistsError(f"{what} {'.'.join(namespace)} exists already in catalog {self.name}")
@@ -274,26 +284,25 @@ class HadoopCatalog(PointerCatalog):
     def drop_namespace(self, namespace: str | Namespace) -> None:
         """Remove the directory if it is empty."""
         namespace = self._require_namespace(namespace)
-        path, location = self._path(namespace), self._location(namespace)
-        with _translated("remove the directory", location):
-            held = sorted(_last(entry["name"]) for entry in self._filesystem.ls(path, detail=True))
-            if held:
+        location = self._location(namespace)
+        with open_directory(self.io, location, "remove the directory") as (store, path):
+            if held := store.children(path):
                 raise InvalidInputError(
-                    f"namespace {'.'.join(namespace)} is not empty: {location} holds {held[0]}; drop that first"
+                    f"namespace {'.'.join(namespace)} is not empty: {location} holds {held[0][0]}; drop that first"
                 )
-            self._filesystem.rmdir(path)
+            store.remove_directory(path)
 
     def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]:
         """Return the directories one level below the parent that are no tables, sorted."""
         above = self._require_namespace(parent) if parent else ()
-        names = (name for name in self._directories(self._path(above)) if _is_plain(name))
+        names = (name for name in self._directories(above) if _is_plain(name))
         return tuple(sorted((*above, name) for name in names if not self._is_table((*above, name))))
 
     def namespace_exists(self, namespace: str | Namespace) -> bool:
         """Tell whether there is a directory of that name which is no table."""
         namespace = parse_namespace(namespace)
-        with _translated("look for", self._location(namespace)):
-            is_there = bool(self._filesystem.isdir(self._path(namespace)))
+        with open_directory(self.io, self._location(namespace), "look for") as (store, path):
+            is_there = store.is_directory(path)
         return is_there and not self._is_table(namespace)
 
     def load_namespace_properties(self, namespace: str | Namespace) -> Mapping[str, str]:
@@ -314,34 +323,24 @@ class HadoopCatalog(PointerCatalog):
     # -- directories -------------------------------------------------------------------------------------------------
 
     def _metadata_directory(self, table: TableId) -> MetadataDirectory:
-        return MetadataDirectory(self.io, f"{self.default_location(table)}/metadata", new_uuid=self._new_uuid)
+        return MetadataDirectory(self.io, f"{self.default_location(table)}/metadata")
 
     def _location(self, names: Namespace) -> str:
         return _below(self._warehouse, names, self.name)
 
-    def _path(self, names: Namespace) -> str:
-        return _below(self._root, names, self.name)
-
-    def _directories(self, path: str) -> list[str]:
-        with _translated("list", path):
-            try:
-                entries = self._filesystem.ls(path, detail=True)
-            except (FileNotFoundError, NotADirectoryError):
-                return []
-        return [_last(entry["name"]) for entry in entries if entry["type"] == "directory"]
+    def _directories(self, names: Namespace) -> list[str]:
+        with open_directory(self.io, self._location(names), "list") as (store, path):
+            return [name for name, is_directory in store.children(path) if is_directory]
 
     def _is_table(self, names: Namespace) -> bool:
-        path = f"{self._path(names)}/metadata"
-        with _translated("list", path):
-            try:
-                entries = self._filesystem.ls(path, detail=True)
-            except (FileNotFoundError, NotADirectoryError):
-                return False
-        return any(version_of(_last(entry["name"])) is not None for entry in entries)
+        with open_directory(self.io, f"{self._location(names)}/metadata", "list") as (store, path):
+            return any(version_of(name) is not None for name in store.names(path, "v"))
 
     def _is_same_place(self, location: str, other: str) -> bool:
-        (first, first_path), (second, second_path) = self.io.filesystem(location), self.io.filesystem(other)
-        return type(first) is type(second) and first_path.rstrip("/") == second_path.rstrip("/")
+        with open_directory(self.io, location, "open") as (first, path):
+            with open_directory(self.io, other, "open") as (second, there):
+                is_same_store = first is second or type(first) is type(second) is FsspecDirectories
+                return is_same_store and path.rstrip("/") == there.rstrip("/")
 
 
 def _base_version(base: TableState) -> int:
@@ -368,15 +367,3 @@ def _below(root: str, names: Namespace, catalog: str) -> str:
 
 def _is_plain(name: str) -> bool:
     return bool(name) and not set(name) & {*_NOT_PLAIN, "\0"}
-
-
-def _last(path: str) -> str:
-    return str(path).rstrip("/").rpartition("/")[2]
-
-
-@contextmanager
-def _translated(verb: str, location: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(f"cannot {verb} {location}: {(error.strerror or str(error)).lower()}") from error

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import logging
 import re
-import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from airflow_iceberg.errors import FormatError, IcebergError, NotFoundError
 from airflow_iceberg.storage.base import FileIO
+from airflow_iceberg.storage.directories import open_directory
 
 log = logging.getLogger(__name__)
 
@@ -38,42 +37,48 @@ class MetadataDirectory:
     Args:
         io: how files are reached.
         location: of the directory, without a slash at the end.
-        new_uuid: for the name of a temporary hint.
 
     Attributes:
         is_local: the directory is on this machine, where Iceberg Java commits by a rename that replaces.
+        is_conditional: the store creates a file by a condition, which a server may ignore; and it lists by prefix.
         answers_are_final: a file that isn't there after a call has failed won't come later.
     """
 
-    def __init__(self, io: FileIO, location: str, *, new_uuid: Callable[[], uuid.UUID] = uuid.uuid4) -> None:
+    def __init__(self, io: FileIO, location: str) -> None:
         self._io = io
-        self._location = location
-        self._new_uuid = new_uuid
-        self._filesystem, self._path = io.filesystem(location)
-        protocol = self._filesystem.protocol
-        protocols = {protocol} if isinstance(protocol, str) else set(protocol)
-        self.is_local = "file" in protocols
-        # When a call on these has failed, nothing of it is still on its way.
-        self.answers_are_final = bool(protocols & {"file", "memory"})
+        self.location = location
+        with open_directory(io, location, "open") as (store, _):
+            self.is_local = store.is_local
+            self.is_conditional = store.is_conditional
+            self.answers_are_final = store.answers_are_final
 
     def location_of(self, version: int, *, is_gzip: bool) -> str:
         """Return where a new version is put."""
-        return f"{self._location}/v{version}{_GZIP if is_gzip else _PLAIN}"
+        return f"{self.location}/v{version}{_GZIP if is_gzip else _PLAIN}"
 
     def spellings(self, version: int) -> tuple[str, ...]:
         """Return the files that claim to be this version: one, none, or, after an accident, more."""
-        names = (f"{self._location}/v{version}{suffix}" for suffix in (_PLAIN, _GZIP, _OLD_GZIP))
-        return tuple(name for name in names if self._io.exists(name))
+        names = [f"v{version}{suffix}" for suffix in (_PLAIN, _GZIP, _OLD_GZIP)]
+        if self.is_conditional:  # an object store: one listing by prefix instead of three questions
+            with open_directory(self._io, self.location, "list") as (store, path):
+                found = set(store.names(path, f"v{version}."))
+            return tuple(f"{self.location}/{name}" for name in names if name in found)
+        locations = (f"{self.location}/{name}" for name in names)
+        return tuple(location for location in locations if self._io.exists(location))
 
-    def newest(self) -> Version | None:
+    def newest(self, *, at_least: Version | None = None) -> Version | None:
         """Return the newest version: from the hint, or from a listing, and forward from there.
 
+        Args:
+            at_least: a version that is there for sure; saves looking for it again.
         Raises:
             FormatError: two files claim to be the newest version.
         """
         hint = self._read_hint()
         found = self._file_of(hint) if hint is not None else None
         found = found or self._newest_listed()
+        if found is not None and at_least is not None and at_least.version > found.version:
+            found = at_least
         while found is not None and (following := self._file_of(found.version + 1)):
             found = following
         return found
@@ -85,7 +90,7 @@ class MetadataDirectory:
                 self._replace_hint(str(version).encode("ascii"))
         except (IcebergError, OSError) as error:
             log.warning(
-                "could not write %s/%s, readers will look for the newest version: %s", self._location, _HINT, error
+                "could not write %s/%s, readers will look for the newest version: %s", self.location, _HINT, error
             )
 
     def forget_checksum(self, location: str) -> None:
@@ -104,7 +109,7 @@ class MetadataDirectory:
         return FormatError(
             f"version {version} of the table is both {names}: two writers committed at once while the compression "
             "codec was changed; compare the two and move the one whose change may be lost out of the directory",
-            path=self._location,
+            path=self.location,
         )
 
     def _file_of(self, version: int) -> Version | None:
@@ -114,33 +119,25 @@ class MetadataDirectory:
         return Version(version=version, location=found[0]) if found else None
 
     def _newest_listed(self) -> Version | None:
-        try:
-            paths = self._filesystem.ls(self._path, detail=False)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        versions = [version_of(str(path).rpartition("/")[2]) for path in paths]
+        with open_directory(self._io, self.location, "list") as (store, path):
+            versions = [version_of(name) for name in store.names(path, "v")]
         newest = max((version for version in versions if version is not None), default=None)
         return self._file_of(newest) if newest is not None else None
 
     def _read_hint(self) -> int | None:
         try:
-            text = self._io.read(f"{self._location}/{_HINT}").strip()
+            text = self._io.read(f"{self.location}/{_HINT}").strip()
         except NotFoundError:
             return None
         except IcebergError as error:
-            log.warning("could not read %s/%s: %s", self._location, _HINT, error)
+            log.warning("could not read %s/%s: %s", self.location, _HINT, error)
             return None
         return int(text) if text.isdigit() and len(text) <= 18 else None
 
     def _replace_hint(self, data: bytes) -> None:
-        hint = f"{self._path}/{_HINT}"
-        if not self.is_local:
-            self._filesystem.pipe_file(hint, data)  # one request replaces the whole object
-            return
-        temporary = f"{self._path}/{self._new_uuid()}-version-hint.temp"
-        self._filesystem.pipe_file(temporary, data)
-        self._filesystem.mv(temporary, hint)  # within a directory this is rename(), which replaces in one step
-        self.forget_checksum(f"{self._location}/{_HINT}")
+        with open_directory(self._io, self.location, "write the hint in") as (store, path):
+            store.replace(f"{path}/{_HINT}", data)
+        self.forget_checksum(f"{self.location}/{_HINT}")
 
 
 def version_of(name: str) -> int | None:

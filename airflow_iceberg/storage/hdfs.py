@@ -55,6 +55,7 @@ class HdfsStore:
         instance: "host:port" or a name service of Hadoop's settings; empty for the properties' or Hadoop's own default.
     """
 
+    is_local: ClassVar[bool] = False
     is_conditional: ClassVar[bool] = False
     answers_are_final: ClassVar[bool] = False
 

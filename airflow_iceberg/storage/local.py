@@ -140,6 +140,7 @@ def _sync_directory(directory: str) -> None:
 class LocalStore:
     """Files of this machine, through the standard library: half the cost of fsspec's wrapper, and a real `create`."""
 
+    is_local: ClassVar[bool] = True
     is_conditional: ClassVar[bool] = False
     answers_are_final: ClassVar[bool] = True
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import Any
 
+from airflow_iceberg.storage.directories import FsspecDirectories
 from airflow_iceberg.storage.store import Location, Settings
 
 
-class MemoryStore:
+class MemoryStore(FsspecDirectories):
     """Files in the memory of this process; paths begin with a slash."""
 
-    is_conditional: ClassVar[bool] = False
-    answers_are_final: ClassVar[bool] = True
     _creating = threading.Lock()
 
-    def __init__(self, instance: str, settings: Settings) -> None: ...
+    def __init__(self, instance: str, settings: Settings) -> None:
+        super().__init__(self.filesystem())
 
     @classmethod
     def instance_of(cls, location: Location) -> str:
@@ -49,10 +49,6 @@ class MemoryStore:
                 raise FileExistsError(path)
             filesystem.pipe_file(path, data)
 
-    def replace(self, path: str, data: bytes) -> None:
-        """Let the file have these bytes."""
-        self.filesystem().pipe_file(path, data)
-
     def walk(self, path: str) -> Iterator[tuple[str, int, int | None]]:
         """Yield the files below a directory."""
         root = path.rstrip("/")
@@ -70,35 +66,6 @@ class MemoryStore:
     def is_file(self, path: str) -> bool:
         """Tell whether there is a file."""
         return bool(self.filesystem().isfile(path))
-
-    def names(self, path: str, prefix: str) -> list[str]:
-        """Return the files of a directory whose names begin like this."""
-        return [name for name, is_directory in self.children(path) if name.startswith(prefix) and not is_directory]
-
-    def children(self, path: str) -> list[tuple[str, bool]]:
-        """Return what is directly in a directory."""
-        try:
-            found = self.filesystem().ls(path, detail=True)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        return sorted((each["name"].rstrip("/").rpartition("/")[2], each["type"] == "directory") for each in found)
-
-    def is_directory(self, path: str) -> bool:
-        """Tell whether there is a directory."""
-        return bool(self.filesystem().isdir(path))
-
-    def make_directory(self, path: str) -> None:
-        """Make a directory and those above it."""
-        self.filesystem().makedirs(path, exist_ok=True)
-
-    def remove_directory(self, path: str) -> None:
-        """Remove an empty directory."""
-        self.filesystem().rmdir(path)
-
-    def remove_tree(self, path: str) -> None:
-        """Remove a directory and all in it."""
-        with suppress(FileNotFoundError):
-            self.filesystem().rm(path, recursive=True)
 
 
 def _milliseconds(created: Any) -> int | None:

@@ -54,6 +54,7 @@ class ObjectStore(ABC):
         settings: where it is and who we are.
     """
 
+    is_local: ClassVar[bool] = False
     is_conditional: ClassVar[bool] = True
     answers_are_final: ClassVar[bool] = False
 

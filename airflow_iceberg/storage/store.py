@@ -12,9 +12,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.storage.directories import Directories
 
 if TYPE_CHECKING:
     import fsspec
@@ -57,16 +58,14 @@ class Location:
     path: str
 
 
-class Store(Protocol):
+class Store(Directories, Protocol):
     """One store, by its own paths; raises `OSError` and its subclasses as the standard library does.
 
     Attributes:
+        is_local: on this machine.
         is_conditional: files are created by a condition that a server may ignore, so it is to be probed.
         answers_are_final: when a call has failed, nothing of it is still on its way.
     """
-
-    is_conditional: ClassVar[bool]
-    answers_are_final: ClassVar[bool]
 
     @classmethod
     def instance_of(cls, location: Location) -> str:

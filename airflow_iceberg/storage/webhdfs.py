@@ -44,6 +44,7 @@ class WebHdfsStore:
         instance: "scheme://host:port".
     """
 
+    is_local: ClassVar[bool] = False
     is_conditional: ClassVar[bool] = False
     answers_are_final: ClassVar[bool] = False
 
