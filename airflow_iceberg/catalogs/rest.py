@@ -589,13 +589,18 @@ class RestCatalog(Catalog):
         if self._given_io is not None:
             return None
 
-        def properties(where: str, found: Delegation = delegation) -> dict[str, str]:
-            return table_properties(self._server()[1].properties, found, where, bearer=self._bearer)
+        http, config = self._server()
+        catalog = {**config.properties, "uri": http.uri}
+        has_signer = config.offers(protocol.SIGN_TABLE)
+        signer = config.path(protocol.SIGN_TABLE, table.namespace, table.name) if has_signer else None
 
-        own = store_properties(self._server()[1].properties)
-        if properties(location) == own and not delegation.credentials:
+        def properties(where: str, found: Delegation) -> dict[str, str]:
+            return table_properties(catalog, found, where, bearer=self._bearer, signer=signer)
+
+        own = store_properties(catalog)
+        if properties(location, delegation) == own and not delegation.credentials:
             return None
-        return table_io(location, delegation, properties, lambda: properties(location, self._new_delegation(table)))
+        return table_io(location, delegation, properties, lambda: self._new_delegation(table))
 
     def _new_delegation(self, table: TableId) -> Delegation:
         """Ask the server for new credentials of a table's files."""

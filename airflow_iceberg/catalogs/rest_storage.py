@@ -6,6 +6,7 @@ store does with the properties or how it renews them (`airflow_iceberg.storage`)
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,10 +22,16 @@ DELEGATION = "vended-credentials"
 # The catalog's own secrets and settings: a store needs none of them, and what it doesn't have it can't show.
 _NOT_FOR_STORES = ("header.", "rest.", "oauth2-", "ssl.", "token-")
 _NOT_FOR_STORES_EXACT = frozenset({"credential", "token", "scope", "audience", "resource", "prefix", "uri", "type"})
-_SIGNING_ENABLED = "s3.remote-signing-enabled"
+_ACCESS_KEY = "s3.access-key-id"
+_GO_WITH_KEYS = frozenset(
+    {
+        *("s3.session-token", "s3.session-token-expires-at-ms", "s3.anonymous", "s3.profile-name"),
+        *("client.access-key-id", "client.secret-access-key", "client.session-token", "client.profile-name"),
+    }
+)
+_CREDENTIAL = re.compile(r"token|secret|access-key|sas|credential", re.IGNORECASE)
+_SIGNING_ENABLED, _SIGNER = "s3.remote-signing-enabled", "s3.signer"
 _SIGNER_URI, _SIGNER_ENDPOINT = "s3.signer.uri", "s3.signer.endpoint"
-
-Renew = Callable[[], Mapping[str, str]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,19 +81,30 @@ def store_properties(catalog: Mapping[str, str]) -> dict[str, str]:
 
 
 def table_properties(
-    catalog: Mapping[str, str], delegation: Delegation, location: str, *, bearer: Callable[[], str | None]
+    catalog: Mapping[str, str],
+    delegation: Delegation,
+    location: str,
+    *,
+    bearer: Callable[[], str | None],
+    signer: str | None = None,
 ) -> dict[str, str]:
     """Return all that the store of a location needs.
 
     Args:
         catalog: the catalog's properties, `uri` among them.
         bearer: gives the catalog's token, which the requests to a remote signer need; called only for those.
+        signer: path of the catalog's own signer for the table, where it has one.
     """
-    found = {**store_properties(catalog), **store_properties(delegation.properties_for(location))}
-    if found.get(_SIGNING_ENABLED, "").strip().lower() == "true":
+    given = delegation.properties_for(location)
+    own = store_properties(catalog)
+    if _ACCESS_KEY in given:
+        # A session, a role or a profile of ours does not go with somebody else's key.
+        own = {name: value for name, value in own.items() if name not in _GO_WITH_KEYS}
+    found = {**own, **store_properties(given)}
+    if found.get(_SIGNING_ENABLED, "").strip().lower() == "true" or found.get(_SIGNER):
         config = delegation.config
         found[_SIGNER_URI] = found.get(_SIGNER_URI) or config.get("signer.uri") or catalog.get("uri", "")
-        endpoint = found.get(_SIGNER_ENDPOINT) or config.get("signer.endpoint")
+        endpoint = found.get(_SIGNER_ENDPOINT) or config.get("signer.endpoint") or signer
         if endpoint:
             found[_SIGNER_ENDPOINT] = endpoint
         token = config.get("token") or bearer()
@@ -96,23 +114,31 @@ def table_properties(
 
 
 def table_io(
-    location: str, delegation: Delegation, properties: Callable[[str], dict[str, str]], renew: Renew
+    location: str,
+    delegation: Delegation,
+    properties: Callable[[str, Delegation], dict[str, str]],
+    renew: Callable[[], Delegation],
 ) -> FileIO:
     """Return the FileIO of a table.
 
     Args:
         location: where the table lies.
-        properties: gives the properties for the store of a location.
-        renew: asks the server for new properties of the table's location.
+        properties: gives all properties for the store of a location.
+        renew: asks the server for new credentials; used when those that there are expire.
     """
-    inner = load_file_io(properties(location))
+
+    def open_(where: str) -> FileIO:
+        given = delegation.properties_for(where)
+        expires = any(_CREDENTIAL.search(name) for name in given)
+        return load_file_io(
+            properties(where, delegation), refresh=(lambda: properties(where, renew())) if expires else None
+        )
+
     own = delegation.properties_for(location)
     others = {
-        prefix: load_file_io(properties(prefix))
-        for prefix, config in delegation.credentials
-        if {**delegation.config, **config} != own
+        prefix: open_(prefix) for prefix, config in delegation.credentials if {**delegation.config, **config} != own
     }
-    return RoutedFileIO(others, otherwise=inner) if others else inner
+    return RoutedFileIO(others, otherwise=open_(location)) if others else open_(location)
 
 
 class RoutedFileIO(FileIO):

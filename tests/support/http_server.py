@@ -128,22 +128,30 @@ class Fault:
 
 
 class SpoilingProxy(HttpServer):
-    """A proxy to a real server; each of its `faults` is used up by the first request that it matches."""
+    """A proxy to a real server; each of its `faults` is used up by the first request that it matches.
+
+    Attributes:
+        on_fault: set when one has been used, and the server has done what it was asked, unless it never heard of it.
+    """
 
     def __init__(self, port: int) -> None:
         super().__init__(self._forward)
         self._port = port
         self.faults: list[Fault] = []
+        self.on_fault = threading.Event()
 
     def _forward(self, request: Request) -> Reply | None:
         fault = next((each for each in self.faults if re.search(each.matches, str(request))), None)
         if fault is not None:
             self.faults.remove(fault)
             if fault.kind == "not sent":
+                self.on_fault.set()
+                time.sleep(fault.delay_s)
                 return None
         reply = self._ask(request)
         if fault is None:
             return reply
+        self.on_fault.set()
         time.sleep(fault.delay_s)
         if fault.kind == "lost":
             return None
