@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
 from itertools import repeat
 from typing import Any
 
@@ -159,6 +158,7 @@ class EntryColumns:
         manifests: where the entries stand.
         borders: the row that the entries of each manifest start at, and at last the number of rows.
         status, content, record_count, file_size_in_bytes: numbers of each entry.
+        file_path, file_format, referenced_data_file, partition: values of each entry.
         snapshot_id, sequence_number, file_sequence_number, first_row_id: columns that may have nulls.
         records: everything else, as it was decoded.
 
@@ -187,6 +187,9 @@ class EntryColumns:
         self.first_row_id = self._inherit_row_id()
         self.file_path = self._texts("file_path")
         self.file_format = self._format_texts()
+        self.referenced_data_file = self._some_texts("referenced_data_file")
+        # Canonical values in the order of the fields of the file.
+        self.partition = self._partitions()
         if "" in self.file_path:
             raise NotColumnar("an empty path")
 
@@ -251,8 +254,7 @@ class EntryColumns:
 
     # --- texts and partitions
 
-    def texts(self, name: str) -> list[str | None]:
-        """Return the texts of a column; None where there is none."""
+    def _some_texts(self, name: str) -> list[str | None]:
         column = self.records.columns.get(name)
         if column is None:
             return [None] * len(self)
@@ -288,7 +290,7 @@ class EntryColumns:
         known: dict[str, str] = {}
         return [known.setdefault(text, text.lower()) for text in self._texts("file_format")]
 
-    def raw(self, name: str) -> list[Any]:
+    def _raw(self, name: str) -> list[Any]:
         """Return the values of a column in Python's types, as Avro has them; None for null."""
         column = self.records.columns.get(name)
         if column is None:  # of the type null
@@ -303,9 +305,7 @@ class EntryColumns:
             values = [value if valid else None for value, valid in zip(values, column.valid.tolist(), strict=True)]
         return values
 
-    @cached_property
-    def partition(self) -> list[tuple[Any, ...]]:
-        """The partition of each entry: canonical values in the order of the fields of the file."""
+    def _partitions(self) -> list[tuple[Any, ...]]:
         columns = [self._partition_field(name, convert) for name, convert in self._reader.reading.partition]
         if not columns:
             return [()] * len(self)
@@ -323,8 +323,8 @@ class EntryColumns:
 
     def _partition_field(self, name: str, convert: Callable[[Any], Any] | None) -> list[Any]:
         if name in self._reader.reading.texts:
-            return self.texts(name) if convert is None else self._converted(self.texts(name), convert)
-        values = self.raw(name)
+            return self._some_texts(name) if convert is None else self._converted(self._some_texts(name), convert)
+        values = self._raw(name)
         return values if convert is None else self._converted(values, convert)
 
     def _converted(self, values: list[Any], convert: Callable[[Any], Any]) -> list[Any]:
