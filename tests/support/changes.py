@@ -161,7 +161,7 @@ class _Work:
     def files(self, row_filter: str | None = None) -> list[Any]:
         return self.table.scan(row_filter, snapshot_id=self.start).plan_files() if self.start is not None else []
 
-    def positions(self, row_filter: str) -> dict[str, list[int]]:
+    def positions(self, row_filter: str | None) -> dict[str, list[int]]:
         """Return the positions of the live rows that a predicate selects, by file."""
         if self.start is None:
             return {}
@@ -323,13 +323,16 @@ class MergeOnReadDelete(Change):
         hit = work.positions(text)
         tasks = [task for task in work.files(text) if task.file.file_path in hit]
         deletes, replaced = [], []
+        alive = work.positions(None) if work.table.metadata.format_version >= 3 and tasks else {}
         for task in tasks:
+            path, gone = task.file.file_path, hit[task.file.file_path]
             if work.table.metadata.format_version >= 3:
-                new, old = write_vector(work.table.io, task, hit[task.file.file_path])
-                replaced += old
+                # A vector takes up all that is deleted already, by whatever.
+                gone = set(range(task.file.record_count)) - (set(alive[path]) - set(gone))
+                deletes.append(write_vector(work.table.io, task.file, gone))
+                replaced += [file for file in task.delete_files if file.content is FileContent.POSITION_DELETES]
             else:
-                new = write_position_deletes(work.table.io, task.file, hit[task.file.file_path])
-            deletes.append(new)
+                deletes.append(write_position_deletes(work.table.io, task.file, gone))
         return RowDelta(
             work.table.io,
             work.settings,
@@ -412,29 +415,28 @@ class Expire(Change):
 # --- delete files -----------------------------------------------------------------------------------------------------
 
 
-def write_vector(io: Any, task: Any, positions: Iterable[int]) -> tuple[DataFile, list[DataFile]]:
-    """Write a deletion vector that takes up those that are there; returns it and what it replaces."""
-    found = RowPositions.of(sorted(positions))
-    old = [file for file in task.delete_files if file.content is FileContent.POSITION_DELETES]
-    for file in old:
-        if file.is_deletion_vector:
-            start, size = file.content_offset, file.content_size_in_bytes
-            found = found.union(RowPositions.from_blob(io.read(file.file_path, offset=start, length=size)))
-    blob = Blob(type=DELETION_VECTOR, data=found.to_blob(), properties={"referenced-data-file": task.file.file_path})
+def write_vector(io: Any, file: DataFile, positions: Iterable[int]) -> DataFile:
+    """Write a deletion vector."""
+    found = sorted(positions)
+    blob = Blob(
+        type=DELETION_VECTOR,
+        data=RowPositions.of(found).to_blob(),
+        properties={"referenced-data-file": file.file_path, "cardinality": str(len(found))},
+    )
     data, (place,) = write_puffin([blob])
-    location = f"{task.file.file_path}-{next(_unique)}.puffin"
+    location = f"{file.file_path}-{next(_unique)}.puffin"
     io.create(location, data)
     return _delete_file(
-        task.file,
+        file,
         FileContent.POSITION_DELETES,
         location,
-        len(found.to_array()),
+        len(found),
         len(data),
         file_format="puffin",
-        referenced_data_file=task.file.file_path,
+        referenced_data_file=file.file_path,
         content_offset=place.offset,
         content_size_in_bytes=place.length,
-    ), old
+    )
 
 
 def write_position_deletes(io: Any, file: DataFile, positions: Iterable[int]) -> DataFile:

@@ -375,6 +375,8 @@ class FileFault(Enum):
     """`NotFoundError`, as from a store that lags (read) or by somebody who cleaned up."""
     RIVAL_THEN_FAIL = auto()
     """Somebody else creates the file with other bytes, and our call fails with `StorageError`."""
+    TORN_THEN_FAIL = auto()
+    """Half of the bytes are written (create), and the call fails with `StorageError`."""
     CRASH_BEFORE = auto()
     """`SimulatedCrash`, nothing was done."""
     CRASH_AFTER = auto()
@@ -419,7 +421,13 @@ class FaultyFileIO(FileIO):
 
     def create(self, location: str, data: bytes) -> None:
         """Create, if the rules let us."""
-        self._call("create", location, lambda: self.inner.create(location, data))
+        torn = data[: len(data) // 2]
+        self._call(
+            "create",
+            location,
+            lambda: self.inner.create(location, data),
+            half=lambda: self.inner.create(location, torn),
+        )
 
     def list(self, prefix: str) -> Iterator[FileStatus]:
         """List, if the rules let us."""
@@ -438,7 +446,7 @@ class FaultyFileIO(FileIO):
         """Return the inner file system: nothing goes wrong behind it."""
         return self.inner.filesystem(location)
 
-    def _call(self, call: str, location: str, do: Callable[[], Any]) -> Any:
+    def _call(self, call: str, location: str, do: Callable[[], Any], half: Callable[[], Any] = lambda: None) -> Any:
         self.calls.append((call, location))
         fault = self._fault(call, location)
         if fault is FileFault.CRASH_BEFORE:
@@ -447,7 +455,10 @@ class FaultyFileIO(FileIO):
             raise NotFoundError(f"cannot {call} {location}: there is no such file")
         if fault is FileFault.RIVAL_THEN_FAIL:
             self.inner.create(location, b'{"written": "by somebody else"}')
-        result = do() if fault not in (FileFault.FAIL, FileFault.RIVAL_THEN_FAIL) else None
+        if fault is FileFault.TORN_THEN_FAIL:
+            half()
+        not_done = (FileFault.FAIL, FileFault.RIVAL_THEN_FAIL, FileFault.TORN_THEN_FAIL)
+        result = do() if fault not in not_done else None
         if fault is FileFault.CRASH_AFTER:
             raise SimulatedCrash(f"after {call} {location}")
         if fault is not None:
