@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -36,9 +37,12 @@ from airflow_iceberg.plan.metrics import (
     must_match,
     summary_range,
 )
+from airflow_iceberg.plan.metrics_columns import columns_of, rows_may_match
 from airflow_iceberg.plan.projection import Residuals, project
 from airflow_iceberg.plan.scan import plan_files
 from airflow_iceberg.spec.arrow import array_from_values
+from airflow_iceberg.spec.manifest_avro import read_manifest, write_manifest
+from airflow_iceberg.spec.manifest_columns import EntryColumns, read_columns, unpack
 from airflow_iceberg.spec.manifests import (
     DataFile,
     EntryStatus,
@@ -254,6 +258,46 @@ class TestNothingIsLost:
                 assert file_may_match(expression, group.file)
             if file_must_match(expression, group.file):
                 assert len(expected) == len(group.rows)
+
+    @settings(max_examples=300, deadline=None)
+    @given(cases())
+    def test_columns_say_the_same_as_one_file_after_the_other(
+        self, case: tuple[IcebergType, Transform, list[Group], Expression]
+    ) -> None:
+        """Planning from columns drops the same files, leaves the same residuals, and sees the same statistics."""
+        kind, transform, groups, expression = case
+        spec, schema = spec_of(transform), schema_of(kind)
+        try:
+            entries = [
+                ManifestEntry(status=EntryStatus.ADDED, sequence_number=1, data_file=group.file) for group in groups
+            ]
+            data = write_manifest(entries, schema=schema, spec=spec, format_version=3)
+            manifest = replace(manifest_of(entries, spec, schema), manifest_length=len(data))
+        except InvalidInputError:
+            assume(False)
+        metadata = new_table_metadata(
+            location="file:///t", schema=schema, spec=spec, table_uuid=str(UUID(int=1)), now_ms=0, format_version=3
+        )
+        manifest = replace(manifest, partition_spec_id=metadata.default_spec_id)
+        keys = tuple(columns_of(expression))
+        (part,) = read_columns([unpack(data, manifest)], keys=keys)
+        if groups:
+            assert isinstance(part, EntryColumns)
+            rows = np.arange(len(part))
+            assert rows_may_match(expression, part, rows).tolist() == [
+                file_may_match(expression, file) for file in part.files(rows)
+            ]
+        given_filter = {"metadata": metadata, "schema": schema, "row_filter": expression}
+        from_objects = plan_files([manifest], lambda one: read_manifest(data, manifest=one), **given_filter)
+        from_columns = plan_files(
+            [manifest],
+            read_columns=lambda found, keys: read_columns((unpack(data, one) for one in found), keys=keys),
+            **given_filter,
+        )
+        planned = [(task.file, task.sequence_number, task.residual) for task in from_columns]
+        assert repr(planned).replace("ColumnDataFile", "DataFile") == repr(
+            [(task.file, task.sequence_number, task.residual) for task in from_objects]
+        )
 
     @settings(max_examples=200, deadline=None)
     @given(st.data())
