@@ -64,7 +64,14 @@ def local(options: argparse.Namespace) -> Iterator[Measurement]:
     return in_process.measure(lineitem.make(FOLDER, rows=options.rows), FOLDER, runs=options.runs)
 
 
-AREAS: Mapping[str, Area] = {area.__name__: area for area in (imports, commit, plan, local, files, query)}
+def paimon(options: argparse.Namespace) -> Iterator[Measurement]:
+    """A Paimon table of 100,000 files, with pypaimon."""
+    from tests.benchmarks import paimon
+
+    return paimon.measure(FOLDER, runs=options.runs)
+
+
+AREAS: Mapping[str, Area] = {area.__name__: area for area in (imports, commit, plan, local, files, query, paimon)}
 
 
 def main(arguments: list[str]) -> int:
