@@ -225,7 +225,7 @@ def _botocore(catalog: str) -> tuple[Any, Any]:
 
 
 def _aws_keys(properties: Mapping[str, str]) -> tuple[str, str, str | None] | None:
-    for prefix in ("rest.", "client.", "s3."):
+    for prefix in ("rest.", "client."):
         key, secret = properties.get(f"{prefix}access-key-id"), properties.get(f"{prefix}secret-access-key")
         if key and secret:
             return key, secret, properties.get(f"{prefix}session-token")
