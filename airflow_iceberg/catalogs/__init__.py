@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_iceberg.errors import InvalidInputError, UnsupportedError
+from airflow_iceberg.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from airflow_iceberg.catalogs.base import Catalog
 
 __all__ = ["load_catalog"]
 
-_HADOOP, _SQL, _REST, _HIVE, _NESSIE = "hadoop", "sql", "rest", "hive", "nessie"
-_ALIASES = {_HADOOP: _HADOOP, _SQL: _SQL, "jdbc": _SQL, _REST: _REST, _HIVE: _HIVE, _NESSIE: _NESSIE}
-_LATER = ("glue",)
+_HADOOP, _SQL, _REST, _HIVE, _NESSIE, _GLUE = "hadoop", "sql", "rest", "hive", "nessie", "glue"
+_ALIASES = {kind: kind for kind in (_HADOOP, _SQL, _REST, _HIVE, _NESSIE, _GLUE)} | {"jdbc": _SQL}
 _SQL_SCHEMES = ("jdbc:", "sqlite", "postgres", "mysql", "mariadb")
 
 
@@ -25,11 +24,10 @@ def load_catalog(name: str, **properties: object) -> Catalog:
 
     Args:
         name: what you call the catalog. In a SQL catalog it is part of every table's key.
-        properties: `type` ("hadoop", "sql", "rest", "hive", "nessie"), `warehouse`, `uri` and what else the type knows;
-            the names of PyIceberg. Without a type it is guessed from the uri.
+        properties: `type` ("hadoop", "sql", "rest", "hive", "nessie", "glue"), `warehouse`, `uri` and what else the type
+            knows; the names of PyIceberg. Without a type it is guessed from the uri.
     Raises:
         InvalidInputError: unknown type, or a property that the type needs is missing.
-        UnsupportedError: a type that this version doesn't have.
     """
     texts = {key: str(value) for key, value in properties.items() if value is not None}
     kind = _kind(name, texts)
@@ -52,6 +50,10 @@ def load_catalog(name: str, **properties: object) -> Catalog:
         from airflow_iceberg.catalogs.nessie import NessieCatalog
 
         return NessieCatalog(name, texts, io=io)
+    if kind == _GLUE:
+        from airflow_iceberg.catalogs.glue import GlueCatalog
+
+        return GlueCatalog(name, texts, io=io)
     from airflow_iceberg.catalogs.sql import SqlCatalog
 
     return SqlCatalog(name, texts, io=io)
@@ -62,8 +64,6 @@ def _kind(name: str, properties: dict[str, str]) -> str:
     if asked in _ALIASES:
         return _ALIASES[asked]
     known = ", ".join(sorted(_ALIASES))
-    if asked in _LATER:
-        raise UnsupportedError(f"catalog {name}: type '{asked}' is not supported yet, use one of {known}")
     if not asked:
         raise InvalidInputError(
             f"catalog {name}: its type is not given and its uri doesn't tell, set type to one of {known}"

@@ -1,0 +1,271 @@
+"""The Glue service through boto3: credentials, requests, and what their failures mean.
+
+Lives here: how to ask, and which failures leave the outcome open. Not here: what a Glue table says of an Iceberg table
+(`glue_tables`), and the catalog itself (`glue`).
+
+boto3 repeats requests on its own, and the answer to the second one may be the echo of the first. So what changes
+something is sent once; only a request that Glue itself put off (throttling) is sent again. Questions may be repeated.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from airflow_iceberg.errors import CommitUnknownError, IcebergError, InvalidInputError, StorageError
+
+_MAX_RETRIES = 10
+_MODES = ("standard", "adaptive", "legacy")
+_THROTTLED = ("Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequestsException")
+# Answers that don't say whether it was done, though their HTTP status is one of a refusal.
+_OPEN = ("OperationTimeoutException", "RequestTimeout", "RequestTimeoutException")
+_ACCESS = (
+    "AccessDeniedException",
+    "UnrecognizedClientException",
+    "InvalidSignatureException",
+    "SignatureDoesNotMatch",
+    "ExpiredTokenException",
+    "MissingAuthenticationTokenException",
+    "InvalidClientTokenId",
+)
+
+Json = dict[str, Any]
+
+
+class Refusal(IcebergError):
+    """Glue's definite no: nothing was changed. Never leaves the modules of this catalog.
+
+    Attributes:
+        code: such as EntityNotFoundException.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(f"{code}: {message}" if message else code)
+        self.code = code
+
+
+class GlueClient:
+    """Speaks to Glue. Safe to use from several threads; a forked child makes clients of its own.
+
+    Args:
+        catalog: name of the catalog, for messages.
+        properties: `glue.region`, `glue.access-key-id`, `glue.secret-access-key`, `glue.session-token`,
+            `glue.profile-name`, each also as `client.…`; `glue.endpoint`, `glue.id` (of the catalog in AWS: the number
+            of the account), `glue.max-retries`, `glue.retry-mode`, as PyIceberg has them. What is missing comes from
+            where boto3 looks.
+    Raises:
+        InvalidInputError: a property that can't be understood.
+    """
+
+    def __init__(
+        self,
+        catalog: str,
+        properties: Mapping[str, str],
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._catalog = catalog
+        self._properties = properties
+        self._catalog_id = properties.get("glue.id", "").strip()
+        self._retries = _retries(catalog, properties)
+        self._mode = _mode(catalog, properties)
+        self._sleep = sleep
+        self._chance = chance
+        self._lock = threading.Lock()
+        self._clients: tuple[Any, Any] | None = None
+        self._pid = 0
+
+    def __str__(self) -> str:
+        endpoint = self._properties.get("glue.endpoint", "").strip()
+        region = self._property("region")
+        return f"Glue at {endpoint}" if endpoint else f"Glue{f' in {region}' if region else ''}"
+
+    __repr__ = __str__
+
+    def ask(self, operation: str, **arguments: Any) -> Json:
+        """Ask, and ask again as boto3 does.
+
+        Args:
+            operation: name of the boto3 method, such as "get_table".
+        Raises:
+            Refusal: Glue says no.
+            StorageError: no usable answer, or no access.
+        """
+        try:
+            return self._call(self._usable()[0], operation, arguments)
+        except CommitUnknownError as error:
+            raise StorageError(str(error)) from None
+
+    def pages(self, operation: str, field: str, **arguments: Any) -> Iterator[Json]:
+        """Yield all entries of a list, whatever the size of its pages; raises as `ask`."""
+        while True:
+            answer = self.ask(operation, **arguments)
+            yield from answer.get(field) or ()
+            if not answer.get("NextToken"):
+                return
+            arguments["NextToken"] = answer["NextToken"]
+
+    def change(self, operation: str, **arguments: Any) -> Json:
+        """Ask for a change, once; again only if Glue says that it is too busy to look at it.
+
+        Raises:
+            Refusal: Glue says no; nothing was changed.
+            StorageError: the request was never sent, or not looked at; nothing was changed.
+            CommitUnknownError: it was sent, and nobody knows what came of it.
+        """
+        for attempt in range(self._retries + 1):
+            try:
+                return self._call(self._usable()[1], operation, arguments)
+            except Refusal as error:
+                if error.code not in _THROTTLED:
+                    raise
+                if attempt == self._retries:
+                    raise StorageError(
+                        f"catalog {self._catalog}: {self} is too busy: {error}; try again later"
+                    ) from None
+            self._sleep(min(20.0, 0.1 * 2**attempt) * (0.25 + 0.75 * self._chance()))
+        raise AssertionError("the last try returns or raises")
+
+    def denied(self, what: str, refusal: Refusal) -> StorageError:
+        """Return the error for a refusal that is about the access or the request, and not about the data."""
+        advice = "check the credentials and what they allow" if refusal.code in _ACCESS else "check the request"
+        return StorageError(f"catalog {self._catalog} cannot {what}: {self} answered {refusal}; {advice}")
+
+    def _call(self, client: Any, operation: str, arguments: Mapping[str, Any]) -> Json:
+        from botocore.exceptions import BotoCoreError, ClientError
+        from botocore.parsers import ResponseParserError
+
+        own = {"CatalogId": self._catalog_id} if self._catalog_id else {}
+        try:
+            answer: Json = getattr(client, operation)(**own, **arguments)
+        except ClientError as error:
+            raise self._answered(error.response) from None
+        except ResponseParserError:
+            raise self._unknown("half an answer") from None
+        except BotoCoreError as error:
+            raise self._failed(error) from None
+        return answer
+
+    def _answered(self, response: Mapping[str, Any]) -> IcebergError:
+        error = response.get("Error") or {}
+        status = (response.get("ResponseMetadata") or {}).get("HTTPStatusCode") or 0
+        code = str(error.get("Code") or status)
+        # The first line only: the lines behind it may show the signed headers, the session's token among them.
+        message = self._without_secrets(str(error.get("Message") or "").partition("\n")[0])
+        if not 400 <= status < 500 or code in _OPEN:
+            return self._unknown(f"{code}: {message}")
+        return Refusal(code, message)
+
+    def _failed(self, error: Exception) -> IcebergError:
+        from botocore import exceptions
+
+        never_sent = (
+            exceptions.EndpointConnectionError,
+            exceptions.ConnectTimeoutError,
+            exceptions.ProxyConnectionError,
+        )
+        reason = self._without_secrets(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
+        if isinstance(error, never_sent):
+            return StorageError(
+                f"catalog {self._catalog} cannot reach {self}: {reason}; check that the way to it is open"
+            )
+        if isinstance(error, exceptions.HTTPClientError | exceptions.IncompleteReadError):
+            return self._unknown(reason)
+        return StorageError(
+            f"catalog {self._catalog} cannot ask {self}: {reason}; check glue.region, the credentials and the request"
+        )
+
+    def _unknown(self, reason: str) -> CommitUnknownError:
+        return CommitUnknownError(
+            f"no answer from {self} to a request of catalog {self._catalog} ({reason}): it may have been done or not"
+        )
+
+    def _usable(self) -> tuple[Any, Any]:
+        """Return the client for questions and the one for changes."""
+        with self._lock:
+            if self._clients is None or self._pid != os.getpid():
+                # A connection must not be used by two processes: a child forgets its parent's.
+                self._clients, self._pid = self._new_clients(), os.getpid()
+            return self._clients
+
+    def _new_clients(self) -> tuple[Any, Any]:
+        try:
+            import boto3
+        except ImportError as error:
+            raise InvalidInputError(
+                f"catalog {self._catalog}: the Glue catalog needs boto3, run: pip install 'airflow-iceberg[glue]'"
+            ) from error
+        from botocore.config import Config
+        from botocore.exceptions import BotoCoreError
+
+        endpoint = self._properties.get("glue.endpoint", "").strip() or None
+        try:
+            session = boto3.Session(
+                botocore_session=_session(),
+                profile_name=self._property("profile-name"),
+                region_name=self._property("region"),
+                aws_access_key_id=self._property("access-key-id"),
+                aws_secret_access_key=self._property("secret-access-key"),
+                aws_session_token=self._property("session-token"),
+            )
+            questions = Config(retries={"max_attempts": self._retries, "mode": self._mode})
+            changes = Config(retries={"total_max_attempts": 1, "mode": "standard"})
+            return (
+                session.client("glue", endpoint_url=endpoint, config=questions),
+                session.client("glue", endpoint_url=endpoint, config=changes),
+            )
+        except (BotoCoreError, ValueError) as error:
+            reason = self._without_secrets(f"{type(error).__name__}: {error}")
+            raise InvalidInputError(
+                f"catalog {self._catalog}: cannot make a client of Glue: {reason}; set glue.region and the credentials"
+            ) from None
+
+    def _property(self, name: str) -> str | None:
+        for prefix in ("glue", "client"):
+            if value := self._properties.get(f"{prefix}.{name}", "").strip():
+                return value
+        return None
+
+    def _without_secrets(self, text: str) -> str:
+        for name in ("secret-access-key", "session-token", "access-key-id"):
+            if secret := self._property(name):
+                text = text.replace(secret, "***")
+        return text
+
+
+def _session() -> Any:
+    """Return a session of botocore that reads the description of Glue (some 0.4 s) only once a process."""
+    from botocore.session import Session
+
+    session = Session()
+    session.register_component("data_loader", _loader())
+    return session
+
+
+@functools.cache
+def _loader() -> Any:
+    from botocore.loaders import create_loader
+
+    return create_loader()
+
+
+def _retries(catalog: str, properties: Mapping[str, str]) -> int:
+    text = properties.get("glue.max-retries", "").strip() or str(_MAX_RETRIES)
+    if not (text.isascii() and text.isdigit()):
+        raise InvalidInputError(f"catalog {catalog}: property glue.max-retries is '{text}', expected a number from 0")
+    return int(text)
+
+
+def _mode(catalog: str, properties: Mapping[str, str]) -> str:
+    mode = properties.get("glue.retry-mode", "").strip() or "standard"
+    if mode not in _MODES:
+        raise InvalidInputError(
+            f"catalog {catalog}: property glue.retry-mode is '{mode}', expected one of {', '.join(_MODES)}"
+        )
+    return mode
