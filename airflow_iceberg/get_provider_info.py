@@ -76,7 +76,7 @@ def _iceberg_catalog() -> dict[str, Any]:
                 "description": "How the catalog is reached; left empty it is guessed from the URI.",
                 "schema": {
                     "type": ["string", "null"],
-                    "enum": ["sql", "hadoop", "rest", "nessie", "hive"],
+                    "enum": ["sql", "hadoop", "rest", "hive", "nessie", "glue"],
                 },
             },
             "catalog_name": {
