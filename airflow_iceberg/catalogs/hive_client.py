@@ -95,7 +95,7 @@ class Connection:
             raise
         except (TTransportException, TProtocolException, OSError, EOFError) as error:
             self.close()
-            reason = getattr(error, "message", None) or error
+            reason = getattr(error, "inner", None) or getattr(error, "message", None) or error
             raise ConnectionLostError(f"lost the metastore at {self.address} in {name}: {reason}") from error
         except BaseException:
             self.close()  # a signal in the middle of an answer: what comes next on it would be nobody's

@@ -144,7 +144,9 @@ def _serve(jvm: Any, hive_conf: Any, port: int, reaper_seconds: float) -> None:
         socket = thrift.transport.TServerSocket(address)
     is_framed = hive_conf.getBoolean("hive.metastore.thrift.framed.transport.enabled", False)
     is_compact = hive_conf.getBoolean("hive.metastore.thrift.compact.protocol.enabled", False)
-    transports = thrift.transport.TFramedTransport.Factory() if is_framed else thrift.transport.TTransportFactory()
+    # where framing lies in the thrift of pyspark 4
+    framed = thrift.transport.layered.TFramedTransport
+    transports = framed.Factory() if is_framed else thrift.transport.TTransportFactory()
     protocols = thrift.protocol.TCompactProtocol if is_compact else thrift.protocol.TBinaryProtocol
     arguments = thrift.server.TThreadPoolServer.Args(socket).processor(processor)
     arguments = arguments.transportFactory(transports).protocolFactory(protocols.Factory()).maxWorkerThreads(200)
