@@ -35,7 +35,8 @@ def anchors(page: Path) -> set[str]:
 def users_classes() -> set[str]:
     """Return the operators and sensors that a DAG author may use: public subclasses of Airflow's base classes."""
     found = set()
-    for path in [*(ROOT / "airflow_iceberg" / "operators").glob("*.py"), ROOT / "airflow_iceberg" / "sensors.py"]:
+    package = ROOT / "airflow_iceberg"
+    for path in [*(package / "operators").glob("*.py"), package / "sensors.py", package / "paimon_sensors.py"]:
         for node in ast.parse(path.read_text()).body:
             bases = {ast.unparse(base) for base in node.bases} if isinstance(node, ast.ClassDef) else set()
             if bases & {"BaseOperator", "BaseSensorOperator"}:
@@ -131,10 +132,10 @@ class TestCodeInPagesIsRight:
 
         from airflow.sdk import BaseSensorOperator
 
-        from airflow_iceberg import sensors
+        from airflow_iceberg import paimon_sensors, sensors
         from airflow_iceberg.operators import evolve, write
 
-        cls = next(vars(module)[name] for module in (evolve, write, sensors) if name in vars(module))
+        cls = next(vars(module)[name] for module in (evolve, write, sensors, paimon_sensors) if name in vars(module))
         return {
             *inspect.signature(cls.__init__).parameters,
             *inspect.signature(BaseSensorOperator.__init__).parameters,
