@@ -269,9 +269,9 @@ class TestManyWriters:
 
     @pytest.mark.slow
     def test_eight_processes_with_125_appends_each_make_1000_snapshots(self, server, catalog):
-        new_table(catalog)
+        Table.create(catalog, "db.t", schema={"writer": "int", "number": "int"})  # with the waits of every table
         jobs = [(server.catalog_properties, writer, 125, "") for writer in range(8)]
-        run_processes(append_in_process, jobs, seconds=600)
+        run_processes(append_in_process, jobs, seconds=900)
         self.check(catalog, [(writer, number) for writer in range(8) for number in range(125)])
 
     def test_pyiceberg_beside_us(self, server, catalog):

@@ -2,13 +2,22 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
+import pyarrow as pa
 import pytest
 
 from airflow_iceberg.catalogs import load_catalog
-from airflow_iceberg.errors import AlreadyExistsError, InvalidInputError, NotFoundError
-from tests.catalogs.contract import make_table
+from airflow_iceberg.errors import (
+    AlreadyExistsError,
+    CommitUnknownError,
+    InvalidInputError,
+    NotFoundError,
+    StorageError,
+)
+from airflow_iceberg.table import Table
+from tests.catalogs.contract import make_table, setting
 from tests.catalogs.rest_contract import RestContract, empty
 from tests.services.seaweedfs import SeaweedFS
+from tests.support.http_server import Fault, SpoilingProxy
 
 
 @pytest.fixture(scope="module")
@@ -75,3 +84,93 @@ class TestContract(RestContract):
                 catalog.register_table("db.v", f"{state.metadata_location}.nope")
         finally:
             server.stop()
+
+
+@pytest.fixture
+def catalog(properties):
+    catalog = load_catalog("prod", **properties)
+    catalog.create_namespace("db")
+    return catalog
+
+
+@pytest.fixture
+def proxy(server):
+    with SpoilingProxy(int(server.rest_uri.rpartition(":")[2])) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def shaky(properties, proxy):
+    """The catalog through a proxy; its patience ends before a slow answer comes."""
+    return load_catalog("prod", **{**properties, "uri": proxy.uri, "rest.client.socket-timeout-ms": "1000"})
+
+
+class TestAccess:
+    """Client credentials are exchanged for a token of the server's own."""
+
+    def test_the_token_is_asked_for_once(self, properties, proxy):
+        catalog = load_catalog("prod", **{**properties, "uri": proxy.uri})
+        catalog.list_namespaces()
+        catalog.list_namespaces()
+        assert [call.partition("?")[0] for call in proxy.calls()] == [
+            "POST /v1/oauth/tokens",
+            "GET /v1/config",
+            "GET /v1/warehouse/namespaces",
+            "GET /v1/warehouse/namespaces",
+        ]
+
+    def test_a_token_can_be_given_instead(self, properties, catalog):
+        token = catalog._server()[0].auth.token()
+        given = {name: value for name, value in properties.items() if name != "credential"}
+        assert load_catalog("prod", **given, token=token).list_namespaces() == (("db",),)
+
+    def test_wrong_credentials_are_an_error_without_them(self, properties):
+        with pytest.raises(StorageError, match=r"cannot get a token: .* answers 401 invalid_client") as raised:
+            load_catalog("prod", **{**properties, "credential": "lake-admin:wr0ng-secret"}).list_namespaces()
+        assert "wr0ng-secret" not in f"{raised.value}{raised.value.__cause__!r}"
+
+    def test_a_token_that_is_none_is_an_error_without_it(self, properties):
+        given = {name: value for name, value in properties.items() if name != "credential"}
+        with pytest.raises(StorageError, match="check the credentials of the connection") as raised:
+            load_catalog("prod", **given, token="n0-such-token").list_namespaces()
+        assert "n0-such-token" not in str(raised.value)
+
+    def test_a_server_that_was_restarted_knows_its_tables_and_our_token(self, server, catalog):
+        state = make_table(catalog)
+        server.kill()
+        server.start()
+        assert catalog.commit(state, setting(a="1")) == catalog.load("db.t")
+
+
+class TestLostAnswers:
+    """Whatever becomes of the answer to a commit, the change is in the table once or not at all."""
+
+    COMMIT = "POST /v1/warehouse/namespaces/db/tables/t$"
+
+    @pytest.mark.parametrize("kind", ["not sent", "lost", "torn", "slow", "status"])
+    def test_a_change_lands_once(self, catalog, shaky, proxy, kind):
+        table = Table.create(catalog, "db.t", schema={"id": "long"}, properties={"commit.retry.min-wait-ms": "10"})
+        fault = Fault(matches=self.COMMIT, kind=kind, delay_s=1.5 if kind == "slow" else 0)
+        proxy.faults = [fault]
+        with pytest.raises(CommitUnknownError, match=r"cannot tell whether it did commit to table db\.t"):
+            shaky.commit(shaky.load("db.t"), setting(a="1"))
+        proxy.faults = [fault]
+        Table.load(shaky, "db.t").alter([{"add_column": {"name": "color", "type": "string"}}])
+        assert proxy.faults == []
+        found = table.refresh().metadata
+        assert [len(schema.fields) for schema in found.schemas] == [1, 2]
+        if kind != "slow":  # which the server may still be at
+            assert (found.properties.get("a") == "1") is (kind != "not sent")
+
+
+class TestTables:
+    """Rows go to the server's own S3, with the keys of the connection."""
+
+    def test_they_are_written_and_read_back(self, catalog):
+        table = Table.create(catalog, "db.t", schema={"id": "long", "name": "string"}, partition_by=["bucket(2, id)"])
+        assert table.location.startswith("s3://warehouse/")
+        table.append(pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]}))
+        table.append(pa.table({"id": [4], "name": ["d"]}))
+        found = Table.load(catalog, "db.t")
+        assert sorted(found.scan("id > 1").to_arrow()["name"].to_pylist()) == ["b", "c", "d"]
+        assert len(found.snapshots()) == 2
