@@ -69,6 +69,8 @@ TOP = {
     "altering": "table",
     "changing": "table",
     "compacting": "table",
+    "expiring": "table",
+    "reachability": "table",
     "manifest_rewriting": "table",
     "compaction_plan": "table",
     "scanning": "table",

@@ -101,8 +101,9 @@ class IcebergCreateTableOperator(BaseOperator):
         from airflow_iceberg.table import Table
 
         table = TableId.parse(self.table)
-        if self.create_namespace and not catalog.namespace_exists(table.namespace):
-            catalog.create_namespace(table.namespace, if_not_exists=True)
+        namespace = catalog.namespace_of(table)
+        if self.create_namespace and not catalog.namespace_exists(namespace):
+            catalog.create_namespace(namespace, if_not_exists=True)
         try:
             made = Table.create(
                 catalog,

@@ -45,7 +45,9 @@ __all__ = [
     "AssertTableUUID",
     "AssignUUID",
     "Change",
+    "RemovePartitionSpecs",
     "RemoveProperties",
+    "RemoveSchemas",
     "RemoveSnapshotRef",
     "RemoveSnapshots",
     "RemoveStatistics",
@@ -251,6 +253,36 @@ class RemoveSnapshots(Update):
 
     def _body(self) -> dict[str, Any]:
         return {"snapshot-ids": list(self.snapshot_ids)}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RemoveSchemas(Update):
+    """Forget schemas that nothing uses any more."""
+
+    action: ClassVar[str] = "remove-schemas"
+    schema_ids: tuple[int, ...]
+
+    def apply(self, draft: Draft) -> None:
+        """See `Update.apply`."""
+        draft.remove_schemas(self.schema_ids)
+
+    def _body(self) -> dict[str, Any]:
+        return {"schema-ids": list(self.schema_ids)}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RemovePartitionSpecs(Update):
+    """Forget partition specs that no file is of any more."""
+
+    action: ClassVar[str] = "remove-partition-specs"
+    spec_ids: tuple[int, ...]
+
+    def apply(self, draft: Draft) -> None:
+        """See `Update.apply`."""
+        draft.remove_specs(self.spec_ids)
+
+    def _body(self) -> dict[str, Any]:
+        return {"spec-ids": list(self.spec_ids)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

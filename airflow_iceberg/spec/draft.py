@@ -105,6 +105,26 @@ class Draft:
             "partition spec", spec_id, self._last_spec_id, [s.spec_id for s in self.specs]
         )
 
+    def remove_schemas(self, schema_ids: Sequence[int]) -> None:
+        """Forget schemas; the current one stays.
+
+        Raises:
+            InvalidInputError: one of them is the current schema.
+        """
+        if self.current_schema_id in schema_ids:
+            raise InvalidInputError(f"cannot remove schema {self.current_schema_id}: it is the current one")
+        self.schemas = [schema for schema in self.schemas if schema.schema_id not in set(schema_ids)]
+
+    def remove_specs(self, spec_ids: Sequence[int]) -> None:
+        """Forget partition specs; the default one stays.
+
+        Raises:
+            InvalidInputError: one of them is the default spec.
+        """
+        if self.default_spec_id in spec_ids:
+            raise InvalidInputError(f"cannot remove partition spec {self.default_spec_id}: it is the default one")
+        self.specs = [spec for spec in self.specs if spec.spec_id not in set(spec_ids)]
+
     def add_sort_order(self, order: SortOrder) -> None:
         """Add a sort order, or find an equal one; order 0 is the unsorted one, always."""
         same = next((o.order_id for o in self.orders if o.same_fields(order)), None)

@@ -6,7 +6,11 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from airflow_iceberg.operators.maintain import IcebergCompactOperator, IcebergRewriteManifestsOperator
+from airflow_iceberg.operators.maintain import (
+    IcebergCompactOperator,
+    IcebergExpireSnapshotsOperator,
+    IcebergRewriteManifestsOperator,
+)
 from tests.airflow.conftest import Lake
 
 
@@ -120,3 +124,58 @@ class TestManifests:
             IcebergRewriteManifestsOperator(task_id="first", table="s.t", spec_id=3)
         assert run_dag(dag).state == "failed"
         assert "spec_id is 3, expected one of 0" in str(failures[0])
+
+
+class TestExpiry:
+    """Old snapshots go, with the files that only they reached."""
+
+    def test_a_table_is_compacted_and_expired(self, table: Lake, new_dag: Callable, run_dag: Callable) -> None:
+        with new_dag(params={"now": "2100-01-01"}) as dag:
+            expire = IcebergExpireSnapshotsOperator(task_id="expire", table="s.t", older_than="{{ params.now }}")
+            dry = IcebergExpireSnapshotsOperator(
+                task_id="dry", table="s.t", older_than="{{ params.now }}", dry_run=True
+            )
+            compact() >> dry >> expire
+        run = run_dag(dag)
+        result = run.result("expire")
+        assert (result["outcome"], result["expired_snapshots"], result["deleted_data_files_count"]) == (
+            "committed",
+            6,
+            6,
+        )
+        assert run.result("dry")["deleted_bytes"] == result["deleted_bytes"] > 0
+        assert run.result("dry")["refs"][0]["name"] == "main"
+        assert len(table.data_files()) == 1
+        assert table.ids() == list(range(60))
+
+    def test_the_defaults_keep_what_is_young(self, table: Lake, new_dag: Callable, run_dag: Callable) -> None:
+        with new_dag() as dag:
+            IcebergExpireSnapshotsOperator(task_id="expire", table="s.t")
+        assert run_dag(dag).result("expire")["outcome"] == "nothing"
+        assert len(table.load().snapshots()) == 6
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"older_than": "yesterday"}, "older_than is 'yesterday', expected a moment"),
+            ({"retain_last": "many"}, "retain_last is 'many', expected a whole number"),
+            ({"retain_last": 0}, "retain_last 0 (expected at least 1)"),
+            ({"dry_run": "perhaps"}, "dry_run is 'perhaps', expected true or false"),
+            ({"snapshot_ids": "[17]"}, "cannot expire snapshot 17"),
+        ],
+    )
+    def test_bad_input_fails_at_once(
+        self,
+        table: Lake,
+        new_dag: Callable,
+        run_dag: Callable,
+        failures: list[BaseException],
+        options: dict[str, Any],
+        message: str,
+    ) -> None:
+        with new_dag(retries=3) as dag:
+            IcebergExpireSnapshotsOperator(task_id="expire", table="s.t", **options)
+        assert run_dag(dag).state == "failed"
+        (failure,) = failures
+        assert message in str(failure)
+        assert len(table.load().snapshots()) == 6

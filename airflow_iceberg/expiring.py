@@ -1,0 +1,348 @@
+"""Expiring snapshots, and deleting the files that only they reached.
+
+Here: `expire_snapshots`: what goes, the commit, then the files. Not here: the retention rules (`plan.retention`), the
+commit (`commit.expire`), reachability (`reachability`).
+
+Before each attempt to commit, the snapshots that are to go are noted in a document under the table's staging prefix.
+Only when the table is known not to have them any more are their files looked for, against the table as it is then. A
+try that died between commit and the last file is finished by the next one, which finds the document. Files go in the
+order data, manifests, lists: as long as a list is there, all that it leads to can be found again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from airflow_iceberg.changing import now_ms
+from airflow_iceberg.commit.expire import ExpireSnapshots
+from airflow_iceberg.commit.forget import ForgetUnused, Forgotten
+from airflow_iceberg.errors import FormatError, NotFoundError, StorageError
+from airflow_iceberg.plan.retention import Expiry, check_may_delete
+from airflow_iceberg.reachability import Deletable, RefSize, find_deletable, sizes_of_refs, statistics_paths
+from airflow_iceberg.spec._fields import Fields
+from airflow_iceberg.spec.manifests import FileContent
+from airflow_iceberg.spec.snapshots import Snapshot
+from airflow_iceberg.staging import STAGING_FOLDER
+
+if TYPE_CHECKING:
+    from airflow_iceberg.commit.operation import OperationKey
+    from airflow_iceberg.spec.changes import Change
+    from airflow_iceberg.spec.metadata import TableMetadata
+    from airflow_iceberg.table import Table
+
+log = logging.getLogger(__name__)
+
+BATCH = 1000
+NOTE = "expired.json"
+PREFIX = "expire-"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExpireRequest:
+    """What is asked for; the words of Iceberg's `expire_snapshots`.
+
+    Attributes:
+        older_than_ms: snapshots of before that time may go; by default what the table's properties say (5 days).
+        retain_last: so many of each branch stay; by default what the table's properties say (1).
+        snapshot_ids: these go besides.
+        clean_expired_metadata: forget schemas and partition specs that nothing uses any more.
+        dry_run: change nothing, say what would go.
+    """
+
+    older_than_ms: int | None = None
+    retain_last: int | None = None
+    snapshot_ids: tuple[int, ...] = ()
+    clean_expired_metadata: bool = False
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExpireResult:
+    """What went; counts by the names of Iceberg's procedure.
+
+    Attributes:
+        outcome: "committed"; "finished", when only files that an earlier try left were deleted; "nothing"; "dry-run".
+        deleted_bytes: of data and delete files.
+        failed_files: files that could not be deleted; the clean-up of orphans will find them.
+        refs: what each ref keeps alive, for a dry run.
+    """
+
+    table: str
+    outcome: str
+    expired_snapshots: int = 0
+    expired_refs: tuple[str, ...] = ()
+    deleted_data_files_count: int = 0
+    deleted_position_delete_files_count: int = 0
+    deleted_equality_delete_files_count: int = 0
+    deleted_manifest_files_count: int = 0
+    deleted_manifest_lists_count: int = 0
+    deleted_statistics_files_count: int = 0
+    deleted_bytes: int = 0
+    failed_files: int = 0
+    removed_schemas: int = 0
+    removed_partition_specs: int = 0
+    refs: tuple[RefSize, ...] = field(default=())
+
+    def to_xcom(self) -> dict[str, Any]:
+        """Return plain values."""
+        found: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
+        found["expired_refs"] = list(self.expired_refs)
+        found["refs"] = [
+            {
+                "name": ref.name,
+                "snapshots": ref.snapshots,
+                "size_bytes": ref.size_bytes,
+                "exclusive_bytes": ref.exclusive_bytes,
+            }
+            for ref in self.refs
+        ]
+        return found
+
+
+def expire_snapshots(table: Table, request: ExpireRequest, *, operation: OperationKey | None = None) -> ExpireResult:
+    """Remove old snapshots from a table, then the files that only they reached.
+
+    Args:
+        operation: key of the Airflow task: its next try finishes what this one leaves.
+
+    Raises:
+        InvalidInputError: `gc.enabled` is false, or a ref that stays points to one of `snapshot_ids`.
+        NotFoundError: no such snapshot; or a file of a snapshot that stays is missing: then no file is deleted.
+        FormatError, StorageError: what stays cannot be read; no file is deleted.
+        CommitUnknownError: cannot tell whether the commit has landed; no file is deleted, the next try finds out.
+    """
+    check_may_delete(table.metadata)
+    notes = _Notes(table, operation)
+    action = _NotedExpiry(
+        notes,
+        table_uuid=table.metadata.table_uuid or "",
+        new_uuid=str(uuid4()),
+        now_ms=now_ms,
+        older_than_ms=request.older_than_ms,
+        retain_last=request.retain_last,
+        snapshot_ids=request.snapshot_ids,
+    )
+    _check_ids(table, request, notes)
+    if request.dry_run:
+        return _dry_run(table, action)
+    table.change(action)
+    removed = _Removed()
+    for note in notes.due(table.metadata):
+        _delete_files(table, note, removed)
+    cleaned = _clean_metadata(table) if request.clean_expired_metadata else Forgotten()
+    is_committed = not (action.expiry.is_empty and cleaned.is_empty)
+    outcome = "committed" if is_committed else "finished" if removed.files else "nothing"
+    return removed.result(table, action.expiry, outcome, cleaned=cleaned)
+
+
+def _check_ids(table: Table, request: ExpireRequest, notes: _Notes) -> None:
+    """Refuse snapshots that are not there, unless an earlier try of the task has expired them."""
+    missing = [i for i in request.snapshot_ids if table.metadata.snapshot(i) is None]
+    gone = {s.snapshot_id for note in notes.due(table.metadata) for s in note.snapshots} if missing else set()
+    for snapshot_id in missing:
+        if snapshot_id not in gone:
+            raise NotFoundError(f"cannot expire snapshot {snapshot_id}: table {table.name} does not have it")
+
+
+class _NotedExpiry(ExpireSnapshots):
+    """Notes what each attempt is about to remove: a newer base may let more snapshots go."""
+
+    def __init__(self, notes: _Notes, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._notes = notes
+
+    def __call__(self, metadata: TableMetadata) -> Change:
+        change = super().__call__(metadata)
+        if self.expiry.snapshot_ids:
+            self._notes.write(metadata, self.expiry.snapshot_ids)
+        return change
+
+
+def _clean_metadata(table: Table) -> Forgotten:
+    action = ForgetUnused(table.io, table_uuid=table.metadata.table_uuid or "", new_uuid=str(uuid4()))
+    table.change(action)
+    return action.forgotten
+
+
+def _dry_run(table: Table, action: ExpireSnapshots) -> ExpireResult:
+    metadata = table.metadata
+    ExpireSnapshots.__call__(action, metadata)  # without a note
+    expiry = action.expiry
+    gone = [s for s in metadata.snapshots if s.snapshot_id in set(expiry.snapshot_ids)]
+    after = _without(metadata, expiry.snapshot_ids, expiry.refs)
+    removed = _Removed()
+    removed.add(find_deletable(table.io, gone, after, statistics_paths(metadata, expiry.snapshot_ids)), failed=0)
+    return removed.result(table, expiry, "dry-run", refs=sizes_of_refs(table.io, metadata))
+
+
+def _without(metadata: TableMetadata, snapshot_ids: Sequence[int], refs: Sequence[str]) -> TableMetadata:
+    """Return the metadata as the commit would make it."""
+    from airflow_iceberg.spec.changes import Change, RemoveSnapshotRef, RemoveSnapshots, apply_change
+
+    updates = (
+        *(RemoveSnapshotRef(ref_name=name) for name in refs),
+        *((RemoveSnapshots(snapshot_ids=tuple(snapshot_ids)),) if snapshot_ids else ()),
+    )
+    return apply_change(metadata, Change(updates=updates, requirements=()), now_ms=now_ms(), base_location=None)
+
+
+# -- notes of what is to go --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Note:
+    """Snapshots that were to go, as they were noted before the commit."""
+
+    location: str
+    snapshots: tuple[Snapshot, ...]
+    statistics: tuple[str, ...]
+
+
+class _Notes:
+    """The documents of one task (all tries), or of one call outside of Airflow."""
+
+    def __init__(self, table: Table, operation: OperationKey | None) -> None:
+        self._table = table
+        token = uuid4().hex[:12] if operation is None else operation.file_token
+        self._prefix = f"{table.location.rstrip('/')}/{STAGING_FOLDER}/{PREFIX}{token}"
+
+    def write(self, metadata: TableMetadata, snapshot_ids: Sequence[int]) -> None:
+        """Note snapshots that are to go."""
+        wanted = set(snapshot_ids)
+        document = {
+            "version": 1,
+            "snapshots": [
+                {
+                    "snapshot-id": snapshot.snapshot_id,
+                    "manifest-list": snapshot.manifest_list,
+                    "manifests": None if snapshot.manifests is None else list(snapshot.manifests),
+                }
+                for snapshot in metadata.snapshots
+                if snapshot.snapshot_id in wanted
+            ],
+            "statistics": list(statistics_paths(metadata, snapshot_ids)),
+        }
+        self._table.io.create(f"{self._prefix}/{uuid4().hex[:12]}/{NOTE}", json.dumps(document).encode())
+
+    def due(self, metadata: TableMetadata) -> Iterator[_Note]:
+        """Yield the notes, with those of their snapshots that the table has not any more."""
+        known = {snapshot.snapshot_id for snapshot in metadata.snapshots}
+        for status in list(self._table.io.list(self._prefix)):
+            if not status.location.endswith(f"/{NOTE}"):
+                continue
+            note = _read_note(status.location, self._table.io.read(status.location))
+            gone = tuple(snapshot for snapshot in note.snapshots if snapshot.snapshot_id not in known)
+            yield _Note(location=note.location, snapshots=gone, statistics=note.statistics)
+
+
+def _read_note(location: str, data: bytes) -> _Note:
+    try:
+        fields = Fields(json.loads(data), "", location)
+    except ValueError as error:
+        raise FormatError(f"a note of expired snapshots is damaged: {error}", path=location) from error
+    return _Note(
+        location=location,
+        snapshots=tuple(_noted_snapshot(item) for item in fields.items("snapshots")),
+        statistics=tuple(str(path) for path in fields.list("statistics")),
+    )
+
+
+def _noted_snapshot(fields: Fields) -> Snapshot:
+    manifests = fields.list("manifests") if "manifests" in fields else None
+    return Snapshot(
+        snapshot_id=fields.int("snapshot-id"),
+        timestamp_ms=0,
+        manifest_list=fields.opt_str("manifest-list"),
+        manifests=None if manifests is None else tuple(str(path) for path in manifests),
+        summary={},
+    )
+
+
+# -- deleting ----------------------------------------------------------------------------------------------------------
+
+
+class _Removed:
+    """Counts what went."""
+
+    def __init__(self) -> None:
+        self.contents: dict[FileContent, int] = dict.fromkeys(FileContent, 0)
+        self.manifests = self.lists = self.statistics = self.size_bytes = self.failed = 0
+
+    @property
+    def files(self) -> int:
+        return sum(self.contents.values()) + self.manifests + self.lists + self.statistics
+
+    def add(self, found: Deletable, *, failed: int) -> None:
+        for content in FileContent:
+            self.contents[content] += found.count(content)
+        self.manifests += len(found.manifests)
+        self.lists += len(found.manifest_lists)
+        self.statistics += len(found.statistics)
+        self.size_bytes += found.size_bytes
+        self.failed += failed
+
+    def result(
+        self,
+        table: Table,
+        expiry: Expiry,
+        outcome: str,
+        *,
+        cleaned: Forgotten | None = None,
+        refs: tuple[RefSize, ...] = (),
+    ) -> ExpireResult:
+        return ExpireResult(
+            table=table.name,
+            outcome=outcome,
+            expired_snapshots=len(expiry.snapshot_ids),
+            expired_refs=expiry.refs,
+            deleted_data_files_count=self.contents[FileContent.DATA],
+            deleted_position_delete_files_count=self.contents[FileContent.POSITION_DELETES],
+            deleted_equality_delete_files_count=self.contents[FileContent.EQUALITY_DELETES],
+            deleted_manifest_files_count=self.manifests,
+            deleted_manifest_lists_count=self.lists,
+            deleted_statistics_files_count=self.statistics,
+            deleted_bytes=self.size_bytes,
+            failed_files=self.failed,
+            removed_schemas=0 if cleaned is None else len(cleaned.schema_ids),
+            removed_partition_specs=0 if cleaned is None else len(cleaned.spec_ids),
+            refs=refs,
+        )
+
+
+def _delete_files(table: Table, note: _Note, removed: _Removed) -> None:
+    """Delete what only the snapshots of a note reached, then the note itself."""
+    found = find_deletable(table.io, note.snapshots, table.metadata, note.statistics if note.snapshots else ())
+    failed = 0
+    for what, paths in (
+        ("data and delete files", tuple(found.content)),
+        ("statistics files", found.statistics),
+        ("manifests", found.manifests),
+        ("manifest lists", found.manifest_lists),
+    ):
+        # A list that stays leads the next try to what could not be deleted.
+        if failed:
+            break
+        failed += _delete(table, what, paths)
+    removed.add(found, failed=failed)
+    if not failed:
+        table.io.delete([note.location])
+
+
+def _delete(table: Table, what: str, paths: Sequence[str]) -> int:
+    """Delete files in batches; return how many batches failed, in files."""
+    failed = 0
+    for start in range(0, len(paths), BATCH):
+        batch = paths[start : start + BATCH]
+        try:
+            table.io.delete(batch)
+        except StorageError as error:
+            failed += len(batch)
+            log.warning("%s: could not delete some of %d %s: %s", table.name, len(batch), what, error)
+        if len(paths) > BATCH:
+            log.info("%s: %d of %d %s deleted", table.name, min(start + BATCH, len(paths)), len(paths), what)
+    return failed

@@ -1,0 +1,62 @@
+"""Arguments of operators as DAG authors and templates give them: moments, numbers, yes or no."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow_iceberg.errors import InvalidInputError
+
+
+def moment_ms(name: str, value: Any) -> int | None:
+    """Return a moment in milliseconds since the epoch: a datetime, an ISO text, or an age before now.
+
+    Raises:
+        InvalidInputError: none of these.
+    """
+    if value is None or value == "":
+        return None
+    if isinstance(value, timedelta):
+        return int(time.time() * 1000) - int(value.total_seconds() * 1000)
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value.strip())
+        except ValueError as error:
+            raise InvalidInputError(
+                f"{name} is {value!r}, expected a moment such as '2026-01-31T00:00:00+00:00'"
+            ) from error
+    if not isinstance(value, datetime):
+        raise InvalidInputError(f"{name} is a {type(value).__name__}, expected a datetime, a timedelta or ISO text")
+    moment = value if value.tzinfo else value.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1000)
+
+
+def whole_number(name: str, value: Any) -> int | None:
+    """Return a whole number, given as one or as text.
+
+    Raises:
+        InvalidInputError: it is none.
+    """
+    if value is None or value == "" or value == "None":
+        return None
+    try:
+        if isinstance(value, bool | float):
+            raise ValueError
+        return int(value)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"{name} is {value!r}, expected a whole number") from error
+
+
+def yes_or_no(name: str, value: Any) -> bool:
+    """Return a truth value, given as one or as the text that a template makes of it.
+
+    Raises:
+        InvalidInputError: it is none.
+    """
+    if isinstance(value, bool):
+        return value
+    text = str(value).strip().lower()
+    if text not in ("true", "false"):
+        raise InvalidInputError(f"{name} is {value!r}, expected true or false")
+    return text == "true"
