@@ -151,7 +151,7 @@ def manifests(draw: st.DrawFn) -> tuple[bytes, ManifestFile]:
 class TestAnyManifest:
     """Whatever stands in a manifest, its entries are those that reading one after the other gives."""
 
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=60, deadline=None)
     @given(st.lists(manifests(), min_size=1, max_size=3), st.booleans())
     def test_entries_are_the_same(self, given_manifests: list[tuple[bytes, ManifestFile]], lists: bool) -> None:
         wanted = {"lists": lists, "keys": (1, 2)}
@@ -159,7 +159,7 @@ class TestAnyManifest:
             one_by_one(given_manifests)
         )
 
-    @settings(max_examples=80, deadline=None)
+    @settings(max_examples=60, deadline=None)
     @given(manifests(), st.data())
     def test_a_damaged_one_gives_the_same_or_the_same_error(
         self, manifest: tuple[bytes, ManifestFile], data: st.DataObject
