@@ -136,6 +136,10 @@ class Catalog(ABC):
     ) -> None:
         """Set and remove properties of a namespace; removing one that isn't there is no error."""
 
+    def namespace_of(self, table: str | TableId) -> Namespace:
+        """Return the namespace that a table is in, as this catalog names it."""
+        return TableId.of(table).namespace
+
     @abstractmethod
     def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
         """Return the tables directly in a namespace, sorted."""

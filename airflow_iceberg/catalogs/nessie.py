@@ -410,6 +410,11 @@ class NessieCatalog(PointerCatalog):
 
         self._tree.change(place, (place.key,), operations, f"update namespace {place}")
 
+    def namespace_of(self, table: str | TableId) -> Namespace:
+        """Return the namespace that a table is in, on the table's own branch: "sales@etl" for "sales.orders@etl"."""
+        place = self._place(TableId.of(table))
+        return place.namespace(place.parent.key)
+
     # -- asking --------------------------------------------------------------------------------------------------
 
     def _place(self, name: TableId | Namespace) -> Place:

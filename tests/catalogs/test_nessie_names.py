@@ -45,6 +45,12 @@ class TestATableSaysWhereItIsMeant:
         assert place_of(parse_namespace("a.b@etl"), OWN).ref == Ref(name="etl")
         assert place_of(parse_namespace("@etl"), OWN).key == ()
 
+    def test_the_namespace_of_a_table_is_on_the_table_s_branch(self):
+        catalog = load_catalog("prod", type="nessie", uri=URI)
+        assert catalog.namespace_of("sales.orders") == ("sales",)
+        assert catalog.namespace_of("a.b.orders@etl") == ("a", "b@etl")
+        assert ".".join(catalog.namespace_of("sales.orders@release-1.2")) == "sales@release-1.2"
+
     def test_what_is_listed_at_a_reference_can_be_asked_for_again(self):
         place = place_of(parse_namespace("a@release-1.2"), OWN)
         table = place.table(("a", "t"))
