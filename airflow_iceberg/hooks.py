@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from airflow.sdk import BaseHook
 
-from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError
+from airflow_iceberg.errors import InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,7 +34,7 @@ PROPERTIES_KEY = "properties"
 
 # Catalogs that take user and password of a database in their URI.
 _SQL_TYPES = frozenset({"sql", "jdbc"})
-_DEFAULT_SCHEMES = {"rest": "https", "hive": "thrift"}
+_DEFAULT_SCHEMES = {"rest": "https", "hive": "thrift", "nessie": "https", "glue": "https"}
 # Wider than Airflow's own list, which knows neither `credential` nor `account-key`.
 _SECRET = re.compile(
     r"secret|passw|token|credential|access.?key|account.?key|connection.?string|\bsas\b", re.IGNORECASE
@@ -268,12 +268,13 @@ def _add_uri(properties: dict[str, str], connection: Connection) -> None:
     if "://" not in host and not host.startswith(("jdbc:", "sqlite:")):
         scheme = _DEFAULT_SCHEMES.get(properties.get("type", ""))
         host = f"{scheme}://{host}" if scheme else host
-    properties["uri"] = _with_port(host, connection.port)
+    key = "glue.endpoint" if properties.get("type") == "glue" else "uri"
+    properties[key] = _with_port(host, connection.port)
 
 
 def _with_port(uri: str, port: int | None) -> str:
     parts = urlsplit(uri)
-    if not port or not parts.netloc or re.search(r":\d+$", parts.netloc):
+    if not port or "," in uri or not parts.netloc or re.search(r":\d+$", parts.netloc):
         return uri
     return urlunsplit(parts._replace(netloc=f"{parts.netloc}:{port}"))
 
@@ -292,6 +293,16 @@ def _add_login(properties: dict[str, str], login: str | None, password: str | No
         if not properties.get("token"):
             credential = f"{login}:{password or ''}" if login else str(password)
             properties.setdefault("credential", credential)
+    elif kind == "hive" or uri.startswith("thrift"):
+        properties.setdefault("user", login or "")
+        properties.setdefault("password", password or "")
+    elif kind == "nessie":
+        for name, value in (("user", login), ("token", password)):
+            if value:
+                properties.setdefault(name, value)
+    elif kind == "glue" and login and password:
+        properties.setdefault("glue.access-key-id", login)
+        properties.setdefault("glue.secret-access-key", password)
 
 
 def _with_login(uri: str, login: str, password: str) -> str:

@@ -97,6 +97,15 @@ class TestLoginAndPassword:
         found = config(host="jdbc:postgresql://db/x", login="me", password="pw", extra={"type": "jdbc"})
         assert found.properties.items() >= {"jdbc.user": "me", "jdbc.password": "pw"}.items()
 
+    def test_nessie_takes_them_as_author_and_token(self) -> None:
+        found = config(extra={"type": "nessie"}, host="h/api/v2", login="jane", password="t0p").properties
+        assert found == {"type": "nessie", "uri": "https://h/api/v2", "user": "jane", "token": "t0p"}
+
+    def test_glue_takes_them_as_its_keys(self) -> None:
+        found = config(extra={"type": "glue"}, host="http://h", port=4566, login="AK", password="s").properties
+        keys = {"glue.access-key-id": "AK", "glue.secret-access-key": "s"}
+        assert found == {"type": "glue", "glue.endpoint": "http://h:4566", **keys}
+
 
 class TestTheCatalogsName:
     """SQL catalogs keep tables under it: the connection id, unless `catalog_name` says otherwise."""
