@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from airflow.sdk import BaseHook
 
-from airflow_iceberg.errors import InvalidInputError, NotFoundError
+from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
     import pyarrow as pa
