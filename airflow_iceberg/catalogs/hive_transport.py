@@ -52,7 +52,7 @@ def parse_addresses(name: str, uri: str) -> tuple[Address, ...]:
     addresses = []
     for text in filter(None, (part.strip() for part in uri.split(","))):
         try:
-            parts = urlsplit(text)
+            parts = urlsplit(text if "://" in text else f"thrift://{text}")
             found = parts.scheme.lower() == "thrift" and parts.hostname and not parts.path.strip("/")
             addresses.append(Address(host=parts.hostname or "", port=parts.port or DEFAULT_PORT))
         except ValueError:
