@@ -232,7 +232,6 @@ class IcebergExpireSnapshotsOperator(BaseOperator):
         "older_than",
         "retain_last",
         "snapshot_ids",
-        "dry_run",
         "iceberg_conn_id",
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {"snapshot_ids": "json"}
