@@ -1,5 +1,7 @@
 """The REST catalog on SeaweedFS: tokens, the contract, and the oddities of a server that is not Java's."""
 
+import re
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
@@ -174,3 +176,62 @@ class TestTables:
         found = Table.load(catalog, "db.t")
         assert sorted(found.scan("id > 1").to_arrow()["name"].to_pylist()) == ["b", "c", "d"]
         assert len(found.snapshots()) == 2
+
+
+class TestVendedCredentials:
+    """A server that hands out credentials for a table is all that is needed to reach its files."""
+
+    @pytest.fixture(scope="class")
+    def server(self):
+        server = SeaweedFS(vends=True).start()
+        load_catalog("prod", **server.catalog_properties).create_namespace("db")
+        yield server
+        server.stop()
+
+    @pytest.fixture
+    def proxy(self, server):
+        with SpoilingProxy(int(server.rest_uri.rpartition(":")[2])) as proxy:
+            yield proxy
+
+    @pytest.fixture
+    def keyless(self, server):
+        """A catalog of somebody who has no key of the store."""
+        given = server.catalog_properties
+        return {name: value for name, value in given.items() if not name.startswith("s3.")}
+
+    def test_rows_are_written_and_read_without_a_key_of_our_own(self, keyless):
+        catalog = load_catalog("prod", **keyless)
+        table = Table.create(catalog, "db.rows", schema={"id": "long"})
+        table.append(pa.table({"id": [1, 2]}))
+        Table.load(catalog, "db.rows").append(pa.table({"id": [3]}))
+        assert Table.load(catalog, "db.rows").scan().to_arrow().num_rows == 3
+
+    def test_they_go_before_our_own_and_open_one_table_only(self, server):
+        catalog = load_catalog("prod", **server.catalog_properties)
+        one = Table.create(catalog, "db.one", schema={"id": "long"})
+        two = Table.create(catalog, "db.two", schema={"id": "long"})
+        assert one.io.exists(one.metadata_location)
+        with pytest.raises(StorageError):
+            one.io.read(two.metadata_location)
+        assert catalog.io.exists(two.metadata_location)  # the connection's own keys open both
+
+    def test_they_are_asked_for_again_before_they_expire(self, keyless, proxy):
+        """A task that writes for longer than they last doesn't notice."""
+        Table.create(load_catalog("prod", **keyless), "db.long", schema={"id": "long"})
+        expiry = b'"s3.session-token-expires-at-ms":"'
+        proxy.rewrite = lambda body: re.sub(expiry + rb"[0-9]+", expiry + b"%d" % (time.time() * 1000 + 1), body)
+        table = Table.load(load_catalog("prod", **{**keyless, "uri": proxy.uri}), "db.long")
+        loads = [call for call in proxy.calls() if call.startswith("GET /v1/warehouse/namespaces/db/tables/long")]
+        assert len(loads) == 1
+        time.sleep(0.01)
+        proxy.rewrite = lambda body: body
+        table.append(pa.table({"id": [1]}))
+        calls = proxy.calls()
+        assert "GET /v1/warehouse/namespaces/db/tables/long" in calls
+        assert calls[-1] == "POST /v1/warehouse/namespaces/db/tables/long"
+        assert table.scan().to_arrow().num_rows == 1
+
+    def test_nothing_of_them_is_shown(self, keyless):
+        catalog = load_catalog("prod", **keyless)
+        state = make_table(catalog, "db.shown")
+        assert "ASIA" not in f"{state!r}{state.io!r}{catalog!r}"

@@ -19,17 +19,22 @@ from tests.services.launch import HOST, Server, free_ports
 ACCESS_KEY, SECRET_KEY = "lake-admin", "s3cr3t-of-the-lake"
 BUCKET = "lake"
 TABLE_BUCKET = "warehouse"
+ROLE = "arn:aws:iam::role/tables"
 
 
 class SeaweedFS:
     """One server with an S3 bucket for everybody and a table bucket that its catalog uses.
+
+    Args:
+        vends: whether the catalog hands out credentials for each table, which open that table's files only.
 
     Attributes:
         s3_endpoint: of S3, with `ACCESS_KEY` and `SECRET_KEY`.
         rest_uri: of the catalog; its credential is "<access key>:<secret key>".
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, vends: bool = False) -> None:
+        self._vends = vends
         self._directory = Path(tempfile.mkdtemp(prefix="airflow-iceberg-seaweedfs-"))
         (self._directory / "data").mkdir()
         self._write_identities()
@@ -98,6 +103,37 @@ class SeaweedFS:
         }
         (self._directory / "s3.json").write_text(json.dumps({"identities": [admin]}))
 
+    def _write_roles(self) -> Path:
+        """Let the catalog take a role that may do everything; it narrows it down to a table itself."""
+        everything = {"Effect": "Allow", "Action": ["s3:*"], "Resource": ["*"]}
+        trusted = {
+            "Effect": "Allow",
+            "Principal": {"Federated": "iceberg-catalog"},
+            "Action": ["sts:AssumeRoleWithCredentials"],
+        }
+        version = {"Version": "2012-10-17"}
+        document = {
+            "sts": {
+                "tokenDuration": "1h",
+                "maxSessionLength": "12h",
+                "issuer": "tests",
+                "signingKey": base64.b64encode(b"a key of the tests, 32 bytes long").decode(),
+            },
+            "policy": {"defaultEffect": "Deny"},
+            "policies": [{"name": "everything", "document": {**version, "Statement": [everything]}}],
+            "roles": [
+                {
+                    "roleName": "tables",
+                    "roleArn": ROLE,
+                    "trustPolicy": {**version, "Statement": [trusted]},
+                    "attachedPolicies": ["everything"],
+                }
+            ],
+        }
+        path = self._directory / "iam.json"
+        path.write_text(json.dumps(document))
+        return path
+
     def _free_ports(self) -> dict[str, int]:
         # Its gRPC ports are 10,000 above the others, so these must leave room for them.
         names = ("s3", "iceberg", "master", "volume", "filer")
@@ -109,6 +145,7 @@ class SeaweedFS:
 
     def _command(self) -> list[str | Path]:
         ports = self._ports
+        vending = [f"-s3.iam.config={self._write_roles()}", f"-s3.iceberg.credentialRole={ROLE}"] if self._vends else []
         return [
             Path(sys.executable).with_name("weed"),
             "-logtostderr=true",
@@ -129,4 +166,5 @@ class SeaweedFS:
             f"-filer.port={ports['filer']}",
             f"-bucket={BUCKET}",
             f"-tableBucket={TABLE_BUCKET}",
+            *vending,
         ]

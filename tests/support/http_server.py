@@ -131,6 +131,7 @@ class SpoilingProxy(HttpServer):
     """A proxy to a real server; each of its `faults` is used up by the first request that it matches.
 
     Attributes:
+        rewrite: what becomes of the bodies of all answers.
         on_fault: set when one has been used, and the server has done what it was asked, unless it never heard of it.
     """
 
@@ -139,6 +140,7 @@ class SpoilingProxy(HttpServer):
         self._port = port
         self.faults: list[Fault] = []
         self.on_fault = threading.Event()
+        self.rewrite: Callable[[bytes], bytes] = lambda body: body
 
     def _forward(self, request: Request) -> Reply | None:
         fault = next((each for each in self.faults if re.search(each.matches, str(request))), None)
@@ -172,6 +174,6 @@ class SpoilingProxy(HttpServer):
             body = answer.read()
             skip = {"connection", "content-length", "transfer-encoding", "date", "server"}
             kept = {name: value for name, value in answer.getheaders() if name.lower() not in skip}
-            return Reply(status=answer.status, body=body, headers=kept)
+            return Reply(status=answer.status, body=self.rewrite(body), headers=kept)
         finally:
             connection.close()
