@@ -58,8 +58,8 @@ class NessieClient:
     Args:
         catalog: name of the catalog, for messages.
         properties: `uri`, which ends in /api/v2; `token` or `authentication.token`; `authentication.type` ("NONE",
-            "BEARER"); `transport.connect-timeout` and `transport.read-timeout` in ms. All of them may be written with
-            the prefix `nessie.`.
+            "BEARER"); `transport.connect-timeout` and `transport.read-timeout` in ms: these may be written with the
+            prefix `nessie.`. `ssl.cabundle`, `ssl.client.cert` and `ssl.client.key` as for REST catalogs.
     Raises:
         InvalidInputError, UnsupportedError: a property that can't be understood or isn't supported.
     """
@@ -72,6 +72,9 @@ class NessieClient:
             _milliseconds(catalog, properties, "transport.connect-timeout", _CONNECT_TIMEOUT_MS) / 1000,
             _milliseconds(catalog, properties, "transport.read-timeout", _READ_TIMEOUT_MS) / 1000,
         )
+        self._trusted: str | bool = properties.get("ssl.cabundle", "").strip() or True
+        certificate, key = (properties.get(f"ssl.client.{name}", "").strip() for name in ("cert", "key"))
+        self._certificate = (certificate, key) if key else certificate or None
         self._session: requests.Session | None = None
         self._pid = 0
 
@@ -166,6 +169,8 @@ class NessieClient:
             json=body,
             auth=self._authorize,  # given even without a token, or requests would send a login of ~/.netrc
             timeout=self._timeout,
+            verify=self._trusted,
+            cert=self._certificate,
             allow_redirects=False,
         )
 
