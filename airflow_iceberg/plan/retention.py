@@ -112,15 +112,15 @@ class _Rules:
     @classmethod
     def of(cls, metadata: TableMetadata, *, now_ms: int, older_than_ms: int | None, retain_last: int | None) -> _Rules:
         check_may_delete(metadata)
-        age_ms = _positive(metadata, "history.expire.max-snapshot-age-ms", MAX_SNAPSHOT_AGE_MS)
+        age_ms = _number(metadata, "history.expire.max-snapshot-age-ms", MAX_SNAPSHOT_AGE_MS)
         if retain_last is not None and retain_last < 1:
             raise InvalidInputError(f"unexpected retain_last {retain_last} (expected at least 1)")
         return cls(
             now_ms=now_ms,
             older_than_ms=now_ms - age_ms if older_than_ms is None else older_than_ms,
             min_to_keep=retain_last
-            or _positive(metadata, "history.expire.min-snapshots-to-keep", MIN_SNAPSHOTS_TO_KEEP),
-            max_ref_age_ms=_positive(metadata, "history.expire.max-ref-age-ms", FOREVER_MS),
+            or _number(metadata, "history.expire.min-snapshots-to-keep", MIN_SNAPSHOTS_TO_KEEP, least=1),
+            max_ref_age_ms=_number(metadata, "history.expire.max-ref-age-ms", FOREVER_MS),
         )
 
     def keeps_ref(self, name: str, ref: SnapshotRef, metadata: TableMetadata) -> bool:
@@ -159,8 +159,8 @@ def check_may_delete(metadata: TableMetadata) -> None:
         )
 
 
-def _positive(metadata: TableMetadata, name: str, default: int) -> int:
+def _number(metadata: TableMetadata, name: str, default: int, *, least: int = 0) -> int:
     value = metadata.property_int(name, default)
-    if value < 1:
-        raise InvalidInputError(f"unexpected value {value} (expected at least 1) of table property {name!r}")
+    if value < least:
+        raise InvalidInputError(f"unexpected value {value} (expected at least {least}) of table property {name!r}")
     return value
