@@ -11,19 +11,17 @@ after the other; that one also finds the words for what is wrong with a file. So
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
-from itertools import repeat
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from airflow_iceberg.errors import FormatError
 from airflow_iceberg.spec.avro_columns import decode_records
 from airflow_iceberg.spec.avro_container import read_blocks, read_header
 from airflow_iceberg.spec.avro_layout import Layout, NotColumnar, layout_of
 from airflow_iceberg.spec.avro_records import Column, Ints, Mask, Records
 from airflow_iceberg.spec.manifest_avro import RecordReader, check_length, read_manifest, record_reader
-from airflow_iceberg.spec.manifest_records import record_to_entry
+from airflow_iceberg.spec.manifest_column_files import Origin, column_files
 from airflow_iceberg.spec.manifests import (
     DataFile,
     EntryStatus,
@@ -345,10 +343,9 @@ class EntryColumns:
 
     def files(self, rows: Ints) -> Sequence[DataFile]:
         """Return the files of some entries; they look up their statistics and the like when these are asked for."""
-        result = [_new(ColumnDataFile) for _ in range(len(rows))]
         numbers = rows.tolist()
         specs = np.array([manifest.partition_spec_id for manifest in self.manifests])
-        origin = _Origin(
+        origin = Origin(
             self.records,
             rows,
             self._reader,
@@ -356,13 +353,13 @@ class EntryColumns:
             content=self.content[rows],
             first_row_id=_take(self.first_row_id, rows),
         )
-        _set("origin", result, repeat(origin))
-        _set("number", result, range(len(rows)))
-        _set("file_path", result, map(self.file_path.__getitem__, numbers))
-        _set("partition", result, map(self.partition.__getitem__, numbers))
-        _set("record_count", result, self.record_count[rows].tolist())
-        _set("file_size_in_bytes", result, self.file_size_in_bytes[rows].tolist())
-        return result
+        return column_files(
+            origin,
+            file_path=map(self.file_path.__getitem__, numbers),
+            partition=map(self.partition.__getitem__, numbers),
+            record_count=self.record_count[rows].tolist(),
+            file_size_in_bytes=self.file_size_in_bytes[rows].tolist(),
+        )
 
     def entries(self, rows: Ints) -> list[ManifestEntry]:
         """Return some entries, with files as from `files`."""
@@ -383,7 +380,7 @@ class EntryColumns:
         ]
 
 
-_STATUSES, _CONTENTS = tuple(EntryStatus), tuple(FileContent)
+_STATUSES = tuple(EntryStatus)
 
 
 def column_values(column: Column, rows: Ints) -> list[Any]:
@@ -396,90 +393,3 @@ def column_values(column: Column, rows: Ints) -> list[Any]:
 
 def _take(column: Column, rows: Ints) -> Column:
     return Column(column.values[rows], None, None if column.valid is None else column.valid[rows])
-
-
-class _Origin:
-    """The bytes of some records and what they inherit, for those who want to know more of them."""
-
-    __slots__ = ("_content", "_data", "_ends", "_first_row_id", "_reader", "_spec_id", "_starts")
-
-    def __init__(
-        self, records: Records, rows: Ints, reader: RecordReader, *, spec_id: Ints, content: Ints, first_row_id: Column
-    ) -> None:
-        self._data, self._reader = records.data, reader
-        self._spec_id, self._content, self._first_row_id = spec_id, content, first_row_id
-        starts, ends = records.starts[rows], records.starts[rows + 1]
-        sizes = ends - starts
-        if 4 * int(sizes.sum()) < len(records.data):
-            # The rest would stay in memory for a few files.
-            spans = zip(starts.tolist(), ends.tolist(), strict=True)
-            self._data = b"".join([records.data[start:end] for start, end in spans])
-            ends = np.cumsum(sizes)
-            starts = ends - sizes
-        self._starts, self._ends = starts, ends
-
-    def spec_id(self, number: int) -> int:
-        return int(self._spec_id[number])
-
-    def content(self, number: int) -> FileContent:
-        return _CONTENTS[int(self._content[number])]
-
-    def first_row_id(self, number: int) -> int | None:
-        valid = self._first_row_id.valid
-        return int(self._first_row_id.values[number]) if valid is None or valid[number] else None
-
-    def file(self, number: int) -> DataFile:
-        """Return the file of one of the records, without what it inherits."""
-        record = self._reader.read(self._data[self._starts[number] : self._ends[number]])
-        return record_to_entry(self._reader.reading, self.spec_id(number))(record).data_file
-
-
-class ColumnDataFile(DataFile):
-    """A data file that decodes the rest of its entry when it is asked for it: most are never asked.
-
-    It is a `DataFile` in every respect: equal to one with the same values, and pickled as a whole.
-    """
-
-    __slots__ = ("number", "origin")
-
-    origin: _Origin
-    number: int
-
-    def __getattr__(self, name: str) -> Any:
-        # Called only for what is not set yet.
-        if name not in _FIELDS:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        if name in _INHERITED:
-            value = getattr(self.origin, name)(self.number)
-            _SETTERS[name](self, value)
-            return value
-        try:
-            file = self.origin.file(self.number)
-        except (FormatError, ValueError) as error:
-            raise FormatError(f"unexpected value in the entry of file {self.file_path} ({error})") from error
-        for later in _LATER:
-            _SETTERS[later](self, getattr(file, later))
-        return getattr(self, name)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, DataFile):
-            return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in _FIELDS)
-
-    __hash__ = DataFile.__hash__
-
-
-_new = object.__new__
-_FIELDS = tuple(field.name for field in fields(DataFile))
-_AT_ONCE = ("file_path", "partition", "record_count", "file_size_in_bytes")
-_INHERITED = ("content", "spec_id", "first_row_id")  # or known without decoding the record again
-_LATER = tuple(name for name in _FIELDS if name not in (*_AT_ONCE, *_INHERITED))
-_SETTERS: dict[str, Callable[[Any, Any], None]] = {
-    name: getattr(ColumnDataFile, name).__set__ for name in (*_FIELDS, *ColumnDataFile.__slots__)
-}
-
-
-def _set(name: str, objects: list[ColumnDataFile], values: Iterable[Any]) -> None:
-    """Set a field of each object; frozen objects refuse it one by one, their slots don't."""
-    for _ in map(_SETTERS[name], objects, values):
-        pass
