@@ -32,7 +32,7 @@ def measure(folder: Path, *, runs: int) -> Iterator[Measurement]:
     """Measure plans, the table of files, and memory."""
     clustered, random = (big_metadata.make(folder, layout=layout) for layout in ("clustered", "random"))
     yield from _plans(clustered, None, f"plan of {FILES:,} files", FILES, runs=runs)
-    few, what = FILES // big_metadata.SNAPSHOTS, f"plan of {FILES:,} files in random order, filter on the partition"
+    few = FILES // big_metadata.SNAPSHOTS
     yield from _plans(
         random, FILTER, f"plan of {FILES:,} files in random order, filter on the partition", few, runs=runs
     )
