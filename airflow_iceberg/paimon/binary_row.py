@@ -7,6 +7,7 @@ Here: the decoding of a row of any types, arrays, maps and rows in it included. 
     row     header byte (row kind) and null bits, in whole words | one slot of 8 bytes a field | variable part
     array   count, 4 bytes | null bits, in 4 bytes | elements, as wide as they are, in whole words | variable part
     map     size of the key array, 4 bytes | key array | value array
+    vector  elements, as wide as they are, without nulls; how many the type says
 
 All but the arity is little-endian. What does not fit into a slot lies in the variable part; the slot then holds where,
 counted from the start of the row or array, and how long. Bytes are not trusted: the parts that the slots of one row
@@ -46,6 +47,7 @@ _FIXED = {
     "FLOAT": struct.Struct("<f"),
     "DOUBLE": struct.Struct("<d"),
 }
+_VECTOR_ELEMENTS = ("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE")
 _WIDTHS = {"BOOLEAN": 1, "TINYINT": 1, "SMALLINT": 2, "INT": 4, "DATE": 4, "TIME": 4, "FLOAT": 4}
 
 
@@ -266,6 +268,21 @@ def _map(type_: PaimonType) -> Decode:
     return _entries(_part_of(type_, type_.key), _part_of(type_, type_.value))
 
 
+def _vector(type_: PaimonType) -> Decode:
+    element = _part_of(type_, type_.element)
+    if element.root not in _VECTOR_ELEMENTS:
+        return _unknown(type_)
+    decode, width, length = _decoder(element), _width(element), type_.precision
+
+    def decode_vector(region: _Region, position: int) -> tuple[Value, ...]:
+        part = _Region(region.part(position))
+        if length < 1 or len(part.data) < width * length:
+            raise FormatError(f"{len(part.data)} bytes are no vector of {length} elements of type {element}")
+        return tuple([decode(part, width * index) for index in range(length)])
+
+    return decode_vector
+
+
 def _multiset(type_: PaimonType) -> Decode:
     return _entries(_part_of(type_, type_.element), PaimonType(root="INT", nullable=False))
 
@@ -326,4 +343,5 @@ _DECODERS: dict[str, Callable[[PaimonType], Decode]] = {
     "MULTISET": _multiset,
     "ROW": _row,
     "VARIANT": _variant,
+    "VECTOR": _vector,
 }

@@ -6,7 +6,8 @@ nested one. Not here: fields and schemas (`schema`), values as bytes (`binary_ro
 Values of these types, everywhere in this package: boolean bool; integers int; FLOAT, DOUBLE float; DECIMAL
 decimal.Decimal with exactly the type's scale; CHAR, VARCHAR str; BINARY, VARBINARY, BLOB bytes; DATE int, days since
 1970-01-01; TIME int, microseconds; TIMESTAMP int, microseconds since the epoch up to precision 6, nanoseconds from
-precision 7 on; ARRAY and ROW tuple; MAP dict; MULTISET dict of counts; VARIANT a pair of bytes (value, metadata).
+precision 7 on; ARRAY, VECTOR and ROW tuple; MAP dict; MULTISET dict of counts; VARIANT a pair of bytes (value,
+metadata).
 """
 
 from __future__ import annotations

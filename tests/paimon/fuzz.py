@@ -107,10 +107,10 @@ def other_containers(write: Callable[[Any, Any], None]) -> tuple[tuple[bytes, Pa
 @cache
 def rows() -> tuple[tuple[bytes, Any], ...]:
     types = [parse_type(value) for value in TYPES]
-    known = [(value, type_) for value, type_ in zip(VALUES, types, strict=False) if type_.root != "VECTOR"]
+    known = list(zip(VALUES, types, strict=True))
     each = [(encode_row((value,), (type_,)), (type_,)) for value, type_ in known]
     values, kinds = zip(*known, strict=True)
-    return (*each, (encode_row(values, kinds), kinds), (bytes(4 + 8 + 24), (types[-1],)))
+    return (*each, (encode_row(values, kinds), kinds))
 
 
 @cache
@@ -215,9 +215,9 @@ def damage_avro(data: bytes, chance: random.Random) -> bytes:
     header = read_header(data)
     schema = header.metadata["avro.schema"].decode()
     blocks = list(read_blocks(data, header))
-    if kind < 0.35:
+    if kind < 0.355:
         schema = damage_json(schema.encode(), chance).decode("utf-8", "replace")
-    elif kind < 0.4:
+    elif kind < 0.36:
         return bomb(schema, chance)
     else:
         blocks = [(count, damage_bytes(block, chance)) for count, block in blocks]
@@ -275,7 +275,8 @@ def damage_value(document: Any, chance: random.Random) -> None:
         holder[f"{key}x"] = holder.pop(key)
     else:
         number = chance.choice(NUMBERS)
-        holder[key] = chance.choice((*ODD_VALUES, number, str(number), {"type": "ARRAY", "element": holder[key]}))
+        nested = {"type": "ARRAY", "element": holder[key]}
+        holder[key] = copy.deepcopy(chance.choice((*ODD_VALUES, number, str(number), nested)))
 
 
 def keys_of(value: Any) -> list[Any]:

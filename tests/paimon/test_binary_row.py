@@ -69,7 +69,13 @@ def nested(inner: tuple[Any, st.SearchStrategy[Any]], form: str) -> tuple[Any, s
     return {"type": "ROW", "fields": fields}, st.tuples(some, st.none() | integers(32))
 
 
-columns = st.sampled_from(ATOMIC)
+def vector(element: tuple[str, st.SearchStrategy[Any]], length: int) -> tuple[Any, st.SearchStrategy[Any]]:
+    text, values = element
+    json = {"type": "VECTOR", "element": f"{text} NOT NULL", "length": length}
+    return json, st.lists(values, min_size=length, max_size=length).map(tuple)
+
+
+columns = st.sampled_from(ATOMIC) | st.builds(vector, st.sampled_from(ATOMIC[:7]), st.integers(1, 9))
 for _ in range(2):
     columns = columns | st.builds(nested, columns, st.sampled_from(["ARRAY", "MAP", "ROW"]))
 
@@ -106,6 +112,15 @@ class TestEveryTypeIsDecoded:
         types = [parse_type("INT")] * count
         values = tuple(None if index % 3 == 0 else index for index in range(count))
         assert decode_row(encode_row(values, types), types) == values
+
+    @pytest.mark.parametrize(("length", "size"), [(3, 8), (2**31 - 1, 8), (0, 8), (-1, 8)])
+    def test_a_vector_that_its_bytes_do_not_hold_is_refused(self, length: int, size: int) -> None:
+        written = parse_type({"type": "VECTOR", "element": "FLOAT NOT NULL", "length": 2})
+        other = parse_type({"type": "VECTOR", "element": "FLOAT NOT NULL", "length": length})
+        row = encode_row(((1.5, 2.5),), (written,))
+        assert decode_row(row, [written]) == ((1.5, 2.5),)
+        with pytest.raises(FormatError, match=rf"^{size} bytes are no vector of {length} elements of type FLOAT"):
+            decode_row(row, [other])
 
     def test_a_multiset_is_a_count_for_each_element(self) -> None:
         type_ = parse_type({"type": "MULTISET", "element": "STRING"})

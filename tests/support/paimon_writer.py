@@ -92,6 +92,11 @@ def _slot(value: Any, type_: PaimonType, offset: int) -> tuple[bytes, bytes]:
 def _nested(value: Any, type_: PaimonType) -> bytes:
     if type_.root == "ARRAY":
         return _array(value, _known(type_.element))
+    if type_.root == "VECTOR":
+        element = _known(type_.element)
+        width = WIDTHS.get(element.root, 8)
+        data = b"".join(_slot(item, element, 0)[0].ljust(width, b"\0") for item in value)
+        return data + bytes(-len(data) % 8)
     if type_.root == "MAP":
         return _map(value, _known(type_.key), _known(type_.value))
     if type_.root == "MULTISET":
