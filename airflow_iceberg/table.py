@@ -16,6 +16,7 @@ from airflow_iceberg.catalogs.base import Catalog, TableId, TableState
 from airflow_iceberg.changing import append_action, describe, now_ms, settings_for
 from airflow_iceberg.commit.actions import CommitSettings, SnapshotAction, check_writable
 from airflow_iceberg.commit.engine import Action, RetryPolicy, commit
+from airflow_iceberg.commit.merging import MergePolicy
 from airflow_iceberg.commit.operation import (
     ON_RERUN,
     OnRerun,
@@ -539,6 +540,7 @@ class Table:
         _ = self.catalog  # a table without one is read-only
         WriteOptions.from_properties(self.properties, self.schema(), self.sort_order())
         RetryPolicy.of(self.metadata)
+        MergePolicy.of(self.metadata)
         for name in ("write.summary.partition-limit", "write.metadata.previous-versions-max"):
             self.metadata.property_int(name, 0)
 
