@@ -52,7 +52,7 @@ LAYERS = {
     "table": layer("errors spec storage plan data catalogs commit jobs.protocol jobs.table_input", "pyarrow"),
     # The Airflow modules translate: they open tables, name operations and describe jobs, and decide nothing.
     "airflow": layer(
-        "errors table catalogs catalogs.base storage storage.base jobs.protocol commit.operation plan.waiting "
+        "errors table catalogs catalogs.base storage storage.base storage.probe jobs.protocol commit.operation plan.waiting "
         "spec.schema spec.snapshots paimon paimon.table paimon.waiting",
         "airflow pyarrow",
     ),
@@ -68,6 +68,7 @@ TOP = {
     "table": "table",
     "altering": "table",
     "changing": "table",
+    "cleaning": "table",
     "compacting": "table",
     "expiring": "table",
     "reachability": "table",
@@ -80,6 +81,7 @@ TOP = {
     "staging": "table",
     "get_provider_info": "airflow",
     "failures": "airflow",
+    "diagnosis": "airflow",
     "hooks": "airflow",
     "paimon_hooks": "airflow",
     "paimon_sensors": "airflow",

@@ -1,4 +1,4 @@
-"""Keeping tables in shape: compaction, rewriting of manifests, expiry of snapshots.
+"""Keeping tables in shape: compaction, rewriting of manifests, expiry of snapshots, orphan files.
 
 Here: the words of the DAG author. Which files are rewritten decides `plan.compaction`, what is committed `compacting`.
 """
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.sdk import BaseOperator
 
+from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.failures import airflow_failures
 from airflow_iceberg.hooks import IcebergHook
 from airflow_iceberg.operators._arguments import moment_ms, whole_number, yes_or_no
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from airflow_iceberg.cleaning import OrphanRequest
     from airflow_iceberg.submit import SparkConfig
 
 
@@ -290,3 +292,133 @@ def _snapshot_ids(given: Any) -> list[int]:
     if isinstance(given, str):
         given = [part for part in given.strip("[]() ").split(",") if part.strip()]
     return [whole_number("snapshot_ids", item) or 0 for item in given or ()]
+
+
+class IcebergRemoveOrphanFilesOperator(BaseOperator):
+    """Finds files below a table that are not the table's, and moves them into a quarantine.
+
+    The work of Iceberg's procedure `remove_orphan_files`, with a way back: `IcebergRestoreOrphanFilesOperator`. Files of
+    the last three days stay, since those of running jobs are in no table yet. It runs in this process.
+
+    Args:
+        table: namespace and name, `sales.orders`.
+        action: `"quarantine"` moves orphans to `<table>/.quarantine/<run>/`, `"delete"` deletes them for good,
+            `"dry-run"` only says which they are.
+        older_than: files written before that moment: a `datetime`, ISO text or a `timedelta`, the age; 3 days.
+        location: a folder below the table's location; all of it by default.
+        options: `equal_schemes`, `equal_authorities` (`{"nn1,nn2": "cluster"}`), `prefix_mismatch_mode` (`"error"`,
+            `"ignore"`, `"delete"`), `allow_recent` (take an `older_than` of less than 24 hours).
+        purge_older_than: quarantines of before that moment are deleted for good, given like `older_than`.
+        iceberg_conn_id: the catalog's connection.
+
+    Returns:
+        table, outcome (`quarantined`, `deleted`, `dry-run`, `nothing`), listed_files, orphan_files, orphan_bytes,
+        orphans (the first of them), quarantine (its name), staging_files, purged_quarantines.
+    """
+
+    template_fields: Sequence[str] = (
+        "table",
+        "action",
+        "older_than",
+        "location",
+        "options",
+        "purge_older_than",
+        "iceberg_conn_id",
+    )
+    template_fields_renderers: ClassVar[dict[str, str]] = {"options": "json"}
+    ui_color = "#e4f0da"
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        action: Literal["quarantine", "delete", "dry-run"] = "quarantine",
+        older_than: datetime | timedelta | str | None = None,
+        location: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        purge_older_than: datetime | timedelta | str | None = None,
+        iceberg_conn_id: str = IcebergHook.default_conn_name,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.action = action
+        self.older_than = older_than
+        self.location = location
+        self.options = options
+        self.purge_older_than = purge_older_than
+        self.iceberg_conn_id = iceberg_conn_id
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Look for orphans and put them out of the way."""
+        from airflow_iceberg.cleaning import remove_orphans
+
+        with airflow_failures():
+            request = self._request()
+            table = IcebergHook(self.iceberg_conn_id).load_table(self.table)
+            result = remove_orphans(table, request, operation=operation_of(context))
+        self.log.info(
+            "%s: %s; %d of %d files are orphans, %d bytes",
+            result.table,
+            result.outcome,
+            result.orphan_files,
+            result.listed_files,
+            result.orphan_bytes,
+        )
+        for location in result.orphans:
+            self.log.info("orphan: %s", location)
+        return result.to_xcom()
+
+    def _request(self) -> OrphanRequest:
+        from airflow_iceberg.cleaning import OrphanRequest
+
+        options = dict(self.options or {})
+        unknown = sorted(set(options) - set(_ORPHAN_OPTIONS))
+        if unknown:
+            raise InvalidInputError(f"unknown option {unknown[0]!r}; one of {', '.join(_ORPHAN_OPTIONS)}")
+        if "allow_recent" in options:
+            options["allow_recent"] = yes_or_no("allow_recent", options["allow_recent"])
+        return OrphanRequest(
+            action=self.action,
+            older_than_ms=moment_ms("older_than", self.older_than),
+            location=self.location or None,
+            purge_older_than_ms=moment_ms("purge_older_than", self.purge_older_than),
+            **options,
+        )
+
+
+_ORPHAN_OPTIONS = ("allow_recent", "equal_authorities", "equal_schemes", "prefix_mismatch_mode")
+
+
+class IcebergRestoreOrphanFilesOperator(BaseOperator):
+    """Moves the files of a quarantine back to where they were.
+
+    Args:
+        table: namespace and name, `sales.orders`.
+        quarantine: its name, as the task that made it returned it:
+            `"{{ ti.xcom_pull('clean')['quarantine'] }}"`.
+        iceberg_conn_id: the catalog's connection.
+
+    Returns:
+        table, quarantine, restored_files, restored_bytes.
+    """
+
+    template_fields: Sequence[str] = ("table", "quarantine", "iceberg_conn_id")
+    ui_color = "#e4f0da"
+
+    def __init__(
+        self, *, table: str, quarantine: str, iceberg_conn_id: str = IcebergHook.default_conn_name, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.quarantine = quarantine
+        self.iceberg_conn_id = iceberg_conn_id
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Bring the files back."""
+        from airflow_iceberg.cleaning import restore_quarantine
+
+        with airflow_failures():
+            result = restore_quarantine(IcebergHook(self.iceberg_conn_id).load_table(self.table), self.quarantine)
+        self.log.info("%s: %d files are back where they were", result.table, result.restored_files)
+        return result.to_xcom()

@@ -1,6 +1,9 @@
 """Compaction and rewriting of manifests under `dag.test()`."""
 
+import os
 from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +12,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow_iceberg.operators.maintain import (
     IcebergCompactOperator,
     IcebergExpireSnapshotsOperator,
+    IcebergRemoveOrphanFilesOperator,
+    IcebergRestoreOrphanFilesOperator,
     IcebergRewriteManifestsOperator,
 )
 from tests.airflow.conftest import Lake
@@ -179,3 +184,47 @@ class TestExpiry:
         (failure,) = failures
         assert message in str(failure)
         assert len(table.load().snapshots()) == 6
+
+
+class TestOrphans:
+    """Files that are not the table's are moved, and come back by the name of their quarantine."""
+
+    def test_there_and_back(self, table: Lake, new_dag: Callable, run_dag: Callable) -> None:
+        stray = Path(table.load().location.removeprefix("file://")) / "data" / "stray.parquet"
+        stray.write_bytes(b"stray")
+        os.utime(stray, (0, 0))
+        with new_dag() as dag:
+            clean = IcebergRemoveOrphanFilesOperator(task_id="clean", table="s.t", older_than=timedelta(days=5))
+            back = IcebergRestoreOrphanFilesOperator(
+                task_id="back", table="s.t", quarantine="{{ ti.xcom_pull('clean')['quarantine'] }}"
+            )
+            clean >> back
+        run = run_dag(dag)
+        result = run.result("clean")
+        assert (result["outcome"], result["orphan_files"], result["orphans"]) == ("quarantined", 1, [stray.as_uri()])
+        assert run.result("back")["restored_files"] == 1
+        assert stray.read_bytes() == b"stray"
+        assert table.ids() == list(range(60))
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"older_than": timedelta(hours=1)}, "less than 24 hours ago"),
+            ({"options": {"nope": 1}}, "unknown option 'nope'; one of allow_recent"),
+            ({"action": "burn"}, "unknown action 'burn'"),
+        ],
+    )
+    def test_bad_input_fails_at_once(
+        self,
+        table: Lake,
+        new_dag: Callable,
+        run_dag: Callable,
+        failures: list[BaseException],
+        options: dict[str, Any],
+        message: str,
+    ) -> None:
+        with new_dag(retries=3) as dag:
+            IcebergRemoveOrphanFilesOperator(task_id="clean", table="s.t", **options)
+        assert run_dag(dag).state == "failed"
+        (failure,) = failures
+        assert message in str(failure)

@@ -1,0 +1,496 @@
+"""Orphan files: what lies below a table and is not the table's; moved into a quarantine, from which it can come back.
+
+Here: `remove_orphans`, `restore_quarantine` and the quarantine's folders. Not here: comparing locations
+(`plan.orphans`), files of expired snapshots (`expiring`).
+
+The location is listed first and the table is loaded afterwards, so that a file that is committed in between is known;
+files younger than a safe age stay in any case, since those of a running job are in no table yet.
+
+A quarantine is a folder `<table>/.quarantine/<run>/`: a list, written before the first file is moved, and the files
+under their paths below the table. Nothing hidden is ever listed, so a quarantine is not looked at again but by its own
+functions.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from airflow_iceberg.changing import now_ms
+from airflow_iceberg.commit.snapshot_writer import read_manifests
+from airflow_iceberg.errors import (
+    AlreadyExistsError,
+    FormatError,
+    IcebergError,
+    IncompatibleChangeError,
+    InvalidInputError,
+    NotFoundError,
+    StorageError,
+)
+from airflow_iceberg.manifest_io import read_columns
+from airflow_iceberg.plan.orphans import MISMATCH_MODES, KnownFiles, Spelling, is_hidden, older_than_ms
+from airflow_iceberg.plan.retention import check_may_delete
+from airflow_iceberg.reachability import statistics_paths
+from airflow_iceberg.spec._fields import Fields
+from airflow_iceberg.spec.manifests import ManifestFile
+from airflow_iceberg.staging import STAGING_FOLDER
+from airflow_iceberg.storage.base import FileIO, FileStatus
+
+if TYPE_CHECKING:
+    from airflow_iceberg.commit.operation import OperationKey
+    from airflow_iceberg.spec.metadata import TableMetadata
+    from airflow_iceberg.table import Table
+
+log = logging.getLogger(__name__)
+
+QUARANTINE = ".quarantine"
+LIST = "list.jsonl"
+ACTIONS = ("quarantine", "delete", "dry-run")
+METADATA_SUFFIX = ".metadata.json"
+THREADS = 8
+BATCH = 1000
+PROGRESS = 50_000
+MOST_SHOWN = 20
+# So many metadata files that the table does not name are opened to see whose they are.
+MOST_FOREIGN = 50
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OrphanRequest:
+    """What is asked for; the words of Iceberg's `remove_orphan_files`.
+
+    Attributes:
+        action: one of ACTIONS: move orphans into the quarantine, delete them for good, or only say which they are.
+        older_than_ms: files written before that moment; 3 days ago by default.
+        allow_recent: take a moment of less than 24 hours ago.
+        location: a folder below the table's location; all of it by default.
+        equal_schemes, equal_authorities: spellings of one store, `{"s3a,s3n": "s3"}`.
+        prefix_mismatch_mode: what to do about the same path under another scheme or authority: "error", "ignore" keeps
+            it, "delete" takes it for an orphan.
+        purge_older_than_ms: quarantines of before that moment are deleted for good; None keeps them.
+    """
+
+    action: str = "quarantine"
+    older_than_ms: int | None = None
+    allow_recent: bool = False
+    location: str | None = None
+    equal_schemes: dict[str, str] = field(default_factory=dict)
+    equal_authorities: dict[str, str] = field(default_factory=dict)
+    prefix_mismatch_mode: str = "error"
+    purge_older_than_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.action not in ACTIONS:
+            raise InvalidInputError(f"unknown action {self.action!r}; one of {', '.join(ACTIONS)}")
+        if self.prefix_mismatch_mode not in MISMATCH_MODES:
+            raise InvalidInputError(
+                f"unknown prefix_mismatch_mode {self.prefix_mismatch_mode!r}; one of {', '.join(MISMATCH_MODES)}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OrphanResult:
+    """What was found and done.
+
+    Attributes:
+        outcome: "quarantined", "deleted", "dry-run" or "nothing".
+        orphan_files, orphan_bytes: that were found by this call.
+        orphans: locations of the first of them.
+        quarantine: name of the quarantine, for `restore_quarantine`; None if there is none.
+        staging_files: left by jobs that died long ago, removed.
+        purged_quarantines: names of quarantines that were deleted for good.
+    """
+
+    table: str
+    outcome: str
+    listed_files: int = 0
+    orphan_files: int = 0
+    orphan_bytes: int = 0
+    orphans: tuple[str, ...] = ()
+    quarantine: str | None = None
+    staging_files: int = 0
+    purged_quarantines: tuple[str, ...] = ()
+
+    def to_xcom(self) -> dict[str, Any]:
+        """Return plain values."""
+        found: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
+        return {**found, "orphans": list(self.orphans), "purged_quarantines": list(self.purged_quarantines)}
+
+
+def remove_orphans(table: Table, request: OrphanRequest, *, operation: OperationKey | None = None) -> OrphanResult:
+    """Find the files below a table that are not the table's, and put them out of the way.
+
+    Args:
+        operation: key of the Airflow task, for the quarantine's name.
+
+    Raises:
+        InvalidInputError: `gc.enabled` is false, a moment that is too recent, a location outside of the table, or files
+            of the table under another scheme or authority.
+        IncompatibleChangeError: another table lies in the same location or below it; nothing was touched.
+        FormatError, NotFoundError, StorageError: the table cannot be read whole; nothing was touched.
+    """
+    check_may_delete(table.metadata)
+    now = now_ms()
+    before_ms = older_than_ms(request.older_than_ms, now_ms=now, allow_recent=request.allow_recent)
+    listed = _Listing.of(table, request, before_ms)
+    table.refresh()
+    check_may_delete(table.metadata)
+    _check_not_shared(table, listed)
+    orphans = _orphans(table, listed.old, request)
+    found = OrphanResult(
+        table=table.name,
+        outcome="dry-run" if request.action == "dry-run" else "nothing",
+        listed_files=listed.count,
+        orphan_files=len(orphans),
+        orphan_bytes=sum(status.size_bytes for status in orphans),
+        orphans=tuple(status.location for status in orphans[:MOST_SHOWN]),
+    )
+    if request.action == "dry-run":
+        return found
+    return _carry_out(table, request, found, orphans, listed, now, operation)
+
+
+def _carry_out(
+    table: Table,
+    request: OrphanRequest,
+    found: OrphanResult,
+    orphans: Sequence[FileStatus],
+    listed: _Listing,
+    now: int,
+    operation: OperationKey | None,
+) -> OrphanResult:
+    from dataclasses import replace
+
+    name = None
+    if orphans and request.action == "quarantine":
+        name = _quarantine(table, orphans, now, operation)
+        found = replace(found, outcome="quarantined", quarantine=name)
+    elif orphans:
+        _delete(table, [status.location for status in orphans], "orphan files")
+        found = replace(found, outcome="deleted")
+    _delete(table, listed.staging, "files of dead jobs")
+    purged = () if request.purge_older_than_ms is None else _purge(table, request.purge_older_than_ms, keep=name)
+    return replace(found, staging_files=len(listed.staging), purged_quarantines=purged)
+
+
+# -- what lies there ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Listing:
+    """Files below a table.
+
+    Attributes:
+        count: all that were looked at.
+        old: old enough to be orphans.
+        staging: old documents of jobs.
+        metadata_files: everything that is named like a table's metadata, however young.
+    """
+
+    count: int
+    old: tuple[FileStatus, ...]
+    staging: tuple[str, ...]
+    metadata_files: tuple[str, ...]
+
+    @classmethod
+    def of(cls, table: Table, request: OrphanRequest, before_ms: int) -> _Listing:
+        root = f"{table.location.rstrip('/')}/"
+        below = f"{(request.location or table.location).rstrip('/')}/"
+        if not below.startswith(root):
+            raise InvalidInputError(f"location {request.location} is not below the table's, {table.location}")
+        names = {name for spec in table.metadata.partition_specs for name in (field.name for field in spec.fields)}
+        old: list[FileStatus] = []
+        staging: list[FileStatus] = []
+        metadata_files: list[str] = []
+        count = 0
+        for status in table.io.list(below):
+            count += 1
+            if count % PROGRESS == 0:
+                log.info("%s: %d files listed", table.name, count)
+            relative = status.location[len(root) :]
+            if relative.startswith(f"{STAGING_FOLDER}/"):
+                staging.append(status)
+                continue
+            if is_hidden(relative, names):
+                continue
+            if relative.endswith((METADATA_SUFFIX, f"{METADATA_SUFFIX}.gz")):
+                metadata_files.append(status.location)
+            if status.modified_ms is not None and status.modified_ms < before_ms:
+                old.append(status)
+        return cls(
+            count=count,
+            old=tuple(old),
+            staging=_of_dead_jobs(staging, f"{root}{STAGING_FOLDER}/", before_ms),
+            metadata_files=tuple(metadata_files),
+        )
+
+
+def _of_dead_jobs(files: Iterable[FileStatus], root: str, before_ms: int) -> tuple[str, ...]:
+    """Return the documents of jobs whose youngest document is old: no such job is running any more."""
+    folders: dict[str, list[FileStatus]] = {}
+    for status in files:
+        folders.setdefault(status.location[len(root) :].partition("/")[0], []).append(status)
+    return tuple(
+        status.location
+        for found in folders.values()
+        if all(status.modified_ms is not None and status.modified_ms < before_ms for status in found)
+        for status in found
+    )
+
+
+def _check_not_shared(table: Table, listed: _Listing) -> None:
+    """Refuse a location in which, or below which, another table lies: its files would all look like orphans."""
+    known = KnownFiles()
+    known.add([table.metadata_location, *(location for _, location in table.metadata.metadata_log)])
+    unknown: dict[str, list[str]] = {}
+    for location in listed.metadata_files:
+        if known.judge(location) == "orphan":
+            unknown.setdefault(location.rpartition("/")[0], []).append(location)
+    own = table.metadata.table_uuid
+    for locations in unknown.values():
+        for location in sorted(locations, reverse=True)[:MOST_FOREIGN]:
+            uuid = _uuid_of(table.io, location)
+            if uuid is not None and uuid != own:
+                _refuse_shared(table, f"{location} is of a table with uuid {uuid}, this one has {own}")
+
+
+def _refuse_shared(table: Table, why: str) -> None:
+    raise IncompatibleChangeError(
+        f"table {table.name} shares its location {table.location} with another table: {why}; files of one would look "
+        f"like orphans of the other, nothing was touched"
+    )
+
+
+def _uuid_of(io: FileIO, location: str) -> str | None:
+    from airflow_iceberg.spec.metadata import TableMetadata
+
+    try:
+        return TableMetadata.from_json(io.read(location), path=location).table_uuid
+    except IcebergError:
+        return None  # half of a file: an orphan like any other
+
+
+# -- what is the table's -----------------------------------------------------------------------------------------------
+
+
+def _orphans(table: Table, listed: Sequence[FileStatus], request: OrphanRequest) -> list[FileStatus]:
+    known = known_files(table, Spelling.of(request.equal_schemes, request.equal_authorities))
+    log.info("%s: %d files are old enough, the table knows %d", table.name, len(listed), len(known))
+    orphans: list[FileStatus] = []
+    doubtful: list[FileStatus] = []
+    for status in listed:
+        verdict = known.judge(status.location)
+        if verdict == "orphan":
+            orphans.append(status)
+        elif verdict == "doubtful":
+            doubtful.append(status)
+    if doubtful and request.prefix_mismatch_mode == "error":
+        first = doubtful[0].location
+        raise InvalidInputError(
+            f"{len(doubtful)} files of table {table.name} lie under another scheme or authority than the table names "
+            f"them by: {first}, which it knows under {' and '.join(known.spellings(first))}; say which are the same in "
+            f"equal_schemes or equal_authorities, or set prefix_mismatch_mode to ignore (keep) or delete; nothing was "
+            f"touched"
+        )
+    return [*orphans, *doubtful] if request.prefix_mismatch_mode == "delete" else orphans
+
+
+def known_files(table: Table, spelling: Spelling | None = None) -> KnownFiles:
+    """Return every file that the table's metadata leads to, over all of its snapshots."""
+    metadata, io = table.metadata, table.io
+    known = KnownFiles(spelling)
+    known.add([table.metadata_location, *(location for _, location in metadata.metadata_log)])
+    known.add([f"{table.metadata_location.rpartition('/')[0]}/version-hint.text"])
+    known.add(statistics_paths(metadata))
+    known.add(snapshot.manifest_list for snapshot in metadata.snapshots if snapshot.manifest_list)
+    manifests = _all_manifests(io, metadata)
+    known.add(manifests)
+    for part in read_columns(io, manifests.values()):
+        if isinstance(part, tuple):
+            known.add(entry.data_file.file_path for entry in part[1] if entry.is_live)
+        else:
+            known.add(part.file_path[row] for row in part.is_live.nonzero()[0].tolist())
+    return known
+
+
+def _all_manifests(io: FileIO, metadata: TableMetadata) -> dict[str, ManifestFile]:
+    with ThreadPoolExecutor(THREADS) as pool:
+        found = list(pool.map(lambda snapshot: read_manifests(io, snapshot), metadata.snapshots))
+    return {manifest.manifest_path: manifest for manifests in found for manifest in manifests}
+
+
+def _delete(table: Table, locations: Sequence[str], what: str) -> None:
+    for start in range(0, len(locations), BATCH):
+        table.io.delete(locations[start : start + BATCH])
+        log.info("%s: %d of %d %s deleted", table.name, min(start + BATCH, len(locations)), len(locations), what)
+
+
+# -- the quarantine ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QuarantinedFile:
+    """A file that was moved.
+
+    Attributes:
+        location: where it was.
+        quarantined: where it is.
+    """
+
+    location: str
+    quarantined: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RestoreResult:
+    """What came back from a quarantine."""
+
+    table: str
+    quarantine: str
+    restored_files: int
+    restored_bytes: int
+
+    def to_xcom(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def quarantines(table: Table) -> tuple[str, ...]:
+    """Return the names of a table's quarantines, oldest first."""
+    root = f"{table.location.rstrip('/')}/{QUARANTINE}/"
+    return tuple(
+        sorted(
+            status.location[len(root) :].partition("/")[0]
+            for status in table.io.list(root)
+            if status.location.endswith(f"/{LIST}") and status.location[len(root) :].count("/") == 1
+        )
+    )
+
+
+def restore_quarantine(table: Table, name: str) -> RestoreResult:
+    """Move the files of a quarantine back to where they were, and forget the quarantine.
+
+    A file whose place is taken stays in the quarantine, and so does the list. Restoring twice does the rest.
+
+    Raises:
+        NotFoundError: no such quarantine.
+        AlreadyExistsError: places are taken; what could be restored was.
+        FormatError: the list is damaged.
+    """
+    location = _list_location(table, name)
+    try:
+        files = list(_read_list(location, table.io.read(location)))
+    except NotFoundError as error:
+        known = ", ".join(quarantines(table)) or "none"
+        raise NotFoundError(f"table {table.name} has no quarantine {name!r}; it has: {known}") from error
+    taken = [file for file in files if table.io.exists(file.location) and table.io.exists(file.quarantined)]
+    back = [file for file in files if file not in taken and table.io.exists(file.quarantined)]
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(lambda file: _move(table.io, file.quarantined, file.location, file.size_bytes), back))
+    if taken:
+        raise AlreadyExistsError(
+            f"{len(taken)} files of quarantine {name} stay there, since their places are taken: {taken[0].location} is "
+            f"there; {len(back)} files were restored"
+        )
+    table.io.delete([location])
+    size = sum(file.size_bytes for file in back)
+    return RestoreResult(table=table.name, quarantine=name, restored_files=len(back), restored_bytes=size)
+
+
+def _quarantine(table: Table, orphans: Sequence[FileStatus], now: int, operation: OperationKey | None) -> str:
+    """Write the list, then move the files."""
+    token = uuid4().hex[:12] if operation is None else operation.file_token
+    moment = datetime.fromtimestamp(now / 1000, UTC).strftime("%Y%m%dT%H%M%S")
+    name = f"{moment}-{token}"
+    root, home = table.location.rstrip("/"), _home(table, name)
+    files = [
+        QuarantinedFile(
+            location=status.location,
+            quarantined=f"{home}/files/{status.location[len(root) + 1 :]}",
+            size_bytes=status.size_bytes,
+        )
+        for status in orphans
+    ]
+    lines = [json.dumps({"version": 1, "moved-at-ms": now, "table-uuid": table.metadata.table_uuid})]
+    lines += [
+        json.dumps({"location": f.location, "quarantined": f.quarantined, "size-bytes": f.size_bytes}) for f in files
+    ]
+    table.io.create(_list_location(table, name), "\n".join(lines).encode())
+    with ThreadPoolExecutor(THREADS) as pool:
+        for done, _ in enumerate(
+            pool.map(lambda file: _move(table.io, file.location, file.quarantined, file.size_bytes), files), 1
+        ):
+            if done % BATCH == 0 or done == len(files):
+                log.info("%s: %d of %d orphan files moved to %s", table.name, done, len(files), home)
+    return name
+
+
+def _purge(table: Table, before_ms: int, *, keep: str | None) -> tuple[str, ...]:
+    """Delete quarantines of before a moment for good."""
+    gone: list[str] = []
+    for name in quarantines(table):
+        location = _list_location(table, name)
+        if name == keep or _moved_at_ms(location, table.io.read(location)) >= before_ms:
+            continue
+        files = [status.location for status in table.io.list(f"{_home(table, name)}/files/")]
+        _delete(table, files, f"files of quarantine {name}")
+        table.io.delete([location])
+        gone.append(name)
+    return tuple(gone)
+
+
+def _home(table: Table, name: str) -> str:
+    if not name or "/" in name or name.startswith("."):
+        raise InvalidInputError(f"{name!r} is not the name of a quarantine")
+    return f"{table.location.rstrip('/')}/{QUARANTINE}/{name}"
+
+
+def _list_location(table: Table, name: str) -> str:
+    return f"{_home(table, name)}/{LIST}"
+
+
+def _read_list(location: str, data: bytes) -> Iterator[QuarantinedFile]:
+    for fields in _lines(location, data)[1:]:
+        yield QuarantinedFile(
+            location=fields.str("location"),
+            quarantined=fields.str("quarantined"),
+            size_bytes=fields.int("size-bytes"),
+        )
+
+
+def _moved_at_ms(location: str, data: bytes) -> int:
+    return _lines(location, data)[0].int("moved-at-ms")
+
+
+def _lines(location: str, data: bytes) -> list[Fields]:
+    try:
+        found = [Fields(json.loads(line), f"line {n}", location) for n, line in enumerate(data.split(b"\n"), 1) if line]
+    except ValueError as error:
+        raise FormatError(f"the list of a quarantine is damaged: {error}", path=location) from error
+    if not found:
+        raise FormatError("the list of a quarantine is empty", path=location)
+    return found
+
+
+def _move(io: FileIO, source: str, target: str, size_bytes: int) -> None:
+    """Copy a file, look whether all of it is there, and remove the original: at every moment one of them is whole."""
+    filesystem, source_path = io.filesystem(source)
+    _, target_path = io.filesystem(target)
+    try:
+        filesystem.makedirs(target_path.rpartition("/")[0], exist_ok=True)
+        filesystem.cp_file(source_path, target_path)
+        copied = filesystem.size(target_path)
+    except FileNotFoundError:
+        return  # gone meanwhile: nobody needs to move it
+    except OSError as error:
+        raise StorageError(f"cannot move {source} to {target}: {error}") from error
+    if copied != size_bytes:
+        raise StorageError(f"moved {copied} bytes of {source} to {target}, expected {size_bytes}; the original stays")
+    io.delete([source])
