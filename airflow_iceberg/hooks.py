@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -37,8 +37,13 @@ _SQL_TYPES = frozenset({"sql", "jdbc"})
 _DEFAULT_SCHEMES = {"rest": "https", "hive": "thrift", "nessie": "https", "glue": "https"}
 # Wider than Airflow's own list, which knows neither `credential` nor `account-key`.
 _SECRET = re.compile(
-    r"secret|passw|token|credential|access.?key|account.?key|connection.?string|\bsas\b", re.IGNORECASE
+    r"secret|passw|token|credential|access.?key|account.?key|connection.?string|\bsas\b|\bauth\b|authorization|"
+    r"private.?key|session.?kwargs",
+    re.IGNORECASE,
 )
+# Values of settings that only sound like secrets ("token-refresh-enabled", "…-expires-at-ms"): masking them would tear
+# holes into every log.
+_NO_SECRET = re.compile(r"true|false|none|[0-9.]*|anon|cloud|https?://[^@?]*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,11 +80,14 @@ class CatalogConfig:
 
     def secrets(self) -> list[str]:
         """Return every text that no log may show."""
-        found = [value for key, value in self.properties.items() if _SECRET.search(key)]
+        found: list[str] = []
+        for key, value in self.properties.items():
+            if _SECRET.search(key):
+                found += [value, *_inner_secrets(value)]
+            found += _url_secrets(value)
         # `credential` is "id:secret", of which the second half gives access by itself.
-        found += [value.partition(":")[2] for key, value in self.properties.items() if key == "credential"]
-        found += _uri_passwords(self.properties.get("uri", ""))
-        return [secret for secret in found if secret]
+        found.append(self.properties.get("credential", "").partition(":")[2])
+        return [secret for secret in dict.fromkeys(found) if not _NO_SECRET.fullmatch(secret)]
 
 
 class IcebergHook(BaseHook):
@@ -163,22 +171,25 @@ class IcebergHook(BaseHook):
         Returns:
             Whether all steps worked, and a text for the person who pressed "Test".
         """
-        step = "read the connection"
-        try:
-            config = self.config
-            step = "open the catalog"
-            catalog = self.catalog
-            step = "list the namespaces"
-            count = len(list(catalog.list_namespaces()))
-            warehouse = config.properties.get("warehouse")
-            if warehouse and ":/" in warehouse:
-                step = f"look into the warehouse {warehouse}"
-                catalog.io.exists(f"{warehouse.rstrip('/')}/.airflow-iceberg-test")
-        except Exception as error:  # noqa: BLE001 - whatever a driver raises is the answer that the person waits for
-            return False, f"could not {step}: {plain_text(error)}"
-        kind = config.properties.get("type", "guessed from its uri")
-        spaces = "1 namespace" if count == 1 else f"{count} namespaces"
-        return True, f"catalog {config.name!r} (type {kind}) answers and has {spaces}"
+        from airflow_iceberg.diagnosis import Diagnosis, Step, catalog_steps, network_steps
+
+        def read_the_connection() -> None:
+            diagnosis.secrets = self.config.secrets()
+
+        def open_the_catalog() -> None:
+            _ = self.catalog
+
+        diagnosis = Diagnosis()
+        failed = (
+            diagnosis.follow(iter([Step(what="read the connection", run=read_the_connection)]))
+            or diagnosis.follow(network_steps(self.config.properties))
+            or diagnosis.follow(iter([Step(what="open the catalog", run=open_the_catalog)]))
+            or diagnosis.follow(catalog_steps(self.catalog))
+        )
+        if failed:
+            return False, failed
+        kind = self.config.properties.get("type", "guessed from its uri")
+        return True, f"catalog {self.config.name!r} (type {kind}) works: {diagnosis.worked}"
 
 
 async def load_catalog_async(iceberg_conn_id: str) -> Catalog:
@@ -313,12 +324,35 @@ def _with_login(uri: str, login: str, password: str) -> str:
     return urlunsplit(parts._replace(netloc=f"{user}@{parts.netloc}"))
 
 
-def _uri_passwords(uri: str) -> list[str]:
-    try:
-        password = urlsplit(uri).password
-    except ValueError:
+def _inner_secrets(value: str) -> list[str]:
+    """Return the secrets inside of one: the texts of a JSON object, the key in a connection string, a signature."""
+    found = re.findall(r"(?:AccountKey|SharedAccessSignature)=([^;]+)", value)
+    found += re.findall(r"(?:^|[?&])sig=([^&;]+)", value)
+    if value.startswith("{"):
+        with suppress(ValueError):
+            found += [text for text in _leaves(json.loads(value)) if len(text) > 7]
+    return found
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(inner)
+    elif isinstance(value, str):
+        yield value
+
+
+def _url_secrets(text: str) -> list[str]:
+    """Return the password of a URL, and what its query gives away, as they are written and as they are meant."""
+    if "://" not in text:
         return []
-    return [] if password is None else [password, unquote(password)]
+    found = []
+    with suppress(ValueError):
+        parts = urlsplit(text.removeprefix("jdbc:"))
+        found += [parts.password] if parts.password else []
+        for name, value in (pair.split("=", 1) for pair in parts.query.split("&") if "=" in pair):
+            found += [value] if _SECRET.search(name) or name == "sig" else []
+    return [spelling for each in found for spelling in dict.fromkeys((each, unquote(each)))]
 
 
 def plain_text(error: Exception) -> str:

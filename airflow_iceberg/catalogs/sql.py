@@ -11,7 +11,20 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 
-from sqlalchemy import ColumnElement, and_, delete, func, insert, or_, select, update
+from sqlalchemy import (
+    BINARY,
+    ColumnElement,
+    LargeBinary,
+    and_,
+    cast,
+    delete,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.engine import Connection
 
 from airflow_iceberg.catalogs.base import Namespace, TableId, parse_namespace
@@ -130,8 +143,8 @@ class SqlCatalog(PointerCatalog):
         with self._database().read() as connection:
             names = connection.execute(
                 select(tables.c.table_name).where(
-                    tables.c.catalog_name == self.name,
-                    tables.c.table_namespace == _joined(namespace),
+                    self._same(tables.c.catalog_name, self.name),
+                    self._same(tables.c.table_namespace, _joined(namespace)),
                     *self._no_view(),
                 )
             ).scalars()
@@ -199,13 +212,13 @@ class SqlCatalog(PointerCatalog):
         with self._database().write() as connection:
             inside = connection.execute(
                 select(tables.c.table_name).where(
-                    tables.c.catalog_name == self.name, _is_at_or_below(tables.c.table_namespace, namespace)
+                    self._same(tables.c.catalog_name, self.name), self._at_or_below(tables.c.table_namespace, namespace)
                 )
             ).first()
             below = connection.execute(
                 select(namespaces.c.namespace).where(
-                    namespaces.c.catalog_name == self.name,
-                    _is_at_or_below(namespaces.c.namespace, namespace),
+                    self._same(namespaces.c.catalog_name, self.name),
+                    self._at_or_below(namespaces.c.namespace, namespace),
                     namespaces.c.namespace != _joined(namespace),
                 )
             ).first()
@@ -223,14 +236,14 @@ class SqlCatalog(PointerCatalog):
         with self._database().read() as connection:
             names = set(
                 connection.execute(
-                    select(tables.c.table_namespace).where(tables.c.catalog_name == self.name).distinct()
+                    select(tables.c.table_namespace).where(self._same(tables.c.catalog_name, self.name)).distinct()
                 )
                 .scalars()
                 .all()
             )
             names.update(
                 connection.execute(
-                    select(namespaces.c.namespace).where(namespaces.c.catalog_name == self.name).distinct()
+                    select(namespaces.c.namespace).where(self._same(namespaces.c.catalog_name, self.name)).distinct()
                 )
                 .scalars()
                 .all()
@@ -248,7 +261,11 @@ class SqlCatalog(PointerCatalog):
                 (namespaces.c.catalog_name, namespaces.c.namespace),
                 (tables.c.catalog_name, tables.c.table_namespace),
             ):
-                query = select(column).where(of_catalog == self.name, _is_at_or_below(column, namespace)).limit(1)
+                query = (
+                    select(column)
+                    .where(self._same(of_catalog, self.name), self._at_or_below(column, namespace))
+                    .limit(1)
+                )
                 if connection.execute(query).first():
                     return True
         return False
@@ -304,11 +321,25 @@ class SqlCatalog(PointerCatalog):
     def _is_table(self, table: TableId) -> ColumnElement[bool]:
         columns = self._tables.c
         return and_(
-            columns.catalog_name == self.name,
-            columns.table_namespace == _joined(table.namespace),
-            columns.table_name == table.name,
+            self._same(columns.catalog_name, self.name),
+            self._same(columns.table_namespace, _joined(table.namespace)),
+            self._same(columns.table_name, table.name),
             *self._no_view(),
         )
+
+    def _same(self, column: ColumnElement[str], value: str) -> ColumnElement[bool]:
+        """Return the condition that a name is this one, to the letter.
+
+        Collations of MySQL may ignore case and blanks at the end; the plain comparison is there for the index.
+        """
+        if not self._opened.ignores_case:
+            return column == value
+        return and_(column == value, cast(column, BINARY) == literal(value.encode(), LargeBinary))
+
+    def _at_or_below(self, column: ColumnElement[str], namespace: Namespace) -> ColumnElement[bool]:
+        # Not LIKE: in SQLite it ignores case, and a name may hold its wildcards.
+        prefix = f"{_joined(namespace)}."
+        return or_(self._same(column, _joined(namespace)), self._same(func.substr(column, 1, len(prefix)), prefix))
 
     def _no_view(self) -> tuple[ColumnElement[bool], ...]:
         self._database()
@@ -319,7 +350,7 @@ class SqlCatalog(PointerCatalog):
 
     def _is_namespace(self, namespace: Namespace) -> ColumnElement[bool]:
         columns = self._namespaces.c
-        return and_(columns.catalog_name == self.name, columns.namespace == _joined(namespace))
+        return and_(self._same(columns.catalog_name, self.name), self._same(columns.namespace, _joined(namespace)))
 
     def _database(self) -> Database:
         """Return the database, after making sure once that the catalog's tables are there."""
@@ -363,12 +394,6 @@ def _schema_version(name: str, properties: Mapping[str, str]) -> str:
     if version not in ("", "V0", "V1"):
         raise InvalidInputError(f"catalog {name}: jdbc.schema-version is '{version}', expected 'V0' or 'V1'")
     return version
-
-
-def _is_at_or_below(column: ColumnElement[str], namespace: Namespace) -> ColumnElement[bool]:
-    # Not LIKE: in SQLite it ignores case, and a name may hold its wildcards.
-    prefix = f"{_joined(namespace)}."
-    return or_(column == _joined(namespace), func.substr(column, 1, len(prefix)) == prefix)
 
 
 def _without_reserved(properties: Mapping[str, str]) -> dict[str, str]:

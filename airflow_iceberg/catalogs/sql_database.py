@@ -46,6 +46,10 @@ _JDBC_SETTINGS = {
 _LOST_TO_ANOTHER = {"40001", "40P01", 1213}
 
 
+# Names differ in case; a table of four of them is as wide as a key of InnoDB may be.
+_NAME = String(255).with_variant(String(255, collation="utf8mb4_bin"), "mysql", "mariadb")
+
+
 def catalog_tables(*, with_type: bool) -> tuple[Table, Table]:
     """Return (iceberg_tables, iceberg_namespace_properties) as Iceberg's JdbcCatalog makes them.
 
@@ -56,9 +60,9 @@ def catalog_tables(*, with_type: bool) -> tuple[Table, Table]:
     tables = Table(
         "iceberg_tables",
         metadata,
-        Column("catalog_name", String(255), primary_key=True),
-        Column("table_namespace", String(255), primary_key=True),
-        Column("table_name", String(255), primary_key=True),
+        Column("catalog_name", _NAME, primary_key=True),
+        Column("table_namespace", _NAME, primary_key=True),
+        Column("table_name", _NAME, primary_key=True),
         Column("metadata_location", String(1000)),
         Column("previous_metadata_location", String(1000)),
         *([Column(TYPE_COLUMN, String(5))] if with_type else []),
@@ -66,9 +70,9 @@ def catalog_tables(*, with_type: bool) -> tuple[Table, Table]:
     namespaces = Table(
         "iceberg_namespace_properties",
         metadata,
-        Column("catalog_name", String(255), primary_key=True),
-        Column("namespace", String(255), primary_key=True),
-        Column("property_key", String(255), primary_key=True),
+        Column("catalog_name", _NAME, primary_key=True),
+        Column("namespace", _NAME, primary_key=True),
+        Column("property_key", _NAME, primary_key=True),
         Column("property_value", String(1000)),
     )
     return tables, namespaces
@@ -89,6 +93,11 @@ class Database:
         self.url = parse_url(catalog, properties)
         self._engine: Engine | None = None
         self._pid = 0
+
+    @property
+    def ignores_case(self) -> bool:
+        """Whether texts may be compared without regard to case and to blanks at the end."""
+        return self.url.get_backend_name() in ("mysql", "mariadb")
 
     def __str__(self) -> str:
         """Return which database, without user and password."""

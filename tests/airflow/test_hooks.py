@@ -138,6 +138,11 @@ class TestSecrets:
     EXTRA = {
         "type": "rest",
         "credential": "my-client:my-secret",
+        "token-refresh-enabled": "false",
+        "s3.session-token-expires-at-ms": "1700000000000",
+        "s3.proxy-uri": "http://proxy:my%40proxy@proxy:3128",
+        "header.Authorization": "Bearer my-header",
+        "adls.sas-token": "sv=2026&sig=my-signature",
         "token": "my-token",
         "s3.secret-access-key": "my-s3-key",
         "adls.account-key": "my-account-key",
@@ -156,6 +161,11 @@ class TestSecrets:
             "my-connection-string",
             "my%2Fpassword",
             "my/password",
+            "my%40proxy",
+            "my@proxy",
+            "Bearer my-header",
+            "sv=2026&sig=my-signature",
+            "my-signature",
         }
 
     def test_the_hook_masks_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +185,12 @@ class TestTheTestButton:
     def test_a_catalog_that_works(self, lake: Lake) -> None:
         lake.create("a.t")
         lake.create("b.t")
-        assert IcebergHook().test_connection() == (True, "catalog 'lake' (type sql) answers and has 2 namespaces")
+        worked, message = IcebergHook().test_connection()
+        assert worked
+        assert message.startswith("catalog 'lake' (type sql) works: read the connection; open the catalog; log in and ")
+        assert "list the namespaces: 2 namespaces; list the warehouse file://" in message
+        assert "; read a table: a.t; create a file in file://" in message
+        assert message.endswith("only if it isn't there")
 
     @pytest.mark.parametrize(
         ("connection", "step"),

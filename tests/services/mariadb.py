@@ -9,7 +9,7 @@ import tempfile
 import uuid
 from pathlib import Path
 
-from tests.services.launch import HOST, Server, free_ports, listens
+from tests.services.launch import HOST, Server, free_ports
 
 USER, PASSWORD = "lab", "s3cret"
 
@@ -42,10 +42,19 @@ class MariaDB:
         """Start it; the data of before are there."""
         command = [_program(), "--no-defaults", f"--datadir={self._data}", f"--bind-address={HOST}"]
         command += [f"--port={self.port}", f"--socket={self._directory}/socket", f"--pid-file={self._data}/pid"]
-        command += [f"--init-file={self._directory}/start.sql", "--innodb-flush-log-at-trx-commit=0"]
+        command += [f"--init-file={self._directory}/start.sql", "--innodb-flush-log-at-trx-commit=2"]
         log = self._directory / "log"
         popen = {"user": self._user, "group": self._user, "extra_groups": []} if self._user else {}
-        self._server = Server(command, log=log, **popen).start(lambda: listens(self.port))
+        self._server = Server(command, log=log, **popen).start(self._is_ready)
+
+    def _is_ready(self) -> bool:
+        import pymysql
+
+        try:
+            pymysql.connect(host=HOST, port=self.port, user=USER, password=PASSWORD, connect_timeout=2).close()
+        except pymysql.Error:
+            return False
+        return True
 
     def stop(self) -> None:
         """End it as a crash would."""

@@ -1,4 +1,4 @@
-"""What every store promises of its files: each store's own test module subclasses `StoreContract` and runs it for real."""
+"""What every store promises of its files: each store's own test module subclasses `StoreContract` and runs for real."""
 
 from concurrent.futures import ThreadPoolExecutor
 
