@@ -1,7 +1,7 @@
 """`RestCatalog`: tables kept by a server that speaks the Iceberg REST protocol.
 
-Lives here: which request serves which purpose, and what a refusal means for it. Not here: the documents
-(`rest_protocol`), sending (`rest_http`), proofs of identity (`rest_auth`), credentials for files (`rest_storage`).
+Lives here: which request serves which purpose, and what a refusal means for it. Not here: asking the
+server (`rest_server`), its documents (`rest_protocol`), and credentials for files (`rest_storage`).
 
 Unlike the other catalogs this one does not write metadata files: it sends updates and requirements, and the server
 applies them to what the table is by then. The metadata in its answer is the truth.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -19,10 +19,10 @@ from typing import Any
 from airflow_iceberg.catalogs import rest_protocol as protocol
 from airflow_iceberg.catalogs.base import Catalog, Namespace, TableId, TableState, parse_namespace
 from airflow_iceberg.catalogs.pointer import is_gzip_asked
-from airflow_iceberg.catalogs.rest_auth import OAuth2Auth, auth_for
-from airflow_iceberg.catalogs.rest_http import Answer, Http
-from airflow_iceberg.catalogs.rest_protocol import Endpoint, Refusal, ServerConfig
-from airflow_iceberg.catalogs.rest_settings import Secrets, Settings, checked_uri, without_login
+from airflow_iceberg.catalogs.rest_http import Answer
+from airflow_iceberg.catalogs.rest_protocol import Refusal
+from airflow_iceberg.catalogs.rest_server import OnRefusal, RestServer
+from airflow_iceberg.catalogs.rest_settings import without_login
 from airflow_iceberg.catalogs.rest_storage import (
     DELEGATION,
     DELEGATION_HEADER,
@@ -51,8 +51,6 @@ _REMEMBERED_TABLES = 16
 _NO_NAMESPACE = "NoSuchNamespaceException"
 _NOT_EMPTY = "NamespaceNotEmptyException"
 
-OnRefusal = Mapping[int, Callable[[Refusal], Exception]]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Remembered:
@@ -76,10 +74,8 @@ class RestCatalog(Catalog):
         self._own_io: FileIO | None = io
         self.name = name
         self.properties: Mapping[str, str] = dict(properties)
-        checked_uri(name, properties.get("uri", ""))
-        Settings.of(name, properties)
+        self._server = RestServer(name, self.properties)
         self._lock = threading.RLock()
-        self._opened: tuple[Http, ServerConfig] | None = None
         self._remembered: OrderedDict[TableId, _Remembered] = OrderedDict()
 
     def __repr__(self) -> str:
@@ -90,7 +86,7 @@ class RestCatalog(Catalog):
         """How files are reached, unless the server gives a table credentials of its own (`TableState.io`)."""
         with self._lock:
             if self._own_io is None:
-                self._own_io = load_file_io(store_properties(self._server()[1].properties))
+                self._own_io = load_file_io(store_properties(self._server.config.properties))
             return self._own_io
 
     # -- tables ----------------------------------------------------------------------------------------------------
@@ -100,7 +96,7 @@ class RestCatalog(Catalog):
         table = TableId.of(table)
         known = self._recall(table)
         headers = {**self._delegation_header(), **({"If-None-Match": known.etag} if known else {})}
-        answer = self._read(
+        answer = self._server.read(
             protocol.LOAD_TABLE,
             f"load table {table}",
             {404: lambda _: self._unknown_table(table)},
@@ -118,7 +114,7 @@ class RestCatalog(Catalog):
     def table_exists(self, table: str | TableId) -> bool:
         """Tell whether there is such a table."""
         table = TableId.of(table)
-        return self._exists(protocol.TABLE_EXISTS, protocol.LOAD_TABLE, f"look for table {table}", table=table)
+        return self._server.exists(protocol.TABLE_EXISTS, protocol.LOAD_TABLE, f"look for table {table}", table=table)
 
     def create(self, table: str | TableId, metadata: TableMetadata) -> TableState:
         """Make a table; one with snapshots is staged first and then committed."""
@@ -147,7 +143,7 @@ class RestCatalog(Catalog):
                 raise self._unknown_namespace(namespace)
 
     def _create(self, table: TableId, body: Mapping[str, Any]) -> Answer:
-        return self._change(
+        return self._server.change(
             protocol.CREATE_TABLE,
             body,
             f"create table {table}",
@@ -161,18 +157,18 @@ class RestCatalog(Catalog):
 
     def _create_staged(self, table: TableId, metadata: TableMetadata) -> TableState:
         answer = self._create(table, protocol.create_body(table.name, metadata, stage=True))
-        document = answer.json()
+        document = self._server.document(answer, f"create table {table}")
         staged = self._metadata(document, None)
         change = protocol.creation(
             metadata, table_uuid=staged.table_uuid or "", location=metadata.location or staged.location
         )
         purpose = f"create table {table}"
-        answer = self._change(
+        answer = self._server.change(
             protocol.COMMIT_TABLE,
             protocol.commit_body(table, change),
             purpose,
             {
-                404: lambda refusal: self._plain_refusal(purpose, refusal),
+                404: lambda refusal: self._server.error_of(purpose, refusal),
                 409: lambda _: self._exists_already(table),
             },
             table=table,
@@ -192,7 +188,7 @@ class RestCatalog(Catalog):
         if not change.updates:
             return base
         purpose = f"commit to table {base.table}"
-        answer = self._change(
+        answer = self._server.change(
             protocol.COMMIT_TABLE,
             protocol.commit_body(base.table, change),
             purpose,
@@ -219,7 +215,7 @@ class RestCatalog(Catalog):
         if not bodies:
             return
         tables = ", ".join(str(table) for table, _ in prepared)
-        self._change(
+        self._server.change(
             protocol.COMMIT_TABLES,
             {"table-changes": bodies},
             f"commit to tables {tables}",
@@ -249,13 +245,13 @@ class RestCatalog(Catalog):
             now = base
         if now.metadata_location != base.metadata_location:
             return self._conflict(base.table, refusal)
-        return self._plain_refusal(purpose, refusal)
+        return self._server.error_of(purpose, refusal)
 
     def drop_table(self, table: str | TableId, *, purge: bool = False) -> None:
         """Remove a table; with `purge` the server is asked to delete its files."""
         table = TableId.of(table)
         self._forget(table)
-        self._change(
+        self._server.change(
             protocol.DROP_TABLE,
             None,
             f"drop table {table}",
@@ -270,10 +266,10 @@ class RestCatalog(Catalog):
         self._forget(table)
         self._forget(to)
         purpose = f"rename table {table} to {to}"
-        self._way(protocol.RENAME_TABLE, purpose, (), None)
+        self._server.way(protocol.RENAME_TABLE, purpose, (), None)
         self._require_namespace(to.namespace)
 
-        self._change(
+        self._server.change(
             protocol.RENAME_TABLE,
             {"source": _identifier(table), "destination": _identifier(to)},
             purpose,
@@ -301,7 +297,7 @@ class RestCatalog(Catalog):
                 return self._unknown_namespace(table.namespace)
             return NotFoundError(f"cannot {purpose} from {metadata_location}: {refusal}")
 
-        answer = self._change(
+        answer = self._server.change(
             protocol.REGISTER_TABLE,
             body,
             purpose,
@@ -318,9 +314,9 @@ class RestCatalog(Catalog):
     def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
         """Return the tables directly in a namespace, sorted."""
         namespace = parse_namespace(namespace)
-        pages = self._pages(
-            protocol.LIST_TABLES, f"list the tables of {'.'.join(namespace)}", "identifiers", namespace=namespace
-        )
+        purpose = f"list the tables of {'.'.join(namespace)}"
+        missing: OnRefusal = {404: lambda _: self._unknown_namespace(namespace)}
+        pages = self._server.pages(protocol.LIST_TABLES, purpose, "identifiers", missing, namespace=namespace)
         found = tuple(sorted(protocol.parse_identifiers(pages)))
         if not found and not self.namespace_exists(namespace):
             raise self._unknown_namespace(namespace)  # some servers find nothing in nothing
@@ -335,7 +331,7 @@ class RestCatalog(Catalog):
         namespace = parse_namespace(namespace)
         name = ".".join(namespace)
         try:
-            self._change(
+            self._server.change(
                 protocol.CREATE_NAMESPACE,
                 {"namespace": list(namespace), "properties": dict(properties or {})},
                 f"create namespace {name}",
@@ -354,7 +350,7 @@ class RestCatalog(Catalog):
         def not_empty(refusal: Refusal) -> Exception:
             if refusal.status == 409 or refusal.type == _NOT_EMPTY:
                 return InvalidInputError(f"namespace {name} is not empty, drop what it holds first: {refusal.message}")
-            return self._plain_refusal(purpose, refusal)
+            return self._server.error_of(purpose, refusal)
 
         def missing(_: Refusal) -> Exception:
             # Some servers know a namespace only by those below it.
@@ -363,7 +359,7 @@ class RestCatalog(Catalog):
                 return self._unknown_namespace(namespace)
             return InvalidInputError(f"namespace {name} is not empty, drop {'.'.join(inside[0])} first")
 
-        self._change(
+        self._server.change(
             protocol.DROP_NAMESPACE,
             None,
             purpose,
@@ -380,9 +376,12 @@ class RestCatalog(Catalog):
         return found
 
     def _listed_namespaces(self, above: Namespace) -> tuple[Namespace, ...]:
-        query = {"parent": self._server()[1].namespace_text(above)} if above else {}
+        query = {"parent": self._server.config.namespace_text(above)} if above else {}
         purpose = f"list the namespaces in {'.'.join(above)}" if above else "list the namespaces"
-        found = self._pages(protocol.LIST_NAMESPACES, purpose, "namespaces", namespace=above, query=query)
+        missing: OnRefusal = {404: lambda _: self._unknown_namespace(above)} if above else {}
+        found = self._server.pages(
+            protocol.LIST_NAMESPACES, purpose, "namespaces", missing, namespace=above, query=query
+        )
         try:
             paths = {tuple(str(level) for level in item) for item in found}
         except TypeError as error:
@@ -395,12 +394,12 @@ class RestCatalog(Catalog):
         """Tell whether there is such a namespace."""
         namespace = parse_namespace(namespace)
         purpose = f"look for namespace {'.'.join(namespace)}"
-        return self._exists(protocol.NAMESPACE_EXISTS, protocol.LOAD_NAMESPACE, purpose, namespace=namespace)
+        return self._server.exists(protocol.NAMESPACE_EXISTS, protocol.LOAD_NAMESPACE, purpose, namespace=namespace)
 
     def load_namespace_properties(self, namespace: str | Namespace) -> Mapping[str, str]:
         """Return the properties of a namespace."""
         namespace = parse_namespace(namespace)
-        answer = self._read(
+        answer = self._server.read(
             protocol.LOAD_NAMESPACE,
             f"load namespace {'.'.join(namespace)}",
             {404: lambda _: self._unknown_namespace(namespace)},
@@ -416,7 +415,7 @@ class RestCatalog(Catalog):
         new, old = dict(updates or {}), sorted(set(removals))
         if both := sorted(set(old) & set(new)):
             raise InvalidInputError(f"property '{both[0]}' of namespace {'.'.join(namespace)} is both set and removed")
-        self._change(
+        self._server.change(
             protocol.UPDATE_NAMESPACE,
             {"removals": old, "updates": new},
             f"change properties of namespace {'.'.join(namespace)}",
@@ -424,140 +423,11 @@ class RestCatalog(Catalog):
             namespace=namespace,
         )
 
-    # -- the server ------------------------------------------------------------------------------------------------
-
-    def _server(self) -> tuple[Http, ServerConfig]:
-        """Return the way to the server and what it said about itself, asked once."""
-        with self._lock:
-            if self._opened is None:
-                self._opened = self._open()
-            return self._opened
-
-    def _open(self) -> tuple[Http, ServerConfig]:
-        given = self.properties
-        http = self._http(given)
-        warehouse = given.get("warehouse")
-        query = {"warehouse": protocol.quoted(warehouse)} if warehouse else {}
-        answer = http.read("GET", "/v1/config", purpose="read the server's configuration", query=query)
-        if answer.refusal:
-            raise self._plain_refusal("read the server's configuration", answer.refusal)
-        config = ServerConfig.from_dict(answer.json(), given)
-        if _connection_part(config.properties) != _connection_part(given):
-            http = self._http(config.properties)
-        http.key_lifetime_s = config.key_lifetime_s
-        return http, config
-
-    def _http(self, properties: Mapping[str, str]) -> Http:
-        http = Http(
-            self.name, properties["uri"], Settings.of(self.name, properties), Secrets({**self.properties, **properties})
-        )
-        asked = properties.get("oauth2-server-uri", "").strip() or "/v1/oauth/tokens"
-        url = asked if "://" in asked else f"{http.uri}/{asked.lstrip('/')}"
-        http.auth = auth_for(self.name, properties, lambda form: http.post_form(url, form, purpose="get a token"))
-        return http
-
-    def _read(
-        self,
-        endpoint: Endpoint,
-        purpose: str,
-        on_refusal: OnRefusal,
-        *,
-        namespace: Namespace = (),
-        table: TableId | None = None,
-        query: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Answer:
-        http, path = self._way(endpoint, purpose, namespace, table)
-        answer = http.read(endpoint.method, path, purpose=purpose, query=query, headers=headers)
-        return self._served(answer, purpose, on_refusal)
-
-    def _change(
-        self,
-        endpoint: Endpoint,
-        body: Mapping[str, Any] | None,
-        purpose: str,
-        on_refusal: OnRefusal,
-        *,
-        namespace: Namespace = (),
-        table: TableId | None = None,
-        query: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Answer:
-        http, path = self._way(endpoint, purpose, namespace, table)
-        answer = http.change(endpoint.method, path, body, purpose=purpose, query=query, headers=headers)
-        return self._served(answer, purpose, on_refusal)
-
-    def _way(self, endpoint: Endpoint, purpose: str, namespace: Namespace, table: TableId | None) -> tuple[Http, str]:
-        http, config = self._server()
-        if not config.offers(endpoint):
-            raise UnsupportedError(
-                f"catalog {self.name} cannot {purpose}: its server does not offer '{endpoint}'; nothing was changed"
-            )
-        if table is not None:
-            return http, config.path(endpoint, table.namespace, table.name)
-        return http, config.path(endpoint, namespace)
-
-    def _served(self, answer: Answer, purpose: str, on_refusal: OnRefusal) -> Answer:
-        refusal = answer.refusal
-        if refusal is None:
-            return answer
-        special = on_refusal.get(refusal.status)
-        raise special(refusal) if special else self._plain_refusal(purpose, refusal)
-
-    def _pages(
-        self,
-        endpoint: Endpoint,
-        purpose: str,
-        key: str,
-        *,
-        namespace: Namespace,
-        query: Mapping[str, str] | None = None,
-    ) -> Iterator[Any]:
-        """Yield the items of a list, page after page; a page that leads to itself is an error, not a loop."""
-        size = self._server()[1].properties.get("rest-page-size")
-        asked = {**(query or {}), **({"pageSize": protocol.quoted(size), "pageToken": ""} if size else {})}
-        seen: set[str] = set()
-        while True:
-            missing: OnRefusal = {404: lambda _: self._unknown_namespace(namespace)} if namespace else {}
-            document = self._read(endpoint, purpose, missing, namespace=namespace, query=asked).json()
-            items = document.get(key) or []
-            if not isinstance(items, list):
-                raise FormatError(f"unexpected type {type(items).__name__} (expected list) in '{key}' of the answer")
-            yield from items
-            token = document.get("next-page-token")
-            if not token:
-                return
-            if token in seen:
-                raise StorageError(
-                    f"catalog {self.name} cannot {purpose}: the server gives the same page again and again"
-                )
-            seen.add(str(token))
-            asked["pageToken"] = protocol.quoted(str(token))
-
-    def _exists(
-        self,
-        head: Endpoint,
-        get: Endpoint,
-        purpose: str,
-        *,
-        namespace: Namespace = (),
-        table: TableId | None = None,
-    ) -> bool:
-        http, config = self._server()
-        endpoint = head if config.offers(head) else get
-        query = {"snapshots": "refs"} if endpoint is protocol.LOAD_TABLE else None
-        name = (table.namespace, table.name) if table else (namespace, "")
-        answer = http.read(endpoint.method, config.path(endpoint, *name), purpose=purpose, query=query)
-        if answer.status == 404:
-            return False
-        self._served(answer, purpose, {})
-        return True
-
     # -- states ----------------------------------------------------------------------------------------------------
 
     def _state(self, table: TableId, answer: Answer, *, io: FileIO | None = None) -> TableState:
         """Return the state in an answer to a load, a creation or a commit, and remember it under its tag."""
-        document = answer.json()
+        document = self._server.document(answer, f"read table {table}")
         location = document.get("metadata-location")
         metadata = self._metadata(document, location if isinstance(location, str) else None)
         io = io or self._table_io(table, metadata.location, Delegation.from_dict(document))
@@ -589,13 +459,13 @@ class RestCatalog(Catalog):
         if self._given_io is not None:
             return None
 
-        http, config = self._server()
+        http, config = self._server.http, self._server.config
         catalog = {**config.properties, "uri": http.uri}
         has_signer = config.offers(protocol.SIGN_TABLE)
         signer = config.path(protocol.SIGN_TABLE, table.namespace, table.name) if has_signer else None
 
         def properties(where: str, found: Delegation) -> dict[str, str]:
-            return table_properties(catalog, found, where, bearer=self._bearer, signer=signer)
+            return table_properties(catalog, found, where, bearer=self._server.bearer, signer=signer)
 
         own = store_properties(catalog)
         if properties(location, delegation) == own and not delegation.credentials:
@@ -604,9 +474,9 @@ class RestCatalog(Catalog):
 
     def _new_delegation(self, table: TableId) -> Delegation:
         """Ask the server for new credentials of a table's files."""
-        _, config = self._server()
+        config = self._server.config
         endpoint = protocol.LOAD_CREDENTIALS if config.offers(protocol.LOAD_CREDENTIALS) else protocol.LOAD_TABLE
-        answer = self._read(
+        answer = self._server.read(
             endpoint,
             f"get credentials of table {table}",
             {404: lambda _: self._unknown_table(table)},
@@ -617,14 +487,8 @@ class RestCatalog(Catalog):
 
     def _delegation_header(self) -> dict[str, str]:
         name = f"header.{DELEGATION_HEADER}".lower()
-        given = any(each.lower() == name for each in self._server()[1].properties)
+        given = any(each.lower() == name for each in self._server.config.properties)
         return {} if given or self._given_io is not None else {DELEGATION_HEADER: DELEGATION}
-
-    def _bearer(self) -> str | None:
-        auth = self._server()[0].auth
-        if isinstance(auth, OAuth2Auth):
-            return auth.token()
-        return self._server()[1].properties.get("token")
 
     def _recall(self, table: TableId) -> _Remembered | None:
         with self._lock:
@@ -642,20 +506,6 @@ class RestCatalog(Catalog):
             self._remembered.pop(table, None)
 
     # -- errors ----------------------------------------------------------------------------------------------------
-
-    def _plain_refusal(self, purpose: str, refusal: Refusal) -> Exception:
-        text = f"catalog {self.name} cannot {purpose}: the server answers {refusal}"
-        match refusal.status:
-            case 401 | 403 | 407 | 419:
-                return StorageError(f"{text}; check the credentials of the connection and what they allow")
-            case 404:
-                return NotFoundError(text)
-            case 405 | 406 | 501:
-                return UnsupportedError(f"{text}; nothing was changed")
-            case 409:
-                return CommitConflictError(text)
-            case _:
-                return InvalidInputError(text)
 
     def _conflict(self, table: TableId, refusal: Refusal) -> Exception:
         # Tags may be short hashes; what is known to have changed is not asked for by its tag again.
@@ -695,10 +545,3 @@ def _is_another(found: TableMetadata, asked: TableMetadata) -> bool:
         or names[0] != names[1]
         or any(properties.get(name, value) != value for name, value in asked.properties.items())
     )
-
-
-def _connection_part(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties that decide how the server is talked to."""
-    names = ("uri", "token", "credential", "scope", "audience", "resource")
-    starts = ("header.", "ssl.", "rest.", "oauth2-", "token-", "client.")
-    return {name: value for name, value in properties.items() if name in names or name.startswith(starts)}

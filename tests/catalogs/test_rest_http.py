@@ -203,7 +203,7 @@ class TestWhatAnAnswerToACommitMeans:
     def test_a_server_that_is_not_there_is_a_definite_failure(self, server, catalog, waits):
         state = catalog.load("db.t")
         server.close()
-        catalog._server()[0]._session.close()
+        catalog._server.http._session.close()
         with pytest.raises(StorageError, match=r"no answer .*onnection refused"):
             catalog.commit(state, setting(a="1"))
         assert len(waits) == 5
@@ -374,7 +374,7 @@ class TestConfiguration:
             server.on("GET /v1/wh/1/namespaces", document({"namespaces": [["x"]]}))
             assert catalog.list_namespaces() == (("x",),)
             assert server.calls()[0] == f"{CONFIG}?warehouse=s3%3A%2F%2Fa%20b%2Fc"
-            found = catalog._server()[1].properties
+            found = catalog._server.config.properties
             assert (found["a"], found["b"], found["c"]) == ("default", "user", "override")
 
     def test_the_server_may_send_us_elsewhere(self, server, waits):
@@ -675,7 +675,15 @@ class TestSecrets:
         server.on(LOAD, Reply(status=502, body=f"<html>{echo}</html>".encode()))
         with pytest.raises(StorageError) as raised:
             catalog.load("db.t")
-        seen += [_everything(raised.value), repr(catalog), repr(state), repr(catalog._server()), caplog.text]
+        seen += [
+            _everything(raised.value),
+            repr(catalog),
+            repr(state),
+            repr(catalog._server),
+            repr(catalog._server.http),
+            repr(catalog._server.config),
+            caplog.text,
+        ]
         text = "\n".join(seen)
         for secret in ("top:s3cret", "key-in-header", "pw-in-uri", "aws-secret-key", "proxy-pw", "eyJhbGciOi"):
             assert secret not in text

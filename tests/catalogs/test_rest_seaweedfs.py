@@ -122,7 +122,7 @@ class TestAccess:
         ]
 
     def test_a_token_can_be_given_instead(self, properties, catalog):
-        token = catalog._server()[0].auth.token()
+        token = catalog._server.http.auth.token()
         given = {name: value for name, value in properties.items() if name != "credential"}
         assert load_catalog("prod", **given, token=token).list_namespaces() == (("db",),)
 
