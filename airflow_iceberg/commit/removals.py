@@ -31,14 +31,14 @@ class Removal:
         paths: data files that are known by their path alone: every manifest is looked through for them.
         partitions: files, one for each partition whose files all go, delete files too.
         row_filter: all files that hold nothing but rows that it selects; bound.
-        new_vectors: data files that get a deletion vector in this commit: one that is there has to go.
+        new_vectors: deletion vectors that this commit adds: others of the same data files have to go.
     """
 
     files: tuple[DataFile, ...] = ()
     paths: frozenset[str] = frozenset()
     partitions: tuple[DataFile, ...] = ()
     row_filter: Expression = ALWAYS_FALSE
-    new_vectors: frozenset[str] = frozenset()
+    new_vectors: tuple[DataFile, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -76,7 +76,7 @@ class RemovalFilter:
         concurrent: frozenset[int] = frozenset(),
         with_data: WithData | None = None,
     ) -> None:
-        with_data = with_data or WithData()
+        is_for_deletes, with_data = with_data is not None, with_data or WithData()
         self._removal = removal
         self._concurrent = concurrent
         self._min_sequence_number = with_data.min_sequence_number
@@ -85,7 +85,13 @@ class RemovalFilter:
             (file.file_path for file in removal.files if file.content is FileContent.DATA),
             (file.file_path for file in with_data.removed),
         )
-        self._nearby = PartitionScope((*removal.files, *with_data.removed), metadata)
+        self._with_vectors = frozenset(file.referenced_data_file for file in removal.new_vectors)
+        self._nearby = PartitionScope(
+            (*removal.files, *removal.new_vectors, *with_data.removed)
+            if is_for_deletes
+            else [file for file in removal.files if file.content is FileContent.DATA],
+            metadata,
+        )
         self._partitions = PartitionScope(removal.partitions, metadata)
         self._filter = FilterScope(removal.row_filter, metadata)
         self.key: Hashable = (
@@ -93,7 +99,7 @@ class RemovalFilter:
             self._gone,
             self._partitions.keys,
             removal.row_filter,
-            removal.new_vectors,
+            self._with_vectors,
             self._min_sequence_number,
         )
 
@@ -101,13 +107,10 @@ class RemovalFilter:
         """Tell whether a manifest may list a file that goes."""
         if not manifest.may_have_live_files:
             return False
-        is_data = manifest.content is ManifestContent.DATA
-        if is_data and self._removal.paths:
+        # Files that are known by path alone, and their vectors, may be anywhere.
+        if self._removal.paths:
             return True
-        if not is_data and (self._removal.new_vectors or self._may_be_too_old(manifest)):
-            return True
-        # The vectors of files that are known by path alone may be anywhere.
-        if not is_data and self._removal.paths:
+        if manifest.content is ManifestContent.DELETES and self._may_be_too_old(manifest):
             return True
         return (
             self._nearby.may_concern(manifest)
@@ -140,7 +143,7 @@ class RemovalFilter:
         # 0 is a file of v1, or one whose number nobody knows.
         if 0 < (entry.sequence_number or 0) < self._min_sequence_number:
             return True
-        if file.is_deletion_vector and file.referenced_data_file in self._removal.new_vectors:
+        if file.is_deletion_vector and file.referenced_data_file in self._with_vectors:
             raise StalePlanError(
                 f"data file {file.referenced_data_file} has a deletion vector already, in {file.file_path}, which the "
                 f"new one does not replace; plan again on the newer table"

@@ -59,12 +59,8 @@ class RowDelta(SnapshotAction):
         self._deletes = tuple(added_deletes)
         self._data = tuple(added_data)
         self._removed = (*removed_data, *removed_deletes)
-        self._vectors = frozenset(
-            file.referenced_data_file
-            for file in added_deletes
-            if file.is_deletion_vector and file.referenced_data_file is not None
-        )
-        self._referenced = frozenset(referenced) | self._vectors
+        self._vectors = tuple(file for file in added_deletes if file.is_deletion_vector)
+        self._referenced = frozenset(referenced)
         self._conflict_filter = conflict_filter
         self._written_schema = written_schema
         self._start = starting_snapshot_id
@@ -88,7 +84,8 @@ class RowDelta(SnapshotAction):
         operation = Operation.MERGE_ON_READ_DELETE if is_delete else Operation.MERGE_ON_READ_UPDATE
         checks = RULES[operation][self._isolation]
         # A file that went with all its rows needs no deletes any more; a vector for it would point nowhere.
-        history.check_files_there(self._referenced - self._vectors, may_be_deleted=is_delete)
-        history.check_files_there(self._vectors)
-        history.check_no_new_vectors(self._vectors)
+        with_vectors = {file.referenced_data_file for file in self._vectors if file.referenced_data_file is not None}
+        history.check_files_there(self._referenced - with_vectors, may_be_deleted=is_delete)
+        history.check_files_there(with_vectors)
+        history.check_no_new_vectors(with_vectors)
         validate_scope(history, checks, FilterScope(self._conflict_filter, metadata))
