@@ -33,6 +33,8 @@ from airflow_iceberg.spec.manifests import (
 
 # Records are decoded side by side in portions of about so many bytes: enough for numpy, little for memory.
 PORTION_BYTES = 4 << 20
+# With all that stands in them they take many times as much memory while they are decoded.
+PORTION_BYTES_OF_LISTS = 1 << 20
 # One manifest of Java's holds some 50,000 files; what claims to hold more than this must not take the memory for it.
 MOST_RECORDS, MOST_BYTES = 2_000_000, 1 << 30
 # Files say their format in capitals, ours and Java's; the specification allows both.
@@ -104,7 +106,7 @@ def read_columns(
     Raises:
         FormatError: as in `read_manifest`.
     """
-    for portion in _portions(manifests):
+    for portion in _portions(manifests, PORTION_BYTES_OF_LISTS if lists else PORTION_BYTES):
         try:
             yield _read_portion(portion, lists=lists, keys=keys)
         except NotColumnar:
@@ -118,11 +120,11 @@ def read_columns(
                     yield one.manifest, read_manifest(one.data, manifest=one.manifest)
 
 
-def _portions(manifests: Iterable[Unpacked]) -> Iterator[list[Unpacked]]:
+def _portions(manifests: Iterable[Unpacked], most_bytes: int) -> Iterator[list[Unpacked]]:
     portion: list[Unpacked] = []
     size = 0
     for one in manifests:
-        if portion and (one.layout != portion[0].layout or one.reader is not portion[0].reader or size > PORTION_BYTES):
+        if portion and (one.layout != portion[0].layout or one.reader is not portion[0].reader or size > most_bytes):
             yield portion
             portion, size = [], 0
         portion.append(one)
