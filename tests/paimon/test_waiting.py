@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.errors import InvalidInputError, NotFoundError
 from airflow_iceberg.paimon.table import PaimonTable
-from airflow_iceberg.paimon.waiting import EventKind, PaimonCondition, Seen, look
+from airflow_iceberg.paimon.waiting import EventKind, PaimonCondition, Seen, look, should_keep
 from tests.support.memory import MemoryFileIO
 from tests.support.paimon_writer import PaimonBuilder
 
@@ -179,6 +179,113 @@ class TestWhatWentAway:
         builder.commit()
         builder.store.delete(f"{ROOT}/snapshot/snapshot-{number}" for number in (1, 2))
         assert found(table, ANY, seen) == 3
+
+    def test_a_table_made_anew_is_a_rollback(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        seen = self.seen(builder, table, 2)
+        builder.store.delete(f"{ROOT}/snapshot/{name}" for name in ("snapshot-1", "snapshot-2", "LATEST"))
+        assert self.event(table, seen)["event"] == "rolled_back"
+        builder.snapshots.clear()
+        for _ in range(3):
+            builder.commit(commitUser="another")
+        assert self.event(table, seen)["event"] == "rolled_back"
+
+    def test_a_table_that_is_gone_is_an_error(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        seen = self.seen(builder, table, 1)
+        builder.store.delete([status.location for status in builder.store.list(ROOT)])
+        with pytest.raises(NotFoundError, match="no Paimon table at"):
+            look(table, ANY, seen)
+
+    def test_what_expires_while_it_is_read_is_looked_at_again(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        for kind in ("COMPACT", "APPEND", "APPEND"):
+            builder.commit(commitKind=kind)
+        real = table.find_snapshot
+
+        def expiring(number: int) -> Any:
+            if number == 2:
+                builder.store.delete(f"{ROOT}/snapshot/snapshot-{old}" for old in (1, 2))
+            return real(number)
+
+        table.find_snapshot = expiring  # type: ignore[method-assign]
+        seen, event = look(table, PaimonCondition(commit_kinds=("COMPACT",)))
+        assert (seen, event) == (Seen(snapshot_id=3, identity=table.snapshot(3).identity), None)
+
+
+class TestTheFirstLook:
+    """All snapshots that there are count, the newest one first."""
+
+    def test_an_older_one_counts_when_the_latest_does_not(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        for kind in ("APPEND", "APPEND", "COMPACT"):
+            builder.commit(commitKind=kind)
+        assert found(table, PaimonCondition(commit_kinds=("APPEND",))) == 2
+
+    def test_records_of_all_of_them_are_counted(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        for name in "abc":
+            builder.commit([builder.add(name, partition=(1,), rows=4)])
+        _, event = look(table, PaimonCondition(min_new_records=12))
+        assert event is not None
+        assert event.new_records == 12
+
+    def test_of_a_partition_when_one_is_given(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        builder.commit([builder.add("a", partition=(1,), rows=4), builder.add("b", partition=(2,), rows=9)])
+        builder.commit([builder.add("c", partition=(1,), rows=4)], deltaRecordCount=None)
+        assert found(table, PaimonCondition(min_new_records=8, partition={"p": "1"})) == 2
+        assert found(table, PaimonCondition(min_new_records=9, partition={"p": 1})) is None
+
+    def test_a_tag_may_be_of_one_seen_long_ago(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        snapshot = builder.commit()
+        for _ in range(3):
+            builder.commit()
+        builder.write("tag/tag-done", json.dumps(snapshot).encode())
+        builder.store.delete(f"{ROOT}/snapshot/snapshot-{number}" for number in (1, 2))
+        assert found(table, PaimonCondition(tag="done")) == 1
+
+    def test_full_compaction_of_a_table_without_a_key_is_refused(self) -> None:
+        builder = PaimonBuilder(MemoryFileIO(), ROOT, fields={"id": "BIGINT"})
+        builder.commit([builder.add("a")])
+        with pytest.raises(InvalidInputError, match="has no primary key: the files of such a table have no levels"):
+            look(PaimonTable(ROOT, builder.store), PaimonCondition(fully_compacted=True))
+
+
+class TestItsCost:
+    """One small read a look, however large the table and long its history."""
+
+    def test_a_look_reads_the_hint_and_a_snapshot(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        builder.commit([builder.add(f"{number}", partition=(number % 9,)) for number in range(2000)])
+        for _ in range(30):
+            builder.commit()
+        reads: list[tuple[str, int]] = []
+        real = builder.store.read
+
+        def read(location: str, **how: Any) -> bytes:
+            data = real(location, **how)
+            reads.append((location.removeprefix(ROOT), len(data)))
+            return data
+
+        builder.store.read = read  # type: ignore[method-assign]
+        seen, event = look(table, ANY, Seen(snapshot_id=31 - 5))
+        assert event is not None
+        assert [name for name, _ in reads] == ["/snapshot/LATEST", "/snapshot/snapshot-31", "/snapshot/snapshot-26"]
+        assert sum(size for _, size in reads) < 10_000
+        reads.clear()
+        assert look(table, PaimonCondition(min_new_records=1), seen) == (seen, None)
+        assert [name for name, _ in reads] == ["/snapshot/LATEST", "/snapshot/snapshot-31"]
+
+
+class TestWhatIsWorthKeeping:
+    """What was seen is written down before half of the snapshots that there are came after it."""
+
+    @pytest.mark.parametrize(
+        ("kept", "expired", "expected"), [(None, 0, True), (8, 0, False), (4, 0, True), (8, 7, True), (9, 7, False)]
+    )
+    def test_by_what_was_kept(
+        self, builder: PaimonBuilder, table: PaimonTable, kept: int | None, expired: int, expected: bool
+    ) -> None:
+        for _ in range(10):
+            builder.commit()
+        builder.store.delete(f"{ROOT}/snapshot/snapshot-{number}" for number in range(1, expired + 1))
+        before = None if kept is None else Seen(snapshot_id=kept)
+        # Of 8 to 10, 9 is the middle; of 1 to 10 it is 5.
+        assert should_keep(table, before, Seen(snapshot_id=10)) is expected
 
 
 class TestItIsLight:
