@@ -180,7 +180,7 @@ class NessieCatalog(PointerCatalog):
         try:
             current = self.read_pointer(table)
             echo = self._find(place, wanted)
-        except StorageError as error:
+        except (StorageError, Refusal) as error:
             raise CommitUnknownError(
                 f"a commit to {table} in catalog {self.name} was refused ({refusal}), and it cannot be told whether "
                 f"because of itself: {error}"

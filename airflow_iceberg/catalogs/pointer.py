@@ -121,7 +121,7 @@ class PointerCatalog(Catalog):
     def create(self, table: str | TableId, metadata: TableMetadata) -> TableState:
         """Make a table of its first metadata."""
         table = TableId.of(table)
-        self._require_namespace(table.namespace)
+        self._require_namespace(self.namespace_of(table))
         if self.table_exists(table):  # asked before a file is written into what may be the other table's directory
             raise AlreadyExistsError(f"table {table} exists already in catalog {self.name}")
         return self._publish(table, None, metadata)
@@ -138,7 +138,7 @@ class PointerCatalog(Catalog):
     def register_table(self, table: str | TableId, metadata_location: str) -> TableState:
         """Bring an existing table into the catalog by its metadata file."""
         table = TableId.of(table)
-        self._require_namespace(table.namespace)
+        self._require_namespace(self.namespace_of(table))
         metadata = read_metadata(self.io, metadata_location)
         pointer = self.swap_metadata(table, base=None, new=metadata_location, metadata=metadata)
         return self._state(table, metadata, pointer)

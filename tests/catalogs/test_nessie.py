@@ -370,6 +370,15 @@ class TestTablesOnBranchesTagsAndCommits:
         catalog.drop_table(f"new.u@{etl}")
         catalog.drop_namespace(f"new@{etl}")
 
+    def test_a_table_is_registered_on_a_branch(self, catalog):
+        made = make_table(catalog)
+        etl = unique("etl-1.2")
+        catalog.references.create_branch(etl)
+        catalog.create_namespace(f"new@{etl}")
+        state = catalog.register_table(f"new.t@{etl}", made.metadata_location)
+        assert catalog.load(f"new.t@{etl}") == state
+        assert not catalog.namespace_exists("new")
+
     def test_a_table_is_renamed_on_its_own_branch_only(self, catalog, branch):
         etl = unique("etl")
         catalog.references.create_branch(etl)
@@ -550,6 +559,17 @@ class TestLostAnswers:
 
         proxy.on(*self.COMMIT, other_drops)
         assert catalog.io.exists(shaky.commit(state, setting(a="1")).metadata_location)
+
+    @pytest.mark.parametrize("word", ["/contents/", "/history?"])
+    def test_a_refusal_that_cannot_be_looked_at_is_unknown(self, catalog, shaky, proxy, word):
+        state = make_table(catalog)
+        newer = catalog.commit(state, setting(a="1"))
+        proxy.on("GET", word, lambda request, forward: unauthorised(request))
+        with pytest.raises(CommitUnknownError, match="it cannot be told whether because of itself") as raised:
+            shaky.commit(state, setting(b="1"))
+        assert catalog.io.exists(raised.value.metadata_location)
+        assert TOKEN not in f"{raised.value!r}{raised.value.__cause__!r}"
+        assert catalog.load("db.t") == newer
 
     def test_an_echo_of_our_own_commit_is_no_conflict(self, catalog, shaky, proxy):
         state = make_table(catalog)
