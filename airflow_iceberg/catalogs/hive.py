@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 
 from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, parse_namespace
-from airflow_iceberg.catalogs.hive_client import HiveClient, MetastoreFailedError
+from airflow_iceberg.catalogs.hive_client import ConnectionLostError, HiveClient, MetastoreFailedError
 from airflow_iceberg.catalogs.hive_locks import LockSettings, user_name
 from airflow_iceberg.catalogs.hive_swap import Swapper
 from airflow_iceberg.catalogs.hive_tables import METADATA_LOCATION, TABLE_TYPE, Options, is_iceberg
@@ -143,6 +143,9 @@ class HiveCatalog(PointerCatalog):
             raise self._unknown_table(table) from error
         except HiveError as error:
             raise self._failed(f"drop {table}", error) from error
+        except ConnectionLostError:
+            if self._find(table) is not None:
+                raise
 
     def register_table(self, table: str | TableId, metadata_location: str) -> TableState:
         """Bring an existing table into the metastore by its metadata file."""

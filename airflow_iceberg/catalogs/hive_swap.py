@@ -149,7 +149,13 @@ class Swapper:
                 except HiveError as error:
                     raise self._explain_rename(table, to, error) from error
                 except (MetastoreFailedError, ConnectionLostError) as error:
-                    raise CommitUnknownError(f"cannot tell whether {table} was renamed to {to}: {error}") from error
+                    if not self._is_renamed(table, to, found):
+                        raise CommitUnknownError(f"cannot tell whether {table} was renamed to {to}: {error}") from error
+
+    def _is_renamed(self, table: TableId, to: TableId, found: Table) -> bool:
+        moved = self._find(to)
+        location = (moved.parameters or {}).get(METADATA_LOCATION) if moved is not None else None
+        return self._find(table) is None and location == found.parameters[METADATA_LOCATION]
 
     def _explain_rename(self, table: TableId, to: TableId, error: HiveError) -> IcebergError:
         if str(error).startswith(_MODIFIED):

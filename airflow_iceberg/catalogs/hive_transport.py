@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import select
 import socket
 import ssl
 from collections.abc import Mapping
@@ -104,12 +105,18 @@ class TransportOptions:
         return cls(
             timeout_seconds=duration_seconds(name, _of_hive(properties, "client.socket.timeout") or SOCKET_TIMEOUT),
             tls=_tls(name, properties),
-            service=properties.get("hive.kerberos-service-name", "hive") if has_kerberos else None,
+            service=_service(properties) if has_kerberos else None,
             is_framed=_flag(_of_hive(properties, "thrift.framed.transport.enabled")),
             is_compact=_flag(_of_hive(properties, "thrift.compact.protocol.enabled")),
             user=(properties.get("user") or user) if is_plain else None,
             password=(properties.get("password") or password) if is_plain else None,
         )
+
+
+def _service(properties: Mapping[str, str]) -> str:
+    """Return the service's name: PyIceberg's property, or the first part of Hive's ("hive/_HOST@EXAMPLE.COM")."""
+    principal = (_of_hive(properties, "kerberos.principal") or "hive").partition("/")[0]
+    return properties.get("hive.kerberos-service-name") or principal
 
 
 def duration_seconds(name: str, text: str) -> float:
@@ -151,21 +158,33 @@ def open_protocol(address: Address, options: TransportOptions) -> TProtocolBase:
 
 
 def _transport(handle: socket.socket, address: Address, options: TransportOptions) -> TTransportBase:
-    transport: TTransportBase = TSocket(address.host, address.port)
+    transport: TTransportBase = _Socket(address.host, address.port)
     transport.setHandle(handle)
     if options.service is not None:
-        transport = TSaslClientTransport(transport, address.host, options.service, mechanism="GSSAPI")
-        _authenticate(transport)
+        transport = _authenticated(transport, address, options.service, mechanism="GSSAPI")
     elif options.user is not None:
-        words = {"username": options.user, "password": options.password}
-        transport = TSaslClientTransport(transport, address.host, "hive", mechanism="PLAIN", **words)
-        _authenticate(transport)
+        words = {"username": options.user, "password": options.password or ""}
+        transport = _authenticated(transport, address, "hive", mechanism="PLAIN", **words)
     return TFramedTransport(transport) if options.is_framed else TBufferedTransport(transport)
 
 
-def _authenticate(transport: TTransportBase) -> None:
+class _Socket(TSocket):  # type: ignore[misc] # thrift has no types
+    """A socket that also knows under TLS whether the other side has closed it."""
+
+    def isOpen(self) -> bool:  # noqa: N802 - thrift's name
+        """Tell whether it is open; asked between two calls, when there is nothing to read but the end."""
+        if self.handle is None:
+            return False
+        poll = select.poll()
+        poll.register(self.handle, select.POLLIN)
+        return not poll.poll(0)
+
+
+def _authenticated(transport: TTransportBase, address: Address, service: str, **words: str) -> TTransportBase:
     try:
-        transport.open()
+        authenticated = TSaslClientTransport(transport, address.host, service, **words)
+        authenticated.open()
+        return authenticated
     except (OSError, TException, EOFError):
         raise
     except Exception as error:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import hive_metastore.ThriftHiveMetastore
 import hive_metastore.ttypes
+import pyarrow as pa
 import pytest
 
 from airflow_iceberg.catalogs import hive_swap, hive_thrift, load_catalog
@@ -25,7 +26,6 @@ from airflow_iceberg.catalogs.hive_thrift import (
     SerDeInfo,
     ShowLocksRequest,
     StorageDescriptor,
-    Table,
     UnlockRequest,
 )
 from airflow_iceberg.catalogs.hive_transport import Address, TransportOptions, duration_seconds, parse_addresses
@@ -40,7 +40,15 @@ from airflow_iceberg.errors import (
 from airflow_iceberg.spec.changes import AddSchema, Change, RemoveProperties, SetCurrentSchema
 from airflow_iceberg.spec.metadata import new_table_metadata
 from airflow_iceberg.spec.schema import schema_from_shorthand
-from tests.catalogs.contract import commit_until_done, make_table, new_metadata, run_processes, setting
+from airflow_iceberg.table import Table
+from tests.catalogs.contract import (
+    commit_in_process,
+    commit_until_done,
+    make_table,
+    new_metadata,
+    run_processes,
+    setting,
+)
 from tests.catalogs.hive_contract import (
     NO_LOCKS,
     CountedCalls,
@@ -81,13 +89,47 @@ class TestUnderLocks(HiveContract):
         return {"uri": metastore.uri, "warehouse": f"file:{tmp_path}/warehouse"}
 
 
-class TestWithoutLocks(HiveContract):
-    """So is one that lets the metastore compare."""
+class TestWithoutLocks:
+    """So is one that lets the metastore compare; the whole contract is in `test_hive_services`."""
 
     @pytest.fixture
-    def properties(self, metastore, tmp_path):
-        empty_metastore(metastore.uri)
-        return {"uri": metastore.uri, "warehouse": f"file:{tmp_path}/warehouse", **NO_LOCKS}
+    def catalog(self, hive_catalog):  # noqa: F811
+        return hive_catalog(**NO_LOCKS)
+
+    def test_writers_at_once_lose_nothing(self, catalog):
+        make_table(catalog)
+        run_processes(commit_in_process, [(dict(catalog.properties), "db.t", 8, tag) for tag in "abc"])
+        assert len(catalog.load("db.t").metadata.properties) == 24
+
+    def test_the_metastore_compares_where_our_own_comparison_came_too_early(self, catalog, monkeypatch):
+        state = make_table(catalog)
+        inner = hive_swap.Swapper._require
+        other = load_catalog("prod", **catalog.properties)
+
+        def somebody_is_faster(swapper, *arguments):
+            inner(swapper, *arguments)
+            if swapper is catalog._swapper:
+                other.commit(state, setting(b="1"))
+
+        monkeypatch.setattr(hive_swap.Swapper, "_require", somebody_is_faster)
+        with pytest.raises(CommitConflictError, match=r"table db\.t in catalog prod was changed by another writer"):
+            catalog.commit(state, setting(a="1"))
+        assert catalog.load("db.t").metadata.properties == {"b": "1"}
+
+    def test_so_it_does_for_a_rename(self, catalog, monkeypatch):
+        state = make_table(catalog)
+        other = load_catalog("prod", **catalog.properties)
+        inner = hive_swap.Swapper._before
+
+        def somebody_is_faster(swapper, *arguments):
+            inner(swapper, *arguments)
+            if swapper is catalog._swapper:
+                other.commit(state, setting(b="1"))
+
+        monkeypatch.setattr(hive_swap.Swapper, "_before", somebody_is_faster)
+        with pytest.raises(CommitConflictError, match=r"cannot rename db\.t: it was changed by another writer"):
+            catalog.rename_table("db.t", "db.u")
+        assert catalog.load("db.t").metadata.properties == {"b": "1"}
 
 
 class TestTheInterface:
@@ -140,9 +182,7 @@ class TestAddresses:
         assert found[:2] == (Address(host="a", port=1), Address(host="b", port=9083))
         assert [str(address) for address in found] == ["a:1", "b:9083", "c:2", "[::1]:9"]
 
-    @pytest.mark.parametrize(
-        "uri", ["http://a:1", "thrift://", "thrift://a:x", "thrift://a:1/db", "thrift://a:99999"]
-    )
+    @pytest.mark.parametrize("uri", ["http://a:1", "thrift://", "thrift://a:x", "thrift://a:1/db", "thrift://a:99999"])
     def test_what_is_none_is_refused(self, uri):
         with pytest.raises(InvalidInputError, match="catalog prod: a metastore in property 'uri' is not written as"):
             parse_addresses("prod", uri)
@@ -209,6 +249,10 @@ class TestOptions:
         given = {"hive.kerberos-authentication": "TRUE", "hive.kerberos-service-name": "metastore"}
         assert TransportOptions.of("prod", given).service == "metastore"
         assert TransportOptions.of("prod", {}).service is None
+
+    def test_so_does_the_principal_of_hive(self):
+        given = {"hive.metastore.sasl.enabled": "true", "hive.metastore.kerberos.principal": "hms/_HOST@EXAMPLE.COM"}
+        assert TransportOptions.of("prod", given).service == "hms"
 
     def test_authentication_without_its_package_says_what_to_install(self, monkeypatch):
         monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
@@ -372,7 +416,9 @@ class TestTablesOfOthers:
             cols=[FieldSchema(name="x", type="int")], location=f"{catalog.properties['warehouse']}/plain", numBuckets=0
         )
         storage.serdeInfo = SerDeInfo(parameters={})
-        table = Table(dbName="db", tableName="plain", sd=storage, parameters={"EXTERNAL": "TRUE"}, partitionKeys=[])
+        table = hive_thrift.Table(
+            dbName="db", tableName="plain", sd=storage, parameters={"EXTERNAL": "TRUE"}, partitionKeys=[]
+        )
         table.tableType = "EXTERNAL_TABLE"
         client.call("create_table", tbl=table)
 
@@ -673,6 +719,41 @@ class TestLostReplies:
                 make_table(shaky)
             assert not catalog.table_exists("db.t")
 
+    @pytest.mark.parametrize("forward", [True, False])
+    def test_so_is_a_rename(self, catalog, shaky, proxy, forward):
+        state = shaky.commit(make_table(catalog), setting(a="1"))
+        proxy.word, proxy.forward = ALTER, forward
+        if forward:
+            shaky.rename_table("db.t", "db.u")
+            assert catalog.load("db.u").metadata == state.metadata
+        else:
+            with pytest.raises(CommitUnknownError, match=r"cannot tell whether db\.t was renamed to db\.u"):
+                shaky.rename_table("db.t", "db.u")
+            assert catalog.load("db.t") == state
+
+    @pytest.mark.parametrize("forward", [True, False])
+    def test_so_is_a_removal(self, catalog, shaky, proxy, forward):
+        make_table(catalog)
+        proxy.word, proxy.forward = b"drop_table", forward
+        if forward:
+            shaky.drop_table("db.t")
+        else:
+            with pytest.raises(CommitUnknownError, match="lost the metastore"):
+                shaky.drop_table("db.t")
+        assert catalog.table_exists("db.t") is not forward
+
+    @pytest.mark.parametrize("forward", [True, False])
+    def test_an_append_lands_once_whatever_was_lost(self, catalog, shaky, proxy, forward):
+        table = Table.create(catalog, "db.t", schema={"id": "long"})
+        through = Table.load(shaky, "db.t")
+        through.append(pa.table({"id": [1]}))
+        proxy.word, proxy.forward = ALTER, forward
+        through.append(pa.table({"id": [2]}))
+        assert proxy.word is None
+        table = Table.load(catalog, "db.t")
+        assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 2]
+        assert len(table.snapshots()) == 2
+
     def test_a_read_is_asked_again(self, catalog, shaky, proxy):
         state = make_table(catalog)
         shaky.load("db.t")
@@ -744,7 +825,6 @@ class TestBesidePyIceberg:
     """PyIceberg's catalog on the same metastore, which commits under locks."""
 
     def test_both_commit_to_one_table(self, hive_catalog):  # noqa: F811
-        import pyarrow as pa
         from pyiceberg.catalog.hive import HiveCatalog
 
         catalog = hive_catalog()
@@ -754,11 +834,3 @@ class TestBesidePyIceberg:
         state = catalog.commit(catalog.load("db.t"), setting(a="1"))
         assert state.metadata.current_snapshot().summary["total-records"] == "1"
         assert table.refresh().properties == {"a": "1"}
-
-
-def run_many(properties, processes, commits):
-    """Let processes commit to db.t at once, and return the properties that came of it."""
-    from tests.catalogs.contract import commit_in_process
-
-    run_processes(commit_in_process, [(properties, "db.t", commits, f"p{number}") for number in range(processes)])
-    return load_catalog("prod", **properties).load("db.t").metadata
