@@ -188,6 +188,8 @@ class RestCatalog(Catalog):
         if not change.updates:
             return base
         purpose = f"commit to table {base.table}"
+        # Whatever comes of it, the table is then read without its tag: tags may be hashes of 32 bits (Iceberg Java's).
+        self._forget(base.table)
         answer = self._server.change(
             protocol.COMMIT_TABLE,
             protocol.commit_body(base.table, change),
@@ -241,8 +243,8 @@ class RestCatalog(Catalog):
         """
         try:
             now = self.load(base.table)
-        except IcebergError:
-            now = base
+        except IcebergError as error:
+            return error
         if now.metadata_location != base.metadata_location:
             return self._conflict(base.table, refusal)
         return self._server.error_of(purpose, refusal)
@@ -508,8 +510,6 @@ class RestCatalog(Catalog):
     # -- errors ----------------------------------------------------------------------------------------------------
 
     def _conflict(self, table: TableId, refusal: Refusal) -> Exception:
-        # Tags may be short hashes; what is known to have changed is not asked for by its tag again.
-        self._forget(table)
         return CommitConflictError(
             f"table {table} in catalog {self.name} was changed by another writer: {refusal.message or refusal}"
         )
