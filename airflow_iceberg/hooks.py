@@ -284,8 +284,10 @@ def _add_uri(properties: dict[str, str], connection: Connection) -> None:
 
 
 def _with_port(uri: str, port: int | None) -> str:
+    if uri.startswith("thrift:") and "," in uri:  # several metastores
+        return ",".join(_with_port(part.strip(), port) for part in uri.split(","))
     parts = urlsplit(uri)
-    if not port or "," in uri or not parts.netloc or re.search(r":\d+$", parts.netloc):
+    if not port or not parts.netloc or re.search(r":\d+$", parts.netloc):
         return uri
     return urlunsplit(parts._replace(netloc=f"{parts.netloc}:{port}"))
 

@@ -59,6 +59,7 @@ class TestTheCatalogsProperties:
             ("https://c.example.com:8080/api", 8181, "rest", "https://c.example.com:8080/api"),
             ("c.example.com", 8181, "rest", "https://c.example.com:8181"),
             ("metastore", 9083, "hive", "thrift://metastore:9083"),
+            ("thrift://a:1, thrift://b", 9090, "hive", "thrift://a:1,thrift://b:9090"),
             ("sqlite:////data/c.db", None, "sql", "sqlite:////data/c.db"),
             ("postgresql+psycopg://db/iceberg", 5432, "sql", "postgresql+psycopg://db:5432/iceberg"),
             ("jdbc:postgresql://db/iceberg", None, "jdbc", "jdbc:postgresql://db/iceberg"),
@@ -81,6 +82,10 @@ class TestLoginAndPassword:
     def test_a_rest_catalog_with_a_token_does_not(self) -> None:
         found = config(host="https://c", login="id", password="secret", extra={"type": "rest", "token": "t"})
         assert "credential" not in found.properties
+
+    def test_a_hive_catalog_takes_them_beside_its_uri(self) -> None:
+        found = config(host="thrift://a:9083", login="me", password="s3cret").properties
+        assert (found["uri"], found["user"], found["password"]) == ("thrift://a:9083", "me", "s3cret")
 
     def test_a_sql_catalog_takes_them_in_its_uri_encoded(self) -> None:
         found = config(host="postgresql://db/x", port=5432, login="me@x", password="p/w", extra={"type": "sql"})
