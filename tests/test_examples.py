@@ -182,6 +182,30 @@ class TestATableIsChangedWhileItHoldsRows:
         assert sorted(specs) == [0, 0, 1]
 
 
+class TestATableIsMaintained:
+    """Six small files become one, old snapshots go with their files, and nothing of the table is ever an orphan."""
+
+    def test_twice_in_a_row(self, airflow_db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        from airflow_iceberg.catalogs import load_catalog
+        from airflow_iceberg.table import Table
+
+        warehouse = tmp_path.as_uri()
+        connection = {"conn_type": "iceberg_catalog", "extra": {"type": "hadoop", "warehouse": warehouse}}
+        monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_CATALOG_DEFAULT", json.dumps(connection))
+        module = load_module(EXAMPLES / "maintain_table.py")
+        for number, files in ((1, 6), (2, 7)):
+            day = datetime(2026, 1, number, tzinfo=UTC)
+            run = module.DAG.test(logical_date=day, run_after=day)
+            assert run.state == "success"
+            assert xcom(run, "compact")["rewritten_data_files"] == files
+            assert xcom(run, "expire")["outcome"] == "committed"
+            assert xcom(run, "look")["orphan_files"] == 0
+            table = Table.load(load_catalog("l", type="hadoop", warehouse=warehouse), module.TABLE)
+            assert len(table.scan().plan_files()) == 1
+            assert table.scan().count() == 60 * number
+            assert len(table.snapshots()) == 3
+
+
 class TestAPaimonTableIsWaitedFor:
     """A table that pypaimon makes and writes while the sensor waits: the snapshot that holds enough wakes the DAG."""
 

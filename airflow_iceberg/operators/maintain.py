@@ -297,8 +297,8 @@ def _snapshot_ids(given: Any) -> list[int]:
 class IcebergRemoveOrphanFilesOperator(BaseOperator):
     """Finds files below a table that are not the table's, and moves them into a quarantine.
 
-    The work of Iceberg's procedure `remove_orphan_files`, with a way back: `IcebergRestoreOrphanFilesOperator`. Files of
-    the last three days stay, since those of running jobs are in no table yet. It runs in this process.
+    The work of Iceberg's procedure `remove_orphan_files`, with a way back: `IcebergRestoreOrphanFilesOperator`. Files
+    of the last three days stay, since those of running jobs are in no table yet. It runs in this process.
 
     Args:
         table: namespace and name, `sales.orders`.
