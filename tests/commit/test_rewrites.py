@@ -1,0 +1,191 @@
+"""Rewriting files and manifests changes no row; overwriting opens only the manifests that may matter."""
+
+import dataclasses
+from collections import Counter
+
+import pytest
+
+from airflow_iceberg.changing import settings_for
+from airflow_iceberg.commit.rewrite import RewriteFiles
+from airflow_iceberg.commit.rewrite_manifests import RewriteManifests
+from airflow_iceberg.commit.snapshot_writer import read_entries, read_manifests
+from airflow_iceberg.errors import FormatError, InvalidInputError
+from airflow_iceberg.spec.manifests import EntryStatus, ManifestContent
+from airflow_iceberg.table import Table
+from tests.support.changes import (
+    NAME,
+    Append,
+    Compact,
+    CopyOnWriteDelete,
+    DeletePartition,
+    EqualityDelete,
+    MergeOnReadDelete,
+    Overwrite,
+    RewriteAllManifests,
+    live_entries,
+    make_table,
+    plan,
+    rows_of,
+)
+from tests.support.memory import FaultyFileIO, MemoryCatalog, MemoryFileIO
+
+
+def ids(*numbers):
+    return frozenset(numbers)
+
+
+@pytest.fixture
+def catalog():
+    catalog = MemoryCatalog(io=FaultyFileIO(MemoryFileIO()))
+    make_table(catalog, 3)
+    for part in ("b", "a", "c"):
+        plan(catalog, Append(part, ids(1, 2, 3))).commit()
+    return catalog
+
+
+def table(catalog):
+    return Table.load(catalog, NAME)
+
+
+def facts(catalog):
+    """What the entry of each live file says, but for its status."""
+    return {
+        entry.data_file.identity: dataclasses.replace(entry, status=EntryStatus.EXISTING)
+        for entry in live_entries(table(catalog))
+    }
+
+
+class TestRewritingManifests:
+    """The same entries, existing ones all, sorted by partition; no deleted one comes back."""
+
+    def rewrite(self, catalog, **options):
+        action = RewriteManifests(catalog.io, settings_for(table(catalog).metadata), **options)
+        return table(catalog).commit(action)
+
+    def test_every_entry_stays_what_it_is(self, catalog):
+        plan(catalog, CopyOnWriteDelete(ids(2))).commit()
+        plan(catalog, MergeOnReadDelete(ids(1))).commit()
+        before = facts(catalog)
+        self.rewrite(catalog, only_if_better=False)
+        assert facts(catalog) == before
+        manifests = read_manifests(catalog.io, table(catalog).current_snapshot())
+        assert [m.content for m in manifests] == [ManifestContent.DATA, ManifestContent.DELETES]
+        entries = [entry for m in manifests for entry in read_entries(catalog.io, m)]
+        assert {entry.status for entry in entries} == {EntryStatus.EXISTING}
+
+    def test_the_summary_counts(self, catalog):
+        written = self.rewrite(catalog)
+        summary = table(catalog).metadata.snapshot(written.snapshot_id).summary
+        assert written.operation == "replace"
+        names = ("manifests-created", "manifests-kept", "manifests-replaced", "entries-processed", "total-records")
+        assert [summary[name] for name in names] == ["1", "0", "3", "3", "9"]
+
+    def test_entries_are_sorted_by_partition(self, catalog):
+        plan(catalog, Append(None, ids(4))).commit()
+        self.rewrite(catalog)
+        (manifest,) = read_manifests(catalog.io, table(catalog).current_snapshot())
+        found = [entry.data_file.partition for entry in read_entries(catalog.io, manifest)]
+        assert found == [(None,), ("a",), ("b",), ("c",)]
+
+    def test_the_target_size_tells_how_many(self, catalog):
+        size = sum(m.manifest_length for m in read_manifests(catalog.io, table(catalog).current_snapshot()))
+        self.rewrite(catalog, target_size_bytes=size // 2 + 1, only_if_better=False)
+        assert len(read_manifests(catalog.io, table(catalog).current_snapshot())) == 2
+
+    def test_what_is_good_already_is_left(self, catalog):
+        self.rewrite(catalog)
+        assert self.rewrite(catalog).outcome == "empty"
+
+    def test_a_file_that_is_listed_twice_is_not_made_permanent(self, catalog):
+        old = table(catalog).metadata
+        files = [entry.data_file for entry in live_entries(table(catalog))]
+        action = plan(catalog, Append("a", ids(9))).action
+        action._files = (files[0],)
+        table(catalog).commit(action)
+        with pytest.raises(FormatError, match="1 files are listed more than once in the manifests; nothing"):
+            self.rewrite(catalog)
+        assert len(table(catalog).metadata.snapshots) == len(old.snapshots) + 1
+
+    @pytest.mark.parametrize("size", [0, -1])
+    def test_a_target_below_1_is_refused(self, catalog, size):
+        with pytest.raises(InvalidInputError, match="expected at least 1"):
+            self.rewrite(catalog, target_size_bytes=size)
+
+
+class TestRewritingFiles:
+    """Rows can only become fewer by those that were deleted already; deletes that come meanwhile win."""
+
+    def test_more_rows_than_before_are_refused(self, catalog):
+        files = [entry.data_file for entry in live_entries(table(catalog))]
+        with pytest.raises(InvalidInputError, match="its new files hold 6 rows, those that they replace 3"):
+            RewriteFiles(
+                catalog.io,
+                settings_for(table(catalog).metadata),
+                removed=files[:1],
+                added=files[1:],
+                written_schema=table(catalog).schema(),
+                starting_snapshot_id=1,
+            )
+
+    def test_new_files_have_the_number_of_the_snapshot_that_was_read(self, catalog):
+        planned = plan(catalog, Compact("a"))
+        plan(catalog, Append("a", ids(7))).commit()
+        planned.commit()
+        numbers = Counter((e.sequence_number, e.file_sequence_number) for e in live_entries(table(catalog)))
+        # b, c, the append meanwhile, and the compaction: of 3 by its data, of 5 by its commit.
+        assert numbers == Counter([(1, 1), (3, 3), (4, 4), (3, 5)])
+
+    def test_equality_deletes_that_came_meanwhile_still_apply(self, catalog):
+        planned = plan(catalog, Compact("a"))
+        plan(catalog, EqualityDelete("a", ids(2))).commit()
+        planned.commit()
+        assert ("a", 2) not in rows_of(catalog)
+        assert rows_of(catalog).total() == 8
+
+    def test_vectors_of_the_files_go_with_them(self, catalog):
+        plan(catalog, MergeOnReadDelete(ids(2))).commit()
+        plan(catalog, Compact("a")).commit()
+        left = [e.data_file.partition for e in live_entries(table(catalog)) if e.data_file.content != 0]
+        assert sorted(left) == [("b",), ("c",)]
+
+
+class TestDeletesThatApplyToNothing:
+    """They go with the next change that removes data: older than all data that is left."""
+
+    def test_old_ones_go(self, catalog):
+        plan(catalog, EqualityDelete("a", ids(2))).commit()
+        for part in "abc":
+            plan(catalog, Overwrite(part, ids(5))).commit()
+        assert [e for e in live_entries(table(catalog)) if e.data_file.content != 0] == []
+
+    def test_those_that_may_apply_stay(self, catalog):
+        plan(catalog, EqualityDelete("a", ids(2))).commit()
+        plan(catalog, Overwrite("b", ids(5))).commit()
+        assert len([e for e in live_entries(table(catalog)) if e.data_file.content != 0]) == 1
+
+
+class TestManifestsThatCannotMatter:
+    """They are not opened, and kept as they are."""
+
+    @pytest.mark.parametrize("change", [Overwrite("a", ids(9)), DeletePartition("a"), CopyOnWriteDelete(ids(77))])
+    def test_other_partitions(self, catalog, change):
+        before = {m.manifest_path for m in read_manifests(catalog.io, table(catalog).current_snapshot())}
+        planned = plan(catalog, change)
+        catalog.io.calls.clear()
+        planned.commit()
+        opened = {path for call, path in catalog.io.calls if call == "read"} & before
+        assert len(opened) <= 1
+        kept = {m.manifest_path for m in read_manifests(catalog.io, table(catalog).current_snapshot())}
+        assert before - opened <= kept
+
+    def test_a_vector_opens_no_data_manifest(self, catalog):
+        planned = plan(catalog, MergeOnReadDelete(ids(2)))
+        catalog.io.calls.clear()
+        planned.commit()
+        assert not [path for call, path in catalog.io.calls if call == "read" and path.endswith("-m0.avro")]
+
+    def test_rewriting_all_opens_all(self, catalog):
+        planned = plan(catalog, RewriteAllManifests())
+        catalog.io.calls.clear()
+        planned.commit()
+        assert len([path for call, path in catalog.io.calls if call == "read" and path.endswith("-m0.avro")]) == 3
