@@ -312,18 +312,18 @@ for number in range(20):
         with IcebergJava.start(tmp_path.as_uri(), **settings) as java:
             java.sql("insert into prod.db.t values (7, 0)")  # it is warm from here on
             with ThreadPoolExecutor(1) as pool:
-                theirs = pool.submit(lambda: [java.sql(f"insert into prod.db.t values (7, {n})") for n in range(1, 30)])
+                theirs = pool.submit(lambda: [java.sql(f"insert into prod.db.t values (7, {n})") for n in range(1, 16)])
                 mine, number = Table.load(catalog, "db.t"), 0
-                while not theirs.done() or number < 30:
+                while not theirs.done() or number < 15:
                     rows = {"writer": pa.array([1], pa.int32()), "number": pa.array([number], pa.int32())}
                     mine.append(pa.table(rows))
                     number += 1
-                    time.sleep(0.05)
+                    time.sleep(0.25)  # a Spark job takes longer than an append: it must get its turn
                 theirs.result()
             read = Counter((row["writer"], row["number"]) for row in java.sql("select * from prod.db.t"))
-        expected = [*((7, n) for n in range(30)), *((1, n) for n in range(number))]
+        expected = [*((7, n) for n in range(16)), *((1, n) for n in range(number))]
         assert read == Counter(expected)
         self.check(catalog, expected)
         engines = ["engine-name" in each.summary for each in Table.load(catalog, "db.t").snapshots()]
         turns = sum(one != other for one, other in itertools.pairwise(engines))
-        assert turns >= 10, f"the two did not race: {turns} turns"
+        assert turns >= 6, f"the two did not race: {turns} turns"

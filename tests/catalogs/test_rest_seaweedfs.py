@@ -178,15 +178,20 @@ class TestTables:
         assert len(found.snapshots()) == 2
 
 
+@pytest.fixture(scope="module")
+def vending():
+    server = SeaweedFS(vends=True).start()
+    load_catalog("prod", **server.catalog_properties).create_namespace("db")
+    yield server
+    server.stop()
+
+
 class TestVendedCredentials:
     """A server that hands out credentials for a table is all that is needed to reach its files."""
 
-    @pytest.fixture(scope="class")
-    def server(self):
-        server = SeaweedFS(vends=True).start()
-        load_catalog("prod", **server.catalog_properties).create_namespace("db")
-        yield server
-        server.stop()
+    @pytest.fixture
+    def server(self, vending):
+        return vending
 
     @pytest.fixture
     def proxy(self, server):
