@@ -128,7 +128,7 @@ def open_backend(spark_conn_id: str | None, config: SparkConfig, *, table: Table
         return InProcess(table.io)
     connection = _connection(spark_conn_id)
     _check_type(connection)
-    return SparkSubmit(connection, config, storage=storage_properties(table.catalog.properties), name=name)
+    return SparkSubmit(connection, config, storage=storage_properties(_reaching(table)), name=name)
 
 
 def run_job(backend: Backend, table: Table, plan: JobPlan) -> JobResult:
@@ -158,6 +158,42 @@ def run_job(backend: Backend, table: Table, plan: JobPlan) -> JobResult:
 def storage_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """Return of a catalog's properties those by which a job reaches the table's files."""
     return {key: value for key, value in properties.items() if key.startswith(STORAGE_PREFIXES)}
+
+
+def _reaching(table: Table) -> Mapping[str, str]:
+    """Return the properties by which the table's files are reached: with what its REST catalog lent for them."""
+    lent = getattr(table.io, "current_properties", None)
+    return {**table.catalog.properties, **(lent() if lent is not None else {})}
+
+
+def spark_environment(storage: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables from which Spark's own readers of S3 take their credentials.
+
+    Spark reads them in the driver and hands them to its executors inside its own messages.
+    """
+    if not storage.get("s3.access-key-id"):
+        return {}
+    names = {
+        "s3.access-key-id": "AWS_ACCESS_KEY_ID",
+        "s3.secret-access-key": "AWS_SECRET_ACCESS_KEY",
+        "s3.session-token": "AWS_SESSION_TOKEN",
+        "s3.region": "AWS_REGION",
+        "s3.endpoint": "AWS_ENDPOINT_URL",
+    }
+    return {variable: storage[name] for name, variable in names.items() if storage.get(name)}
+
+
+def spark_settings(storage: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of Spark's own readers of S3 that are no secrets."""
+    endpoint = storage.get("s3.endpoint")
+    if not endpoint:
+        return {}
+    is_path_style = storage.get("s3.force-virtual-addressing", "").lower() != "true"
+    return {
+        "spark.hadoop.fs.s3a.endpoint": endpoint,
+        "spark.hadoop.fs.s3a.path.style.access": str(is_path_style).lower(),
+        "spark.hadoop.fs.s3a.connection.ssl.enabled": str(endpoint.startswith("https")).lower(),
+    }
 
 
 class InProcess:
@@ -230,7 +266,7 @@ class SparkSubmit:
         return IcebergSubmitHook(
             conn_id=self._conn_id,
             machine=self._machine,
-            conf={"spark.redaction.regex": REDACTION, **config.conf},
+            conf={"spark.redaction.regex": REDACTION, **spark_settings(self._storage), **config.conf},
             env_vars=self._env_vars() or None,
             py_files=",".join([str(core), *config.py_files]),
             jars=",".join(config.jars) or None,
@@ -263,7 +299,8 @@ class SparkSubmit:
         """
         from airflow_iceberg.jobs.local_spark import environment
 
-        local = {} if self._deploy_mode == "cluster" else self._storage_variable()
+        is_here = self._deploy_mode != "cluster"
+        local = {**spark_environment(self._storage), **self._storage_variable()} if is_here else {}
         with _as_environment(self._config.env_vars):
             try:
                 found = environment()

@@ -41,7 +41,8 @@ LAYERS = {
     "spec": layer("errors", "fastavro pyarrow numpy"),
     "plan": layer("errors spec", "pyarrow numpy sqlglot"),
     "storage": layer(
-        "errors", "fsspec s3fs aiobotocore botocore gcsfs google adlfs azure hdfs_native requests requests_kerberos"
+        "errors",
+        "fsspec s3fs aiobotocore botocore gcsfs aiohttp google adlfs azure hdfs_native requests requests_kerberos",
     ),
     "data": layer("errors spec plan.filters plan.metrics storage", "pyarrow numpy fastavro"),
     "catalogs": layer("errors spec storage", "sqlalchemy requests urllib3 boto3 botocore thrift"),
@@ -52,8 +53,8 @@ LAYERS = {
     "table": layer("errors spec storage plan data catalogs commit jobs.protocol jobs.table_input", "pyarrow"),
     # The Airflow modules translate: they open tables, name operations and describe jobs, and decide nothing.
     "airflow": layer(
-        "errors table catalogs catalogs.base storage storage.base storage.probe jobs.protocol commit.operation plan.waiting "
-        "spec.schema spec.snapshots paimon paimon.table paimon.waiting",
+        "errors table catalogs catalogs.base storage storage.base storage.probe jobs.protocol commit.operation "
+        "plan.waiting spec.schema spec.snapshots paimon paimon.table paimon.waiting",
         "airflow pyarrow",
     ),
     # Starting a job is knowing where it runs: in this process, or on a Spark that gets the core as a zip.
@@ -241,7 +242,7 @@ class TestEveryThirdPartyIsDeclared:
     # What an extra brings is imported when it is asked for; some packages bring others that are known by name.
     BROUGHT = {
         "s3fs": {"s3fs", "aiobotocore", "botocore"},
-        "gcsfs": {"gcsfs", "google"},
+        "gcsfs": {"gcsfs", "google", "aiohttp"},
         "adlfs": {"adlfs", "azure"},
         "hdfs-native": {"hdfs_native"},
         "requests": {"requests", "urllib3"},

@@ -78,6 +78,10 @@ class FsspecFileIO(FileIO):
     def __repr__(self) -> str:
         return "FsspecFileIO()"  # the properties may hold keys
 
+    def current_properties(self) -> Mapping[str, str]:
+        """Return the properties as they are now, secrets included: for a job that makes a FileIO of its own."""
+        return self._settings.current()
+
     def read(self, location: str, *, offset: int = 0, length: int | None = None) -> bytes:
         """Return the bytes of a file."""
         with self._translated("read", location):

@@ -14,11 +14,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import quote
 
+import aiohttp
 import google.auth.exceptions
 from gcsfs.core import GCSFileSystem
 
 from airflow_iceberg.storage.object_store import CREATION_KEY, Entry, ObjectStore, RangeError, gather_failures
-from airflow_iceberg.storage.store import ExpiredError, RefusedError, UnclearError
+from airflow_iceberg.storage.store import ExpiredError, RefusedError, UnclearError, UnreachableError
 
 _PAGE = 1000
 _TRIES = 4
@@ -169,6 +170,8 @@ class GcsStore(ObjectStore):
             return ExpiredError("the credentials are no longer valid and could not be renewed")
         if isinstance(error, google.auth.exceptions.GoogleAuthError):
             return RefusedError(f"no access token was given ({type(error).__name__})")
+        if isinstance(error, aiohttp.ClientConnectorError):
+            return UnreachableError(str(error))
         if type(error).__module__.partition(".")[0] == "aiohttp" or isinstance(error, asyncio.TimeoutError):
             return UnclearError(str(error) or "no answer in time")
         return error

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import fsspec.asyn
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.storage.store import ExpiredError, Location, RefusedError, Settings, UnclearError
+from airflow_iceberg.storage.store import ExpiredError, Location, RefusedError, Settings, UnclearError, UnreachableError
 
 # Under this name each created object carries a text of its own, by which we know our own object again.
 CREATION_KEY = "airflow-iceberg-creation"
@@ -164,8 +164,8 @@ class ObjectStore(ABC):
                 return found
             except RangeError:
                 return b""
-            except UnclearError:
-                if attempt == _READ_TRIES - 1:
+            except UnclearError as error:
+                if attempt == _READ_TRIES - 1 or isinstance(error, UnreachableError):
                     raise
                 _wait(attempt)
         raise AssertionError("unreachable")
@@ -194,6 +194,10 @@ class ObjectStore(ABC):
                 if is_unclear:
                     raise UnclearError(*error.args) from error
                 raise
+            except UnreachableError as error:
+                if attempt > 0 and not is_unclear:
+                    raise UnclearError(*error.args) from error
+                _wait(attempt)
             except UnclearError as error:
                 is_unclear = True
                 if self._has_landed(path, data, creation):

@@ -17,16 +17,19 @@ import botocore
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
     NoCredentialsError,
     ParamValidationError,
     PartialCredentialsError,
     ProfileNotFound,
+    ProxyConnectionError,
 )
 from s3fs import S3FileSystem
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.storage.object_store import CREATION_KEY, BusyError, Entry, ObjectStore, RangeError
-from airflow_iceberg.storage.store import ExpiredError, RefusedError, UnclearError
+from airflow_iceberg.storage.store import ExpiredError, RefusedError, UnclearError, UnreachableError
 
 _KEYS_PER_DELETION = 1000
 _SIGNER_ENDPOINT = "v1/aws/s3/sign"
@@ -119,6 +122,8 @@ class S3Store(ObjectStore):
             return RefusedError(str(error))
         if isinstance(error, OSError):
             return error
+        if isinstance(error, EndpointConnectionError | ConnectTimeoutError | ProxyConnectionError):
+            return UnreachableError(str(error))
         if isinstance(error, BotoCoreError) or type(error).__module__.partition(".")[0] in ("aiohttp", "urllib3"):
             return UnclearError(str(error))
         if isinstance(error, asyncio.TimeoutError):
@@ -164,6 +169,7 @@ def _open(properties: Mapping[str, str], renew: Any) -> S3FileSystem:
 
     region = first("s3.region", "client.region")
     config: dict[str, Any] = {"s3": {"addressing_style": _addressing(properties)}}
+    config["retries"] = {"mode": "standard", "total_max_attempts": 3}
     config |= {"proxies": {"http": proxy, "https": proxy}} if (proxy := first("s3.proxy-uri")) else {}
     config |= {"connect_timeout": float(seconds)} if (seconds := first("s3.connect-timeout")) else {}
     config |= {"read_timeout": float(seconds)} if (seconds := first("s3.request-timeout")) else {}

@@ -41,6 +41,10 @@ class UnclearError(OSError):
     """The answer was lost: what was asked may have been done or not."""
 
 
+class UnreachableError(UnclearError):
+    """No connection could be made, at least in the end; asking again at once helps little."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Location:
     """A location, taken apart; nothing in it is decoded.
