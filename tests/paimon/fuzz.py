@@ -46,6 +46,8 @@ SECONDS, SECONDS_PER_MEGABYTE = 3.0, 10.0
 """What an input may take of the processor."""
 MEMORY_BYTES = 150 << 20
 STUCK_SECONDS = 60.0
+BOMB_BYTES = 40 << 20
+"""More than a small block may become; packing much more takes longer than refusing it."""
 CHUNK = 2_000
 BYTES = (0, 1, 2, 0x7F, 0x80, 0xFF)
 NUMBERS = (0, 1, -1, 2**31 - 1, -(2**31), 2**31, 2**62, -(2**63), 2**63, 10**30)
@@ -235,7 +237,7 @@ def zeros(codec: str, size: int) -> bytes:
 
 def bomb(schema: str, chance: random.Random) -> bytes:
     """Return a small file whose block decompresses to very many zeros, each of which may be a record or an item."""
-    codec, size = chance.choice(("deflate", "zstandard", "bzip2", "xz")), chance.choice((1 << 20, 40 << 20, 300 << 20))
+    codec, size = chance.choice(("deflate", "zstandard", "bzip2", "xz")), chance.choice((1 << 20, BOMB_BYTES))
     packed = zeros(codec, size)
     header = read_header(packed)
     block = packed[header.offset + len(write_long(1)) :]

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from airflow_iceberg.errors import FormatError, UnsupportedError
+from airflow_iceberg.errors import FormatError
 from airflow_iceberg.paimon.records import read_records
 from tests.paimon import fuzz
 from tests.support.paimon_writer import ENTRY
 
-COUNT = int(os.environ.get("PAIMON_FUZZ", "200"))
+COUNT = int(os.environ.get("PAIMON_FUZZ", "100"))
 
 
 class TestDamagedFiles:
@@ -46,11 +46,9 @@ class TestBombs:
 
     @pytest.mark.parametrize("codec", ["deflate", "zstandard", "bzip2", "xz"])
     def test_by_codec(self, codec: str) -> None:
-        packed = fuzz.zeros(codec, 300 << 20)
+        packed = fuzz.zeros(codec, fuzz.BOMB_BYTES)
         header = fuzz.read_header(packed)
         block = packed[header.offset + 1 :]
         fresh = fuzz.write_container({"avro.schema": json.dumps(ENTRY)}, [], codec=codec)
-        before = fuzz.peak_bytes()
-        with pytest.raises((FormatError, UnsupportedError)):
+        with pytest.raises(FormatError, match=f"^damaged {codec} block at byte .* of m$"):
             read_records(fresh + fuzz.write_long(1) + block[:-16] + fresh[-16:], path="m")
-        assert fuzz.peak_bytes() - before < fuzz.MEMORY_BYTES
