@@ -5,8 +5,10 @@ Which files hold them is decided in `plan.scan`, how a file is read in `data.rea
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +92,8 @@ class TableScan:
 
     def plan_files(self) -> list[FileScanTask]:
         """Return the files that may hold matching rows, each with the deletes that apply and what is left to test."""
-        return list(self.iter_files())
+        with _collector_paused():
+            return list(self.iter_files())
 
     def iter_files(self) -> Iterator[FileScanTask]:
         """Yield the same as `plan_files`; memory does not grow with the number of files, only of those kept."""
@@ -199,6 +202,18 @@ def check_int(name: str, value: object) -> None:
     """
     if value is not None and type(value) is not int:
         raise InvalidInputError(f"{name} is {value!r}, expected an int: {_UNITS.get(name, _UNITS['snapshot_id'])}")
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Keep Python from looking for cycles meanwhile: there are none in tasks, and it takes a third of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _project(metadata: TableMetadata, schema: Schema, selected_fields: tuple[str, ...], case_sensitive: bool) -> Schema:
