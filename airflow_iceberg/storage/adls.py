@@ -19,11 +19,12 @@ from azure.core.exceptions import (
     HttpResponseError,
     ResourceExistsError,
     ResourceNotFoundError,
+    ServiceRequestError,
 )
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.storage.object_store import BusyError, Entry, ObjectStore, RangeError, gather_failures
-from airflow_iceberg.storage.store import ExpiredError, Location, RefusedError, UnclearError
+from airflow_iceberg.storage.store import ExpiredError, Location, RefusedError, UnclearError, UnreachableError
 
 _PAGE = 5000
 # Names of metadata must be identifiers here.
@@ -165,6 +166,8 @@ def _translate_answer(error: AzureError, bucket: str) -> Exception:
         return FileNotFoundError(text)
     if status == 416:
         return RangeError(text)
+    if isinstance(error, ServiceRequestError):  # the request was not sent
+        return UnreachableError(text)
     if isinstance(error, ClientAuthenticationError) and status is None:
         return RefusedError(_NO_CREDENTIALS)
     if status in (401, 403):
