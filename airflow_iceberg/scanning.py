@@ -166,7 +166,10 @@ class TableScan:
 
         older = sorted(self.metadata.schemas, key=lambda schema: schema.schema_id, reverse=True)
         return DeleteReader(
-            self.io, schemas=(self.metadata.schema(), *older), name_mapping=self.metadata.properties.get(NAME_MAPPING)
+            self.io,
+            schemas=(self.metadata.schema(), *older),
+            name_mapping=self.metadata.properties.get(NAME_MAPPING),
+            specs=self.metadata.partition_specs,
         )
 
     def _read_task(self, task: FileScanTask, projection: Schema, deletes: DeleteReader) -> Iterator[pa.RecordBatch]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from airflow_iceberg.data.columns import identity_constants
 from airflow_iceberg.data.metadata_columns import FileFacts
 from airflow_iceberg.data.raw_rows import BATCH_SIZE, RawRows, open_source
 from airflow_iceberg.errors import FormatError, NotFoundError, UnsupportedError
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from airflow_iceberg.data.equality import KeySet
+    from airflow_iceberg.spec.partitioning import PartitionSpec
     from airflow_iceberg.storage.base import FileIO
 
     Mask = npt.NDArray[np.bool_]
@@ -86,11 +88,19 @@ class DeleteReader:
     Args:
         schemas: of the table, the one that is read first: they say what equality ids mean, dropped columns too.
         name_mapping: the table's property `schema.name-mapping.default`.
+        specs: of the table: a delete file may leave out a column whose value its partition gives.
     """
 
     def __init__(
-        self, io: FileIO, *, schemas: Sequence[Schema], name_mapping: str | None = None, cache_bytes: int = CACHE_BYTES
+        self,
+        io: FileIO,
+        *,
+        schemas: Sequence[Schema],
+        name_mapping: str | None = None,
+        specs: Sequence[PartitionSpec] = (),
+        cache_bytes: int = CACHE_BYTES,
     ) -> None:
+        self._specs = {spec.spec_id: spec for spec in specs}
         self._io = io
         self._schemas = tuple(schemas)
         self._name_mapping = name_mapping
@@ -207,12 +217,17 @@ class DeleteReader:
     def _rows(
         self, delete: DataFile, schemas: Sequence[Schema], row_filter: Expression | None = None
     ) -> Iterator[RawRows]:
-        facts = FileFacts(location=delete.file_path, spec_id=delete.spec_id)
+        constants = identity_constants(self._specs.get(delete.spec_id), delete.partition)
+        facts = FileFacts(location=delete.file_path, spec_id=delete.spec_id, constants=constants)
         with open_source(self._io, delete.file_format, facts, self._name_mapping) as source:
-            present = {field.field_id for field in source.fields}
+            known = {field.field_id for field in source.fields} | constants.keys()
             for schema in schemas:
                 for field in schema.fields:
-                    if field.id not in present and not isinstance(field.type, UnknownType):
+                    if (
+                        field.id not in present
+                        and field.id not in constants
+                        and not isinstance(field.type, UnknownType)
+                    ):
                         raise FormatError(f"a delete file has no column '{field.name}' (field id {field.id})")
             for part in source.parts():
                 ranges = part.ranges(schemas[0]) if row_filter is not None else None

@@ -19,6 +19,7 @@ from airflow_iceberg.errors import FormatError, NotFoundError, UnsupportedError
 from airflow_iceberg.plan.filters import parse_filter
 from airflow_iceberg.spec.deletion_vectors import RowPositions
 from airflow_iceberg.spec.manifests import DataFile, FileContent
+from airflow_iceberg.spec.partitioning import spec_from_shorthand
 from airflow_iceberg.spec.puffin import DELETION_VECTOR, Blob, write_puffin
 from airflow_iceberg.spec.schema import Schema, schema_from_shorthand
 from airflow_iceberg.spec.types import IntegerType, LongType, NestedField, StringType, StructType, UnknownType
@@ -202,6 +203,14 @@ class TestKeys:
         gone = equality_deletes(tmp_path, "parquet", TABLE.select(["id"]), [{"id": 1}], 2)
         with pytest.raises(FormatError, match=r"a delete file has no column 'name' \(field id 2\)"):
             ids(data_file(tmp_path), gone)
+
+    def test_a_column_left_out_has_the_value_of_the_partition(self, tmp_path: Path) -> None:
+        spec = spec_from_shorthand(["name"], TABLE)
+        keys = TABLE.select(["id"])
+        gone = equality_deletes(tmp_path, "parquet", keys, [{"id": 1}, {"id": 2}], 1, TABLE.names["name"])
+        partitioned = replace(gone, spec_id=spec.spec_id, partition=("n2",))
+        found = ids(data_file(tmp_path), partitioned, deletes=DeleteReader(IO, schemas=(TABLE,), specs=(spec,)))
+        assert found == [0, 1, 3, 4, 5, 6, 7, 8, 9]
 
     def test_lists_are_refused(self) -> None:
         with pytest.raises(UnsupportedError, match="by a column of type list"):

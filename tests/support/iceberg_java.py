@@ -9,6 +9,7 @@ As a program (`python -m tests.support.iceberg_java WAREHOUSE CONF`) it is the o
 """
 
 import base64
+import contextlib
 import datetime as dt
 import decimal
 import glob
@@ -90,6 +91,10 @@ class IcebergJava:
         (row,) = self._ask({"plan": metadata_location, "column": column, "value": value})
         return row["seconds"], row["files"]
 
+    def appended(self, metadata_location: str, first: int | None, last: int | None) -> list[str]:
+        """Return the locations of the files that an incremental append scan plans, sorted."""
+        return sorted(row["path"] for row in self._ask({"appended": metadata_location, "span": [first, last]}))
+
     def _ask(self, question: dict[str, Any]) -> list[dict[str, Any]]:
         self._process.stdin.write(json.dumps(question) + "\n")
         self._process.stdin.flush()
@@ -169,9 +174,32 @@ def _plan(spark: Any, question: dict[str, Any]) -> dict[str, Any]:
     return {"seconds": time.perf_counter() - started, "files": count}
 
 
+def _table(spark: Any, location: str) -> Any:
+    iceberg = spark._jvm.org.apache.iceberg
+    io = iceberg.hadoop.HadoopFileIO(spark._jsc.hadoopConfiguration())
+    return iceberg.BaseTable(iceberg.StaticTableOperations(location, io), "static")
+
+
+def _appended(spark: Any, question: dict[str, Any]) -> list[dict[str, Any]]:
+    first, last = question["span"]
+    scan = _table(spark, question["appended"]).newIncrementalAppendScan()
+    scan = scan if first is None else scan.fromSnapshotExclusive(first)
+    scan = scan if last is None else scan.toSnapshot(last)
+    with contextlib.closing(scan.planFiles()) as tasks:
+        return [{"path": str(task.file().path())} for task in _items(tasks)]
+
+
+def _items(found: Any) -> Any:
+    iterator = found.iterator()
+    while iterator.hasNext():
+        yield iterator.next()
+
+
 def _answer(spark: Any, question: dict[str, Any]) -> list[dict[str, Any]]:
     if "plan" in question:
         return [_plan(spark, question)]
+    if "appended" in question:
+        return _appended(spark, question)
     if "sql" in question:
         frame = spark.sql(question["sql"])
     else:
