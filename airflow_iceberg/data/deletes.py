@@ -223,11 +223,7 @@ class DeleteReader:
             known = {field.field_id for field in source.fields} | constants.keys()
             for schema in schemas:
                 for field in schema.fields:
-                    if (
-                        field.id not in present
-                        and field.id not in constants
-                        and not isinstance(field.type, UnknownType)
-                    ):
+                    if field.id not in known and not isinstance(field.type, UnknownType):
                         raise FormatError(f"a delete file has no column '{field.name}' (field id {field.id})")
             for part in source.parts():
                 ranges = part.ranges(schemas[0]) if row_filter is not None else None

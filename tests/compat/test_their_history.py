@@ -92,8 +92,8 @@ WIDE = (
     "alter table {t} alter column p type bigint",
     "insert into {t} values (9000000000, 1e300, 123456789012345678901234567890.12, 9000000007, '😀😀x')",
 )
-# Not asked for is `s like '😀%'`: Java 1.10.2 loses such rows of a partition by truncate(2, s), as it takes the emoji for
-# two characters there.
+# Not asked for is `s like '😀%'`: Java 1.10.2 loses such rows of a partition by truncate(2, s), taking the
+# emoji for two characters.
 HISTORIES = {
     "nested_v3": ([step.replace("{v}", "3") for step in NESTED], ("cat is null", "p.a is null", "not cat = 'a'")),
     "upgraded": (UPGRADED, ("c = 'a'", "c is null", "w < 0", "v is null")),
