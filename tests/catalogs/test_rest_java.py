@@ -324,6 +324,6 @@ for number in range(20):
         expected = [*((7, n) for n in range(16)), *((1, n) for n in range(number))]
         assert read == Counter(expected)
         self.check(catalog, expected)
-        engines = ["engine-name" in each.summary for each in Table.load(catalog, "db.t").snapshots()]
+        engines = [each.summary.get("engine-name") for each in Table.load(catalog, "db.t").snapshots()]
         turns = sum(one != other for one, other in itertools.pairwise(engines))
         assert turns >= 6, f"the two did not race: {turns} turns"
