@@ -116,7 +116,7 @@ class TestContract(CatalogContract):
     def test_eight_processes_with_125_commits_each_lose_nothing(self, catalog, properties, uri, branch):
         make_table(catalog, **{"write.metadata.previous-versions-max": "2000"})
         tags = [f"p{number}" for number in range(8)]
-        run_processes(commit_in_process, [(properties, "db.t", 125, tag) for tag in tags], seconds=600)
+        run_processes(commit_in_process, [(properties, "db.t", 125, tag) for tag in tags], seconds=900)
         metadata = catalog.load("db.t").metadata
         assert set(metadata.properties) >= {f"{tag}-{n}" for tag in tags for n in range(125)}
         assert len(metadata.metadata_log) == 1000
