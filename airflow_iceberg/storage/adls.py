@@ -57,7 +57,9 @@ class AdlsStore(ObjectStore):
 
     def _open(self, properties: Mapping[str, str]) -> AzureBlobFileSystem:
         options = {"use_listings_cache": False, "skip_instance_cache": True, "assume_container_exists": True}
-        return AzureBlobFileSystem(**_options(self._instance, properties), **options)
+        filesystem = AzureBlobFileSystem(**_options(self._instance, properties), **options)
+        _retry_sooner(filesystem.service_client)
+        return filesystem
 
     def _blob(self, bucket: str, key: str) -> Any:
         return self.filesystem().service_client.get_blob_client(bucket, key)
@@ -148,6 +150,16 @@ class AdlsStore(ObjectStore):
         if type(error).__module__.partition(".")[0] == "aiohttp" or isinstance(error, asyncio.TimeoutError):
             return UnclearError(str(error) or "no answer in time")
         return error
+
+
+def _retry_sooner(client: Any) -> None:
+    """Let the SDK wait for some seconds before it asks again: its 18, 24 and 42 are too long for a commit.
+
+    adlfs has no parameter for it, and without the policy at its place the SDK's own waits stay.
+    """
+    for policy in getattr(getattr(client, "_pipeline", None), "_impl_policies", ()):
+        if hasattr(policy, "initial_backoff") and hasattr(policy, "increment_base"):
+            policy.initial_backoff, policy.increment_base = 0, 2
 
 
 def _translate_answer(error: AzureError, bucket: str) -> Exception:
