@@ -144,6 +144,7 @@ class HiveClient:
         self._options = TransportOptions.of(name, properties)
         self._ugi = properties.get("ugi", "")
         self._idle: list[Connection] = []
+        self._is_hive_2: bool | None = None
         self._lock = threading.Lock()
         _clients.add(self)
 
@@ -206,6 +207,20 @@ class HiveClient:
                 if not error.is_unknown_call:
                     raise
                 yield from self.call("get_table_objects_by_name", dbname=database, tbl_names=batch)
+
+    def is_hive_2(self) -> bool:
+        """Tell whether the metastore is older than Hive 3; it is asked once."""
+        if self._is_hive_2 is None:
+            try:
+                self.call("get_catalogs")
+                self._is_hive_2 = False
+            except MetastoreFailedError as error:
+                if not error.is_unknown_call:
+                    raise
+                self._is_hive_2 = True
+            except HiveError:
+                self._is_hive_2 = False  # it knows the call, and has a reason of its own
+        return self._is_hive_2
 
     def close(self) -> None:
         """Close what is open; the next call opens anew."""

@@ -25,7 +25,10 @@ from airflow_iceberg.catalogs.hive_locks import LockSettings, TableLock
 from airflow_iceberg.catalogs.hive_tables import (
     LOCK_ENABLED,
     METADATA_LOCATION,
+    ZONED,
+    ZONED_HIVE2,
     Options,
+    hive_columns,
     is_iceberg,
     new_table,
     update_table,
@@ -97,7 +100,16 @@ class Swapper:
     ) -> None:
         """Make a table; the metastore sees to it that a name is given once."""
         database, name = hive_name(table)
-        made = new_table(database, name, metadata, location, now_ms=now_ms, owner=owner, options=self._options)
+        made = new_table(
+            database,
+            name,
+            metadata,
+            location,
+            now_ms=now_ms,
+            owner=owner,
+            options=self._options,
+            zoned=self._zoned(metadata),
+        )
         try:
             self._client.call("create_table", tbl=made)
         except AlreadyExistsException as error:
@@ -119,11 +131,12 @@ class Swapper:
         self, table: TableId, base: TableState, metadata: TableMetadata, location: str, *, read_log: ReadLog
     ) -> None:
         """Let a table point to newer metadata if it still points to the base's."""
+        zoned = self._zoned(metadata)
         with self._guarded(table, self._is_locking(base.metadata.properties)) as lock:
             found = self._read(table)
             self._require(table, found, base.metadata_location)
             changed = copy.deepcopy(found)
-            update_table(changed, metadata, location, before=base.metadata, options=self._options)
+            update_table(changed, metadata, location, before=base.metadata, options=self._options, zoned=zoned)
             with self._client.connection() as connection:
                 self._before(table, found, lock, connection)
                 try:
@@ -164,6 +177,13 @@ class Swapper:
             return AlreadyExistsError(f"cannot rename {table}: {to} exists already in catalog {self._catalog}")
         self._read(table)
         return StorageError(f"the metastore cannot rename {table} to {to}: {error}")
+
+    def _zoned(self, metadata: TableMetadata) -> str:
+        """Return the server's word for times with a zone; it is asked for its age only where there are such columns."""
+        if not any(ZONED in column.type for column in hive_columns(metadata.schema())):
+            return ZONED
+        is_hive2 = self._client.is_hive_2() if self._options.is_hive2 is None else self._options.is_hive2
+        return ZONED_HIVE2 if is_hive2 else ZONED
 
     # -- guards --------------------------------------------------------------------------------------------------
 

@@ -46,6 +46,8 @@ TABLE_OWNER = "hive.metastore.table.owner"
 # What the value of a parameter may have in the metastore's databases.
 MAX_VALUE_CHARS = 32_672
 MAX_COMMENT_CHARS = 256
+# Hive's word for times with a zone. A Hive 2 doesn't know it and fails at the next change of a table that has it.
+ZONED, ZONED_HIVE2 = "timestamp with local time zone", "timestamp"
 _MAX_RETENTION = 2**31 - 1
 
 _STORAGE_HANDLER = "storage_handler"
@@ -89,7 +91,15 @@ def is_iceberg(table: Table) -> bool:
 
 
 def new_table(
-    database: str, name: str, metadata: TableMetadata, location: str, *, now_ms: int, owner: str, options: Options
+    database: str,
+    name: str,
+    metadata: TableMetadata,
+    location: str,
+    *,
+    now_ms: int,
+    owner: str,
+    options: Options,
+    zoned: str,
 ) -> Table:
     """Return the table that is to be made.
 
@@ -109,12 +119,18 @@ def new_table(
         parameters={},
         tableType="EXTERNAL_TABLE",
     )
-    update_table(table, metadata, location, before=None, options=options)
+    update_table(table, metadata, location, before=None, options=options, zoned=zoned)
     return table
 
 
 def update_table(
-    table: Table, metadata: TableMetadata, location: str, *, before: TableMetadata | None, options: Options
+    table: Table,
+    metadata: TableMetadata,
+    location: str,
+    *,
+    before: TableMetadata | None,
+    options: Options,
+    zoned: str = ZONED,
 ) -> None:
     """Let a table of the metastore show newer metadata; what others have put there stays.
 
@@ -122,6 +138,7 @@ def update_table(
         table: is changed.
         location: of the new metadata file.
         before: the metadata that it showed until now; its properties go unless the new metadata has them.
+        zoned: the server's word for times with a zone.
     """
     has_hive = _is_on(metadata.properties.get(ENGINE_ENABLED), options.engine_enabled)
     old = dict(table.parameters or {})
@@ -140,7 +157,7 @@ def update_table(
     else:
         parameters.pop(_STORAGE_HANDLER, None)
     table.parameters = parameters
-    table.sd = _storage(metadata, has_hive=has_hive, zoned=options.zoned_type, was=table.sd)
+    table.sd = _storage(metadata, has_hive=has_hive, zoned=zoned, was=table.sd)
 
 
 class Options:
@@ -148,15 +165,15 @@ class Options:
 
     Attributes:
         engine_enabled: whether Hive is to read tables that don't say themselves.
-        zoned_type: Hive's word for times with a zone, which Hive 2 doesn't know.
+        is_hive2: whether times with a zone are shown without one; None leaves it to the server's version.
         max_value_chars: parameters that are longer are left out.
     """
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         asked = properties.get("iceberg.engine.hive.enabled") or properties.get(ENGINE_ENABLED)
         self.engine_enabled = _is_on(asked, False)
-        is_hive2 = _is_on(properties.get("hive.hive2-compatible"), False)
-        self.zoned_type = "timestamp" if is_hive2 else "timestamp with local time zone"
+        hive2 = properties.get("hive.hive2-compatible")
+        self.is_hive2 = None if hive2 is None else _is_on(hive2, False)
         limit = properties.get("iceberg.hive.table-property-max-size", "")
         self.max_value_chars = int(limit) if limit.isdecimal() else MAX_VALUE_CHARS
 
@@ -196,7 +213,7 @@ def _storage(
     return storage
 
 
-def hive_columns(schema: Schema, *, zoned: str = "timestamp with local time zone") -> list[FieldSchema]:
+def hive_columns(schema: Schema, *, zoned: str = ZONED) -> list[FieldSchema]:
     """Return the columns as Hive describes them."""
     return [
         FieldSchema(
@@ -223,7 +240,7 @@ _PLAIN: dict[type[IcebergType], str] = {
 }
 
 
-def hive_type(type_: IcebergType, *, zoned: str = "timestamp with local time zone") -> str:
+def hive_type(type_: IcebergType, *, zoned: str = ZONED) -> str:
     """Return Hive's word for a type; types that Hive doesn't have are shown as binary or string."""
     word: Callable[[IcebergType], str] = lambda inner: hive_type(inner, zoned=zoned)  # noqa: E731 - short for what follows
     match type_:

@@ -219,6 +219,12 @@ class GetTablesResult(Struct):
     thrift_spec = _spec((1, "tables", _list(_struct(Table))))
 
 
+class GetCatalogsResponse(Struct):
+    """The names of the server's catalogs, which it has since Hive 3."""
+
+    thrift_spec = _spec((1, "names", STRING_LIST))
+
+
 # -- locks -------------------------------------------------------------------------------------------------------------
 
 
@@ -450,6 +456,7 @@ CALLS: Mapping[str, Call] = {
         is_read=True,
     ),
     "get_all_databases": _call("get_all_databases", returns=STRING_LIST, errors={1: _META}, is_read=True),
+    "get_catalogs": _call("get_catalogs", returns=_struct(GetCatalogsResponse), errors={1: _META}, is_read=True),
     "get_database": _call(
         "get_database", ("name", STRING), returns=_struct(Database), errors={1: _GONE, 2: _META}, is_read=True
     ),

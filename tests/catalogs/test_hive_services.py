@@ -76,6 +76,21 @@ class TestHive4UnderLocks(HiveContract):
         return properties_of(metastore, tmp_path)
 
 
+class TestHive4KnowsZones:
+    """Times with a zone are shown with it by a Hive that knows zones."""
+
+    def test_of_itself_and_as_asked(self, metastore, tmp_path):
+        client = HiveClient("test", {"uri": metastore.uri})
+        properties = properties_of(metastore, tmp_path)
+        asked = {"db.a": {}, "db.b": {"hive.hive2-compatible": "true"}}
+        new_catalog(properties)
+        for name, more in asked.items():
+            table = Table.create(load_catalog("prod", **properties, **more), name, schema={"ts": "timestamptz"})
+            table.alter([{"set_properties": {"a": "1"}}])
+        shown = [client.table("db", name).sd.cols[0].type for name in ("a", "b")]
+        assert shown == ["timestamp with local time zone", "timestamp"]
+
+
 class TestHive4WithoutLocks(HiveContract):
     """Without locks as well."""
 
