@@ -24,6 +24,7 @@ from airflow_iceberg.compaction_plan import Compaction, plan_compaction, write_r
 from airflow_iceberg.errors import (
     CommitConflictError,
     CommitUnknownError,
+    IcebergError,
     IncompatibleChangeError,
     InvalidInputError,
     StalePlanError,
