@@ -33,7 +33,7 @@ from tests.support.postgresql import PASSWORD, PostgreSQL
 pytestmark = pytest.mark.services
 
 # In a crowd a lock is asked for more often than the default's 5 s, or it lies idle most of the time.
-EAGER = {"iceberg.hive.lock-check-max-wait-ms": "200", "iceberg.hive.lock-timeout-ms": "600000"}
+EAGER = {"iceberg.hive.lock-check-max-wait-ms": "50", "iceberg.hive.lock-timeout-ms": "600000"}
 
 
 @pytest.fixture(scope="module")
