@@ -52,9 +52,11 @@ class RowSink(Protocol):
 
 def run_item(context: TaskContext, spec: TaskSpec) -> TaskReport:
     """Do the work of a task on files of the table."""
-    from airflow_iceberg.jobs import sorting
+    from airflow_iceberg.jobs import row_changes, sorting
 
     assert spec.item is not None
+    if context.plan.operation == "delete":
+        return row_changes.delete_item(context, spec.item)
     if spec.kind == SAMPLE:
         return sorting.sample_item(context, spec.item)
     if spec.kind == SPILL:
@@ -81,7 +83,12 @@ def rows_of(context: TaskContext, units: Sequence[FileUnit]) -> Iterator[pa.Tabl
     from airflow_iceberg.data.deletes import DeleteReader
 
     table = context.table_input
-    deletes = DeleteReader(context.io, schemas=table.schemas, name_mapping=table.name_mapping)
+    deletes = DeleteReader(
+        context.io,
+        schemas=table.schemas,
+        specs=table.specs,
+        name_mapping=table.name_mapping,
+    )
     for unit in units:
         yield from read_unit(context, table, unit, deletes)
 
@@ -123,7 +130,7 @@ def common_partition(units: Sequence[FileUnit], spec_id: int) -> tuple[Any, ...]
 
 
 def rewrite_table(plan: JobPlan, io: FileIO, run: stages.RunTasks, *, timings: stages.Timings) -> JobResult:
-    """Rewrite the groups of the work document.
+    """Rewrite the groups of the work document, or take rows out of its files.
 
     Args:
         run: runs task specs and returns their reports, in any order.
@@ -131,6 +138,10 @@ def rewrite_table(plan: JobPlan, io: FileIO, run: stages.RunTasks, *, timings: s
     assert plan.source.table is not None
     with timings.phase("plan"):
         items = read_work(io, plan.source.table)
+    if plan.operation == "delete":
+        from airflow_iceberg.jobs.row_changes import delete_from_table
+
+        return delete_from_table(io, items, run, timings=timings)
     written = _rewrite(plan, io, items, run, timings)
     outputs = group_outputs(items, written)
     return JobResult(
