@@ -96,12 +96,21 @@ def _iceberg_catalog() -> dict[str, Any]:
                 "description": "For REST catalogs, instead of client ID and secret.",
                 "schema": {"type": ["string", "null"], "format": "password"},
             },
+            "s3.endpoint": {
+                "label": "S3 endpoint",
+                "description": "Only for stores other than Amazon's, such as https://s3.example.com.",
+                "schema": {"type": ["string", "null"]},
+            },
             "s3.access-key-id": {
                 "label": "S3 access key ID",
                 "schema": {"type": ["string", "null"], "format": "password"},
             },
             "s3.secret-access-key": {
                 "label": "S3 secret access key",
+                "schema": {"type": ["string", "null"], "format": "password"},
+            },
+            "adls.account-key": {
+                "label": "Azure account key",
                 "schema": {"type": ["string", "null"], "format": "password"},
             },
             "properties": {
