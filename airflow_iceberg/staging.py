@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from airflow_iceberg.commit.operation import OperationKey
 from airflow_iceberg.data.options import data_location
+from airflow_iceberg.data.sorted_write import unsortable
 from airflow_iceberg.errors import FormatError, IcebergError, NotFoundError, StalePlanError, StorageError
 from airflow_iceberg.jobs.protocol import JobPlan, JobResult, Source
 from airflow_iceberg.spec.manifests import DataFile
@@ -83,6 +84,8 @@ def new_plan(
     sort_order: SortOrder | None = None,
     claimed_order_id: int = 0,
     zorder_columns: tuple[str, ...] = (),
+    delete_mode: str | None = None,
+    row_check: str | None = None,
 ) -> JobPlan:
     """Return the plan of a job against a table's current state.
 
@@ -91,8 +94,12 @@ def new_plan(
         staging: from `new_staging`.
         spec: to write with; the table's own by default.
         properties: that replace those of the table for this job.
-        arrangement, sort_order, claimed_order_id, zorder_columns: how rows are ordered; they are not by default.
+        arrangement, sort_order, claimed_order_id, zorder_columns: how rows are ordered; by default new rows by the
+            table's sort order, and rows of the table's files not at all.
+        delete_mode, row_check: see `JobPlan`.
     """
+    if source.kind != "table" and arrangement == "none":
+        arrangement, claimed_order_id = _write_arrangement(metadata)
     chosen = {key: value for key, value in metadata.properties.items() if key.startswith("write.")}
     return JobPlan(
         operation=name,
@@ -117,7 +124,17 @@ def new_plan(
         source=source,
         distribution_mode=distribution_mode(metadata),
         parallelism=parallelism,
+        delete_mode=delete_mode,
+        row_check=row_check,
     )
+
+
+def _write_arrangement(metadata: TableMetadata) -> tuple[str, int]:
+    """Return how new rows are arranged and which order their files claim: the table's, if rows can be sorted by it."""
+    order = metadata.sort_order()
+    if not order.fields or unsortable(order, metadata.schema(), metadata.spec()) is not None:
+        return "none", 0
+    return "sort", order.order_id
 
 
 def new_file_prefix(operation: OperationKey | None, try_number: int = 1, *, carries_rows: bool = False) -> str:
@@ -150,7 +167,7 @@ def distribution_mode(metadata: TableMetadata) -> str:
     """
     chosen = metadata.properties.get("write.distribution-mode")
     if chosen is not None:
-        return chosen
+        return chosen.strip().lower()
     if metadata.sort_order().fields:
         return "range"
     return "none" if metadata.spec().is_unpartitioned else "hash"

@@ -5,11 +5,14 @@ The same two steps as in a job's task (`jobs.tasks`), for rows that are in memor
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import TYPE_CHECKING
 
 from airflow_iceberg.data.cast import check_columns, conform
 from airflow_iceberg.data.options import WriteOptions, data_location
+from airflow_iceberg.data.parquet_file import UNSORTED_ORDER_ID
+from airflow_iceberg.data.sorted_write import SortedRuns, unsortable, write_order
 from airflow_iceberg.data.write import PartitionedWriter
 from airflow_iceberg.errors import InvalidInputError
 
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from airflow_iceberg.spec.manifests import DataFile
     from airflow_iceberg.spec.metadata import TableMetadata
     from airflow_iceberg.storage.base import FileIO
+
+log = logging.getLogger(__name__)
 
 SOURCE = "the Arrow rows"
 MAX_THREADS = 4
@@ -47,17 +52,9 @@ def write_rows(
             f"expected an Arrow table, record batch or record batch reader, got {type(rows).__name__}; "
             f"make one of it, e.g. by pyarrow.Table.from_pandas"
         )
-    schema, spec = metadata.schema(), metadata.spec()
+    schema = metadata.schema()
     check_columns(rows.schema, schema, source=SOURCE)
-    writer = PartitionedWriter(
-        io,
-        schema=schema,
-        spec=spec,
-        options=WriteOptions.from_properties(metadata.properties, schema, metadata.sort_order()),
-        data_location=data_location(metadata.location, metadata.properties),
-        file_prefix=file_prefix,
-        threads=encoding_threads(),
-    )
+    writer = _writer(io, metadata, file_prefix)
     try:
         first_row = 1
         for table in _tables(rows):
@@ -67,6 +64,32 @@ def write_rows(
     except BaseException:
         writer.abort()
         raise
+
+
+def _writer(io: FileIO, metadata: TableMetadata, file_prefix: str) -> PartitionedWriter | SortedRuns:
+    """Return what writes rows for the table: in its sort order, if it has one."""
+    schema, spec, order = metadata.schema(), metadata.spec(), metadata.sort_order()
+    options = WriteOptions.from_properties(metadata.properties, schema, order)
+
+    def new_writer(sort_order_id: int = UNSORTED_ORDER_ID) -> PartitionedWriter:
+        return PartitionedWriter(
+            io,
+            schema=schema,
+            spec=spec,
+            options=options,
+            data_location=data_location(metadata.location, metadata.properties),
+            file_prefix=file_prefix,
+            threads=encoding_threads(),
+            sort_order_id=sort_order_id,
+        )
+
+    if not order.fields:
+        return new_writer()
+    reason = unsortable(order, schema, spec)
+    if reason is not None:
+        log.warning("rows are not sorted by the table's sort order %d: %s", order.order_id, reason)
+        return new_writer()
+    return SortedRuns(lambda: new_writer(order.order_id), write_order(order, schema, spec))
 
 
 def encoding_threads() -> int:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.plan.filters import column_path
-from airflow_iceberg.spec.transforms import IdentityTransform
+from airflow_iceberg.spec.transforms import IdentityTransform, VoidTransform
 from airflow_iceberg.spec.types import (
     BinaryType,
     BooleanType,
@@ -114,7 +114,11 @@ class SortedRows:
     """
 
     def __init__(self, order: SortOrder, schema: Schema, *, spec: PartitionSpec | None = None) -> None:
-        partition = [(field.source_id, field.transform, False, True) for field in (spec.fields if spec else ())]
+        partition = [
+            (field.source_id, field.transform, False, True)
+            for field in (spec.fields if spec else ())
+            if not isinstance(field.transform, VoidTransform)
+        ]
         order_fields = [
             (field.source_id, field.transform, field.direction == "desc", field.null_order == "nulls-first")
             for field in order.fields

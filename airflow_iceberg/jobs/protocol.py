@@ -159,7 +159,9 @@ class JobPlan:
         file_prefix: start of every data file's name, unique to this try.
         source: where the rows come from.
         distribution_mode: "none" (each task writes what it reads), "hash" (rows of one partition are brought to
-            one task); "range" is understood and distributed as hash, unsorted.
+            one task), "range" (arranged rows are brought into one order over all tasks, others as for hash).
+        arrangement: "none", "sort" (by `sort_order`), "zorder" (by `zorder_columns`).
+        claimed_order_id: the order that the files say they are in, 0 for none.
         parallelism: number of tasks at a time, None leaves it to the back end.
     """
 

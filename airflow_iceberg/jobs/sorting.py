@@ -200,7 +200,7 @@ def _sort_large(
     owners: list[int] = []
     for group in ranged:
         slices = [piece for item in group.items for piece in spilled[item.number].slices]
-        for run_of_ranges in _outputs(slices, len(group.items)):
+        for run_of_ranges in outputs(slices, len(group.items)):
             whole = replace(group.whole, number=len(owners))
             gathers.append(TaskSpec(number=whole.number, kind=GATHER, groups=run_of_ranges, item=whole))
             owners.append(group.number)
@@ -229,7 +229,7 @@ def _ranged(plan: JobPlan, io: FileIO, items: Sequence[WorkItem], samples: dict[
     return _Group(number=items[0].group, items=tuple(items), ranges=location)
 
 
-def _outputs(slices: Sequence[Slice], count: int) -> Iterator[tuple[tuple[Slice, ...], ...]]:
+def outputs(slices: Sequence[Slice], count: int) -> Iterator[tuple[tuple[Slice, ...], ...]]:
     """Deal ranges out to so many outputs, in order, about the same number of bytes to each."""
     ranges = [tuple(pieces) for _, pieces in exchange.by_bucket(slices).items()]
     share = max(1, -(-sum(piece.size_bytes for pieces in ranges for piece in pieces) // max(count, 1)))

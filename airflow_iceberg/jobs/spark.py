@@ -23,7 +23,8 @@ from airflow_iceberg.errors import IcebergError, InvalidInputError
 from airflow_iceberg.jobs import exchange, package, stages
 from airflow_iceberg.jobs.protocol import JobError, JobPlan, JobResult
 from airflow_iceberg.jobs.rewrite import rewrite_table
-from airflow_iceberg.jobs.tasks import TaskContext, TaskReport, TaskSpec, run_task, spill_rows, write_rows
+from airflow_iceberg.jobs.sorted_staging import merge_collected
+from airflow_iceberg.jobs.tasks import TaskContext, TaskReport, TaskSpec, collect_rows, run_task, spill_rows, write_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,7 +88,11 @@ def _run(plan: JobPlan, io: "FileIO", spark: Any, storage: Mapping[str, str], ti
     with timings.phase("query"), query_errors():
         frame = open_query(plan, spark)
         check_frame(plan, frame)
-    if not stages.needs_exchange(plan):
+    if stages.sorts_over_tasks(plan):
+        with timings.phase("collect"):
+            collected = stages.checked(_collect(frame.mapInArrow(worker.collect_query, REPORT_DDL)), io)
+        reports = merge_collected(plan, io, collected, run, parallelism=parallelism, timings=timings)
+    elif not stages.needs_exchange(plan):
         with timings.phase("write"):
             reports = stages.checked(_collect(frame.mapInArrow(worker.write_query, REPORT_DDL)), io)
     else:
@@ -319,6 +324,12 @@ class Worker:
         context, number = self._context(), _partition_id()
         source, buckets = f"partition {number} of {source_name(context.plan)}", exchange.MIN_BUCKETS
         yield self._report(number, lambda: spill_rows(context, number, buckets, _tables(batches), source=source))
+
+    def collect_query(self, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        """Collect the rows of one partition of a query to be sorted."""
+        context, number = self._context(), _partition_id()
+        source = f"partition {number} of {source_name(context.plan)}"
+        yield self._report(number, lambda: collect_rows(context, number, _tables(batches), source=source))
 
     def _context(self) -> TaskContext:
         from airflow_iceberg.storage.fsspec_io import load_file_io

@@ -69,7 +69,11 @@ def stage_files(plan: JobPlan, io: "FileIO", run: RunTasks, *, parallelism: int,
             plan.source, io, parallelism=parallelism, target_file_size_bytes=target_file_size_bytes(plan)
         )
     files = len({unit.location for units in tasks for unit in units})
-    if needs_exchange(plan) and len(tasks) > 1:
+    if sorts_over_tasks(plan):
+        from airflow_iceberg.jobs.sorted_staging import stage_sorted_files
+
+        reports = stage_sorted_files(plan, io, tasks, run, parallelism=parallelism, timings=timings)
+    elif needs_exchange(plan) and len(tasks) > 1:
         buckets = exchange.bucket_count(len(tasks))
         specs = [TaskSpec(number=i, kind=SPILL, units=units, buckets=buckets) for i, units in enumerate(tasks)]
         with timings.phase("spill"):
@@ -110,6 +114,11 @@ def needs_exchange(plan: JobPlan) -> bool:
     return not plan.spec.is_unpartitioned and plan.distribution_mode != "none"
 
 
+def sorts_over_tasks(plan: JobPlan) -> bool:
+    """Return whether all rows are brought into one order; else each task sorts its own, if any sorts."""
+    return plan.arrangement == "sort" and plan.distribution_mode == "range"
+
+
 def checked(reports: Sequence[TaskReport], io: "FileIO") -> list[TaskReport]:
     """Return the reports by task number, one a task; raise the first error, if there is one.
 
@@ -142,14 +151,12 @@ def result(plan: JobPlan, reports: Sequence[TaskReport], *, source_files: int | 
 
 def warnings(plan: JobPlan) -> tuple[str, ...]:
     """Return what this version does less well than the table asks for."""
-    asked = []
-    if plan.sort_order.fields:
-        asked.append(f"sort order {plan.sort_order.order_id}")
-    if plan.distribution_mode == "range":
-        asked.append("write.distribution-mode=range")
-    if not asked:
+    if not plan.sort_order.fields or plan.arrangement != "none":
         return ()
-    text = f"table {plan.table} asks for {' and '.join(asked)}: rows are distributed by partition and are not sorted"
+    from airflow_iceberg.data.sorted_write import unsortable
+
+    reason = unsortable(plan.sort_order, plan.schema, plan.spec) or "the plan does not ask for it"
+    text = f"rows of table {plan.table} are not sorted by its sort order {plan.sort_order.order_id}: {reason}"
     log.warning(text)
     return (text,)
 

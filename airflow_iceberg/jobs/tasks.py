@@ -1,10 +1,11 @@
 """One task of a job: read rows, make them fit, write them. Pure functions of (plan, work); they know no Spark.
 
 Kinds of work: `write` reads source files and writes data files; `spill` reads source files and writes slices for the
-exchange; `gather` reads slices and writes data files; `rewrite` (in `jobs.rewrite`) reads files of the table. The rows
-of a query come in from outside (`write_rows`, `spill_rows`). What a task did comes back as a TaskReport, a small JSON
-document: data files and slices that no report names do not exist as far as anybody else is concerned, so that a doubled
-or killed attempt is harmless.
+exchange; `gather` reads slices and writes data files; `collect`, `cut` and `merge` (in `jobs.sorted_staging`) bring
+rows into the table's order; `rewrite` (in `jobs.rewrite`) reads files of the table. The rows of a query come in from
+outside (`write_rows`, `spill_rows`). What a task did comes back as a TaskReport, a small JSON document: data files and
+slices that no report names do not exist as far as anybody else is concerned, so that a doubled or killed attempt is
+harmless.
 """
 
 import json
@@ -26,12 +27,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from airflow_iceberg.data.options import WriteOptions
+    from airflow_iceberg.data.ordering import SortedRows
     from airflow_iceberg.data.write import PartitionedWriter
     from airflow_iceberg.jobs.rewrite import RowSink
     from airflow_iceberg.spec.schema import Schema
     from airflow_iceberg.storage.base import FileIO
 
 WRITE, SPILL, GATHER, REWRITE, SAMPLE = "write", "spill", "gather", "rewrite", "sample"
+COLLECT, CUT, MERGE = "collect", "cut", "merge"
 STOP_MARKER = "stop"
 COALESCE_ROWS = 1 << 17
 COALESCE_BYTES = 64 << 20
@@ -168,6 +171,20 @@ class TaskContext:
         """Return a writer for the rows of an item: where all are of one partition, nobody asks them for it again."""
         from airflow_iceberg.jobs.rewrite import common_partition
 
+    def row_order(self) -> "SortedRows":
+        """Return the order in which the rows of a source are written."""
+        from airflow_iceberg.data.sorted_write import write_order
+
+        return write_order(self.plan.sort_order, self.plan.schema, self.plan.spec)
+
+    def sink(self, number: int) -> "RowSink":
+        """Return what writes the rows of a source: in the table's order, if the plan asks for it."""
+        if self.plan.arrangement != "sort":
+            return self.writer(number)
+        from airflow_iceberg.data.sorted_write import SortedRuns
+
+        return SortedRuns(lambda: self.writer(number), self.row_order())
+
         writer = self.writer(item.number)
         partition = common_partition(item.units, self.plan.spec.spec_id)
         return writer if partition is None else writer.into(partition)
@@ -215,6 +232,8 @@ def run_task(context: TaskContext, spec: TaskSpec) -> TaskReport:
         return _guarded(context, spec.number, lambda: _gather(context, spec))
     if spec.kind == SPILL:
         return _guarded(context, spec.number, lambda: _spill(context, spec.number, spec.buckets, _rows(context, spec)))
+    if spec.kind in (COLLECT, CUT, MERGE):
+        return _guarded(context, spec.number, lambda: _arrange(context, spec))
     return _guarded(context, spec.number, lambda: _write(context, spec.number, _rows(context, spec)))
 
 
@@ -234,6 +253,21 @@ def _guarded(context: TaskContext, number: int, work: Callable[[], TaskReport]) 
     if context.io.exists(context.stop_location):
         return TaskReport(number=number, is_stopped=True)
     try:
+def collect_rows(context: TaskContext, number: int, tables: "Iterable[pa.Table]", *, source: str) -> TaskReport:
+    """Collect rows that come from outside to be sorted; errors as in `run_task`."""
+    from airflow_iceberg.jobs.sorted_staging import collect
+
+    return _guarded(context, number, lambda: collect(context, number, _conformed(context, tables, source)))
+
+
+def _arrange(context: TaskContext, spec: TaskSpec) -> TaskReport:
+    from airflow_iceberg.jobs import sorted_staging
+
+    if spec.kind == COLLECT:
+        return sorted_staging.collect(context, spec.number, _rows(context, spec))
+    return (sorted_staging.cut if spec.kind == CUT else sorted_staging.merge)(context, spec)
+
+
         return work()
     except PERMANENT as error:
         return TaskReport(number=number, error=JobError.from_exception(error))
@@ -241,7 +275,7 @@ def _guarded(context: TaskContext, number: int, work: Callable[[], TaskReport]) 
 
 def _write(context: TaskContext, number: int, tables: "Iterable[pa.Table]") -> TaskReport:
     started = time.monotonic()
-    with removing_on_error(context.writer(number)) as writer:
+    with removing_on_error(context.sink(number)) as writer:
         for table in tables:
             writer.write(table)
         files = writer.close()
@@ -264,7 +298,7 @@ def _gather(context: TaskContext, spec: TaskSpec) -> TaskReport:
     files: list[Any] = []
     for group in spec.groups:
         # A writer a group: when its buckets are done, no more rows of their partitions come, and memory is free.
-        with removing_on_error(context.writer(spec.number)) as writer:
+        with removing_on_error(context.sink(spec.number)) as writer:
             for table in coalesced(exchange.read_slices(context.io, group)):
                 writer.write(table)
             files.extend(writer.close())
