@@ -167,10 +167,6 @@ class TaskContext:
             sort_order_id=self.plan.claimed_order_id,
         )
 
-    def group_writer(self, item: WorkItem) -> "RowSink":
-        """Return a writer for the rows of an item: where all are of one partition, nobody asks them for it again."""
-        from airflow_iceberg.jobs.rewrite import common_partition
-
     def row_order(self) -> "SortedRows":
         """Return the order in which the rows of a source are written."""
         from airflow_iceberg.data.sorted_write import write_order
@@ -184,6 +180,10 @@ class TaskContext:
         from airflow_iceberg.data.sorted_write import SortedRuns
 
         return SortedRuns(lambda: self.writer(number), self.row_order())
+
+    def group_writer(self, item: WorkItem) -> "RowSink":
+        """Return a writer for the rows of an item: where all are of one partition, nobody asks them for it again."""
+        from airflow_iceberg.jobs.rewrite import common_partition
 
         writer = self.writer(item.number)
         partition = common_partition(item.units, self.plan.spec.spec_id)
@@ -228,12 +228,12 @@ def run_task(context: TaskContext, spec: TaskSpec) -> TaskReport:
         from airflow_iceberg.jobs.rewrite import run_item
 
         return _guarded(context, spec.number, lambda: run_item(context, spec))
+    if spec.kind in (COLLECT, CUT, MERGE):
+        return _guarded(context, spec.number, lambda: _arrange(context, spec))
     if spec.kind == GATHER:
         return _guarded(context, spec.number, lambda: _gather(context, spec))
     if spec.kind == SPILL:
         return _guarded(context, spec.number, lambda: _spill(context, spec.number, spec.buckets, _rows(context, spec)))
-    if spec.kind in (COLLECT, CUT, MERGE):
-        return _guarded(context, spec.number, lambda: _arrange(context, spec))
     return _guarded(context, spec.number, lambda: _write(context, spec.number, _rows(context, spec)))
 
 
@@ -249,10 +249,6 @@ def spill_rows(
     return _guarded(context, number, lambda: _spill(context, number, buckets, _conformed(context, tables, source)))
 
 
-def _guarded(context: TaskContext, number: int, work: Callable[[], TaskReport]) -> TaskReport:
-    if context.io.exists(context.stop_location):
-        return TaskReport(number=number, is_stopped=True)
-    try:
 def collect_rows(context: TaskContext, number: int, tables: "Iterable[pa.Table]", *, source: str) -> TaskReport:
     """Collect rows that come from outside to be sorted; errors as in `run_task`."""
     from airflow_iceberg.jobs.sorted_staging import collect
@@ -268,6 +264,10 @@ def _arrange(context: TaskContext, spec: TaskSpec) -> TaskReport:
     return (sorted_staging.cut if spec.kind == CUT else sorted_staging.merge)(context, spec)
 
 
+def _guarded(context: TaskContext, number: int, work: Callable[[], TaskReport]) -> TaskReport:
+    if context.io.exists(context.stop_location):
+        return TaskReport(number=number, is_stopped=True)
+    try:
         return work()
     except PERMANENT as error:
         return TaskReport(number=number, error=JobError.from_exception(error))
