@@ -155,10 +155,35 @@ class PointerCatalog(Catalog):
         except CommitUnknownError as error:
             error.metadata_location = location
             raise
-        except (CommitConflictError, AlreadyExistsError, NotFoundError, InvalidInputError, UnsupportedError):
+        except CommitConflictError as error:
+            landed = self._find_echo(table, location, error)
+            if landed is None:
+                self._delete_quietly([location])
+                raise
+            pointer = landed
+        except (AlreadyExistsError, NotFoundError, InvalidInputError, UnsupportedError):
             self._delete_quietly([location])
             raise
         return self._state(table, metadata, pointer)
+
+    def _find_echo(self, table: TableId, location: str, conflict: CommitConflictError) -> Pointer | None:
+        """Return where the table stands if what it lost the race to is its own first request, repeated on the way.
+
+        Drivers and proxies repeat requests whose answer was lost. Without this look the metadata file would be deleted
+        that the table points to. Where another writer has committed on top, the file is needed by nobody.
+
+        Raises:
+            CommitUnknownError: the catalog does not say where the table stands.
+        """
+        try:
+            pointer = self.read_pointer(table)
+        except IcebergError as error:
+            raise CommitUnknownError(
+                f"a commit to {table} lost a race, perhaps to its own repeated request, and the table cannot be read "
+                f"back: {error}",
+                metadata_location=location,
+            ) from conflict
+        return pointer if pointer is not None and pointer.metadata_location == location else None
 
     def _new_metadata_location(self, base: TableState | None, metadata: TableMetadata) -> str:
         """Return <metadata path>/<number, five digits>-<uuid>[.gz].metadata.json, one number above the base's file."""

@@ -70,8 +70,8 @@ FILE_FAULTS = {
     ],
     "delete": [FileFault.FAIL, FileFault.CRASH_BEFORE],
 }
-# A catalog that says "lost" has to know it: what it would take for an echo is its own to find out.
-SWAP_FAULTS = [fault for fault in Fault if fault not in (Fault.PROCEED, Fault.LAND_THEN_CONFLICT)]
+# Among them the echo: a request that was repeated on its way, and loses to itself.
+SWAP_FAULTS = [fault for fault in Fault if fault is not Fault.PROCEED]
 
 
 @cache
