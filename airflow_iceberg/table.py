@@ -50,8 +50,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from airflow_iceberg.altering import AlterResult
+    from airflow_iceberg.deleting import DeleteResult
     from airflow_iceberg.incremental import IncrementalAppendScan
     from airflow_iceberg.inspection import Inspection
+    from airflow_iceberg.plan.expressions import Expression
     from airflow_iceberg.scanning import TableScan
     from airflow_iceberg.spec.manifests import DataFile
 
@@ -451,6 +453,44 @@ class Table:
         """Remove what a try left behind that is known not to have committed; never raises."""
         files = () if result is None else staging.staged_files(plan, result)
         staging.clear(self.io, plan, files)
+
+    # -- changing rows ------------------------------------------------------------------------------------------------
+
+    def delete(
+        self,
+        predicate: str | Expression,
+        *,
+        branch: str = MAIN_BRANCH,
+        max_rows: int | None = None,
+        mode: str | None = None,
+        isolation_level: str | None = None,
+        snapshot_properties: Mapping[str, str] | None = None,
+        operation: OperationKey | None = None,
+    ) -> DeleteResult:
+        """Delete the rows that a predicate selects, in this process; see `deleting` for jobs.
+
+        Args:
+            predicate: SQL such as `"customer = 17"`; rows of which it is null stay.
+            max_rows: when more rows would go, nothing is committed.
+            mode: "copy-on-write" or "merge-on-read"; the table's `write.delete.mode` if left out.
+            isolation_level: "serializable" or "snapshot"; the table's `write.delete.isolation-level` if left out.
+
+        Raises:
+            InvalidInputError, NotFoundError: the predicate does not fit the table, or more rows would go.
+            StalePlanError: other writers changed the same files again and again; nothing was committed.
+        """
+        from airflow_iceberg.deleting import DeleteRequest, delete
+
+        _ = self.catalog  # a table without one is read-only
+        request = DeleteRequest(
+            predicate=predicate,
+            mode=mode,
+            isolation_level=isolation_level,
+            max_rows=max_rows,
+            branch=branch,
+            snapshot_properties=snapshot_properties or {},
+        )
+        return delete(self, request, operation=operation)
 
     # -- any other change ---------------------------------------------------------------------------------------------
 

@@ -75,6 +75,8 @@ TOP = {
     "reachability": "table",
     "manifest_rewriting": "table",
     "compaction_plan": "table",
+    "deleting": "table",
+    "deletion_plan": "table",
     "scanning": "table",
     "incremental": "table",
     "manifest_io": "table",

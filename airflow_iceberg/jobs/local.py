@@ -64,9 +64,13 @@ def _run_tasks(context: TaskContext, specs: Sequence[TaskSpec], threads: int) ->
         reports = []
         try:
             for future in futures:
+                if future.cancelled():
+                    continue
+                # Those that run already are waited for: what they write has to be known to be removed.
                 reports.append(future.result())
                 if reports[-1].error is not None:
-                    break
+                    for other in futures:
+                        other.cancel()
         finally:
             for future in futures:
                 future.cancel()

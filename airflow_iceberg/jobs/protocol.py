@@ -23,12 +23,13 @@ from airflow_iceberg.spec.schema import Schema
 from airflow_iceberg.spec.sorting import UNSORTED, SortOrder
 
 VERSION = 1
-# "append" stages the rows of a source, "rewrite" those of the table's own files.
-OPERATIONS = ("append", "rewrite")
-TABLE_OPERATIONS = ("rewrite",)
+# "append" stages the rows of a source, "rewrite" those of the table's own files, "delete" takes rows out of these.
+OPERATIONS = ("append", "rewrite", "delete")
+TABLE_OPERATIONS = ("rewrite", "delete")
 SOURCE_KINDS = ("files", "sql", "callable", "table")
 FILE_FORMATS = ("parquet", "csv", "jsonl", "orc", "avro")
 ARRANGEMENTS = ("none", "sort", "zorder")
+DELETE_MODES = ("copy-on-write", "merge-on-read")
 DISTRIBUTION_MODES = ("none", "hash", "range")
 SUCCEEDED, FAILED = "succeeded", "failed"
 UNEXPECTED = "IcebergError"
@@ -163,6 +164,8 @@ class JobPlan:
         arrangement: "none", "sort" (by `sort_order`), "zorder" (by `zorder_columns`).
         claimed_order_id: the order that the files say they are in, 0 for none.
         parallelism: number of tasks at a time, None leaves it to the back end.
+        delete_mode: of a delete, "copy-on-write" or "merge-on-read".
+        row_check: a predicate in SQL that every new row has to satisfy; None for no check.
     """
 
     operation: str = "append"
@@ -187,6 +190,8 @@ class JobPlan:
     claimed_order_id: int = 0
     zorder_columns: tuple[str, ...] = ()
     parallelism: int | None = None
+    delete_mode: str | None = None
+    row_check: str | None = None
 
     def __post_init__(self) -> None:
         if self.operation not in OPERATIONS:
@@ -198,6 +203,8 @@ class JobPlan:
             raise InvalidInputError(f"unknown write.distribution-mode {self.distribution_mode!r}; one of {known}")
         if self.arrangement not in ARRANGEMENTS:
             raise InvalidInputError(f"unknown arrangement {self.arrangement!r}; one of {', '.join(ARRANGEMENTS)}")
+        if (self.operation == "delete") != (self.delete_mode in DELETE_MODES):
+            raise InvalidInputError(f"a job of operation {self.operation!r} with delete mode {self.delete_mode!r}")
         if self.parallelism is not None and self.parallelism < 1:
             raise InvalidInputError(f"parallelism is {self.parallelism}, expected at least 1")
         if not self.file_prefix or "/" in self.file_prefix:
@@ -245,6 +252,8 @@ class JobPlan:
             claimed_order_id=fields.int("claimed-order-id"),
             zorder_columns=tuple(str(name) for name in fields.list("zorder-columns")),
             parallelism=fields.opt_int("parallelism"),
+            delete_mode=fields.opt_str("delete-mode"),
+            row_check=fields.opt_str("row-check"),
         )
 
     def to_json(self) -> bytes:
@@ -274,6 +283,8 @@ class JobPlan:
                 "claimed-order-id": self.claimed_order_id,
                 "zorder-columns": list(self.zorder_columns),
                 "parallelism": self.parallelism,
+                "delete-mode": self.delete_mode,
+                "row-check": self.row_check,
             }
         )
 
@@ -357,13 +368,42 @@ class GroupOutput:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class FileChange:
+    """What a delete did to a data file of the table.
+
+    Attributes:
+        file_path: of the data file.
+        deleted_count: rows that went; 0 leaves the file as it is.
+        is_gone: no row is left, and nothing comes in its place.
+    """
+
+    file_path: str
+    deleted_count: int
+    is_gone: bool = False
+
+    @classmethod
+    def from_dict(cls, fields: Fields) -> Self:
+        """Read the change from its JSON form."""
+        return cls(
+            file_path=fields.str("file-path"),
+            deleted_count=fields.int("deleted-count"),
+            is_gone=fields.bool("is-gone"),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"file-path": self.file_path, "deleted-count": self.deleted_count, "is-gone": self.is_gone}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class JobResult:
     """What a job did: the files it staged, or why it could not.
 
     Attributes:
         status: "succeeded" or "failed".
         data_files: new data files as `DataFile.to_dict` documents; only these count, whatever else lies around.
-        groups: the same by group, for operations on files of the table; `data_files` is empty then.
+        groups: the same by group, for rewrites; `data_files` is empty then.
+        changes: what became of the files of the table, for deletes; `data_files` has their new files, delete files too.
         record_count: rows in them.
         source_files: number of source files read, None for a query or a callable.
         error: set if and only if the job failed.
@@ -375,6 +415,7 @@ class JobResult:
     status: str
     data_files: tuple[Mapping[str, Any], ...] = ()
     groups: tuple[GroupOutput, ...] = ()
+    changes: tuple[FileChange, ...] = ()
     record_count: int = 0
     source_files: int | None = None
     error: JobError | None = None
@@ -420,6 +461,9 @@ class JobResult:
             groups=tuple(GroupOutput.from_dict(group) for group in fields.items("groups"))
             if "groups" in fields
             else (),
+            changes=tuple(FileChange.from_dict(item) for item in fields.items("changes"))
+            if "changes" in fields
+            else (),
             record_count=fields.int("record-count"),
             source_files=fields.opt_int("source-files"),
             error=JobError.from_dict(Fields(fields.mapping("error"), "error", path)) if "error" in fields else None,
@@ -436,6 +480,7 @@ class JobResult:
                 "status": self.status,
                 "data-files": [dict(document) for document in self.data_files],
                 "groups": [group.to_dict() for group in self.groups],
+                "changes": [change.to_dict() for change in self.changes],
                 "record-count": self.record_count,
                 "source-files": self.source_files,
                 "error": None if self.error is None else self.error.to_dict(),

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError
 from airflow_iceberg.jobs import exchange
 from airflow_iceberg.jobs.exchange import Slice
-from airflow_iceberg.jobs.protocol import JobError, JobPlan
+from airflow_iceberg.jobs.protocol import FileChange, JobError, JobPlan
 from airflow_iceberg.jobs.sources import Unit, read_unit
 from airflow_iceberg.jobs.table_input import TableInput, WorkItem
 
@@ -73,6 +73,7 @@ class TaskReport:
     Attributes:
         number: of the task.
         data_files: `DataFile.to_dict` documents.
+        changes: what became of files of the table, of a delete.
         record_count: rows written or spilled.
         slices: what was spilled.
         seconds: wall time.
@@ -83,6 +84,7 @@ class TaskReport:
 
     number: int
     data_files: tuple[Mapping[str, Any], ...] = ()
+    changes: tuple[FileChange, ...] = ()
     record_count: int = 0
     slices: tuple[Slice, ...] = ()
     seconds: float = 0.0
@@ -95,6 +97,7 @@ class TaskReport:
         document = {
             "number": self.number,
             "data-files": list(self.data_files),
+            "changes": [asdict(change) for change in self.changes],
             "record-count": self.record_count,
             "slices": [asdict(piece) for piece in self.slices],
             "seconds": self.seconds,
@@ -112,6 +115,7 @@ class TaskReport:
         return cls(
             number=document["number"],
             data_files=tuple(document["data-files"]),
+            changes=tuple(FileChange(**change) for change in document["changes"]),
             record_count=document["record-count"],
             slices=tuple(Slice(**{**piece, "batches": tuple(piece["batches"])}) for piece in document["slices"]),
             seconds=document["seconds"],
