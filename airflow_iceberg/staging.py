@@ -36,8 +36,12 @@ def write_append_plan(
     operation: OperationKey | None,
     try_number: int,
     parallelism: int | None = None,
+    row_check: str | None = None,
 ) -> JobPlan:
     """Write the plan of an append under a fresh staging prefix and return it.
+
+    Args:
+        row_check: a predicate in SQL that every row has to satisfy.
 
     Raises:
         StorageError: the staging prefix cannot be written; nothing was started.
@@ -51,6 +55,7 @@ def write_append_plan(
         try_number=try_number,
         parallelism=parallelism,
         staging=new_staging(metadata, operation, try_number),
+        row_check=row_check,
     )
     create_plan(io, plan)
     return plan

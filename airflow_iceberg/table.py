@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from airflow_iceberg.deleting import DeleteResult
     from airflow_iceberg.incremental import IncrementalAppendScan
     from airflow_iceberg.inspection import Inspection
+    from airflow_iceberg.overwriting import OverwriteResult
     from airflow_iceberg.plan.expressions import Expression
     from airflow_iceberg.scanning import TableScan
     from airflow_iceberg.spec.manifests import DataFile
@@ -401,8 +402,12 @@ class Table:
         try_number: int = 1,
         branch: str = MAIN_BRANCH,
         parallelism: int | None = None,
+        row_check: str | None = None,
     ) -> JobPlan:
         """Write the plan of a job that appends; the job stages files, `commit_append` makes them part of the table.
+
+        Args:
+            row_check: a predicate in SQL that every row has to satisfy, or the job fails.
 
         Raises:
             InvalidInputError, UnsupportedError: a property of the table would make the write or the commit fail.
@@ -418,6 +423,7 @@ class Table:
             operation=operation,
             try_number=try_number,
             parallelism=parallelism,
+            row_check=row_check,
         )
 
     def read_result(self, plan: JobPlan) -> JobResult:
@@ -481,7 +487,7 @@ class Table:
         """
         from airflow_iceberg.deleting import DeleteRequest, delete
 
-        _ = self.catalog  # a table without one is read-only
+        self._check_options()
         request = DeleteRequest(
             predicate=predicate,
             mode=mode,
@@ -491,6 +497,67 @@ class Table:
             snapshot_properties=snapshot_properties or {},
         )
         return delete(self, request, operation=operation)
+
+    def overwrite(
+        self,
+        rows: pa.Table | pa.RecordBatch | pa.RecordBatchReader,
+        overwrite_filter: str | Expression | None = None,
+        *,
+        branch: str = MAIN_BRANCH,
+        isolation_level: str | None = None,
+        snapshot_properties: Mapping[str, str] | None = None,
+        operation: OperationKey | None = None,
+    ) -> OverwriteResult:
+        """Put Arrow rows in the place of those that a predicate selects, or of all, in this process and in one commit.
+
+        Args:
+            overwrite_filter: SQL such as `"day = '2026-01-01'"`; the new rows have to satisfy it, too. None replaces
+                the whole table.
+            isolation_level: "serializable" (the default) or "snapshot".
+
+        Raises:
+            InvalidInputError: the filter does not select a row that is to be written.
+            StalePlanError: another writer has changed what is replaced; nothing was committed.
+        """
+        from airflow_iceberg.overwriting import OverwriteRequest, overwrite_rows
+
+        self._check_branch(branch)
+        self._check_options()
+        request = OverwriteRequest(
+            replace="table" if overwrite_filter is None else "matching",
+            overwrite_filter=overwrite_filter,
+            isolation_level=isolation_level,
+            branch=branch,
+            deletes_when_empty=True,
+            snapshot_properties=snapshot_properties or {},
+        )
+        return overwrite_rows(self, rows, request, operation=operation)
+
+    def dynamic_partition_overwrite(
+        self,
+        rows: pa.Table | pa.RecordBatch | pa.RecordBatchReader,
+        *,
+        branch: str = MAIN_BRANCH,
+        isolation_level: str | None = None,
+        snapshot_properties: Mapping[str, str] | None = None,
+        operation: OperationKey | None = None,
+    ) -> OverwriteResult:
+        """Put Arrow rows in the place of all rows of the partitions that they touch; arguments as of `overwrite`.
+
+        Partitions are those of the table's current spec: files of older specs stay, and a table without partitions is
+        replaced as a whole.
+        """
+        from airflow_iceberg.overwriting import OverwriteRequest, overwrite_rows
+
+        self._check_branch(branch)
+        self._check_options()
+        request = OverwriteRequest(
+            replace="partitions",
+            isolation_level=isolation_level,
+            branch=branch,
+            snapshot_properties=snapshot_properties or {},
+        )
+        return overwrite_rows(self, rows, request, operation=operation)
 
     # -- any other change ---------------------------------------------------------------------------------------------
 

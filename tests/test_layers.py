@@ -47,7 +47,7 @@ LAYERS = {
     "data": layer("errors spec plan.filters plan.metrics storage", "pyarrow numpy fastavro"),
     "catalogs": layer("errors spec storage", "sqlalchemy requests urllib3 boto3 botocore thrift"),
     "commit": layer("errors spec plan storage.base catalogs.base"),
-    "jobs": layer("errors spec plan.filters storage data", "pyspark pyarrow numpy fastavro fsspec"),
+    "jobs": layer("errors spec plan storage data", "pyspark pyarrow numpy fastavro fsspec"),
     # Of storage, only the interface, and only where the I/O is (below).
     "paimon": layer("errors spec storage.base", "fastavro pyarrow numpy"),
     "table": layer("errors spec storage plan data catalogs commit jobs.protocol jobs.table_input", "pyarrow"),
@@ -77,6 +77,7 @@ TOP = {
     "compaction_plan": "table",
     "deleting": "table",
     "deletion_plan": "table",
+    "overwriting": "table",
     "scanning": "table",
     "incremental": "table",
     "manifest_io": "table",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from airflow_iceberg.data.row_check import RowCheck
     from airflow_iceberg.spec.manifests import DataFile
     from airflow_iceberg.spec.metadata import TableMetadata
     from airflow_iceberg.storage.base import FileIO
@@ -38,8 +39,12 @@ def write_rows(
     rows: pa.Table | pa.RecordBatch | pa.RecordBatchReader,
     *,
     file_prefix: str,
+    check: RowCheck | None = None,
 ) -> tuple[DataFile, ...]:
     """Write rows for the table's current schema and spec; returns one DataFile a file.
+
+    Args:
+        check: what every row has to satisfy.
 
     Raises:
         InvalidInputError: not Arrow; a column is missing, extra, or holds a value that does not fit; nothing is left
@@ -58,7 +63,10 @@ def write_rows(
     try:
         first_row = 1
         for table in _tables(rows):
-            writer.write(conform(table, schema, source=SOURCE, first_row=first_row))
+            conformed = conform(table, schema, source=SOURCE, first_row=first_row)
+            if check is not None:
+                check.check(conformed, source=SOURCE, first_row=first_row)
+            writer.write(conformed)
             first_row += table.num_rows
         return writer.close()
     except BaseException:

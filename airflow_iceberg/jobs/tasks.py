@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from airflow_iceberg.data.options import WriteOptions
     from airflow_iceberg.data.ordering import SortedRows
+    from airflow_iceberg.data.row_check import RowCheck
     from airflow_iceberg.data.write import PartitionedWriter
     from airflow_iceberg.jobs.rewrite import RowSink
     from airflow_iceberg.spec.schema import Schema
@@ -135,6 +136,7 @@ class TaskContext:
         options: how to write, from the table's properties.
         written_schema: of the files: the plan's, with the row lineage where rows keep theirs.
         row_schema: the same in Arrow.
+        row_check: what every new row has to satisfy; None for nothing.
     """
 
     plan: JobPlan
@@ -142,6 +144,7 @@ class TaskContext:
     options: "WriteOptions" = field(init=False)
     written_schema: "Schema" = field(init=False)
     row_schema: "pa.Schema" = field(init=False)
+    row_check: "RowCheck | None" = field(init=False)
 
     def __post_init__(self) -> None:
         from airflow_iceberg.data.options import WriteOptions
@@ -150,6 +153,7 @@ class TaskContext:
         self.options = WriteOptions.from_properties(self.plan.properties, self.plan.schema, self.plan.sort_order)
         self.written_schema = _written_schema(self.plan)
         self.row_schema = schema_to_arrow(self.written_schema)
+        self.row_check = _row_check(self.plan)
 
     @property
     def table_input(self) -> TableInput:
@@ -215,6 +219,15 @@ class TaskContext:
     def stop_location(self) -> str:
         """Location of the marker that tells the other tasks that one has failed."""
         return f"{self.plan.staging_location.rstrip('/')}/{STOP_MARKER}"
+
+
+def _row_check(plan: JobPlan) -> "RowCheck | None":
+    if plan.row_check is None:
+        return None
+    from airflow_iceberg.data.row_check import RowCheck
+    from airflow_iceberg.plan.filters import parse_filter
+
+    return RowCheck(row_filter=parse_filter(plan.row_check, plan.schema), text=plan.row_check, schema=plan.schema)
 
 
 def _written_schema(plan: JobPlan) -> "Schema":
@@ -332,7 +345,10 @@ def _conformed(
     from airflow_iceberg.data.cast import conform
 
     for table in coalesced(tables):
-        yield conform(table, context.plan.schema, source=source, first_row=first_row)
+        conformed = conform(table, context.plan.schema, source=source, first_row=first_row)
+        if context.row_check is not None:
+            context.row_check.check(conformed, source=source, first_row=first_row)
+        yield conformed
         first_row += table.num_rows
 
 
