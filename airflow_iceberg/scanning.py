@@ -1,6 +1,7 @@
 """A scan: which snapshot, which columns, which rows; and the rows as Arrow, whole or streamed.
 
-Which files hold them is decided in `plan.scan`, how a file is read in `data.read`.
+Which files hold them is decided in `plan.scan`, how a file is read in `data.read`, what columns and points in time mean
+in `data.selection`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.commit.actions import ENCRYPTION_KEY
 from airflow_iceberg.commit.snapshot_writer import read_manifests
-from airflow_iceberg.errors import InvalidInputError, NotFoundError, UnsupportedError
+from airflow_iceberg.data.selection import choose_snapshot, project
+from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.manifest_io import read_columns
 from airflow_iceberg.plan.filters import AlwaysTrue, Expression, parse_filter
 from airflow_iceberg.plan.scan import FileScanTask, plan_files
@@ -77,8 +79,8 @@ class TableScan:
             raise InvalidInputError(f"ref is {ref!r}, expected the name of a branch or tag")
         if limit is not None and limit < 0:
             raise InvalidInputError(f"limit is {limit}, expected 0 or more")
-        snapshot, schema = _choose(metadata, snapshot_id=snapshot_id, ref=ref, as_of_ms=as_of_ms)
-        projection = _project(metadata, schema, tuple(selected_fields), case_sensitive)
+        snapshot, schema = choose_snapshot(metadata, snapshot_id=snapshot_id, ref=ref, as_of_ms=as_of_ms)
+        projection = project(metadata, schema, tuple(selected_fields), case_sensitive)
         parsed = AlwaysTrue() if row_filter is None else parse_filter(row_filter, schema, case_sensitive=case_sensitive)
         return cls(
             metadata=metadata,
@@ -219,52 +221,6 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _project(metadata: TableMetadata, schema: Schema, selected_fields: tuple[str, ...], case_sensitive: bool) -> Schema:
-    """Return the columns of a result: the table's in its order, then metadata columns in the order they are named."""
-    from airflow_iceberg.data.metadata_columns import METADATA_COLUMNS, PARTITION_NAME, partition_column
-
-    columns = dict(METADATA_COLUMNS)
-    if PARTITION_NAME in selected_fields:
-        columns[PARTITION_NAME] = partition_column(metadata)
-    extra = [name for name in selected_fields if name in columns and name not in schema.names]
-    names = tuple(name for name in selected_fields if name not in extra)
-    if "*" in names:
-        kept = schema
-    else:
-        kept = schema.select(names, case_sensitive=case_sensitive) if names or not extra else Schema()
-    if not extra:
-        return kept
-    return Schema((*kept.fields, *(columns[name] for name in dict.fromkeys(extra))), schema.schema_id)
-
-
-def _choose(
-    metadata: TableMetadata, *, snapshot_id: int | None, ref: str | None, as_of_ms: int | None
-) -> tuple[Snapshot | None, Schema]:
-    given = [
-        f"{name}={value}"
-        for name, value in (("snapshot_id", snapshot_id), ("ref", ref), ("as_of_ms", as_of_ms))
-        if value is not None
-    ]
-    if len(given) > 1:
-        raise InvalidInputError(f"a scan reads one point of the table's history, got {' and '.join(given)}")
-    if snapshot_id is not None:
-        snapshot = metadata.snapshot(snapshot_id)
-        if snapshot is None:
-            raise NotFoundError(f"snapshot {snapshot_id} is not in {metadata.location}; it may have been expired")
-        return snapshot, schema_of(metadata, snapshot)
-    if as_of_ms is not None:
-        snapshot = metadata.snapshot_as_of(as_of_ms)
-        if snapshot is None:
-            raise NotFoundError(f"table {metadata.location} has no snapshot as old as {as_of_ms} ms since the epoch")
-        return snapshot, schema_of(metadata, snapshot)
-    if ref is not None:
-        snapshot = metadata.ref_snapshot(ref)
-        # As in Iceberg Java: a tag is a point in the past, a branch is read in the table's current schema.
-        is_tag = ref in metadata.refs and metadata.refs[ref].type == "tag"
-        return snapshot, schema_of(metadata, snapshot) if is_tag and snapshot else metadata.schema()
-    return metadata.current_snapshot(), metadata.schema()
-
-
 def check_not_encrypted(metadata: TableMetadata) -> None:
     """Refuse a table that asks for encryption: some writers keep it, others silently write in clear.
 
@@ -273,8 +229,3 @@ def check_not_encrypted(metadata: TableMetadata) -> None:
     """
     if ENCRYPTION_KEY in metadata.properties:
         raise UnsupportedError(f"table {metadata.location} is encrypted ({ENCRYPTION_KEY}) and cannot be read here")
-
-
-def schema_of(metadata: TableMetadata, snapshot: Snapshot) -> Schema:
-    """Return the schema that was current when the snapshot was made; the current one where it is not recorded."""
-    return metadata.schema() if snapshot.schema_id is None else metadata.schema(snapshot.schema_id)

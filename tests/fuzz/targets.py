@@ -10,9 +10,9 @@ from functools import cache
 
 import numpy as np
 
+from airflow_iceberg.data.selection import schema_of
 from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.inspection import Inspection
-from airflow_iceberg.scanning import schema_of
 from airflow_iceberg.spec.arrow import schema_to_arrow
 from airflow_iceberg.spec.deletion_vectors import RowPositions
 from airflow_iceberg.spec.manifest_avro import read_manifest, read_manifest_list, write_manifest_list

@@ -1,0 +1,268 @@
+"""A table as a Spark DataFrame: planned by the driver, read by the workers, in Spark's types."""
+
+import json
+import pickle
+import uuid
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.errors import InvalidInputError, NotFoundError, UnsupportedError
+from airflow_iceberg.jobs import read
+from airflow_iceberg.jobs.read import plan_read, read_table
+from airflow_iceberg.jobs.spark_schema import SparkRows, spark_ddl
+from airflow_iceberg.spec.arrow import schema_to_arrow
+from airflow_iceberg.spec.schema import schema_from_shorthand
+from airflow_iceberg.table import Table
+from tests.jobs.test_spark import HERE, VERSIONS, submit
+from tests.support import golden
+
+COLUMNS = {
+    "id": "long not null",
+    "b": "boolean",
+    "i": "int",
+    "f": "float",
+    "d": "double",
+    "day": "date",
+    "ts_tz": "timestamptz",
+    "ts": "timestamp",
+    "s": "string",
+    "bin": "binary",
+    "fx": "fixed[2]",
+    "u": "uuid",
+    "dec": "decimal(9,2)",
+    "tags": "list<uuid>",
+    "m": "map<string, struct<u: uuid, n: int>>",
+    "p": "struct<x: double, y: list<long>>",
+}
+KEY = uuid.UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7")
+
+
+def row(number: int) -> dict[str, Any]:
+    if number % 4 == 3:
+        return {**dict.fromkeys(COLUMNS), "id": number}
+    return {
+        "id": number,
+        "b": True,
+        "i": number,
+        "f": 1.5,
+        "d": 0.25,
+        "day": date(2026, 1, 1 + number % 3),
+        "ts_tz": datetime(2026, 1, 1, 12, tzinfo=UTC),
+        "ts": datetime(2026, 1, 1, 12, 0, 0, 7),  # noqa: DTZ001 - a timestamp without a zone
+        "s": f"ä{number}",
+        "bin": b"\x00\xff",
+        "fx": b"ab",
+        "u": KEY.bytes,
+        "dec": Decimal("12.34"),
+        "tags": [KEY.bytes, None],
+        "m": [("k", {"u": KEY.bytes, "n": number})],
+        "p": {"x": 1.5, "y": [number, None]},
+    }
+
+
+def in_spark(number: int) -> dict[str, Any]:
+    """Return the same row as a worker of Spark in the time zone UTC collects it."""
+    found = row(number)
+    if found["b"] is None:
+        return found
+    return {
+        **found,
+        "ts_tz": datetime(2026, 1, 1, 12),  # noqa: DTZ001 - as Spark gives it
+        "bin": bytearray(found["bin"]),
+        "fx": bytearray(found["fx"]),
+        "u": str(KEY),
+        "tags": [str(KEY), None],
+        "m": {"k": {"u": str(KEY), "n": number}},
+    }
+
+
+def new_table(folder: Path, columns: dict[str, str] = COLUMNS, **settings: Any) -> Table:
+    catalog = load_catalog("test", type="hadoop", warehouse=folder.as_uri())
+    catalog.create_namespace("db")
+    return Table.create(catalog, "db.t", schema=columns, **settings)
+
+
+def append(table: Table, numbers: range) -> Table:
+    rows = pa.Table.from_pylist([row(number) for number in numbers], schema_to_arrow(table.schema()))
+    table.append(rows)
+    return table
+
+
+def rows_of(table: Table, **settings: Any) -> list[dict[str, Any]]:
+    reader, items = plan_read(table.io, table.metadata_location, **settings)
+    rows = SparkRows(reader.projection)
+    return [
+        found for item in items for batch in reader.rows(table.io, item) for found in rows.convert(batch).to_pylist()
+    ]
+
+
+READABLE = [name for name, table in golden.tables().items() if not table.is_refused and "geo" not in name]
+
+
+class TestRows:
+    """The rows of all tasks together are those of a scan."""
+
+    @pytest.mark.parametrize("name", sorted(READABLE))
+    def test_reference_tables_give_the_rows_of_their_scan(self, name, monkeypatch):
+        found = golden.table(name)
+        table = Table.from_metadata(found.metadata_location, io=found.io)
+        monkeypatch.setattr(read, "DEFAULT_SPLIT_BYTES", 1)
+        if table.current_snapshot() is not None and table.current_snapshot().manifest_list is None:
+            pytest.skip("manifests without a list")
+        reader, items = plan_read(table.io, table.metadata_location)
+        batches = [batch for item in items for batch in reader.rows(table.io, item)]
+        schema = schema_to_arrow(reader.projection, with_field_ids=False)
+        expected = table.scan().to_arrow()
+        assert sorted(map(repr, pa.Table.from_batches(batches, schema).to_pylist())) == sorted(
+            map(repr, expected.to_pylist())
+        )
+
+    def test_columns_come_in_sparks_types(self, tmp_path):
+        found = rows_of(append(new_table(tmp_path), range(8)))
+        assert found[1]["u"] == str(KEY)
+        assert found[1]["tags"] == [str(KEY), None]
+        assert found[1]["m"] == [("k", {"u": str(KEY), "n": 1})]
+        assert found[3] == row(3)
+
+    def test_slices_of_nested_columns_keep_their_rows(self, tmp_path):
+        table = append(new_table(tmp_path), range(8))
+        batch = table.scan().to_arrow().combine_chunks().to_batches()[0]
+        rows = SparkRows(table.schema())
+        whole = rows.convert(batch).to_pylist()
+        for start in range(8):
+            assert rows.convert(batch.slice(start, 3)).to_pylist() == whole[start : start + 3]
+
+    def test_filter_columns_and_snapshot_are_those_asked_for(self, tmp_path):
+        table = append(new_table(tmp_path, partition_by=["day"]), range(8))
+        first = table.current_snapshot().snapshot_id
+        append(table, range(8, 12))
+        found = rows_of(table, row_filter="id > 3 and day = '2026-01-02'", selected_fields=["id", "_pos"])
+        assert [set(one) for one in found] == [{"id", "_pos"}] * len(found)
+        assert sorted(one["id"] for one in found) == [4, 10]
+        assert len(rows_of(table, snapshot_id=first)) == 8
+
+    def test_deleted_rows_are_gone(self, tmp_path):
+        table = append(new_table(tmp_path, properties={"write.delete.mode": "merge-on-read"}), range(8))
+        table.delete("id = 5")
+        assert sorted(one["id"] for one in rows_of(table)) == [0, 1, 2, 3, 4, 6, 7]
+
+    def test_a_table_without_rows_has_no_tasks(self, tmp_path):
+        assert plan_read((table := new_table(tmp_path)).io, table.metadata_location)[1] == []
+
+
+class TestTypes:
+    """Every column has a type of Spark, or is refused by name."""
+
+    def test_the_schema_is_that_of_icebergs_reader(self):
+        assert spark_ddl(schema_from_shorthand(COLUMNS), spark_version="3.5.9") == (
+            "`id` bigint, `b` boolean, `i` int, `f` float, `d` double, `day` date, `ts_tz` timestamp, "
+            "`ts` timestamp_ntz, `s` string, `bin` binary, `fx` binary, `u` string, `dec` decimal(9,2), "
+            "`tags` array<string>, `m` map<string, struct<`u`: string, `n`: int>>, `p` struct<`x`: double, "
+            "`y`: array<bigint>>"
+        )
+
+    def test_names_are_quoted(self):
+        assert spark_ddl(schema_from_shorthand({"a`b c": "int"}), spark_version="4.2.0") == "`a``b c` int"
+
+    @pytest.mark.parametrize(
+        ("type_", "why"),
+        [
+            ("time", "Spark has no time of day"),
+            ("timestamp_ns", "Spark's timestamps have microseconds"),
+            ("geometry", "it is not read yet"),
+            ("variant", "Spark 3 has no variants; use Spark 4"),
+        ],
+    )
+    def test_what_spark_does_not_have_is_refused(self, type_, why):
+        schema = schema_from_shorthand({"s": f"struct<x: {type_}>"})
+        with pytest.raises(UnsupportedError, match=f"column 's.x' is of type {type_}.*{why}; select other columns"):
+            spark_ddl(schema, spark_version="3.5.9")
+
+    def test_spark_4_has_variants(self):
+        assert spark_ddl(schema_from_shorthand({"v": "variant"}), spark_version="4.0.0") == "`v` variant"
+
+
+class TestBadInput:
+    """What cannot be read is said before a task starts."""
+
+    def test_a_name_is_no_location(self):
+        with pytest.raises(InvalidInputError, match="expected the location of a metadata file"):
+            read_table(None, "sales.orders")
+
+    def test_an_unknown_snapshot(self, tmp_path):
+        table = append(new_table(tmp_path), range(2))
+        with pytest.raises(NotFoundError, match="snapshot 7 is not in"):
+            plan_read(table.io, table.metadata_location, snapshot_id=7)
+
+    def test_an_unknown_column(self, tmp_path):
+        table = append(new_table(tmp_path), range(2))
+        with pytest.raises((NotFoundError, InvalidInputError), match="nowhere"):
+            plan_read(table.io, table.metadata_location, selected_fields=["nowhere"])
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def answers(request, tmp_path_factory):
+    """What a version of Spark gives for several reads, in one session."""
+    root = tmp_path_factory.mktemp("read")
+    table = append(append(new_table(root / "a", partition_by=["day"]), range(8)), range(8, 12))
+    deleted = append(new_table(root / "b", properties={"write.delete.mode": "merge-on-read"}), range(8))
+    deleted.delete("id = 5")
+    empty = new_table(root / "c")
+    time = new_table(root / "d", {"id": "long", "t": "time"})
+    variants = new_table(root / "e", {"id": "long", "v": "variant"}, properties={"format-version": "3"})
+    values = [{"metadata": b"\x01\x00\x00", "value": b"\x0c\x07"}, None]
+    variants.append(pa.table({"id": [1, 2], "v": values}, schema_to_arrow(variants.schema())))
+    questions = {
+        "all": (table.metadata_location, {}),
+        "filtered": (table.metadata_location, {"row_filter": "id > 3", "selected_fields": ["id"]}),
+        "aggregated": (table.metadata_location, {"show": ["count(*) as n", "sum(id) as total"]}),
+        "counted": (table.metadata_location, {"selected_fields": ["id"], "show": ["count(*) as n"]}),
+        "deleted": (deleted.metadata_location, {"selected_fields": ["id"]}),
+        "empty": (empty.metadata_location, {}),
+        "time": (time.metadata_location, {}),
+        "variant": (variants.metadata_location, {"show": ["id", "to_json(v) as v"]}),
+    }
+    (root / "questions").write_text(json.dumps(questions))
+    program = HERE / "read_program.py"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        done = submit(request.param, root, program, str(root / "questions"), str(root / "answers"))
+    assert done.returncode == 0, done.stderr[-5000:]
+    return pickle.loads((root / "answers").read_bytes())
+
+
+class TestSpark:
+    """In a session of Spark the rows are the same."""
+
+    def test_every_type(self, answers):
+        found = sorted(answers["all"]["rows"], key=lambda one: one["id"])
+        assert found == [in_spark(number) for number in range(12)]
+
+    def test_filters_and_columns(self, answers):
+        assert sorted(one["id"] for one in answers["filtered"]["rows"]) == list(range(4, 12))
+        assert answers["filtered"]["schema"] == "struct<id:bigint>"
+
+    def test_spark_goes_on_from_there(self, answers):
+        assert answers["aggregated"]["rows"] == [{"n": 12, "total": 66}]
+        assert answers["counted"]["rows"] == [{"n": 12}]
+
+    def test_deletes_are_applied(self, answers):
+        assert sorted(one["id"] for one in answers["deleted"]["rows"]) == [0, 1, 2, 3, 4, 6, 7]
+
+    def test_a_table_without_rows(self, answers):
+        assert answers["empty"]["rows"] == []
+
+    def test_a_type_that_spark_does_not_have(self, answers):
+        assert answers["time"]["error"].startswith("UnsupportedError: column 't' is of type time")
+
+    def test_variants_where_spark_has_them(self, answers):
+        if answers["version"].startswith("3."):
+            assert "Spark 3 has no variants" in answers["variant"]["error"]
+        else:
+            assert sorted(map(str, answers["variant"]["rows"])) == ["{'id': 1, 'v': '7'}", "{'id': 2, 'v': None}"]
