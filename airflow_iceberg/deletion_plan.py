@@ -78,7 +78,8 @@ def plan_deletion(scan: TableScan, *, without: Collection[str] = ()) -> Deletion
     """
     whole: list[FileScanTask] = []
     partial: list[FileScanTask] = []
-    for task in scan.iter_files():
+    # Files that go in part are written anew: deletes of rows that the predicate does not select count as well.
+    for task in scan.iter_files(whole_files=True):
         if task.file.file_path not in without:
             is_whole = isinstance(task.residual, AlwaysTrue) or file_must_match(task.residual, task.file)
             (whole if is_whole else partial).append(task)

@@ -35,7 +35,7 @@ class IncrementalAppendScan(TableScan):
 
     appends: tuple[Snapshot, ...] = ()
 
-    def iter_files(self) -> Iterator[FileScanTask]:
+    def iter_files(self, *, whole_files: bool = False) -> Iterator[FileScanTask]:
         """Yield the files that the snapshots appended, oldest first, and that may hold matching rows; no deletes."""
         return plan_files(
             self._manifests(),

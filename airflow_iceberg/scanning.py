@@ -92,12 +92,16 @@ class TableScan:
             limit=limit,
         )
 
-    def plan_files(self) -> list[FileScanTask]:
-        """Return the files that may hold matching rows, each with the deletes that apply and what is left to test."""
-        with _collector_paused():
-            return list(self.iter_files())
+    def plan_files(self, *, whole_files: bool = False) -> list[FileScanTask]:
+        """Return the files that may hold matching rows, each with the deletes that apply and what is left to test.
 
-    def iter_files(self) -> Iterator[FileScanTask]:
+        Args:
+            whole_files: with all deletes of a file, also those of rows that do not match: to write it anew.
+        """
+        with _collector_paused():
+            return list(self.iter_files(whole_files=whole_files))
+
+    def iter_files(self, *, whole_files: bool = False) -> Iterator[FileScanTask]:
         """Yield the same as `plan_files`; memory does not grow with the number of files, only of those kept."""
         if self.snapshot is None:
             return iter(())
@@ -107,6 +111,7 @@ class TableScan:
             metadata=self.metadata,
             schema=self.schema,
             row_filter=self.row_filter,
+            whole_files=whole_files,
         )
 
     def to_arrow(self) -> pa.Table:

@@ -277,7 +277,7 @@ def next_sequence_number(metadata: TableMetadata) -> int:
 def _min_sequence_number(kept: Iterable[ManifestFile], added: Iterable[AddedFiles], metadata: TableMetadata) -> int:
     """Return the lowest data sequence number of the data that the new snapshot has."""
     numbers = [m.min_sequence_number for m in kept if m.may_have_live_files]
-    numbers += [group.sequence_number for group in added if group.sequence_number is not None]
+    numbers += [group.sequence_number for group in added if group.files and group.sequence_number is not None]
     return min((n for n in numbers if n != UNASSIGNED_SEQ), default=next_sequence_number(metadata))
 
 

@@ -71,6 +71,7 @@ def plan_files(
     schema: Schema,
     row_filter: str | Expression | None = None,
     case_sensitive: bool = True,
+    whole_files: bool = False,
 ) -> Iterator[FileScanTask]:
     """Yield the data files that may hold selected rows, in the order of the manifests.
 
@@ -80,6 +81,8 @@ def plan_files(
         read_columns: opens manifests as columns, which is many times faster.
         metadata: for the partition specs.
         schema: of the snapshot that is read; the filter is bound to it.
+        whole_files: give each file all the deletes that apply to it, also those of rows that are not selected: for
+            whoever writes the rest of its rows anew. A read can do without them.
     Raises:
         FormatError: delete files that contradict each other or say too little.
         NotFoundError, InvalidInputError: the filter does not fit the schema.
@@ -96,7 +99,11 @@ def plan_files(
     # Deletes apply within a partition, or everywhere if they are of an unpartitioned spec, which never is pruned: so
     # those of manifests that were dropped cannot reach a selected row.
     of_deletes = [manifest for manifest in kept if manifest.content is ManifestContent.DELETES]
-    deletes = DeleteIndex(_live_entries(read_columns(of_deletes, ())), metadata=metadata, row_filter=expression)
+    deletes = DeleteIndex(
+        _live_entries(read_columns(of_deletes, ())),
+        metadata=metadata,
+        row_filter=ALWAYS_TRUE if whole_files else expression,
+    )
     of_data = [manifest for manifest in kept if manifest.content is ManifestContent.DATA]
     return _plan(read_columns(of_data, columns_of(expression)), pruners, deletes)
 

@@ -474,7 +474,19 @@ def write_equality_deletes(table: Table, part: str, ids: Iterable[int]) -> DataF
     basis = DataFile(
         file_path=location, file_format="parquet", record_count=0, file_size_in_bytes=0, partition=(part,), spec_id=0
     )
-    return _delete_file(basis, FileContent.EQUALITY_DELETES, location, len(wanted), len(data), equality_ids=(field_id,))
+    return _delete_file(
+        basis,
+        FileContent.EQUALITY_DELETES,
+        location,
+        len(wanted),
+        len(data),
+        equality_ids=(field_id,),
+        # As writers of streams give them: a scan leaves out deletes of rows that it does not select.
+        value_counts={field_id: len(wanted)},
+        null_value_counts={field_id: 0},
+        lower_bounds={field_id: wanted[0].to_bytes(8, "little")},
+        upper_bounds={field_id: wanted[-1].to_bytes(8, "little")},
+    )
 
 
 def _delete_file(
