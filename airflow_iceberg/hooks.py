@@ -44,6 +44,9 @@ _SECRET = re.compile(
 # Values of settings that only sound like secrets ("token-refresh-enabled", "…-expires-at-ms"): masking them would tear
 # holes into every log.
 _NO_SECRET = re.compile(r"true|false|none|[0-9.]*|anon|cloud|https?://[^@?]*", re.IGNORECASE)
+_PLAIN_HEADERS = frozenset(
+    {"header.x-iceberg-access-delegation", "header.accept", "header.content-type", "header.user-agent"}
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,7 +85,7 @@ class CatalogConfig:
         """Return every text that no log may show."""
         found: list[str] = []
         for key, value in self.properties.items():
-            if _SECRET.search(key):
+            if _is_secret(key):
                 found += [value, *_inner_secrets(value)]
             found += _url_secrets(value)
         # `credential` is "id:secret", of which the second half gives access by itself.
@@ -326,9 +329,16 @@ def _with_login(uri: str, login: str, password: str) -> str:
     return urlunsplit(parts._replace(netloc=f"{user}@{parts.netloc}"))
 
 
+def _is_secret(key: str) -> bool:
+    """Whether the value of a property must not be shown; a header of any name may hold a key."""
+    name = key.lower()
+    return bool(_SECRET.search(key)) or (name.startswith("header.") and name not in _PLAIN_HEADERS)
+
+
 def _inner_secrets(value: str) -> list[str]:
-    """Return the secrets inside of one: the texts of a JSON object, the key in a connection string, a signature."""
-    found = re.findall(r"(?:AccountKey|SharedAccessSignature)=([^;]+)", value)
+    """Return the secrets inside of one: a JSON object's texts, a connection string's key, a signature, a token."""
+    found = re.findall(r"^(?:Bearer|Basic|Token|ApiKey)\s+(\S+)$", value, re.IGNORECASE)
+    found += re.findall(r"(?:AccountKey|SharedAccessSignature)=([^;]+)", value)
     found += re.findall(r"(?:^|[?&])sig=([^&;]+)", value)
     if value.startswith("{"):
         with suppress(ValueError):

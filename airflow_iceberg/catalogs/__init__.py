@@ -24,8 +24,8 @@ def load_catalog(name: str, **properties: object) -> Catalog:
 
     Args:
         name: what you call the catalog. In a SQL catalog it is part of every table's key.
-        properties: `type` ("hadoop", "sql", "rest", "hive", "nessie", "glue"), `warehouse`, `uri` and what else the type
-            knows; the names of PyIceberg. Without a type it is guessed from the uri.
+        properties: `type` ("hadoop", "sql", "rest", "hive", "nessie", "glue"), `warehouse`, `uri` and what else the
+            type knows; the names of PyIceberg. Without a type it is guessed from the uri.
     Raises:
         InvalidInputError: unknown type, or a property that the type needs is missing.
     """

@@ -33,7 +33,7 @@ from airflow_iceberg.catalogs.glue_tables import (
     table_input,
     without_aliases,
 )
-from airflow_iceberg.catalogs.pointer import Pointer, PointerCatalog, read_metadata, refuse_purge
+from airflow_iceberg.catalogs.pointer import Pointer, PointerCatalog, read_metadata
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitConflictError,
@@ -231,11 +231,8 @@ class GlueCatalog(PointerCatalog):
         names = [str(found["Name"]) for found in self._tables(namespace) if is_iceberg(found)]
         return tuple(sorted(TableId(namespace=namespace, name=name) for name in names))
 
-    def drop_table(self, table: str | TableId, *, purge: bool = False) -> None:
+    def drop_pointer(self, table: TableId) -> None:
         """Remove the table's document; its files stay."""
-        table = TableId.of(table)
-        if purge:
-            raise refuse_purge(table)
         if self.read_pointer(table) is None:
             raise self._unknown_table(table)
         self._delete(table)

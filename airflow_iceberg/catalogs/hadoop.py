@@ -14,15 +14,14 @@ from collections.abc import Callable, Iterable, Mapping
 from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, parse_namespace
 from airflow_iceberg.catalogs.hadoop_versions import MetadataDirectory, Version, version_of
 from airflow_iceberg.catalogs.pointer import (
-    GC_ENABLED,
     METADATA_PATH,
     Pointer,
     PointerCatalog,
     encode_metadata,
     is_gzip_asked,
     read_metadata,
-    refuse_purge,
 )
+from airflow_iceberg.catalogs.purge import GC_ENABLED, delete_files
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitConflictError,
@@ -234,10 +233,20 @@ class HadoopCatalog(PointerCatalog):
         return tuple(sorted(table for table in tables if self._is_table((*namespace, table.name))))
 
     def drop_table(self, table: str | TableId, *, purge: bool = False) -> None:
-        """Remove the table's directory, as Iceberg Java does: the directory is the table, data files included."""
+        """Remove the table's directory, as Iceberg Java does: the directory is the table, data files included.
+
+        With `purge` the files that lie elsewhere go, too.
+        """
         table = TableId.of(table)
-        if purge:
-            raise refuse_purge(table)
+        if not purge:
+            self.drop_pointer(table)
+            return
+        state, files = self.find_purgeable(table)
+        self.drop_pointer(table)
+        delete_files(state.io or self.io, table, files.outside(self.default_location(table)))
+
+    def drop_pointer(self, table: TableId) -> None:
+        """Remove the table's directory."""
         if not self.load(table).metadata.property_bool(GC_ENABLED, True):
             raise InvalidInputError(
                 f"cannot drop {table}: its property {GC_ENABLED} is false, and a Hadoop catalog drops a table with its "

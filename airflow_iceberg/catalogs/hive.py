@@ -27,7 +27,7 @@ from airflow_iceberg.catalogs.hive_thrift import (
     PrincipalType,
     Table,
 )
-from airflow_iceberg.catalogs.pointer import Pointer, PointerCatalog, read_metadata, refuse_purge
+from airflow_iceberg.catalogs.pointer import Pointer, PointerCatalog, read_metadata
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     FormatError,
@@ -129,11 +129,8 @@ class HiveCatalog(PointerCatalog):
             raise self._failed(f"list the tables of {database}", error) from error
         return tuple(sorted(TableId(namespace=namespace, name=table.tableName) for table in tables))
 
-    def drop_table(self, table: str | TableId, *, purge: bool = False) -> None:
+    def drop_pointer(self, table: TableId) -> None:
         """Remove the table from the metastore; its files stay."""
-        table = TableId.of(table)
-        if purge:
-            raise refuse_purge(table)
         if self.read_pointer(table) is None:
             raise self._unknown_table(table)
         database, name = _hive_names((*table.namespace, table.name))

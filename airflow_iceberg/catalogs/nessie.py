@@ -39,12 +39,11 @@ from airflow_iceberg.catalogs.nessie_references import NessieReferences
 from airflow_iceberg.catalogs.nessie_tree import NessieTree
 from airflow_iceberg.catalogs.pointer import (
     DELETE_AFTER_COMMIT,
-    GC_ENABLED,
     Pointer,
     PointerCatalog,
     read_metadata,
-    refuse_purge,
 )
+from airflow_iceberg.catalogs.purge import GC_ENABLED, TableFiles
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitConflictError,
@@ -265,11 +264,17 @@ class NessieCatalog(PointerCatalog):
         keys = self._tree.keys_below(place, TABLE)
         return tuple(sorted(place.table(key) for key in keys))
 
-    def drop_table(self, table: str | TableId, *, purge: bool = False) -> None:
+    def find_purgeable(self, table: TableId) -> tuple[TableState, TableFiles]:
+        """Refuse while `gc.enabled` is false, as Nessie sets it: other branches and commits may need the files."""
+        if not self.load(table).metadata.property_bool(GC_ENABLED, True):
+            raise InvalidInputError(
+                f"cannot purge {table}: its property {GC_ENABLED} is false, since other branches and older commits may "
+                "need its files; drop it without purge, and let nessie-gc find what nobody needs"
+            )
+        return super().find_purgeable(table)
+
+    def drop_pointer(self, table: TableId) -> None:
         """Remove the table from its branch; its files stay, older commits and other branches may need them."""
-        table = TableId.of(table)
-        if purge:
-            raise refuse_purge(table)
         place = self._place(table)
 
         def operations(contents: Mapping[Key, Json]) -> list[Json]:

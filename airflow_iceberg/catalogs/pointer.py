@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from airflow_iceberg.catalogs.base import Catalog, Namespace, TableId, TableState, parse_namespace
+from airflow_iceberg.catalogs.purge import TableFiles, delete_files, find_files
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitConflictError,
@@ -33,8 +34,9 @@ log = logging.getLogger(__name__)
 COMPRESSION_CODEC = "write.metadata.compression-codec"
 METADATA_PATH = "write.metadata.path"
 DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
-GC_ENABLED = "gc.enabled"
 METADATA_SUFFIX = ".metadata.json"
+# How often the files of a table are looked up again that is to be purged while others commit to it.
+_LOOKS_BEFORE_PURGE = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,6 +144,41 @@ class PointerCatalog(Catalog):
         metadata = read_metadata(self.io, metadata_location)
         pointer = self.swap_metadata(table, base=None, new=metadata_location, metadata=metadata)
         return self._state(table, metadata, pointer)
+
+    def drop_table(self, table: str | TableId, *, purge: bool = False) -> None:
+        """Remove a table from the catalog; with `purge` its files are deleted once it is gone (`catalogs.purge`).
+
+        Raises:
+            FormatError: some of the files to purge cannot be found; nothing was dropped.
+            CommitConflictError: others did not stop to commit to the table that is to be purged; nothing was dropped.
+        """
+        table = TableId.of(table)
+        if not purge:
+            self.drop_pointer(table)
+            return
+        state, files = self.find_purgeable(table)
+        self.drop_pointer(table)
+        delete_files(state.io or self.io, table, files)
+
+    @abstractmethod
+    def drop_pointer(self, table: TableId) -> None:
+        """Remove a table from the catalog; its files stay.
+
+        Raises:
+            NotFoundError: there is no such table.
+        """
+
+    def find_purgeable(self, table: TableId) -> tuple[TableState, TableFiles]:
+        """Return a table with all files that its newest metadata leads to."""
+        for _ in range(_LOOKS_BEFORE_PURGE):
+            state = self.load(table)
+            files = find_files(state.io or self.io, state)
+            now = self.read_pointer(table)
+            if now is not None and now.metadata_location == state.metadata_location:
+                return state, files
+        raise CommitConflictError(
+            f"cannot purge {table}, nothing was dropped: others commit to it all the time, try again when they are done"
+        )
 
     def _publish(self, table: TableId, base: TableState | None, metadata: TableMetadata) -> TableState:
         """Write the metadata to a new file and let the table point to it.
@@ -259,13 +296,6 @@ def is_gzip_asked(properties: Mapping[str, str]) -> bool:
     if codec not in ("none", "gzip"):
         raise InvalidInputError(f"table property {COMPRESSION_CODEC} is '{codec}', expected 'none' or 'gzip'")
     return codec == "gzip"
-
-
-def refuse_purge(table: TableId) -> UnsupportedError:
-    """Return the error of a drop that should delete files, which this version doesn't do."""
-    return UnsupportedError(
-        f"cannot purge {table}: deleting a dropped table's files is not supported yet, drop it without purge"
-    )
 
 
 def _now_ms() -> int:

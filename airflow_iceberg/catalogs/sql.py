@@ -28,7 +28,7 @@ from sqlalchemy import (
 from sqlalchemy.engine import Connection
 
 from airflow_iceberg.catalogs.base import Namespace, TableId, parse_namespace
-from airflow_iceberg.catalogs.pointer import Pointer, PointerCatalog, refuse_purge
+from airflow_iceberg.catalogs.pointer import Pointer, PointerCatalog
 from airflow_iceberg.catalogs.sql_database import TYPE_COLUMN, Database, IntegrityError, catalog_tables
 from airflow_iceberg.errors import (
     AlreadyExistsError,
@@ -150,11 +150,8 @@ class SqlCatalog(PointerCatalog):
             ).scalars()
             return tuple(sorted(TableId(namespace=namespace, name=name) for name in names))
 
-    def drop_table(self, table: str | TableId, *, purge: bool = False) -> None:
+    def drop_pointer(self, table: TableId) -> None:
         """Remove the table's row; its files stay."""
-        table = TableId.of(table)
-        if purge:
-            raise refuse_purge(table)
         with self._database().write() as connection:
             if connection.execute(delete(self._tables).where(self._is_table(table))).rowcount == 0:
                 raise self._unknown_table(table)

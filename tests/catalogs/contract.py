@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from airflow_iceberg.catalogs import load_catalog
@@ -16,6 +17,7 @@ from airflow_iceberg.catalogs.base import Catalog, TableId, TableState
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitConflictError,
+    FormatError,
     InvalidInputError,
     NotFoundError,
     UnsupportedError,
@@ -23,6 +25,7 @@ from airflow_iceberg.errors import (
 from airflow_iceberg.spec.changes import AssertTableUUID, Change, SetProperties
 from airflow_iceberg.spec.metadata import TableMetadata, new_table_metadata
 from airflow_iceberg.spec.schema import schema_from_shorthand
+from airflow_iceberg.table import Table
 
 COLUMNS = {"id": "long not null", "name": "string"}
 
@@ -41,6 +44,22 @@ def new_metadata(location: str, **properties: str) -> TableMetadata:
 def make_table(catalog: Catalog, name: str = "db.t", **properties: str) -> TableState:
     """Create an empty table at its default location."""
     return catalog.create(name, new_metadata(catalog.default_location(name), **properties))
+
+
+def fill_table(catalog: Catalog, name: str = "db.t", **properties: str) -> TableState:
+    """Create a table, append to it twice, and replace all of it: three data files, of which one is current."""
+    columns = {"id": pa.array([1, 2], pa.int64()), "name": pa.array(["a", "b"])}
+    rows = pa.table(columns, schema=pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())]))
+    make_table(catalog, name, **properties)
+    for _ in range(2):
+        Table.load(catalog, name).append(rows)
+    Table.load(catalog, name).overwrite(rows)
+    return catalog.load(name)
+
+
+def files_below(catalog: Catalog, location: str) -> set[str]:
+    """Every file in a directory, however deep."""
+    return {status.location for status in catalog.io.list(location)}
 
 
 def setting(**properties: str) -> Change:
@@ -84,6 +103,9 @@ class CatalogContract:
     can_register = True
     has_namespace_properties = True
     has_nested_namespaces = True
+    drop_keeps_files = True
+    purges_without_collection = True
+    wishes_of_purge: Mapping[str, str] = {}
     default_place = "db/t"  # of table db.t below the warehouse
     wishes_of_deletion = {"write.metadata.delete-after-commit.enabled": "true"}
     processes = 3
@@ -172,11 +194,45 @@ class CatalogContract:
         with pytest.raises(NotFoundError, match=r"there is no table db\.t in catalog prod"):
             catalog.drop_table("db.t")
 
-    def test_a_purge_is_refused_and_nothing_is_dropped(self, catalog):
-        make_table(catalog)
-        with pytest.raises(UnsupportedError, match="purge"):
+    def test_a_purged_table_leaves_no_file_behind(self, catalog, other):
+        state = fill_table(catalog, **self.wishes_of_purge)
+        catalog.drop_table("db.t", purge=True)
+        assert not other.table_exists("db.t")
+        assert files_below(catalog, state.metadata.location) == set()
+
+    def test_a_dropped_table_keeps_its_files_unless_purged(self, catalog):
+        state = fill_table(catalog, **self.wishes_of_purge)
+        files = files_below(catalog, state.metadata.location)
+        catalog.drop_table("db.t")
+        assert files_below(catalog, state.metadata.location) == (files if self.drop_keeps_files else set())
+
+    def test_a_purge_leaves_the_data_of_tables_whose_garbage_is_not_collected(self, catalog):
+        """They may be another table's; what is surely this one's goes, as with Iceberg Java."""
+        state = fill_table(catalog, **{"gc.enabled": "false"})
+        files = files_below(catalog, state.metadata.location)
+        if not self.purges_without_collection:
+            with pytest.raises(InvalidInputError, match=r"gc\.enabled is false"):
+                catalog.drop_table("db.t", purge=True)
+            assert catalog.load("db.t") == state
+            assert files_below(catalog, state.metadata.location) == files
+            return
+        catalog.drop_table("db.t", purge=True)
+        data = {location for location in files if location.endswith(".parquet")}
+        assert len(data) == 3
+        assert files_below(catalog, state.metadata.location) == data
+
+    def test_a_table_that_cannot_be_read_whole_is_not_purged(self, catalog):
+        state = fill_table(catalog, **self.wishes_of_purge)
+        catalog.io.delete([state.metadata.current_snapshot().manifest_list])
+        files = files_below(catalog, state.metadata.location)
+        with pytest.raises(FormatError, match=r"cannot purge db\.t, nothing was dropped"):
             catalog.drop_table("db.t", purge=True)
-        assert catalog.table_exists("db.t")
+        assert catalog.load("db.t") == state
+        assert files_below(catalog, state.metadata.location) == files
+
+    def test_an_unknown_table_cannot_be_purged(self, catalog):
+        with pytest.raises(NotFoundError, match=r"there is no table db\.t in catalog prod"):
+            catalog.drop_table("db.t", purge=True)
 
     def test_a_table_in_a_nested_namespace_is_a_table_like_others(self, catalog, other):
         if not self.has_nested_namespaces:

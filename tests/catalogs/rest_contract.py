@@ -10,10 +10,16 @@ from contextlib import suppress
 import pytest
 
 from airflow_iceberg.catalogs.base import Catalog
-from airflow_iceberg.errors import AlreadyExistsError, CommitConflictError, InvalidInputError, NotFoundError
+from airflow_iceberg.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    IcebergError,
+    InvalidInputError,
+    NotFoundError,
+)
 from airflow_iceberg.spec.changes import AddSchema, Change, SetCurrentSchema
 from airflow_iceberg.spec.schema import schema_from_shorthand
-from tests.catalogs.contract import CatalogContract, make_table, setting
+from tests.catalogs.contract import CatalogContract, fill_table, make_table, setting
 
 
 def empty(catalog: Catalog, namespace: tuple[str, ...] | None = None) -> None:
@@ -65,11 +71,37 @@ class RestContract(CatalogContract):
         assert catalog.commit(state, Change(updates=(), requirements=())) == state
         assert catalog.load("db.t") == state
 
-    def test_a_purge_is_refused_and_nothing_is_dropped(self, catalog):
-        """It is not: the server does it."""
-        make_table(catalog)
+    def test_a_purged_table_leaves_no_file_behind(self, catalog, other):
+        """The server is asked for it and does it."""
+        state = fill_table(catalog)
+        io = state.io or catalog.io
+        assert list(io.list(state.metadata.location))
         catalog.drop_table("db.t", purge=True)
-        assert not catalog.table_exists("db.t")
+        assert not other.table_exists("db.t")
+        assert list(io.list(state.metadata.location)) == []
+
+    def test_a_dropped_table_keeps_its_files_unless_purged(self, catalog):
+        state = fill_table(catalog)
+        io = state.io or catalog.io
+        files = {status.location for status in io.list(state.metadata.location)}
+        catalog.drop_table("db.t")
+        left = {status.location for status in io.list(state.metadata.location)}
+        assert left == (files if self.drop_keeps_files else set())
+
+    def test_a_purge_leaves_the_data_of_tables_whose_garbage_is_not_collected(self, catalog, other):
+        """What it does with such a table is the server's affair."""
+        make_table(catalog, **{"gc.enabled": "false"})
+        catalog.drop_table("db.t", purge=True)
+        assert not other.table_exists("db.t")
+
+    def test_a_table_that_cannot_be_read_whole_is_not_purged(self, catalog):
+        """That is the server's affair, too: all that is left to us is to ask."""
+        state = fill_table(catalog)
+        (state.io or catalog.io).delete([state.metadata.current_snapshot().manifest_list])
+        with suppress(IcebergError):
+            catalog.drop_table("db.t", purge=True)
+        with suppress(NotFoundError):
+            assert catalog.load("db.t") == state
 
     def test_forgotten_metadata_files_stay_unless_the_table_asks(self, catalog):
         """That is the server's affair; the table reads well whatever it does."""

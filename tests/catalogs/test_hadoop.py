@@ -33,6 +33,8 @@ class TestContract(CatalogContract):
     can_rename = False
     can_register = False
     has_namespace_properties = False
+    drop_keeps_files = False
+    purges_without_collection = False
 
     @pytest.fixture
     def properties(self, tmp_path):

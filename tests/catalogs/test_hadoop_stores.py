@@ -31,6 +31,8 @@ class StoreContract(CatalogContract):
     can_rename = False
     can_register = False
     has_namespace_properties = False
+    drop_keeps_files = False
+    purges_without_collection = False
     processes = 2
     commits_per_process = 5
 

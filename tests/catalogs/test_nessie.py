@@ -102,6 +102,8 @@ class TestContract(CatalogContract):
 
     # A table of Nessie is protected from collection unless it says otherwise.
     wishes_of_deletion = {"write.metadata.delete-after-commit.enabled": "true", "gc.enabled": "true"}
+    wishes_of_purge = {"gc.enabled": "true"}
+    purges_without_collection = False
 
     @pytest.fixture
     def properties(self, uri, branch, tmp_path):

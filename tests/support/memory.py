@@ -181,11 +181,8 @@ class MemoryCatalog(PointerCatalog):
         levels = self._require_namespace(namespace)
         return tuple(sorted(table for table in self._pointers if table.namespace == levels))
 
-    def drop_table(self, table: str | TableId, *, purge: bool = False) -> None:
+    def drop_pointer(self, table: TableId) -> None:
         """Forget the pointer."""
-        table = TableId.of(table)
-        if purge:
-            raise UnsupportedError(f"cannot purge {table}")
         with self._lock:
             if self._pointers.pop(table, None) is None:
                 raise self._unknown_table(table)
@@ -354,6 +351,10 @@ class FaultyCatalog(PointerCatalog):
     def drop_table(self, table: str | TableId, *, purge: bool = False) -> None:
         """Ask the inner catalog."""
         self.inner.drop_table(table, purge=purge)
+
+    def drop_pointer(self, table: TableId) -> None:
+        """Ask the inner catalog."""
+        self.inner.drop_pointer(table)
 
     def rename_table(self, table: str | TableId, to: str | TableId) -> None:
         """Ask the inner catalog."""
