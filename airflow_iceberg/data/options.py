@@ -9,11 +9,12 @@ that would lead to wrong files (another file format, encryption) is an Unsupport
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from airflow_iceberg.data.metrics import MetricsConfig
+from airflow_iceberg.data.properties import property_warnings
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.spec import murmur3
 from airflow_iceberg.spec.schema import Schema
@@ -42,17 +43,9 @@ _BLOOM_ENABLED = "write.parquet.bloom-filter-enabled.column."
 _BLOOM_FPP = "write.parquet.bloom-filter-fpp.column."
 _BLOOM_NDV = "write.parquet.bloom-filter-ndv.column."
 _BLOOM_MAX_BYTES = "write.parquet.bloom-filter-max-bytes"
-_FOLLOWED = frozenset(
-    (
-        "write.parquet.compression-codec",
-        "write.parquet.compression-level",
-        "write.parquet.row-group-size-bytes",
-        "write.parquet.page-size-bytes",
-        "write.parquet.page-row-limit",
-        "write.parquet.dict-size-bytes",
-        _BLOOM_MAX_BYTES,
-    )
-)
+_STATS_ENABLED = "write.parquet.stats-enabled.column."
+PAGE_VERSIONS: Mapping[str, str] = {"v1": "1.0", "v2": "2.0"}
+"""Versions of data pages as the property names them, and as pyarrow does."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,8 +72,10 @@ class WriteOptions:
         row_group_size_bytes: size of a row group on disk.
         page_size_bytes: size of a page before compression.
         page_row_limit: most rows of a page.
+        page_version: a value of PAGE_VERSIONS.
         dict_size_bytes: a column chunk whose dictionary grows larger is written plain.
         bloom_filters: by full column name.
+        without_statistics: full names of columns that get no statistics in the footer, and so none in the manifest.
         object_storage: spread files over hashed directories.
         partitioned_paths: keep the partition in the path then.
         max_buffered_bytes: Arrow memory that waits for encoding, over all partitions of a writer.
@@ -93,8 +88,10 @@ class WriteOptions:
     row_group_size_bytes: int = 128 * MIB
     page_size_bytes: int = MIB
     page_row_limit: int = 20_000
+    page_version: str = "1.0"
     dict_size_bytes: int = 2 * MIB
     bloom_filters: Mapping[str, BloomFilter] = field(default_factory=dict)
+    without_statistics: frozenset[str] = frozenset()
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     object_storage: bool = False
     partitioned_paths: bool = True
@@ -116,7 +113,8 @@ class WriteOptions:
             UnsupportedError: the table asks for encryption or for another file format.
         """
         _refuse_unsupported(properties)
-        _warn_about_unknown(properties)
+        for warning in property_warnings(properties):
+            log.warning("%s", warning)
         compression = _codec(properties)
         return WriteOptions(
             compression=compression,
@@ -125,8 +123,10 @@ class WriteOptions:
             row_group_size_bytes=_positive(properties, "write.parquet.row-group-size-bytes", 128 * MIB),
             page_size_bytes=_positive(properties, "write.parquet.page-size-bytes", MIB),
             page_row_limit=_positive(properties, "write.parquet.page-row-limit", 20_000),
+            page_version=_page_version(properties),
             dict_size_bytes=_positive(properties, "write.parquet.dict-size-bytes", 2 * MIB),
             bloom_filters=_bloom_filters(properties, schema),
+            without_statistics=_without_statistics(properties, schema),
             metrics=MetricsConfig.from_properties(properties, schema, sort_order),
             object_storage=_boolean(properties, "write.object-storage.enabled", False),
             partitioned_paths=_boolean(properties, "write.object-storage.partitioned-paths", True),
@@ -183,13 +183,6 @@ def _refuse_unsupported(properties: Mapping[str, str]) -> None:
         )
 
 
-def _warn_about_unknown(properties: Mapping[str, str]) -> None:
-    for key in sorted(properties):
-        ours = key in _FOLLOWED or key.startswith((_BLOOM_ENABLED, _BLOOM_FPP, _BLOOM_NDV))
-        if (key.startswith("write.parquet.") and not ours) or key == "write.location-provider.impl":
-            log.warning("property %s is set, and this writer does not follow it", key)
-
-
 def _codec(properties: Mapping[str, str]) -> str:
     text = properties.get("write.parquet.compression-codec", "zstd")
     codec = CODECS.get(text.strip().lower())
@@ -205,6 +198,32 @@ def _level(properties: Mapping[str, str]) -> int | None:
     text = properties.get(key)
     # Java writes the absent level as the word null.
     return None if text is None or text.strip().lower() in ("", "null") else _number(int, text, key)
+
+
+def _page_version(properties: Mapping[str, str]) -> str:
+    key = "write.parquet.page-version"
+    text = properties.get(key, "v1")
+    version = PAGE_VERSIONS.get(text.strip().lower())
+    if version is None:
+        raise InvalidInputError(f"property {key} is '{text}' (expected one of {', '.join(PAGE_VERSIONS)})")
+    return version
+
+
+def _without_statistics(properties: Mapping[str, str], schema: Schema) -> frozenset[str]:
+    names = {
+        key.removeprefix(_STATS_ENABLED)
+        for key in properties
+        if key.startswith(_STATS_ENABLED) and not _boolean(properties, key, True)
+    }
+    return frozenset(_known_columns(names, _STATS_ENABLED, schema))
+
+
+def _known_columns(names: Iterable[str], prefix: str, schema: Schema) -> Iterator[str]:
+    for name in sorted(names):
+        if name in schema.names:
+            yield name
+        else:
+            log.warning("property %s%s names a column that the table does not have: it is passed over", prefix, name)
 
 
 _Number = TypeVar("_Number", int, float)

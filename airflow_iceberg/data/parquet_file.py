@@ -81,7 +81,7 @@ class FileLayout:
         self.file_schema = _file_schema(schema, self.row_schema)
         self.variants = _variant_paths(schema)
         self._rows_are_file_rows = self.row_schema.equals(self.file_schema)
-        self._settings = _encoder_settings(options)
+        self._settings = {**_encoder_settings(options), "write_statistics": self._columns_with_statistics()}
         # Java keeps the schema under this key, too.
         self._footer_entries = {"iceberg.schema": json.dumps(schema.to_dict(), separators=(",", ":"))}
         self._data_location = data_location.rstrip("/")
@@ -131,6 +131,18 @@ class FileLayout:
             columns.append(column if column.type.equals(item.type) else _to_file_type(column, item.type))
         return pa.Table.from_arrays(columns, schema=self.file_schema)
 
+    def _columns_with_statistics(self) -> bool | list[str]:
+        without = self.options.without_statistics
+        if not without:
+            return True
+        found: list[str] = []
+        for column in self.columns:
+            if ".".join(column.path) not in without:
+                path = ".".join(_parquet_path(column.path, self.schema))
+                is_variant = isinstance(column.type, VariantType)
+                found += [f"{path}.metadata", f"{path}.value"] if is_variant else [path]
+        return found
+
     def _bloom_filters(self, rows: int) -> dict[str, dict[str, float]]:
         found: dict[str, dict[str, float]] = {}
         if not self.options.bloom_filters or not _supports("bloom_filter_options"):
@@ -151,6 +163,7 @@ def _encoder_settings(options: WriteOptions) -> Mapping[str, Any]:
         "compression": options.compression,
         "compression_level": options.compression_level,
         "data_page_size": options.page_size_bytes,
+        "data_page_version": options.page_version,
         "dictionary_pagesize_limit": options.dict_size_bytes,
         "store_decimal_as_integer": True,
         # Without the Arrow schema in the footer: readers go by Parquet's own types, and small files stay small.

@@ -151,14 +151,17 @@ def result(plan: JobPlan, reports: Sequence[TaskReport], *, source_files: int | 
 
 def warnings(plan: JobPlan) -> tuple[str, ...]:
     """Return what this version does less well than the table asks for."""
-    if not plan.sort_order.fields or plan.arrangement != "none":
-        return ()
-    from airflow_iceberg.data.sorted_write import unsortable
+    from airflow_iceberg.data.properties import property_warnings
 
-    reason = unsortable(plan.sort_order, plan.schema, plan.spec) or "the plan does not ask for it"
-    text = f"rows of table {plan.table} are not sorted by its sort order {plan.sort_order.order_id}: {reason}"
-    log.warning(text)
-    return (text,)
+    found = property_warnings(plan.properties)
+    if plan.sort_order.fields and plan.arrangement == "none":
+        from airflow_iceberg.data.sorted_write import unsortable
+
+        reason = unsortable(plan.sort_order, plan.schema, plan.spec) or "the plan does not ask for it"
+        text = f"rows of table {plan.table} are not sorted by its sort order {plan.sort_order.order_id}: {reason}"
+        log.warning(text)
+        found = (*found, text)
+    return found
 
 
 def with_engine(result: JobResult, engine: str) -> JobResult:

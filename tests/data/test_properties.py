@@ -1,0 +1,140 @@
+"""Every `write.*` property of Iceberg: followed, refused, or warned about, as the documentation says."""
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.data.options import WriteOptions
+from airflow_iceberg.data.properties import WRITE_PROPERTIES, State, find_property, property_warnings
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.spec.schema import schema_from_shorthand
+from airflow_iceberg.table import Table
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "write-properties.md"
+ROW = re.compile(r"^\| `(write\.[^`]+)` \| ([a-z ]+) \|", re.MULTILINE)
+# The constants of TableProperties in Iceberg Java 1.10.2, and what 1.11 added; ".*" stands for the columns.
+NAMES = """
+avro.compression-codec avro.compression-level data.path delete.avro.compression-codec delete.avro.compression-level
+delete.distribution-mode delete.format.default delete.granularity delete.isolation-level delete.mode
+delete.orc.block-size-bytes delete.orc.compression-codec delete.orc.compression-strategy delete.orc.stripe-size-bytes
+delete.orc.vectorized.batch-size delete.parquet.compression-codec delete.parquet.compression-level
+delete.parquet.dict-size-bytes delete.parquet.page-row-limit delete.parquet.page-size-bytes
+delete.parquet.row-group-check-max-record-count delete.parquet.row-group-check-min-record-count
+delete.parquet.row-group-size-bytes delete.target-file-size-bytes distribution-mode folder-storage.path format.default
+location-provider.impl manifest-lists.enabled merge.distribution-mode merge.isolation-level merge.mode
+metadata.compression-codec metadata.delete-after-commit.enabled metadata.metrics.column.x metadata.metrics.default
+metadata.metrics.max-inferred-column-defaults metadata.path metadata.previous-versions-max object-storage.enabled
+object-storage.partitioned-paths object-storage.path orc.block-size-bytes orc.bloom.filter.columns orc.bloom.filter.fpp
+orc.compression-codec orc.compression-strategy orc.stripe-size-bytes orc.vectorized.batch-size
+parquet.bloom-filter-enabled.column.x parquet.bloom-filter-fpp.column.x parquet.bloom-filter-max-bytes
+parquet.compression-codec parquet.compression-level parquet.dict-size-bytes parquet.page-row-limit
+parquet.page-size-bytes parquet.row-group-check-max-record-count parquet.row-group-check-min-record-count
+parquet.row-group-size-bytes parquet.stats-enabled.column.x spark.accept-any-schema spark.advisory-partition-size-bytes
+spark.fanout.enabled summary.partition-limit target-file-size-bytes update.distribution-mode update.isolation-level
+update.mode upsert.enabled wap.enabled parquet.page-version delete.parquet.page-version parquet.shred-variants
+parquet.variant-inference-buffer-size manifest.compression-codec manifest.compression-level
+"""
+
+
+class TestTheList:
+    """Every property of Iceberg is known, and the page says what becomes of it."""
+
+    def test_the_page_says_what_the_code_does(self):
+        assert dict(ROW.findall(PAGE.read_text())) == {
+            name: known.state.value for name, known in WRITE_PROPERTIES.items()
+        }
+
+    @pytest.mark.parametrize("name", NAMES.split())
+    def test_every_property_of_iceberg_is_known(self, name):
+        assert find_property(f"write.{name}") is not None
+
+    def test_the_longer_name_counts(self):
+        assert find_property("write.delete.parquet.compression-codec").state is State.FOLLOWED
+        assert find_property("write.delete.parquet.dict-size-bytes").state is State.WARNED
+
+
+class TestWarnings:
+    """What is set and not followed is said, once."""
+
+    @pytest.mark.parametrize("name", [name for name, known in WRITE_PROPERTIES.items() if known.state is State.WARNED])
+    def test_a_property_that_is_not_followed(self, name):
+        name = name.replace("*", "dict-size-bytes")
+        (warning,) = property_warnings({name: "7"})
+        assert warning.startswith(f"property {name} is set, and this writer does not follow it")
+
+    @pytest.mark.parametrize(
+        "name", [name for name, known in WRITE_PROPERTIES.items() if known.state in (State.FOLLOWED, State.UNUSED)]
+    )
+    def test_a_property_that_is_followed_or_of_others(self, name):
+        assert property_warnings({name.replace("*", "x"): "7"}) == ()
+
+    def test_an_unknown_property(self):
+        assert property_warnings({"write.parquet.colour": "red", "owner": "me"}) == (
+            "property write.parquet.colour is set, and this writer does not know it",
+        )
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("write.wap.enabled", "false"),
+            ("write.delete.granularity", "FILE"),
+            ("write.delete.distribution-mode", "none"),
+            ("write.parquet.shred-variants", "false"),
+            ("write.manifest-lists.enabled", "true"),
+            ("write.spark.accept-any-schema", "false"),
+        ],
+    )
+    def test_a_value_that_asks_for_what_is_done_anyway(self, name, value):
+        assert property_warnings({name: value}) == ()
+
+
+def written(folder: Path, **properties: str) -> tuple[Table, pq.ParquetFile]:
+    catalog = load_catalog("test", type="hadoop", warehouse=folder.as_uri())
+    catalog.create_namespace("db")
+    columns = {"id": "long", "p": "struct<x: double>", "tags": "list<string>"}
+    names = {key.replace("__", ".").replace("_", "-"): value for key, value in properties.items()}
+    table = Table.create(catalog, "db.t", schema=columns, properties=names)
+    table.append(pa.table({"id": [1, 2], "p": [{"x": 0.5}, None], "tags": [["a"], []]}))
+    (task,) = table.scan().plan_files()
+    return table, pq.ParquetFile(table.io.filesystem(task.file.file_path)[1])
+
+
+class TestStatistics:
+    """Columns of which the table wants no statistics have none, in the file and in the manifest."""
+
+    def test_others_keep_theirs(self, tmp_path):
+        table, file = written(tmp_path, **{"write__parquet__stats_enabled__column__p.x": "false"})
+        group = file.metadata.row_group(0)
+        assert [group.column(number).path_in_schema for number in range(3) if group.column(number).statistics] == [
+            "id",
+            "tags.list.element",
+        ]
+        (task,) = table.scan().plan_files()
+        by_name = {column: table.schema().find_field(column).id for column in ("id", "p.x")}
+        assert by_name["id"] in task.file.null_value_counts
+        assert by_name["p.x"] not in task.file.null_value_counts
+        assert by_name["p.x"] not in (task.file.lower_bounds or {})
+        assert table.scan("p.x > 0").to_arrow().num_rows == 1
+
+    def test_without_the_property_all_have_them(self, tmp_path):
+        group = written(tmp_path)[1].metadata.row_group(0)
+        assert all(group.column(number).statistics for number in range(3))
+
+
+class TestPages:
+    """Data pages are of the version that the table asks for."""
+
+    @pytest.mark.parametrize(("text", "version"), [("v1", "1.0"), ("V2", "2.0")])
+    def test_both_versions_are_written(self, text, version, tmp_path):
+        properties = {"write.parquet.page-version": text}
+        assert WriteOptions.from_properties(properties, schema_from_shorthand({"id": "long"})).page_version == version
+        table, _ = written(tmp_path, write__parquet__page_version=text)
+        assert table.scan().to_arrow().num_rows == 2
+
+    def test_another_version_is_refused(self):
+        with pytest.raises(InvalidInputError, match=r"write\.parquet\.page-version is 'v3' \(expected one of v1, v2\)"):
+            WriteOptions.from_properties({"write.parquet.page-version": "v3"}, schema_from_shorthand({"id": "long"}))
