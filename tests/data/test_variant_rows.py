@@ -1,5 +1,6 @@
 """Variants that come in Arrow rows stand in the file as they came, and the file says that they are variants."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,17 @@ import pytest
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.data.cast import check_columns, conform
+from airflow_iceberg.data.read import read_file
 from airflow_iceberg.data.variant_footer import annotated
 from airflow_iceberg.errors import FormatError, InvalidInputError
-from airflow_iceberg.spec.schema import schema_from_shorthand
+from airflow_iceberg.jobs.local import run_local
+from airflow_iceberg.jobs.protocol import Source
+from airflow_iceberg.spec.partitioning import spec_from_shorthand
+from airflow_iceberg.spec.schema import Schema, schema_from_shorthand
 from airflow_iceberg.spec.types import LongType, StringType
 from airflow_iceberg.spec.variant import encode_names, encode_object, encode_primitive
 from airflow_iceberg.table import Table
+from tests.jobs.builders import IO, data_files, make_plan
 from tests.support import golden
 
 EMPTY = encode_names([])
@@ -70,9 +76,7 @@ class TestWhatIsTaken:
 
     @pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.struct([("value", pa.binary())])], ids=str)
     def test_other_types_are_refused_before_any_row(self, kind: pa.DataType) -> None:
-        with pytest.raises(
-            InvalidInputError, match="cannot become variant: expected a struct of the binaries"
-        ):
+        with pytest.raises(InvalidInputError, match="cannot become variant: expected a struct of the binaries"):
             check_columns(pa.schema({"v": kind}), schema_from_shorthand({"v": "variant"}), source="rows")
 
     @pytest.mark.parametrize(
@@ -132,6 +136,51 @@ class TestAppending:
         ours = Table.create(catalog, "db.t", schema=theirs.schema(), properties={"format-version": "3"})
         ours.append(theirs.scan().to_arrow())
         assert ours.scan().to_arrow().equals(theirs.scan().to_arrow())
+
+
+class TestLoading:
+    """A job takes them from Parquet files, whoever wrote these."""
+
+    @pytest.mark.parametrize("partition_by", [(), ("bucket(2, id)",)], ids=["plain", "by partition"])
+    def test_from_files_of_ours_that_say_variant(self, table: Table, tmp_path: Path, partition_by: Any) -> None:
+        table.append(rows())
+        (path,) = table.inspect.files()["file_path"].to_pylist()
+        assert loaded(tmp_path, path, table.schema(), partition_by) == by_id(pq.read_table(path))
+
+    def test_from_files_that_say_struct(self, table: Table, tmp_path: Path) -> None:
+        pq.write_table(rows(), tmp_path / "plain.parquet")
+        assert loaded(tmp_path, str(tmp_path / "plain.parquet"), table.schema()) == by_id(rows())
+
+    def test_from_shredded_files(self, tmp_path: Path) -> None:
+        kind = pa.struct([*PLAIN, ("typed_value", pa.int64())])
+        shredded = [{"metadata": EMPTY, "value": None, "typed_value": 7}, None, {**ROWS[2], "typed_value": None}]
+        pq.write_table(pa.table({"id": [1, 2, 3], "v": pa.array(shredded, kind)}), tmp_path / "shredded.parquet")
+        schema = schema_from_shorthand({"id": "long", "v": "variant"})
+        found = loaded(tmp_path, str(tmp_path / "shredded.parquet"), schema)
+        assert [row["v"] for row in found] == ROWS
+
+    def test_from_files_of_iceberg_java(self, tmp_path: Path) -> None:
+        known = golden.table("v3_variant")
+        theirs = Table.from_metadata(known.metadata_location, io=known.io)
+        for number, location in enumerate(theirs.inspect.files()["file_path"].to_pylist()):
+            (tmp_path / f"theirs-{number}.parquet").write_bytes(known.io.read(location))
+        assert loaded(tmp_path, f"{tmp_path}/theirs-*.parquet", theirs.schema()) == by_id(theirs.scan().to_arrow())
+
+
+def by_id(found: pa.Table) -> list[dict[str, Any]]:
+    """Return rows by their ids; what no test of equality holds for is left out."""
+    return sorted((dict(row, last=None) for row in found.to_pylist()), key=lambda row: row["id"])
+
+
+def loaded(folder: Path, files: str, schema: Schema, partition_by: Any = ()) -> list[dict[str, Any]]:
+    """Return the rows that a job in this process makes of files."""
+    spec = spec_from_shorthand(list(partition_by), schema)
+    plan = make_plan(folder, Source.from_files(files), format_version=3)
+    plan = dataclasses.replace(plan, schema=schema, spec=spec)
+    result = run_local(plan, IO)
+    result.raise_for_error()
+    batches = [batch for file in data_files(plan, result) for batch in read_file(IO, file, schema=schema)]
+    return by_id(pa.Table.from_batches(batches))
 
 
 class TestTheFooter:
