@@ -2,6 +2,7 @@
 
 import datetime as dt
 import decimal
+import json
 
 import pyarrow as pa
 import pytest
@@ -10,6 +11,7 @@ from airflow_iceberg.altering import differences
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import (
     AlreadyExistsError,
+    FormatError,
     InvalidInputError,
     NotFoundError,
     UnsupportedError,
@@ -261,6 +263,42 @@ class TestInspecting:
         look = table.inspect
         for name in ("snapshots", "history", "manifests", "files", "entries", "partitions", "metadata_log"):
             assert getattr(look, name)().num_rows == 0
+
+
+class TestReservedFieldIds:
+    """A column whose id is above 2147483447 is read, as in Iceberg Java, unless it stands for a metadata column."""
+
+    def table(self, tmp_path, field_id):
+        catalog = load_catalog("ours", type="hadoop", warehouse=tmp_path.as_uri())
+        catalog.create_namespace("db")
+        Table.create(catalog, "db.t", schema={"id": "long", "x": "string"})
+        path = tmp_path / "db/t/metadata/v1.metadata.json"
+        document = json.loads(path.read_text())
+        document["schemas"][0]["fields"][1]["id"] = document["last-column-id"] = field_id
+        path.write_text(json.dumps(document))
+        table = Table.load(catalog, "db.t")
+        table.append(pa.table({"id": [1], "x": ["a"]}))
+        return table
+
+    @pytest.mark.parametrize("field_id", [2147483447, 2147483448, 2147483546, 2147483647])
+    def test_one_without_a_meaning_is_a_column(self, tmp_path, field_id):
+        table = self.table(tmp_path, field_id)
+        assert table.scan(row_filter="x = 'a'").to_arrow().to_pylist() == [{"id": 1, "x": "a"}]
+
+    @pytest.mark.parametrize(
+        ("field_id", "name"),
+        [(2147483646, "_file"), (2147483645, "_pos"), (2147483642, "_partition"), (2147483540, "_row_id")],
+    )
+    def test_one_of_a_metadata_column_is_told_apart(self, tmp_path, field_id, name):
+        table = self.table(tmp_path, field_id)
+        assert table.scan(selected_fields=("id",)).to_arrow().to_pylist() == [{"id": 1}]
+        with pytest.raises(FormatError, match=f"column 'x' has field id {field_id}, which is reserved for '{name}'"):
+            table.scan().to_arrow()
+
+    def test_none_is_given_out(self, tmp_path):
+        table = self.table(tmp_path, 2147483447)
+        with pytest.raises(InvalidInputError, match="those above 2147483447 are reserved"):
+            table.alter([{"add_column": {"name": "y", "type": "int"}}])
 
 
 class TestMetadataColumns:

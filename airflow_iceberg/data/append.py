@@ -57,7 +57,7 @@ def write_rows(
             f"expected an Arrow table, record batch or record batch reader, got {type(rows).__name__}; "
             f"make one of it, e.g. by pyarrow.Table.from_pandas"
         )
-    schema = metadata.schema()
+    schema = metadata.schema() if metadata.format_version >= 3 else metadata.schema().without_write_defaults()
     check_columns(rows.schema, schema, source=SOURCE)
     writer = _writer(io, metadata, file_prefix)
     try:

@@ -3,8 +3,8 @@
 Here: matching of names at every level, what is missing or too much, nulls, and errors that name column, source, row and
 value. Not here: what one type becomes another by (`data.casts`), writing (`data.write`), reading of sources (`jobs`).
 
-Names match case-sensitively. A missing optional column becomes its write default or null. Everything that could lose
-something, or that would be a guess, is refused; see `data.casts` for the list.
+Names match case-sensitively. A missing column becomes its write default, if the schema that is given has one, or null.
+Everything that could lose something, or that would be a guess, is refused; see `data.casts` for the list.
 """
 
 from collections.abc import Iterator, Sequence

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from airflow_iceberg.errors import FormatError
 from airflow_iceberg.spec.arrow import type_to_arrow, value_to_scalar
 from airflow_iceberg.spec.types import (
     BooleanType,
@@ -43,6 +44,7 @@ METADATA_COLUMNS: Mapping[str, NestedField] = {
     column.name: column for column in (FILE_PATH, POSITION, IS_DELETED, SPEC_ID, ROW_ID, LAST_UPDATED)
 }
 """Those that are the same in every table; `partition_column` is the one that is not."""
+_NAMES = {**{column.id: column.name for column in METADATA_COLUMNS.values()}, PARTITION_ID: PARTITION_NAME}
 METADATA_IDS = frozenset((*(column.id for column in METADATA_COLUMNS.values()), PARTITION_ID))
 
 # Partition fields have ids from 1000 on, like columns: inside of `_partition` they are moved out of the way.
@@ -94,8 +96,17 @@ def metadata_column(
         stored: the column as it stands in the file, if there is one.
         position: of the first row.
         deleted: which rows are deleted; None for none of them.
+    Raises:
+        FormatError: it is a column of the table that has such an id.
     """
     column_id = column.id
+    if column.name != _NAMES[column_id]:
+        # Differs from Java: it reads the path, the position … of the row as the column's value, or dies.
+        raise FormatError(
+            f"column '{column.name}' has field id {column_id}, which is reserved for '{_NAMES[column_id]}', so that "
+            f"its values cannot be told apart",
+            path=facts.location,
+        )
     import pyarrow as pa
     import pyarrow.compute as pc
 

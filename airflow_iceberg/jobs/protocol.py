@@ -210,6 +210,11 @@ class JobPlan:
         if not self.file_prefix or "/" in self.file_prefix:
             raise InvalidInputError(f"file prefix {self.file_prefix!r} is empty or has a '/' in it")
 
+    @property
+    def rows_schema(self) -> Schema:
+        """The schema that rows from elsewhere are brought into: write defaults are of version 3."""
+        return self.schema if self.format_version >= 3 else self.schema.without_write_defaults()
+
     @classmethod
     def from_json(cls, data: bytes | str, *, path: str | None = None) -> Self:
         """Read a plan document.

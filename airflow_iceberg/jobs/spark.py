@@ -175,7 +175,7 @@ def check_frame(plan: JobPlan, frame: Any) -> None:
     schema = frame.schema  # a wrong query fails here on Spark Connect
     if not schema.fields:
         raise InvalidInputError(f"{source_name(plan)} gives no columns; expected a query that returns rows")
-    check_columns(arrow_schema(schema.jsonValue()), plan.schema, source=source_name(plan))
+    check_columns(arrow_schema(schema.jsonValue()), plan.rows_schema, source=source_name(plan))
 
 
 def source_name(plan: JobPlan) -> str:

@@ -344,8 +344,9 @@ def _conformed(
 ) -> "Iterator[pa.Table]":
     from airflow_iceberg.data.cast import conform
 
+    schema = context.plan.rows_schema
     for table in coalesced(tables):
-        conformed = conform(table, context.plan.schema, source=source, first_row=first_row)
+        conformed = conform(table, schema, source=source, first_row=first_row)
         if context.row_check is not None:
             context.row_check.check(conformed, source=source, first_row=first_row)
         yield conformed

@@ -105,6 +105,16 @@ class Schema:
         """The highest id in use, 0 without columns. A table's last-column-id may be higher: ids are never reused."""
         return max(self.fields_by_id, default=0)
 
+    def without_write_defaults(self) -> "Schema":
+        """Return the schema as rows of versions 1 and 2 are made by it, which know no defaults.
+
+        The metadata keeps a write default that it has (Iceberg Java takes it in any version), and a table that is
+        upgraded follows it from then on.
+
+        Spec: Default values; Version 3.
+        """
+        return replace(self, fields=tuple(_without_write_default(item) for item in self.fields))
+
     def find_field(self, name_or_id: str | int, case_sensitive: bool = True) -> NestedField:
         """Return a field at any depth.
 
@@ -192,6 +202,21 @@ class Schema:
         while parent is not None:
             yield self.fields_by_id[parent]
             parent = self.parents.get(parent)
+
+
+def _without_write_default(item: NestedField) -> NestedField:
+    return replace(item, write_default=None, type=_type_without_write_defaults(item.type))
+
+
+def _type_without_write_defaults(type_: IcebergType) -> IcebergType:
+    if isinstance(type_, StructType):
+        return StructType(fields=tuple(_without_write_default(item) for item in type_.fields))
+    if isinstance(type_, ListType):
+        return replace(type_, element=_type_without_write_defaults(type_.element))
+    if isinstance(type_, MapType):
+        key, value = _type_without_write_defaults(type_.key), _type_without_write_defaults(type_.value)
+        return replace(type_, key=key, value=value)
+    return type_
 
 
 class _Index:

@@ -38,6 +38,8 @@ from airflow_iceberg.spec.types import (
 )
 
 DEFAULTS_VERSION = 3
+MAX_FIELD_ID = 2_147_483_447
+"""Those above are reserved. Spec: Reserved Field IDs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -425,6 +427,12 @@ class SchemaEvolution:
     # --- making ---
 
     def _next_id(self) -> int:
+        if self.last_column_id >= MAX_FIELD_ID:
+            # Differs from Java, which goes on into the ids of `_pos`, `_file` and others.
+            raise InvalidInputError(
+                f"no column can be added: the table has given out field ids up to {self.last_column_id}, and those "
+                f"above {MAX_FIELD_ID} are reserved"
+            )
         self.last_column_id += 1
         return self.last_column_id
 

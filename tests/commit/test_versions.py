@@ -10,12 +10,12 @@ import pytest
 
 from airflow_iceberg.commit.removals import Removal, RemovalFilter
 from airflow_iceberg.commit.snapshot_writer import SnapshotWriter, read_entries, read_manifests
-from airflow_iceberg.errors import UnsupportedError
+from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.spec.changes import Change, SetProperties, UpgradeFormatVersion
 from airflow_iceberg.spec.manifest_avro import read_manifest_list, write_manifest_list
 from airflow_iceberg.spec.manifests import EntryStatus
 from airflow_iceberg.spec.schema import Schema
-from airflow_iceberg.spec.types import IntegerType, LongType, NestedField, UnknownType
+from airflow_iceberg.spec.types import IntegerType, ListType, LongType, NestedField, StructType, UnknownType
 from airflow_iceberg.table import Table
 from tests.support.memory import Fault, FaultyCatalog, MemoryCatalog
 
@@ -274,6 +274,30 @@ class TestDefaultsAndUnknowns:
         table = Table.create(catalog, "db.t", schema=Schema(fields), properties={"format-version": "3"})
         table.append(rows(1))
         assert table.scan().to_arrow().to_pylist() == [{"id": 1, "n": 7, "nothing": None}]
+
+    @pytest.mark.parametrize("version", [1, 2])
+    def test_before_it_a_write_default_is_kept_but_not_followed(self, catalog, version):
+        inner = StructType(fields=(NestedField(id=4, name="m", type=IntegerType(), write_default=8),))
+        fields = (
+            NestedField(id=1, name="id", type=LongType()),
+            NestedField(id=2, name="n", type=IntegerType(), write_default=7),
+            NestedField(id=3, name="s", type=ListType(element_id=5, element=inner)),
+        )
+        table = Table.create(catalog, "db.t", schema=Schema(fields), properties={"format-version": str(version)})
+        some = pa.table({"id": [1], "s": pa.array([[{}]], pa.list_(pa.struct([])))})
+        table.append(some)
+        assert table.scan().to_arrow().to_pylist() == [{"id": 1, "n": None, "s": [{"m": None}]}]
+        table.alter([{"upgrade_format_version": 3}])
+        table.append(some.set_column(0, "id", pa.array([2])))
+        assert table.scan(row_filter="id = 2").to_arrow().to_pylist() == [{"id": 2, "n": 7, "s": [{"m": 8}]}]
+
+    @pytest.mark.parametrize("version", [1, 2])
+    def test_before_it_a_required_column_cannot_be_left_out(self, catalog, version):
+        required = NestedField(id=2, name="n", type=IntegerType(), required=True, write_default=7)
+        schema = Schema((NestedField(id=1, name="id", type=LongType()), required))
+        table = Table.create(catalog, "db.t", schema=schema, properties={"format-version": str(version)})
+        with pytest.raises(InvalidInputError, match="required column 'n'"):
+            table.append(rows(1))
 
 
 class TestEncryption:
