@@ -17,17 +17,20 @@ import botocore
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
+    ConnectionError,
     ConnectTimeoutError,
     EndpointConnectionError,
+    HTTPClientError,
     NoCredentialsError,
     ParamValidationError,
     PartialCredentialsError,
     ProfileNotFound,
     ProxyConnectionError,
 )
+from fsspec.asyn import sync_wrapper
 from s3fs import S3FileSystem
 
-from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.errors import InvalidInputError, StorageError
 from airflow_iceberg.storage.object_store import CREATION_KEY, BusyError, Entry, ObjectStore, RangeError
 from airflow_iceberg.storage.store import ExpiredError, RefusedError, UnclearError, UnreachableError
 
@@ -163,6 +166,25 @@ def _status(error: ClientError) -> int:
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
+class _FileSystem(S3FileSystem):  # type: ignore[misc]
+    """What data files are read and written through: missing credentials and no connection are our errors here, too."""
+
+    async def _call_s3(self, method: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return await super()._call_s3(method, *args, **kwargs)
+        except (NoCredentialsError, PartialCredentialsError) as error:
+            raise StorageError(f"cannot use {_place(kwargs)}: {_NO_CREDENTIALS}", is_refused=True) from error
+        except (ConnectionError, HTTPClientError) as error:
+            reason = f"{error}; check s3.endpoint and that it can be reached from here"
+            raise StorageError(f"cannot use {_place(kwargs)}: {reason}") from error
+
+    call_s3 = sync_wrapper(_call_s3)  # s3fs binds this one to its own function
+
+
+def _place(arguments: Mapping[str, Any]) -> str:
+    return "/".join(("s3:/", *(str(arguments[name]) for name in ("Bucket", "Key") if arguments.get(name))))
+
+
 def _open(properties: Mapping[str, str], renew: Any) -> S3FileSystem:
     def first(*names: str) -> str | None:
         return next((properties[name] for name in names if properties.get(name)), None)
@@ -181,16 +203,16 @@ def _open(properties: Mapping[str, str], renew: Any) -> S3FileSystem:
         "skip_instance_cache": True,  # two catalogs with different keys must not share
     }
     if _is_true(properties, "s3.anonymous"):
-        return S3FileSystem(anon=True, **options)
+        return _FileSystem(anon=True, **options)
     if signer := _signer(properties):
         config["signature_version"] = botocore.UNSIGNED
-        filesystem = S3FileSystem(session=_signing_session(signer), **options)
+        filesystem = _FileSystem(session=_signing_session(signer), **options)
     elif renew is not None and first("s3.session-token"):
-        filesystem = S3FileSystem(session=_renewing_session(properties, renew), **options)
+        filesystem = _FileSystem(session=_renewing_session(properties, renew), **options)
     elif profile := first("s3.profile-name", "client.profile-name"):
-        filesystem = S3FileSystem(session=aiobotocore.session.AioSession(profile=profile), **options)
+        filesystem = _FileSystem(session=aiobotocore.session.AioSession(profile=profile), **options)
     else:
-        filesystem = S3FileSystem(
+        filesystem = _FileSystem(
             key=first("s3.access-key-id", "client.access-key-id"),
             secret=first("s3.secret-access-key", "client.secret-access-key"),
             token=first("s3.session-token", "client.session-token"),
