@@ -33,7 +33,12 @@ def get_provider_info() -> dict[str, Any]:
         "operators": [
             {
                 "integration-name": INTEGRATION,
-                "python-modules": ["airflow_iceberg.operators.write", "airflow_iceberg.operators.evolve"],
+                "python-modules": [
+                    "airflow_iceberg.operators.write",
+                    "airflow_iceberg.operators.change",
+                    "airflow_iceberg.operators.evolve",
+                    "airflow_iceberg.operators.maintain",
+                ],
             }
         ],
         "sensors": [

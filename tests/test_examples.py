@@ -206,6 +206,56 @@ class TestATableIsMaintained:
             assert len(table.snapshots()) == 3
 
 
+class TestACustomerIsForgotten:
+    """The rows of one customer go, and no others; the second time there is nothing to do."""
+
+    def test_twice_in_a_row(self, airflow_db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        from airflow_iceberg.catalogs import load_catalog
+        from airflow_iceberg.table import Table
+
+        warehouse = tmp_path.as_uri()
+        connection = {"conn_type": "iceberg_catalog", "extra": {"type": "hadoop", "warehouse": warehouse}}
+        monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_CATALOG_DEFAULT", json.dumps(connection))
+        module = load_module(EXAMPLES / "privacy_delete.py")
+        for number, (outcome, rows, compacted) in ((1, ("committed", 30, 3)), (2, ("nothing", 0, 0))):
+            day = datetime(2026, 1, number, tzinfo=UTC)
+            run = module.DAG.test(logical_date=day, run_after=day)
+            assert run.state == "success"
+            assert xcom(run, "forget")["outcome"] == outcome
+            assert xcom(run, "forget")["deleted_records"] == rows
+            assert xcom(run, "take_out")["rewritten_data_files"] == compacted
+            table = Table.load(load_catalog("l", type="hadoop", warehouse=warehouse), module.TABLE)
+            assert table.scan("customer = 17").count() == 0
+            assert table.scan().count() == 2970
+            assert all(not task.delete_files for task in table.scan().plan_files())
+
+
+class TestADayIsLoadedAgain:
+    """Each run replaces the rows of its day, and leaves those of other days."""
+
+    def test_two_days_and_one_of_them_again(
+        self, airflow_db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from airflow_iceberg.catalogs import load_catalog
+        from airflow_iceberg.table import Table
+
+        warehouse = tmp_path.as_uri()
+        connection = {"conn_type": "iceberg_catalog", "extra": {"type": "hadoop", "warehouse": warehouse}}
+        monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_CATALOG_DEFAULT", json.dumps(connection))
+        module = load_module(EXAMPLES / "reload_day.py")
+        # Of the third run the day is that of the first, of which 100 rows are there.
+        for date, hour, rows, replaced in ((1, 0, 100, 0), (2, 0, 100, 0), (1, 12, 200, 100)):
+            day = datetime(2026, 1, date, hour, tzinfo=UTC)
+            run = module.DAG.test(logical_date=day, run_after=day)
+            assert run.state == "success"
+            result = xcom(run, "by_filter")
+            assert (result["added_records"], result["replaced_records"]) == (rows, replaced)
+            catalog = load_catalog("l", type="hadoop", warehouse=warehouse)
+            for name in (module.TABLE, f"{module.TABLE}_daily"):
+                assert Table.load(catalog, name).scan(f"day = DATE '2026-01-0{date}'").count() == rows
+        assert Table.load(catalog, module.TABLE).scan().count() == 300
+
+
 class TestAPaimonTableIsWaitedFor:
     """A table that pypaimon makes and writes while the sensor waits: the snapshot that holds enough wakes the DAG."""
 

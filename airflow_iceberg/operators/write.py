@@ -1,4 +1,4 @@
-"""Bringing rows into a table: `IcebergAppendOperator`.
+"""Bringing rows into a table: `IcebergAppendOperator`, and what it shares with `IcebergOverwriteOperator`.
 
 Here: the order of the steps, the words of the DAG author, and what Airflow is told afterwards. Not here: where the job
 runs (`submit`), what is committed and whether it was already (`table`), what an error means to Airflow (`failures`).
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from airflow_iceberg.commit.operation import OperationKey, WriteResult
     from airflow_iceberg.jobs.protocol import Source
+    from airflow_iceberg.overwriting import OverwriteResult
     from airflow_iceberg.table import Table
 
 ON_EMPTY = ("nothing", "skip", "fail")
@@ -45,7 +46,61 @@ class FileOptions:
         return {"file_format": self.file_format, "format_options": dict(self.format_options)}
 
 
-class IcebergAppendOperator(JobOperator):
+class RowsOperator(JobOperator):
+    """What operators share that bring rows: their sources, and what Airflow is told afterwards."""
+
+    table: str
+    files: str | Sequence[str] | None
+    sql: str | None
+    python_callable: str | None
+    op_kwargs: Mapping[str, Any] | None
+    file_options: FileOptions | None
+    on_empty: str
+
+    def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
+        """Render the templates; a function object is refused first, since Airflow would call it to get a value."""
+        if callable(self.python_callable):
+            raise AirflowFailException(
+                f"task {self.task_id}: python_callable runs in the Spark job, not here: give its name as "
+                f"'package.module:function', got {self.python_callable!r}"
+            )
+        super().render_template_fields(context, jinja_env)
+
+    def _source(self) -> Source:
+        from airflow_iceberg.jobs.protocol import Source
+
+        given = {"files": self.files, "sql": self.sql, "python_callable": self.python_callable}
+        # A template that renders to nothing is given, and wrong: it must not look like the absence of a source.
+        named = [name for name, value in given.items() if value is not None]
+        if len(named) != 1:
+            raise InvalidInputError(
+                f"task {self.task_id}: exactly one of files, sql and python_callable is needed, "
+                f"got {' and '.join(named) if named else 'none'}"
+            )
+        if self.sql is not None:
+            return Source.from_sql(self.sql)
+        if self.python_callable is not None:
+            return Source.from_callable(self.python_callable, dict(self.op_kwargs or {}))
+        options = self.file_options or FileOptions()
+        files = [self.files] if isinstance(self.files, str) else [str(name) for name in self.files or ()]
+        return Source.from_files(files, file_format=options.file_format, format_options=options.format_options)
+
+    def _report(self, context: Context, result: WriteResult | OverwriteResult) -> dict[str, Any]:
+        """Say what happened, in the log, in the asset events and in XCom: the same for work done and work found."""
+        if result.outcome == "empty":
+            self.log.warning(_SENTENCES["empty"], result.table)
+        else:
+            self.log.info(_SENTENCES[result.outcome], result.table, result.snapshot_id, result.added_records)
+        if result.outcome == "empty" and self.on_empty == "skip":
+            raise AirflowSkipException(f"the source of table {result.table} has no rows")
+        if result.outcome == "empty" and self.on_empty == "fail":
+            raise AirflowFailException(f"the source of table {result.table} has no rows, and on_empty is 'fail'")
+        xcom = result.to_xcom()
+        add_to_asset_events(context, self.outlets, xcom)
+        return xcom
+
+
+class IcebergAppendOperator(RowsOperator):
     """Appends rows to a table, exactly once per run of the DAG.
 
     A job stages new files; this task commits them in one snapshot that carries the task's operation key. A retry looks
@@ -132,15 +187,6 @@ class IcebergAppendOperator(JobOperator):
         self.on_rerun = on_rerun
         self.on_empty = on_empty
 
-    def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
-        """Render the templates; a function object is refused first, since Airflow would call it to get a value."""
-        if callable(self.python_callable):
-            raise AirflowFailException(
-                f"task {self.task_id}: python_callable runs in the Spark job, not here: give its name as "
-                f"'package.module:function', got {self.python_callable!r}"
-            )
-        super().render_template_fields(context, jinja_env)
-
     def execute(self, context: Context) -> dict[str, Any]:
         """Look whether the work is done; if not plan it, run the job and commit what it staged."""
         from airflow_iceberg.commit.operation import check_properties
@@ -156,25 +202,6 @@ class IcebergAppendOperator(JobOperator):
             if result is None:
                 result = self._write(table, source, operation, try_number)
         return self._report(context, result)
-
-    def _source(self) -> Source:
-        from airflow_iceberg.jobs.protocol import Source
-
-        given = {"files": self.files, "sql": self.sql, "python_callable": self.python_callable}
-        # A template that renders to nothing is given, and wrong: it must not look like the absence of a source.
-        named = [name for name, value in given.items() if value is not None]
-        if len(named) != 1:
-            raise InvalidInputError(
-                f"task {self.task_id}: exactly one of files, sql and python_callable is needed, "
-                f"got {' and '.join(named) if named else 'none'}"
-            )
-        if self.sql is not None:
-            return Source.from_sql(self.sql)
-        if self.python_callable is not None:
-            return Source.from_callable(self.python_callable, dict(self.op_kwargs or {}))
-        options = self.file_options or FileOptions()
-        files = [self.files] if isinstance(self.files, str) else [str(name) for name in self.files or ()]
-        return Source.from_files(files, file_format=options.file_format, format_options=options.format_options)
 
     def _write(self, table: Table, source: Source, operation: OperationKey, try_number: int) -> WriteResult:
         from airflow_iceberg.submit import run_job
@@ -202,20 +229,6 @@ class IcebergAppendOperator(JobOperator):
         except IcebergError:
             table.discard(plan, staged)
             raise
-
-    def _report(self, context: Context, result: WriteResult) -> dict[str, Any]:
-        """Say what happened, in the log, in the asset events and in XCom: the same for work done and work found."""
-        if result.outcome == "empty":
-            self.log.warning(_SENTENCES["empty"], result.table)
-        else:
-            self.log.info(_SENTENCES[result.outcome], result.table, result.snapshot_id, result.added_records)
-        if result.outcome == "empty" and self.on_empty == "skip":
-            raise AirflowSkipException(f"the source of table {result.table} has no rows")
-        if result.outcome == "empty" and self.on_empty == "fail":
-            raise AirflowFailException(f"the source of table {result.table} has no rows, and on_empty is 'fail'")
-        xcom = result.to_xcom()
-        add_to_asset_events(context, self.outlets, xcom)
-        return xcom
 
 
 _SENTENCES = {

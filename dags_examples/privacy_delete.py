@@ -1,0 +1,74 @@
+"""Delete what is known about one customer, by key, and never more than expected.
+
+Shows: `IcebergDeleteOperator` with `max_rows`, merge-on-read by a table property, and a compaction that then takes the
+deleted rows out of the files for good.
+
+A delete that matches nothing commits nothing, so that the DAG may be run again for the same customer. Here all runs in
+the task's own process; with `spark_conn_id="spark_default"` the job of a large table runs on Spark.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import Param, dag, task
+
+from airflow_iceberg.operators.change import IcebergDeleteOperator
+from airflow_iceberg.operators.evolve import IcebergCreateTableOperator
+from airflow_iceberg.operators.maintain import IcebergCompactOperator, IcebergExpireSnapshotsOperator
+
+TABLE = "shop.orders"
+
+
+@dag(
+    schedule=None,
+    catchup=False,
+    tags=["iceberg", "example"],
+    doc_md=__doc__,
+    # A whole number: nothing else can come into the predicate.
+    params={"customer": Param(17, type="integer", minimum=0)},
+)
+def privacy_delete() -> None:
+    create = IcebergCreateTableOperator(
+        task_id="create",
+        table=TABLE,
+        schema={"id": "long", "customer": "long", "day": "date"},
+        partition_by=["day"],
+        # Rows are marked as deleted beside their files, which is quick; compaction takes them out.
+        properties={"format-version": "3", "write.delete.mode": "merge-on-read"},
+    )
+
+    @task
+    def some_orders() -> None:
+        """Make orders of a hundred customers on three days, unless they are there."""
+        import datetime
+
+        import pyarrow as pa
+
+        from airflow_iceberg.hooks import IcebergHook
+
+        table = IcebergHook().load_table(TABLE)
+        if table.current_snapshot() is None:
+            days = [datetime.date(2026, 1, 1 + number % 3) for number in range(3000)]
+            customers = [number // 3 % 100 for number in range(3000)]
+            table.append(pa.table({"id": range(3000), "customer": customers, "day": days}))
+
+    forget = IcebergDeleteOperator(
+        task_id="forget",
+        table=TABLE,
+        predicate="customer = {{ params.customer }}",
+        # A customer has some dozens of orders. A predicate that selects thousands is wrong, and nothing may go.
+        max_rows=500,
+        spark_conn_id=None,
+    )
+    take_out = IcebergCompactOperator(
+        task_id="take_out", table=TABLE, options={"delete-file-threshold": 1}, spark_conn_id=None
+    )
+    # While snapshots of before are kept, they still have the rows.
+    expire = IcebergExpireSnapshotsOperator(
+        task_id="expire", table=TABLE, older_than=timedelta(seconds=0), retain_last=1
+    )
+    create >> some_orders() >> forget >> take_out >> expire
+
+
+DAG = privacy_delete()
