@@ -18,9 +18,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg import staging
+from airflow_iceberg.commit.actions import CommitSettings
 from airflow_iceberg.commit.operation import OPERATION_KEY, OperationKey, check_properties
 from airflow_iceberg.commit.rewrite import RewriteFiles
-from airflow_iceberg.compaction_plan import Compaction, plan_compaction, write_rewrite_plan
+from airflow_iceberg.compaction_plan import Compaction, find_dangling, plan_compaction, write_rewrite_plan
 from airflow_iceberg.errors import (
     CommitConflictError,
     CommitUnknownError,
@@ -190,7 +191,8 @@ class _Run:
     def result(self) -> CompactionResult:
         earlier = self._earlier()
         if earlier and not self.options.partial_progress_enabled:
-            return self._describe("found", earlier)
+            self._remove_dangling()
+            return self._describe("found", [*earlier, *self._committed])
         only: set[_PartitionKey] | None = None
         for round_number in range(MOST_ROUNDS):
             compaction = self._plan(only)
@@ -205,9 +207,35 @@ class _Run:
             log.info("%d groups of %s were changed by others, planning them again", len(stale), self.table.name)
             self.table.refresh()
             only = {_partition_of(group) for group in stale}
+        self._remove_dangling()
         if self._committed:
             return self._describe("committed", [*earlier, *self._committed])
         return self._describe("found" if earlier else "nothing", earlier)
+
+    def _remove_dangling(self) -> None:
+        """Take out the delete files that apply to no data file any more, if that is asked for, in one commit."""
+        if not self.options.remove_dangling_deletes:
+            return
+        for round_number in range(MOST_ROUNDS):
+            self.table.refresh()
+            head = self.table.metadata.ref_snapshot(self.request.branch)
+            dangling = () if head is None else find_dangling(self.table.scan(ref=self.request.branch))
+            if head is None or not dangling:
+                return
+            action = RewriteFiles(
+                self.table.io,
+                self._settings(0),
+                removed=dangling,
+                added=(),
+                written_schema=self.table.schema(),
+                starting_snapshot_id=head.snapshot_id,
+            )
+            try:
+                self._apply(action)
+                return
+            except StalePlanError:
+                if round_number + 1 == MOST_ROUNDS:
+                    raise
 
     def _earlier(self) -> list[Snapshot]:
         """Return what earlier tries of this very task have committed, oldest first."""
@@ -305,24 +333,29 @@ class _Run:
         return options.partial_progress_enabled and self._failed_commits <= allowed
 
     def _commit(self, plan: JobPlan, batch: Sequence[_Rewritten], compaction: Compaction) -> None:
-        action = self._action(plan, batch, compaction)
+        self._apply(self._action(plan, batch, compaction))
+
+    def _apply(self, action: RewriteFiles) -> None:
         self.table.commit(action)
         snapshot = self.table.metadata.snapshot(action.snapshot_id)
         if snapshot is not None:
             self._committed.append(snapshot)
 
-    def _action(self, plan: JobPlan, batch: Sequence[_Rewritten], compaction: Compaction) -> RewriteFiles:
-        assert compaction.snapshot_id is not None
+    def _settings(self, groups: int, table_uuid: str | None = None) -> CommitSettings:
         settings = self.table.commit_settings(
             branch=self.request.branch,
             operation=self._operation,
             try_number=self._try_number,
-            snapshot_properties={**self.request.snapshot_properties, FILE_GROUPS: str(len(batch))},
+            snapshot_properties={**self.request.snapshot_properties, FILE_GROUPS: str(groups)},
         )
         # The task's key is in the summary of each of its commits; it does not tell one of them from another.
+        return replace(settings, operation=None, table_uuid=table_uuid or settings.table_uuid)
+
+    def _action(self, plan: JobPlan, batch: Sequence[_Rewritten], compaction: Compaction) -> RewriteFiles:
+        assert compaction.snapshot_id is not None
         return RewriteFiles(
             self.table.io,
-            replace(settings, operation=None, table_uuid=plan.table_uuid),
+            self._settings(len(batch), plan.table_uuid),
             removed=[file for one in batch for file in one.inputs],
             added=[file for one in batch for file in one.files],
             written_schema=plan.schema,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from airflow_iceberg import staging
 from airflow_iceberg.commit.operation import OperationKey
+from airflow_iceberg.commit.snapshot_writer import read_entries, read_manifests
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.jobs.protocol import JobPlan, Source
 from airflow_iceberg.jobs.table_input import (
@@ -23,8 +24,10 @@ from airflow_iceberg.jobs.table_input import (
     write_work,
 )
 from airflow_iceberg.plan.compaction import TARGET_FILE_SIZE, FileGroup, RewriteOptions, plan_groups
+from airflow_iceberg.plan.dangling import dangling_deletes
 from airflow_iceberg.plan.scan import FileScanTask
 from airflow_iceberg.scanning import NAME_MAPPING, TableScan
+from airflow_iceberg.spec.manifests import DataFile, ManifestContent
 from airflow_iceberg.spec.metadata import TableMetadata
 from airflow_iceberg.spec.partitioning import PartitionSpec
 from airflow_iceberg.spec.sorting import SortOrder
@@ -65,6 +68,28 @@ def plan_compaction(scan: TableScan, options: RewriteOptions) -> Compaction:
         groups=plan_groups(tasks, options, output_spec_id=spec.spec_id),
         options=options,
     )
+
+
+def find_dangling(scan: TableScan) -> tuple[DataFile, ...]:
+    """Return the delete files of a scan's snapshot that apply to no data file any more.
+
+    Args:
+        scan: of the whole table.
+    """
+    if scan.snapshot is None:
+        return ()
+    manifests = read_manifests(scan.io, scan.snapshot)
+    deletes = [
+        entry
+        for manifest in manifests
+        if manifest.content is ManifestContent.DELETES and manifest.may_have_live_files
+        for entry in read_entries(scan.io, manifest)
+        if entry.is_live
+    ]
+    if not deletes:
+        return ()
+    data = ((task.file, task.sequence_number) for task in scan.iter_files())
+    return dangling_deletes(data, deletes, scan.metadata)
 
 
 def output_spec(metadata: TableMetadata, options: RewriteOptions) -> PartitionSpec:
