@@ -13,6 +13,7 @@ functions.
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote_plus
 from uuid import uuid4
 
 from airflow_iceberg.changing import now_ms
@@ -27,8 +29,6 @@ from airflow_iceberg.commit.snapshot_writer import read_manifests
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     FormatError,
-    IcebergError,
-    IncompatibleChangeError,
     InvalidInputError,
     NotFoundError,
     StorageError,
@@ -37,6 +37,7 @@ from airflow_iceberg.manifest_io import read_columns
 from airflow_iceberg.plan.orphans import MISMATCH_MODES, KnownFiles, Spelling, is_hidden, older_than_ms
 from airflow_iceberg.plan.retention import check_may_delete
 from airflow_iceberg.reachability import statistics_paths
+from airflow_iceberg.shared_location import check_not_shared, is_metadata_file
 from airflow_iceberg.spec._fields import Fields
 from airflow_iceberg.spec.manifests import ManifestFile
 from airflow_iceberg.staging import STAGING_FOLDER
@@ -52,13 +53,10 @@ log = logging.getLogger(__name__)
 QUARANTINE = ".quarantine"
 LIST = "list.jsonl"
 ACTIONS = ("quarantine", "delete", "dry-run")
-METADATA_SUFFIX = ".metadata.json"
 THREADS = 8
 BATCH = 1000
 PROGRESS = 50_000
 MOST_SHOWN = 20
-# So many metadata files that the table does not name are opened to see whose they are.
-MOST_FOREIGN = 50
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -141,7 +139,7 @@ def remove_orphans(table: Table, request: OrphanRequest, *, operation: Operation
     listed = _Listing.of(table, request, before_ms)
     table.refresh()
     check_may_delete(table.metadata)
-    _check_not_shared(table, listed)
+    check_not_shared(table, listed.metadata_files)
     orphans = _orphans(table, listed.old, request)
     found = OrphanResult(
         table=table.name,
@@ -205,10 +203,15 @@ class _Listing:
         if not below.startswith(root):
             raise InvalidInputError(f"location {request.location} is not below the table's, {table.location}")
         names = {name for spec in table.metadata.partition_specs for name in (field.name for field in spec.fields)}
+        names |= {quote_plus(name) for name in names}
         old: list[FileStatus] = []
         staging: list[FileStatus] = []
         metadata_files: list[str] = []
         count = 0
+        if below != root:
+            # Whoever shares the location has his files in the same folders, and his metadata beside the table's.
+            beside = (status.location for status in table.io.list(f"{root}metadata/"))
+            metadata_files += [location for location in beside if is_metadata_file(location)]
         for status in table.io.list(below):
             count += 1
             if count % PROGRESS == 0:
@@ -219,7 +222,7 @@ class _Listing:
                 continue
             if is_hidden(relative, names):
                 continue
-            if relative.endswith((METADATA_SUFFIX, f"{METADATA_SUFFIX}.gz")):
+            if is_metadata_file(relative):
                 metadata_files.append(status.location)
             if status.modified_ms is not None and status.modified_ms < before_ms:
                 old.append(status)
@@ -242,38 +245,6 @@ def _of_dead_jobs(files: Iterable[FileStatus], root: str, before_ms: int) -> tup
         if all(status.modified_ms is not None and status.modified_ms < before_ms for status in found)
         for status in found
     )
-
-
-def _check_not_shared(table: Table, listed: _Listing) -> None:
-    """Refuse a location in which, or below which, another table lies: its files would all look like orphans."""
-    known = KnownFiles()
-    known.add([table.metadata_location, *(location for _, location in table.metadata.metadata_log)])
-    unknown: dict[str, list[str]] = {}
-    for location in listed.metadata_files:
-        if known.judge(location) == "orphan":
-            unknown.setdefault(location.rpartition("/")[0], []).append(location)
-    own = table.metadata.table_uuid
-    for locations in unknown.values():
-        for location in sorted(locations, reverse=True)[:MOST_FOREIGN]:
-            uuid = _uuid_of(table.io, location)
-            if uuid is not None and uuid != own:
-                _refuse_shared(table, f"{location} is of a table with uuid {uuid}, this one has {own}")
-
-
-def _refuse_shared(table: Table, why: str) -> None:
-    raise IncompatibleChangeError(
-        f"table {table.name} shares its location {table.location} with another table: {why}; files of one would look "
-        f"like orphans of the other, nothing was touched"
-    )
-
-
-def _uuid_of(io: FileIO, location: str) -> str | None:
-    from airflow_iceberg.spec.metadata import TableMetadata
-
-    try:
-        return TableMetadata.from_json(io.read(location), path=location).table_uuid
-    except IcebergError:
-        return None  # half of a file: an orphan like any other
 
 
 # -- what is the table's -----------------------------------------------------------------------------------------------
@@ -378,6 +349,7 @@ def restore_quarantine(table: Table, name: str) -> RestoreResult:
     """Move the files of a quarantine back to where they were, and forget the quarantine.
 
     A file whose place is taken stays in the quarantine, and so does the list. Restoring twice does the rest.
+    Half of a copy, of a move that died, is removed.
 
     Raises:
         NotFoundError: no such quarantine.
@@ -390,8 +362,11 @@ def restore_quarantine(table: Table, name: str) -> RestoreResult:
     except NotFoundError as error:
         known = ", ".join(quarantines(table)) or "none"
         raise NotFoundError(f"table {table.name} has no quarantine {name!r}; it has: {known}") from error
-    taken = [file for file in files if table.io.exists(file.location) and table.io.exists(file.quarantined)]
-    back = [file for file in files if file not in taken and table.io.exists(file.quarantined)]
+    sizes = {status.location: status.size_bytes for status in table.io.list(f"{_home(table, name)}/files/")}
+    # Half of a copy is of a move that died: its original was not removed before the copy was whole.
+    whole = [file for file in files if sizes.get(file.quarantined) == file.size_bytes]
+    taken = [file for file in whole if table.io.exists(file.location)]
+    back = [file for file in whole if file not in taken]
     with ThreadPoolExecutor(THREADS) as pool:
         list(pool.map(lambda file: _move(table.io, file.quarantined, file.location, file.size_bytes), back))
     if taken:
@@ -399,30 +374,16 @@ def restore_quarantine(table: Table, name: str) -> RestoreResult:
             f"{len(taken)} files of quarantine {name} stay there, since their places are taken: {taken[0].location} is "
             f"there; {len(back)} files were restored"
         )
-    table.io.delete([location])
+    torn = [file.quarantined for file in files if sizes.get(file.quarantined, file.size_bytes) != file.size_bytes]
+    table.io.delete([*torn, location])
     size = sum(file.size_bytes for file in back)
     return RestoreResult(table=table.name, quarantine=name, restored_files=len(back), restored_bytes=size)
 
 
 def _quarantine(table: Table, orphans: Sequence[FileStatus], now: int, operation: OperationKey | None) -> str:
     """Write the list, then move the files."""
-    token = uuid4().hex[:12] if operation is None else operation.file_token
-    moment = datetime.fromtimestamp(now / 1000, UTC).strftime("%Y%m%dT%H%M%S")
-    name = f"{moment}-{token}"
-    root, home = table.location.rstrip("/"), _home(table, name)
-    files = [
-        QuarantinedFile(
-            location=status.location,
-            quarantined=f"{home}/files/{status.location[len(root) + 1 :]}",
-            size_bytes=status.size_bytes,
-        )
-        for status in orphans
-    ]
-    lines = [json.dumps({"version": 1, "moved-at-ms": now, "table-uuid": table.metadata.table_uuid})]
-    lines += [
-        json.dumps({"location": f.location, "quarantined": f.quarantined, "size-bytes": f.size_bytes}) for f in files
-    ]
-    table.io.create(_list_location(table, name), "\n".join(lines).encode())
+    name, files = _write_list(table, orphans, now, operation)
+    home = _home(table, name)
     with ThreadPoolExecutor(THREADS) as pool:
         for done, _ in enumerate(
             pool.map(lambda file: _move(table.io, file.location, file.quarantined, file.size_bytes), files), 1
@@ -430,6 +391,34 @@ def _quarantine(table: Table, orphans: Sequence[FileStatus], now: int, operation
             if done % BATCH == 0 or done == len(files):
                 log.info("%s: %d of %d orphan files moved to %s", table.name, done, len(files), home)
     return name
+
+
+def _write_list(
+    table: Table, orphans: Sequence[FileStatus], now: int, operation: OperationKey | None
+) -> tuple[str, list[QuarantinedFile]]:
+    """Write the list of a quarantine under a name that no other one has; return name and files."""
+    token = uuid4().hex[:12] if operation is None else operation.file_token
+    root = table.location.rstrip("/")
+    head = json.dumps({"version": 1, "moved-at-ms": now, "table-uuid": table.metadata.table_uuid})
+    # Two tries of a task may come in one millisecond: the second one takes the next.
+    for moment_ms in itertools.count(now):
+        moment = datetime.fromtimestamp(moment_ms / 1000, UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
+        name = f"{moment}-{token}"
+        files = [
+            QuarantinedFile(
+                location=status.location,
+                quarantined=f"{_home(table, name)}/files/{status.location[len(root) + 1 :]}",
+                size_bytes=status.size_bytes,
+            )
+            for status in orphans
+        ]
+        lines = [{"location": f.location, "quarantined": f.quarantined, "size-bytes": f.size_bytes} for f in files]
+        try:
+            table.io.create(_list_location(table, name), "\n".join([head, *map(json.dumps, lines)]).encode())
+        except AlreadyExistsError:
+            continue
+        return name, files
+    raise AssertionError("there is always a next millisecond")
 
 
 def _purge(table: Table, before_ms: int, *, keep: str | None) -> tuple[str, ...]:
@@ -490,7 +479,9 @@ def _move(io: FileIO, source: str, target: str, size_bytes: int) -> None:
     except FileNotFoundError:
         return  # gone meanwhile: nobody needs to move it
     except OSError as error:
+        io.delete([target])
         raise StorageError(f"cannot move {source} to {target}: {error}") from error
     if copied != size_bytes:
+        io.delete([target])
         raise StorageError(f"moved {copied} bytes of {source} to {target}, expected {size_bytes}; the original stays")
     io.delete([source])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
@@ -17,6 +18,17 @@ from airflow_iceberg.table import Table
 
 DAY = 24 * 60 * 60
 KEY = OperationKey(dag_id="d", run_id="r", task_id="clean")
+# As the first versions of Iceberg wrote it: no uuid.
+OLD = {
+    "format-version": 1,
+    "last-updated-ms": 1_600_000_000_000,
+    "last-column-id": 1,
+    "schema": {"type": "struct", "fields": [{"id": 1, "name": "id", "required": False, "type": "long"}]},
+    "partition-spec": [],
+    "properties": {},
+    "current-snapshot-id": -1,
+    "snapshots": [],
+}
 
 
 @pytest.fixture
@@ -194,7 +206,6 @@ class TestQuarantine:
         with pytest.raises(KeyboardInterrupt):
             run(table)
         monkeypatch.undo()
-        time.sleep(1.1)  # a quarantine of its own
         result = run(table)
         assert result.outcome == "quarantined"
         assert not [path for path in paths if path.exists()]
@@ -203,6 +214,23 @@ class TestQuarantine:
                 path.unlink(missing_ok=True)
             restore_quarantine(table, name)
         assert ids(table) == [0, 1, 2]
+
+    def test_half_of_a_copy_never_comes_back(self, table):
+        (path,) = litter(table, "data/a.parquet")
+        name = str(run(table).quarantine)
+        (copy,) = (folder(table) / ".quarantine" / name).rglob("*.parquet")
+        copy.write_bytes(b"lit")
+        assert restore_quarantine(table, name).restored_files == 0
+        assert not path.exists()
+        assert quarantines(table) == ()
+
+    def test_runs_of_one_moment_have_quarantines_of_their_own(self, table, monkeypatch):
+        monkeypatch.setattr("airflow_iceberg.cleaning.now_ms", lambda: 1_790_000_000_000)
+        for name in ("data/a.parquet", "data/b.parquet"):
+            litter(table, name)
+            os.utime(folder(table) / name, (1_700_000_000,) * 2)
+            remove_orphans(table, OrphanRequest(), operation=KEY)
+        assert len(quarantines(table)) == 2
 
     def test_an_unknown_name_is_said_with_the_known_ones(self, table):
         litter(table, "data/a.parquet")
@@ -245,6 +273,60 @@ class TestRefusals:
         Table.create(catalog, "db.inner", schema={"id": "long"})
         with pytest.raises(IncompatibleChangeError, match="shares its location"):
             run(table)
+
+    def test_a_folder_of_two_tables(self, tmp_path):
+        catalog = load_catalog("sql", type="sql", uri=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path.as_uri())
+        catalog.create_namespace("db")
+        shared = f"{tmp_path.as_uri()}/shared"
+        one, other = (
+            Table.create(catalog, f"db.{name}", schema={"id": "long"}, location=shared) for name in ("one", "other")
+        )
+        other.append(pa.table({"id": pa.array([1], pa.int64())}))
+        age(one)
+        with pytest.raises(IncompatibleChangeError, match="shares its location"):
+            run(one, action="delete", location=f"{shared}/data")
+        assert ids(other.refresh()) == [1]
+
+    def test_a_table_without_a_uuid_that_lies_below(self, table):
+        (path,) = litter(table, "inner/metadata/v1.metadata.json")
+        path.write_text(json.dumps(OLD | {"location": f"{table.location}/inner"}))
+        with pytest.raises(IncompatibleChangeError, match=r"v1\.metadata\.json is of a table at .*/inner"):
+            run(table)
+
+    def test_another_table_behind_many_old_versions(self, table):
+        own = next((folder(table) / "metadata").glob("v1.metadata.json")).read_bytes()
+        for number in range(80):
+            litter(table, f"metadata/v9{number}.metadata.json")[0].write_bytes(own)
+        (path,) = litter(table, "metadata/00000-x.metadata.json")
+        uuid = (table.metadata.table_uuid or "").encode()
+        path.write_bytes(own.replace(uuid, b"11111111-2222-4333-8444-555555555555"))
+        with pytest.raises(IncompatibleChangeError, match="11111111-2222-4333-8444-555555555555"):
+            run(table)
+
+    def test_a_table_that_another_catalog_has_and_has_committed_to(self, tmp_path):
+        one, two = (
+            load_catalog(n, type="sql", uri=f"sqlite:///{tmp_path}/{n}.db", warehouse=tmp_path.as_uri()) for n in "ab"
+        )
+        for catalog in (one, two):
+            catalog.create_namespace("db")
+        table = Table.create(one, "db.t", schema={"id": "long"})
+        two.register_table("db.t", table.metadata_location)
+        other = Table.load(two, "db.t")
+        for value in (1, 2):
+            time.sleep(0.002)
+            other.append(pa.table({"id": pa.array([value], pa.int64())}))
+        age(table)
+        with pytest.raises(IncompatibleChangeError, match="in another catalog, too"):
+            run(table, action="delete")
+        assert ids(other) == [1, 2]
+
+    def test_versions_of_commits_that_lost_are_orphans_like_others(self, table):
+        text = (folder(table) / "metadata" / "v4.metadata.json").read_text()
+        paths = litter(table, "metadata/00004-lost.metadata.json", "metadata/00004-torn.metadata.json")
+        paths[0].write_text(text)
+        paths[1].write_text(text[:300])
+        age(table)
+        assert run(table, action="delete").orphan_files == 2
 
     def test_a_table_that_shares_its_files(self, table):
         table.alter([{"set_properties": {"gc.enabled": "false"}}])

@@ -70,6 +70,7 @@ TOP = {
     "altering": "table",
     "changing": "table",
     "cleaning": "table",
+    "shared_location": "table",
     "compacting": "table",
     "expiring": "table",
     "reachability": "table",
