@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_iceberg.commit.snapshot_writer import read_manifests
 from airflow_iceberg.errors import FormatError, NotFoundError
 from airflow_iceberg.manifest_io import read_columns
-from airflow_iceberg.spec.manifests import EntryStatus, ManifestContent, ManifestFile
+from airflow_iceberg.spec.manifests import ManifestContent, ManifestFile
 from airflow_iceberg.spec.metadata import TableMetadata
 from airflow_iceberg.spec.snapshots import Snapshot
 from airflow_iceberg.spec.types import NestedField
@@ -282,20 +282,21 @@ class Inspection:
 
     def _all_columns(self, manifests: Iterable[ManifestFile], *, live_only: bool) -> pa.Table:
         import pyarrow as pa
-        import pyarrow.compute as pc
 
         tables = self._tables()
         parts = []
         for part in read_columns(self.io, manifests, lists=True, keys=tables.metric_ids):
             try:
-                found = tables.of_entries(part[1]) if isinstance(part, tuple) else tables.of_columns(part)
+                if isinstance(part, tuple):
+                    parts.append(tables.of_entries(part[1], live_only=live_only))
+                else:
+                    parts.append(tables.of_columns(part, live_only=live_only))
             except (UnicodeEncodeError, OverflowError, pa.ArrowException) as error:
                 path = part[0].manifest_path if isinstance(part, tuple) else part.manifests[0].manifest_path
                 raise FormatError(
                     f"a value in the entries of a manifest cannot be shown ({error})", path=path
                 ) from error
-            is_live = pc.not_equal(found["status"], EntryStatus.DELETED.value)
-            parts.append(found.filter(is_live) if live_only and not pc.all(is_live).as_py() else found)
+            del part  # before the next ones are decoded
         return pa.concat_tables(parts) if parts else tables.schema.empty_table()
 
     def partitions(self, snapshot_id: int | None = None) -> pa.Table:

@@ -21,8 +21,9 @@ Part: TypeAlias = "EntryColumns | tuple[ManifestFile, Iterator[ManifestEntry]]"
 
 # Stores answer slowly and in parallel, and inflating takes longer than decoding.
 THREADS = 2
-# So much of manifests, compressed, is on its way at a time; of larger ones two.
-AHEAD_BYTES = 4 << 20
+# So much of manifests, compressed, is on its way at a time; of larger ones two. With all that stands in them decoding
+# takes longer, and memory is short.
+AHEAD_BYTES, AHEAD_BYTES_OF_LISTS = 4 << 20, 1 << 20
 
 
 def read_columns(
@@ -35,10 +36,11 @@ def read_columns(
     """
     from airflow_iceberg.spec import manifest_columns
 
-    return manifest_columns.read_columns(_ahead(io, manifests), lists=lists, keys=keys)
+    ahead = _ahead(io, manifests, AHEAD_BYTES_OF_LISTS if lists else AHEAD_BYTES)
+    return manifest_columns.read_columns(ahead, lists=lists, keys=keys)
 
 
-def _ahead(io: FileIO, manifests: Iterable[ManifestFile]) -> Iterator[Unpacked]:
+def _ahead(io: FileIO, manifests: Iterable[ManifestFile], most_bytes: int) -> Iterator[Unpacked]:
     from airflow_iceberg.spec.manifest_columns import unpack
 
     def open_one(manifest: ManifestFile) -> Unpacked:
@@ -49,7 +51,7 @@ def _ahead(io: FileIO, manifests: Iterable[ManifestFile]) -> Iterator[Unpacked]:
     pool = ThreadPoolExecutor(THREADS)
     try:
         while True:
-            while len(waiting) < 2 or sum(size for size, _ in waiting) < AHEAD_BYTES:
+            while len(waiting) < 2 or sum(size for size, _ in waiting) < most_bytes:
                 manifest = next(rest, None)
                 if manifest is None:
                     break

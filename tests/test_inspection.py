@@ -1,5 +1,7 @@
 """The tables of files and entries tell of each file what version 3 added, in Iceberg's words and order."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -108,3 +110,25 @@ class TestDeletionVectors:
             blobs = read_footer(io.read(file["file_path"])).blobs
             spans = {blob.properties["referenced-data-file"]: (blob.offset, blob.length) for blob in blobs}
             assert spans[file["referenced_data_file"]] == (file["content_offset"], file["content_size_in_bytes"])
+
+
+class TestWhatItCosts:
+    """Columns become a table as they are: pyarrow is not asked to guess, for which it would import pandas."""
+
+    PROGRAM = """
+import sys
+from airflow_iceberg.table import Table
+table = Table.from_metadata(sys.argv[1])
+print(table.inspect.files().num_rows, table.inspect.entries().num_rows, "pandas" in sys.modules)
+"""
+
+    def test_pandas_is_not_imported(self, tmp_path: Path) -> None:
+        catalog = load_catalog("cost", type="sql", uri=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path.as_uri())
+        catalog.create_namespace("db")
+        rows = pa.table({"id": [1, 2, 3], "day": ["a", "a", "b"], "price": [1.5, None, 2.5]})
+        Table.create(catalog, "db.t", schema=rows.schema, partition_by=["day"]).append(rows)
+        metadata = Table.load(catalog, "db.t").metadata_location
+        assert metadata is not None
+        command = [sys.executable, "-c", self.PROGRAM, metadata]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert done.stdout.split() == ["2", "2", "False"]

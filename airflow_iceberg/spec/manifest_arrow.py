@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.spec.arrow import array_from_values, type_to_arrow
-from airflow_iceberg.spec.avro_records import Column, Lists
+from airflow_iceberg.spec.avro_records import Column, Ints, Lists, Mask
 from airflow_iceberg.spec.manifest_columns import EntryColumns
 from airflow_iceberg.spec.manifests import DataFile, ManifestEntry
 from airflow_iceberg.spec.metadata import TableMetadata
@@ -88,26 +89,27 @@ class EntryTables:
 
     # --- from columns
 
-    def of_columns(self, entries: EntryColumns) -> pa.Table:
+    def of_columns(self, entries: EntryColumns, *, live_only: bool = False) -> pa.Table:
         """Return the table of entries that were read with `lists` and the keys `metric_ids`."""
         size = len(entries)
         specs = np.array([manifest.partition_spec_id for manifest in entries.manifests], np.int64)
         columns: dict[str, pa.Array] = {
-            "status": pa.array(entries.status),
+            "status": _small(entries.status),
             **{name: _numbers(getattr(entries, name)) for name in list(OF_ENTRY)[1:]},
-            "content": pa.array(entries.content),
+            "content": _small(entries.content),
             "file_path": _bytes(entries, entries.records.columns["file_path"]),
-            "file_format": pa.array([text.upper() for text in entries.file_format], pa.string()),
-            "spec_id": pa.array(np.repeat(specs, np.diff(entries.borders))),
-            "record_count": pa.array(entries.record_count),
-            "file_size_in_bytes": pa.array(entries.file_size_in_bytes),
+            "file_format": _texts([text.upper() for text in entries.file_format]),
+            "spec_id": _array(np.repeat(_narrow(specs), np.diff(entries.borders))),
+            "record_count": _array(entries.record_count),
+            "file_size_in_bytes": _array(entries.file_size_in_bytes),
             "first_row_id": _numbers(entries.first_row_id),
         }
         if self._partition.fields:
             columns["partition"] = self._partition_column(entries)
+        shared = _Shared()
         for name in (*_MAPS, *_AFTER_MAPS):
             if name not in columns:
-                columns[name] = _file_column(entries, name, self.schema.field(name).type)
+                columns[name] = _file_column(entries, name, self.schema.field(name).type, shared)
         columns["readable_metrics"] = self._metrics_column(entries)
         arrays = [columns[field.name] for field in self.schema]
         arrays = [
@@ -115,7 +117,8 @@ class EntryTables:
             for array, field in zip(arrays, self.schema, strict=True)
         ]
         assert all(len(array) == size for array in arrays)
-        return pa.Table.from_arrays(arrays, schema=self.schema)
+        table = pa.Table.from_arrays(arrays, schema=self.schema)
+        return table.filter(_array(entries.is_live)) if live_only and not entries.is_live.all() else table
 
     def _partition_column(self, entries: EntryColumns) -> pa.Array:
         chunks = []
@@ -135,7 +138,10 @@ class EntryTables:
                 continue
             place = places[field.id]
             raw = entries.records.columns.get(f"p{place}")
-            fast = None if raw is None else _plain_numbers(raw, entries.partition_is_raw(place), arrow_type)
+            fast = None
+            if raw is not None and entries.partition_is_raw(place):
+                is_text = raw.lengths is not None and arrow_type == pa.string()
+                fast = _bytes(entries, raw).cast(arrow_type) if is_text else _plain_numbers(raw, arrow_type)
             if fast is not None:
                 arrays.append(fast.slice(start, end - start))
             else:
@@ -168,9 +174,9 @@ class EntryTables:
 
     # --- from objects
 
-    def of_entries(self, entries: Iterable[ManifestEntry]) -> pa.Table:
+    def of_entries(self, entries: Iterable[ManifestEntry], *, live_only: bool = False) -> pa.Table:
         """Return the same table of entries that are objects."""
-        known = list(entries)
+        known = [entry for entry in entries if entry.is_live or not live_only]
         schema = pa.schema([field for field in self.schema if field.name != "readable_metrics"])
         table = pa.Table.from_pylist([self._entry_row(entry) for entry in known], schema=schema)
         metrics = [_metric_rows([entry.data_file for entry in known], field) for _, field in self._metrics]
@@ -249,39 +255,107 @@ def _joined(chunks: list[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]
 # --- columns to Arrow -------------------------------------------------------------------------------------------------
 
 
+# `pa.array` imports pandas, where it is installed, only to ask whether it was given something of it: that takes longer
+# than all the rest, and 50 MB. So arrays are made of buffers here.
+_ARROW_TYPES = {
+    np.dtype(kind): arrow_type
+    for kind, arrow_type in (
+        (np.int32, pa.int32()),
+        (np.int64, pa.int64()),
+        (np.float32, pa.float32()),
+        (np.float64, pa.float64()),
+        (np.bool_, pa.bool_()),
+    )
+}
+
+
+def _array(values: npt.NDArray[Any], valid: Mask | None = None) -> pa.Array:
+    """Return numbers or booleans as an array of the type that they are of; without `valid` all of them are."""
+    data = _bits(values) if values.dtype == np.bool_ else pa.py_buffer(np.ascontiguousarray(values))
+    buffers = [None if valid is None else _bits(valid), data]
+    return pa.Array.from_buffers(_ARROW_TYPES[values.dtype], len(values), buffers)
+
+
+def _bits(flags: Mask) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(flags, bitorder="little"))
+
+
+def _texts(values: list[str]) -> pa.Array:
+    """Return texts, most of them the same, as an array."""
+    encoded = {value: value.encode() for value in set(values)}
+    offsets = np.zeros(len(values) + 1, np.int32)
+    np.cumsum(np.fromiter((len(encoded[value]) for value in values), np.int32, len(values)), out=offsets[1:])
+    data = b"".join([encoded[value] for value in values])
+    return pa.Array.from_buffers(pa.string(), len(values), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
 def _numbers(column: Column) -> pa.Array:
-    return pa.array(column.values, mask=None if column.valid is None else ~column.valid)
+    return _array(column.values, column.valid)
 
 
-def _file_column(entries: EntryColumns, name: str, arrow_type: pa.DataType) -> pa.Array:
+def _narrow(values: Ints) -> npt.NDArray[np.int32]:
+    """Return numbers in half the space.
+
+    Raises:
+        OverflowError: one does not fit.
+    """
+    if len(values) and not -(2**31) <= int(values.min()) <= int(values.max()) < 2**31:
+        raise OverflowError("an int of more than 32 bits")
+    return values.astype(np.int32)
+
+
+class _Shared:
+    """Arrays that several lists have alike: mostly all maps of statistics are of the same columns."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[Ints, Callable[[Ints], pa.Array], pa.Array]] = []
+
+    def get(self, values: Ints, make: Callable[[Ints], pa.Array]) -> pa.Array:
+        """Return what `make` makes of the values, the same array for equal ones."""
+        for known, made_by, array in self._known:
+            if made_by is make and np.array_equal(known, values):
+                return array
+        self._known.append((values, make, make(values)))
+        return self._known[-1][2]
+
+
+def _file_column(entries: EntryColumns, name: str, arrow_type: pa.DataType, shared: _Shared) -> pa.Array:
     lists = entries.records.lists.get(name)
     if lists is not None:
-        return _map(entries, lists, arrow_type) if pa.types.is_map(arrow_type) else _list(lists, arrow_type)
+        is_map = pa.types.is_map(arrow_type)
+        return _map(entries, lists, arrow_type, shared) if is_map else _list(lists, arrow_type, shared)
     column = entries.records.columns.get(name)
     if column is None:
         return pa.nulls(len(entries), arrow_type)
     return _numbers(column) if column.lengths is None else _bytes(entries, column)
 
 
-def _offsets(lists: Lists) -> pa.Array:
-    return pa.array(np.concatenate(([0], np.cumsum(lists.counts))), pa.int32())
+def _offsets(counts: Ints) -> pa.Array:
+    offsets = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(counts, out=offsets[1:])
+    return _array(offsets)
+
+
+def _small(values: Ints) -> pa.Array:
+    return _array(_narrow(values))
 
 
 def _nulls(lists: Lists) -> pa.Array | None:
-    return None if lists.valid is None else pa.array(~lists.valid)
+    return None if lists.valid is None else _array(~lists.valid)
 
 
-def _map(entries: EntryColumns, lists: Lists, arrow_type: pa.DataType) -> pa.Array:
-    keys, values = lists.items["key"], lists.items["value"]
+def _map(entries: EntryColumns, lists: Lists, arrow_type: pa.DataType, shared: _Shared) -> pa.Array:
+    values = lists.items["value"]
     items = _numbers(values) if values.lengths is None else _bytes(entries, values)
-    return pa.MapArray.from_arrays(
-        _offsets(lists), pa.array(keys.values).cast(pa.int32()), items, type=arrow_type, mask=_nulls(lists)
-    )
+    offsets, keys = shared.get(lists.counts, _offsets), shared.get(lists.items["key"].values, _small)
+    return pa.MapArray.from_arrays(offsets, keys, items, type=arrow_type, mask=_nulls(lists))
 
 
-def _list(lists: Lists, arrow_type: pa.DataType) -> pa.Array:
-    values = pa.array(lists.items["value"].values).cast(arrow_type.value_type)
-    return pa.ListArray.from_arrays(_offsets(lists), values, type=arrow_type, mask=_nulls(lists))
+def _list(lists: Lists, arrow_type: pa.DataType, shared: _Shared) -> pa.Array:
+    numbers = lists.items["value"].values
+    values = _small(numbers) if arrow_type.value_type == pa.int32() else _array(numbers)
+    offsets = shared.get(lists.counts, _offsets)
+    return pa.ListArray.from_arrays(offsets, values, type=arrow_type, mask=_nulls(lists))
 
 
 def _bytes(entries: EntryColumns, column: Column) -> pa.Array:
@@ -298,10 +372,10 @@ def _bytes(entries: EntryColumns, column: Column) -> pa.Array:
     buffers = [None, pa.py_buffer(borders), pa.py_buffer(entries.records.data)]
     with_gaps = pa.Array.from_buffers(pa.binary(), 2 * len(rows) - 1, buffers)
     if column.valid is None:
-        return with_gaps.take(pa.array(np.arange(0, 2 * size, 2)))
+        return with_gaps.take(_array(np.arange(0, 2 * size, 2)))
     places = np.zeros(size, np.int64)
     places[rows] = 2 * np.arange(len(rows))
-    return with_gaps.take(pa.array(places, mask=~column.valid))
+    return with_gaps.take(_array(places, column.valid))
 
 
 _WIDTHS: dict[Callable[[pa.DataType], bool], str] = {
@@ -319,15 +393,15 @@ def _layout(arrow_type: pa.DataType) -> str | None:
     return next((layout for is_type, layout in _WIDTHS.items() if is_type(arrow_type)), None)
 
 
-def _plain_numbers(column: Column, is_raw: bool, arrow_type: pa.DataType) -> pa.Array | None:
+def _plain_numbers(column: Column, arrow_type: pa.DataType) -> pa.Array | None:
     """Return numbers as an array of a type that is numbers inside; None if it is not, or they are not."""
     layout = _layout(arrow_type)
-    if layout is None or not is_raw or column.lengths is not None:
+    if layout is None or column.lengths is not None:
         return None
-    kind = {"<i4": pa.int32(), "<i8": pa.int64(), "<f4": pa.float32(), "<f8": pa.float64()}[layout]
     if (column.values.dtype.kind == "f") is not ("f" in layout):
         return None
-    return _numbers(column).cast(kind).view(arrow_type)
+    values = _narrow(column.values) if layout == "<i4" else column.values.astype(layout, copy=False)
+    return _array(values, column.valid).view(arrow_type)
 
 
 def _bounds(entries: EntryColumns, column: Column, type_: IcebergType, arrow_type: pa.DataType) -> pa.Array:
@@ -338,7 +412,7 @@ def _bounds(entries: EntryColumns, column: Column, type_: IcebergType, arrow_typ
         data = np.frombuffer(entries.records.data, np.uint8)
         values = np.zeros(len(valid), np.dtype(layout))
         values[valid] = data.take(column.values[valid][:, None] + np.arange(width)).view(layout).ravel()
-        return pa.array(values, mask=~valid).view(arrow_type)
+        return _array(values, None if valid.all() else valid).view(arrow_type)
     raw = _bytes(entries, column)
     if arrow_type in (pa.string(), pa.binary()):
         try:
