@@ -1,0 +1,233 @@
+"""No credential of a connection is shown or kept anywhere: one connection full of them, and a search of all that is."""
+
+import json
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_iceberg.diagnosis import Diagnosis
+from airflow_iceberg.hooks import CatalogConfig, IcebergHook
+from airflow_iceberg.jobs.protocol import Source
+from airflow_iceberg.operators.write import IcebergAppendOperator
+from airflow_iceberg.submit import SparkConfig, open_backend
+from tests.airflow.conftest import CONN_ID, Lake
+from tests.support.http_server import HttpServer, Reply, Request
+
+# Each has the mark in it, so that one search finds any of them.
+MARK = "Zq9Secret"
+SECRETS = {
+    "credential": f"client:{MARK}-credential",
+    "token": f"{MARK}-token",
+    "s3.access-key-id": f"{MARK}-s3-key",
+    "s3.secret-access-key": f"{MARK}-s3-secret",
+    "s3.session-token": f"{MARK}-s3-session",
+    "s3.proxy-uri": f"http://proxy:{MARK}-proxy@127.0.0.1:1",
+    "adls.account-key": f"{MARK}-account-key",
+    "adls.sas-token": f"sv=2026&sig={MARK}-signature",
+    "adls.connection-string": f"AccountName=lake;AccountKey={MARK}-inner-key",
+    "gcs.oauth2.token": f"{MARK}-gcs",
+    "header.Authorization": f"Bearer {MARK}-header",
+    "header.X-Gate": f"{MARK}-gate",
+    "rest.auth.basic.password": f"{MARK}-basic",
+    "glue.secret-access-key": f"{MARK}-glue",
+    "hive.metastore.keystore.password": f"{MARK}-keystore",
+}
+PASSWORD = f"{MARK}-password"
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """A lake whose connection also holds a secret of every kind, one of them inside of its address."""
+    made = Lake(tmp_path)
+    # SQLite takes an address with a parameter that only means something to others.
+    uri = f"{made.connection['host']}?uri=true&password={PASSWORD}"
+    uri = uri.replace("sqlite:///", "sqlite:///file:")
+    connection = {**made.connection, "host": uri, "extra": {**made.connection["extra"], **SECRETS}}
+    monkeypatch.setenv(f"AIRFLOW_CONN_{CONN_ID.upper()}", json.dumps(connection))
+    return made
+
+
+@pytest.fixture
+def no_secret(
+    lake: Lake, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture, failures: list, airflow_db: Path
+) -> Iterator[Callable[[], int]]:
+    """Looks everywhere at the end; gives a function that does so in between and tells how many texts it has seen."""
+    caplog.set_level("INFO")
+    shown: list[str] = []
+
+    def look() -> int:
+        out, err = capfd.readouterr()
+        shown.extend((out, err, caplog.text))
+        texts = {f"output {number}": text for number, text in enumerate(shown)}
+        texts |= {f"error {n}": "".join(traceback.format_exception(error)) for n, error in enumerate(failures)}
+        texts |= {str(path): _text(path) for path in _files(lake.folder, airflow_db)}
+        assert [where for where, text in texts.items() if MARK in text] == []
+        return len(texts)
+
+    yield look
+    look()
+
+
+def _files(*folders: Path) -> Iterator[Path]:
+    """Every file of the lake (tables, staging folder, catalog) and of Airflow (database, logs)."""
+    for folder in folders:
+        yield from (path for path in folder.rglob("*") if path.is_file())
+
+
+def _text(path: Path) -> str:
+    from airflow_iceberg.spec.avro_container import read_header
+
+    data = path.read_bytes()
+    inflated = b""
+    if path.suffix == ".avro":
+        import fastavro
+
+        with path.open("rb") as file:
+            inflated = repr((read_header(data).metadata, list(fastavro.reader(file)))).encode()
+    return (data + inflated).decode("latin-1")
+
+
+class TestTheTask:
+    """A task that appends, and tasks that fail, leave none of them in logs, errors, XCom, templates and files."""
+
+    def test_the_connection_reaches_the_catalog_with_all_of_them(self, lake: Lake) -> None:
+        """Else this module would look for what never was there."""
+        properties = IcebergHook().config.properties
+        assert SECRETS.items() <= properties.items()
+        assert PASSWORD in properties["uri"]
+        assert IcebergHook().catalog.list_namespaces() == ()
+
+    def test_an_append_and_failures(
+        self, lake: Lake, new_dag: Callable, run_dag: Callable, failures: list, no_secret: Callable
+    ) -> None:
+        lake.create()
+        broken_file = lake.write_file("broken.parquet", [3])
+        broken_file.write_bytes(broken_file.read_bytes()[:-9])
+        with new_dag() as dag:
+            good = IcebergAppendOperator(
+                task_id="append", table="s.t", files=str(lake.write_file("a.parquet", [1, 2])), spark_conn_id=None
+            )
+            broken = IcebergAppendOperator(task_id="broken", table="s.t", files=str(broken_file), spark_conn_id=None)
+            unknown = IcebergAppendOperator(
+                task_id="unknown", table="s.nope", files=str(lake.folder), spark_conn_id=None
+            )
+            remote = IcebergAppendOperator(
+                task_id="remote", table="s.t", files="s3://lake/a.parquet", spark_conn_id=None
+            )
+            assert [good, broken, unknown, remote]
+        run = run_dag(dag)
+        assert run.state == "failed"
+        assert run.task("append").state == "success"
+        assert len(failures) == 3
+        assert lake.ids() == [1, 2]
+        assert no_secret() > 10
+        for task_id in ("append", "broken", "unknown", "remote"):
+            assert MARK not in repr(_kept_of(run, task_id))
+
+    def test_a_job_whose_task_died_leaves_a_plan_without_them(self, lake: Lake, no_secret: Callable) -> None:
+        table = IcebergHook().load_table(lake.create().name)
+        plan = table.plan_append(Source.from_files(str(lake.write_file("a.parquet", [1]))))
+        assert lake.staged(), "the plan is written before the job starts"
+        assert MARK not in repr(plan)
+        assert no_secret() > 3
+
+    def test_nor_does_the_command_line_of_spark(
+        self, lake: Lake, monkeypatch: pytest.MonkeyPatch, no_secret: Callable
+    ) -> None:
+        monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[1]"}))
+        lake.create()
+        table = IcebergHook().load_table("s.t")
+        source = Source.from_files(str(lake.write_file("a.parquet", [1])))
+        backend = open_backend("spark_default", SparkConfig(), table=table, source=source, name="job")
+        hook = backend._open_hook(table.plan_append(source), Path("/core.zip"))
+        command = hook._build_spark_submit_command("/main.py")
+        assert MARK not in repr(command)
+        assert MARK in repr(hook._env), "they go by the environment"
+
+    def test_objects_do_not_show_them(self, lake: Lake, no_secret: Callable) -> None:
+        lake.create()
+        hook = IcebergHook()
+        table = hook.load_table("s.t")
+        shown = repr((hook, hook.config, hook.catalog, table, table.io, hook.catalog.io, vars(hook)["config"]))
+        assert MARK not in shown
+
+
+class TestEveryCatalog:
+    """What a server or a driver says when it fails may hold what was sent to it: our errors do not."""
+
+    @pytest.mark.parametrize("status", [401, 403, 500])
+    @pytest.mark.parametrize("kind", ["rest", "nessie", "glue"])
+    def test_an_error_page_that_repeats_the_request(self, kind: str, status: int, caplog: Any) -> None:
+        def repeat(request: Request) -> Reply:
+            text = json.dumps({"headers": dict(request.headers), "body": request.body.decode("latin-1")})
+            message = {"error": {"message": text, "type": "Oops", "code": status}, "message": text, "status": status}
+            return Reply(status=status, body=json.dumps(message).encode())
+
+        caplog.set_level("DEBUG", logger="airflow_iceberg")
+        with HttpServer(repeat) as server:
+            extra = {**SECRETS, "type": kind, "glue.region": "eu-central-1", "glue.access-key-id": "AK"}
+            extra |= {"glue.max-retries": "1", "rest.client.max-retries": "0", "warehouse": "file:///tmp/none"}
+            extra.pop("s3.proxy-uri")
+            config = _config(host=server.uri, extra=extra)
+            text = Diagnosis(config.secrets()).follow(_one_step(config))
+        assert text is not None
+        assert MARK not in text
+        assert MARK not in caplog.text
+
+    @pytest.mark.parametrize(
+        ("kind", "uri"),
+        [
+            ("sql", f"postgresql+psycopg://me:{PASSWORD}@127.0.0.1:1/none"),
+            ("sql", f"mysql+pymysql://me:{PASSWORD}@127.0.0.1:1/none"),
+            ("rest", f"http://me:{PASSWORD}@127.0.0.1:1/none"),
+            ("nessie", f"http://me:{PASSWORD}@127.0.0.1:1/api/v2"),
+            ("hive", "thrift://127.0.0.1:1"),
+        ],
+    )
+    def test_a_server_that_is_away(self, kind: str, uri: str, caplog: Any) -> None:
+        from airflow_iceberg.catalogs import load_catalog
+
+        caplog.set_level("DEBUG")
+        extra = {**SECRETS, "type": kind, "rest.client.max-retries": "0", "warehouse": "file:///tmp/none"}
+        config = _config(host=uri, extra=extra, password=PASSWORD)
+        with pytest.raises(Exception, match=r".") as raised:
+            load_catalog("prod", **config.properties).list_namespaces()
+        assert MARK not in "".join(traceback.format_exception(raised.value, chain=True))
+        assert MARK not in caplog.text
+
+
+def _config(**fields: Any) -> CatalogConfig:
+    from airflow.sdk import Connection
+
+    extra = json.dumps(fields.pop("extra"))
+    return CatalogConfig.from_connection(Connection(conn_id="prod", conn_type="iceberg_catalog", extra=extra, **fields))
+
+
+def _one_step(config: CatalogConfig) -> Iterator[Any]:
+    from airflow_iceberg.catalogs import load_catalog
+    from airflow_iceberg.diagnosis import Step
+
+    yield Step(what="log in", run=lambda: str(load_catalog("prod", **config.properties).list_namespaces()))
+
+
+def _kept_of(run: Any, task_id: str) -> list[Any]:
+    """What Airflow keeps of a task: its rendered templates and every XCom."""
+    from airflow.models.renderedtifields import RenderedTaskInstanceFields
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with create_session() as session:
+        fields = session.scalars(
+            select(RenderedTaskInstanceFields.rendered_fields).where(
+                RenderedTaskInstanceFields.run_id == run.dag_run.run_id,
+                RenderedTaskInstanceFields.task_id == task_id,
+            )
+        ).all()
+        results = session.scalars(
+            select(XComModel.value).where(XComModel.run_id == run.dag_run.run_id, XComModel.task_id == task_id)
+        ).all()
+    return [*fields, *results]
