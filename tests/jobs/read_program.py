@@ -25,8 +25,9 @@ def answer(session, location, settings):
 
 
 if __name__ == "__main__":
-    questions, answers = sys.argv[1:]
-    session = SparkSession.builder.master("local[2]").getOrCreate()
+    questions, answers, *more = sys.argv[1:]
+    builder = SparkSession.builder
+    session = (builder.remote("local[2]") if "--connect" in more else builder.master("local[2]")).getOrCreate()
     with open(questions) as source:
         found = {name: answer(session, location, settings) for name, (location, settings) in json.load(source).items()}
     with open(answers, "wb") as sink:

@@ -19,7 +19,7 @@ from airflow_iceberg.jobs.spark_schema import SparkRows, spark_ddl
 from airflow_iceberg.spec.arrow import schema_to_arrow
 from airflow_iceberg.spec.schema import schema_from_shorthand
 from airflow_iceberg.table import Table
-from tests.jobs.test_spark import HERE, VERSIONS, submit
+from tests.jobs.test_spark import HERE, SPARK_4, SPARK_4_CONNECT, SPARK_35, submit
 from tests.support import golden
 
 COLUMNS = {
@@ -206,6 +206,13 @@ class TestBadInput:
             plan_read(table.io, table.metadata_location, selected_fields=["nowhere"])
 
 
+VERSIONS = [
+    pytest.param(SPARK_4, marks=pytest.mark.spark),
+    pytest.param(SPARK_35, marks=pytest.mark.java),
+    pytest.param(SPARK_4_CONNECT, marks=[pytest.mark.spark, pytest.mark.services]),
+]
+
+
 @pytest.fixture(scope="module", params=VERSIONS)
 def answers(request, tmp_path_factory):
     """What a version of Spark gives for several reads, in one session."""
@@ -230,9 +237,10 @@ def answers(request, tmp_path_factory):
     }
     (root / "questions").write_text(json.dumps(questions))
     program = HERE / "read_program.py"
+    more = ["--connect"] if request.param == SPARK_4_CONNECT else []
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TZ", "UTC")
-        done = submit(request.param, root, program, str(root / "questions"), str(root / "answers"))
+        done = submit(request.param, root, program, str(root / "questions"), str(root / "answers"), *more)
     assert done.returncode == 0, done.stderr[-5000:]
     return pickle.loads((root / "answers").read_bytes())
 

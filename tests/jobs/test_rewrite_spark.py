@@ -45,7 +45,10 @@ def write_files(folder: Path) -> Source:
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(SPARK_4, marks=pytest.mark.spark), pytest.param(SPARK_35, marks=pytest.mark.java)],
+    params=[
+        pytest.param(SPARK_4, marks=pytest.mark.spark),
+        pytest.param(SPARK_35, marks=[pytest.mark.java, pytest.mark.services]),
+    ],
 )
 def ran(request, tmp_path_factory):
     root = tmp_path_factory.mktemp("rewrites")
