@@ -13,8 +13,9 @@ from uuid import uuid4
 
 from airflow_iceberg import __version__
 from airflow_iceberg.catalogs.base import TableState
-from airflow_iceberg.commit.actions import CommitSettings
+from airflow_iceberg.commit.actions import CommitSettings, SnapshotAction
 from airflow_iceberg.commit.append import AppendFiles
+from airflow_iceberg.commit.evolving import WithNewColumns
 from airflow_iceberg.commit.operation import (
     OperationKey,
     WriteResult,
@@ -23,12 +24,14 @@ from airflow_iceberg.commit.operation import (
     result_of,
 )
 from airflow_iceberg.commit.rerun import EarlierRuns
+from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.spec.manifests import DataFile
 from airflow_iceberg.spec.metadata import TableMetadata
 from airflow_iceberg.spec.schema import Schema
 from airflow_iceberg.spec.snapshots import MAIN_BRANCH
 from airflow_iceberg.storage.base import FileIO
 
+ADD_COLUMNS = "add_columns"
 ENGINE = {"engine-name": "airflow-iceberg", "engine-version": __version__}
 
 
@@ -71,6 +74,22 @@ def settings_for(
         properties={**properties, **own, **ENGINE},
         operation=operation,
     )
+
+
+def adds_columns(schema_evolution: str | None) -> bool:
+    """Tell whether columns of a source may join the table's schema.
+
+    Raises:
+        InvalidInputError: neither None nor "add_columns".
+    """
+    if schema_evolution not in (None, ADD_COLUMNS):
+        raise InvalidInputError(f"schema_evolution is {schema_evolution!r}, expected {ADD_COLUMNS!r} or None")
+    return schema_evolution is not None
+
+
+def with_new_columns(action: SnapshotAction, written: Schema, planned_on: Schema) -> SnapshotAction:
+    """Return the action, with the new columns of its files in the same commit where there are some."""
+    return action if written.fields == planned_on.fields else WithNewColumns(action, written)
 
 
 def describe(state: TableState, settings: CommitSettings) -> WriteResult:

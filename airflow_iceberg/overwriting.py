@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_iceberg import staging
-from airflow_iceberg.changing import earlier_runs
+from airflow_iceberg.changing import earlier_runs, with_new_columns
 from airflow_iceberg.commit.actions import CommitSettings, SnapshotAction
 from airflow_iceberg.commit.operation import OPERATION_KEY, OnRerun, OperationKey, WriteResult, check_properties
 from airflow_iceberg.commit.overwrite import OverwriteFiles, ReplacePartitions
@@ -51,6 +51,7 @@ class OverwriteRequest:
         overwrite_filter: a predicate in SQL, for "matching" alone; new rows have to satisfy it, too.
         isolation_level: "serializable" also minds rows that others add meanwhile, "snapshot" only what they remove.
         on_rerun: as for an append.
+        schema_evolution: "add_columns" lets new columns of the source, and wider types, join the table's schema.
         deletes_when_empty: whether rows go when no new ones come; else nothing is committed then.
     """
 
@@ -60,6 +61,7 @@ class OverwriteRequest:
     branch: str = MAIN_BRANCH
     on_rerun: OnRerun = "replace"
     deletes_when_empty: bool = False
+    schema_evolution: str | None = None
     snapshot_properties: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -174,6 +176,7 @@ def overwrite(
         branch=request.branch,
         parallelism=parallelism,
         row_check=text,
+        schema_evolution=request.schema_evolution,
     )
     try:
         staged = run(plan)
@@ -183,7 +186,7 @@ def overwrite(
         table.discard(plan)
         raise
     try:
-        return work.commit(files, written_schema=plan.schema)
+        return work.commit(files, written_schema=staged.schema or plan.schema)
     finally:
         staging.clear(table.io, plan)
 
@@ -257,7 +260,7 @@ class _Overwrite:
                 written += [file.file_path for file in changes.written]
             else:
                 action = self._whole(files, written_schema)
-            result = table.commit(action)
+            result = table.commit(with_new_columns(action, written_schema, self._scan.schema))
         except CommitUnknownError:
             raise  # it may have landed: the files must stay
         except IcebergError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -37,11 +38,13 @@ def write_append_plan(
     try_number: int,
     parallelism: int | None = None,
     row_check: str | None = None,
+    adds_columns: bool = False,
 ) -> JobPlan:
     """Write the plan of an append under a fresh staging prefix and return it.
 
     Args:
         row_check: a predicate in SQL that every row has to satisfy.
+        adds_columns: whether columns of the source may join the table's schema.
 
     Raises:
         StorageError: the staging prefix cannot be written; nothing was started.
@@ -56,6 +59,7 @@ def write_append_plan(
         parallelism=parallelism,
         staging=new_staging(metadata, operation, try_number),
         row_check=row_check,
+        last_column_id=metadata.last_column_id if adds_columns else None,
     )
     create_plan(io, plan)
     return plan
@@ -91,6 +95,7 @@ def new_plan(
     zorder_columns: tuple[str, ...] = (),
     delete_mode: str | None = None,
     row_check: str | None = None,
+    last_column_id: int | None = None,
 ) -> JobPlan:
     """Return the plan of a job against a table's current state.
 
@@ -101,7 +106,7 @@ def new_plan(
         properties: that replace those of the table for this job.
         arrangement, sort_order, claimed_order_id, zorder_columns: how rows are ordered; by default new rows by the
             table's sort order, and rows of the table's files not at all.
-        delete_mode, row_check: see `JobPlan`.
+        delete_mode, row_check, last_column_id: see `JobPlan`.
     """
     if source.kind != "table" and arrangement == "none":
         arrangement, claimed_order_id = _write_arrangement(metadata)
@@ -131,6 +136,7 @@ def new_plan(
         parallelism=parallelism,
         delete_mode=delete_mode,
         row_check=row_check,
+        last_column_id=last_column_id,
     )
 
 
@@ -204,7 +210,7 @@ def staged_files(plan: JobPlan, result: JobResult) -> tuple[DataFile, ...]:
         FormatError: a document is broken, or names a file that is not of this job.
     """
     documents = [*result.data_files, *(document for group in result.groups for document in group.data_files)]
-    return read_files(plan, documents)
+    return read_files(plan if result.schema is None else replace(plan, schema=result.schema), documents)
 
 
 def read_files(plan: JobPlan, documents: Iterable[Mapping[str, Any]]) -> tuple[DataFile, ...]:

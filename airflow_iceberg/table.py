@@ -13,7 +13,14 @@ from uuid import uuid4
 
 from airflow_iceberg import staging
 from airflow_iceberg.catalogs.base import Catalog, TableId, TableState
-from airflow_iceberg.changing import append_action, describe, now_ms, settings_for
+from airflow_iceberg.changing import (
+    adds_columns,
+    append_action,
+    describe,
+    now_ms,
+    settings_for,
+    with_new_columns,
+)
 from airflow_iceberg.commit.actions import CommitSettings, SnapshotAction, check_writable
 from airflow_iceberg.commit.engine import Action, RetryPolicy, commit
 from airflow_iceberg.commit.merging import MergePolicy
@@ -403,11 +410,14 @@ class Table:
         branch: str = MAIN_BRANCH,
         parallelism: int | None = None,
         row_check: str | None = None,
+        schema_evolution: str | None = None,
     ) -> JobPlan:
         """Write the plan of a job that appends; the job stages files, `commit_append` makes them part of the table.
 
         Args:
             row_check: a predicate in SQL that every row has to satisfy, or the job fails.
+            schema_evolution: "add_columns" lets new columns of the source, and wider types, join the table's schema in
+                the same commit as the rows.
 
         Raises:
             InvalidInputError, UnsupportedError: a property of the table would make the write or the commit fail.
@@ -424,6 +434,7 @@ class Table:
             try_number=try_number,
             parallelism=parallelism,
             row_check=row_check,
+            adds_columns=adds_columns(schema_evolution),
         )
 
     def read_result(self, plan: JobPlan) -> JobResult:
@@ -445,7 +456,8 @@ class Table:
         written = self._commit_files(
             staging.staged_files(plan, result),
             table_uuid=plan.table_uuid,
-            written_schema=plan.schema,
+            written_schema=result.schema or plan.schema,
+            planned_schema=plan.schema,
             branch=branch,
             properties=snapshot_properties or {},
             operation=operation,
@@ -613,6 +625,7 @@ class Table:
         branch: str,
         properties: Mapping[str, str],
         operation: OperationKey | None,
+        planned_schema: Schema | None = None,
         try_number: int = 1,
         replace_earlier: bool = False,
     ) -> WriteResult:
@@ -624,16 +637,15 @@ class Table:
             try_number=try_number,
             snapshot_properties=properties,
         )
-        return self.commit(
-            append_action(
-                self.io,
-                files,
-                settings,
-                written_schema=written_schema,
-                try_number=try_number,
-                replace_earlier=replace_earlier,
-            )
+        action = append_action(
+            self.io,
+            files,
+            settings,
+            written_schema=written_schema,
+            try_number=try_number,
+            replace_earlier=replace_earlier,
         )
+        return self.commit(with_new_columns(action, written_schema, planned_schema or written_schema))
 
     def _check_branch(self, branch: str) -> None:
         check_writable(self.metadata, self.name)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow_iceberg.errors import UnsupportedError
 from airflow_iceberg.jobs import stages
+from airflow_iceberg.jobs.evolving import evolved_by_files
 from airflow_iceberg.jobs.protocol import JobPlan, JobResult
 from airflow_iceberg.jobs.rewrite import rewrite_table
 from airflow_iceberg.jobs.tasks import TaskContext, TaskReport, TaskSpec, run_task
@@ -45,6 +46,7 @@ def default_threads() -> int:
 
 
 def _run(plan: JobPlan, io: "FileIO", threads: int, timings: stages.Timings) -> JobResult:
+    plan = evolved_by_files(plan, io)
     context = TaskContext(plan=plan, io=io)
     if plan.source.kind == "table":
         return rewrite_table(plan, io, lambda specs: _run_tasks(context, specs, threads), timings=timings)

@@ -166,6 +166,8 @@ class JobPlan:
         parallelism: number of tasks at a time, None leaves it to the back end.
         delete_mode: of a delete, "copy-on-write" or "merge-on-read".
         row_check: a predicate in SQL that every new row has to satisfy; None for no check.
+        last_column_id: highest field id that the table ever gave out, where columns of the source may join its schema;
+            None where they may not.
     """
 
     operation: str = "append"
@@ -192,6 +194,7 @@ class JobPlan:
     parallelism: int | None = None
     delete_mode: str | None = None
     row_check: str | None = None
+    last_column_id: int | None = None
 
     def __post_init__(self) -> None:
         if self.operation not in OPERATIONS:
@@ -259,6 +262,7 @@ class JobPlan:
             parallelism=fields.opt_int("parallelism"),
             delete_mode=fields.opt_str("delete-mode"),
             row_check=fields.opt_str("row-check"),
+            last_column_id=fields.opt_int("last-column-id"),
         )
 
     def to_json(self) -> bytes:
@@ -290,6 +294,7 @@ class JobPlan:
                 "parallelism": self.parallelism,
                 "delete-mode": self.delete_mode,
                 "row-check": self.row_check,
+                "last-column-id": self.last_column_id,
             }
         )
 
@@ -409,6 +414,7 @@ class JobResult:
         data_files: new data files as `DataFile.to_dict` documents; only these count, whatever else lies around.
         groups: the same by group, for rewrites; `data_files` is empty then.
         changes: what became of the files of the table, for deletes; `data_files` has their new files, delete files too.
+        schema: that the files were written by, where columns of the source could join the table's; else None.
         record_count: rows in them.
         source_files: number of source files read, None for a query or a callable.
         error: set if and only if the job failed.
@@ -421,6 +427,7 @@ class JobResult:
     data_files: tuple[Mapping[str, Any], ...] = ()
     groups: tuple[GroupOutput, ...] = ()
     changes: tuple[FileChange, ...] = ()
+    schema: Schema | None = None
     record_count: int = 0
     source_files: int | None = None
     error: JobError | None = None
@@ -469,6 +476,7 @@ class JobResult:
             changes=tuple(FileChange.from_dict(item) for item in fields.items("changes"))
             if "changes" in fields
             else (),
+            schema=Schema.from_dict(dict(fields.mapping("schema")), path=path) if "schema" in fields else None,
             record_count=fields.int("record-count"),
             source_files=fields.opt_int("source-files"),
             error=JobError.from_dict(Fields(fields.mapping("error"), "error", path)) if "error" in fields else None,
@@ -486,6 +494,7 @@ class JobResult:
                 "data-files": [dict(document) for document in self.data_files],
                 "groups": [group.to_dict() for group in self.groups],
                 "changes": [change.to_dict() for change in self.changes],
+                "schema": None if self.schema is None else self.schema.to_dict(),
                 "record-count": self.record_count,
                 "source-files": self.source_files,
                 "error": None if self.error is None else self.error.to_dict(),

@@ -108,7 +108,7 @@ def plan_tasks(
         FormatError: a Parquet file is broken.
     """
     files = expand(source, io)
-    weights = [_unit(file, source) for file in files]
+    weights = [whole_file(file, source) for file in files]
     total = sum(unit.weight for unit in weights)
     count = task_count(total, parallelism=parallelism, target_file_size_bytes=target_file_size_bytes)
     units = tuple(piece for unit in weights for piece in _split(unit, io, max_bytes=max(total // max(count, 1), 1)))
@@ -268,7 +268,8 @@ def _size(info: Mapping[str, Any]) -> int:
     return int(info.get("size") or 0)
 
 
-def _unit(file: SourceFile, source: Source) -> Unit:
+def whole_file(file: SourceFile, source: Source) -> Unit:
+    """Return a file as one piece of work."""
     file_format, compression = guess_format(file.location, source.file_format)
     return Unit(location=file.location, file_format=file_format, compression=compression, size_bytes=file.size_bytes)
 

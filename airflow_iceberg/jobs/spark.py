@@ -16,11 +16,12 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.errors import IcebergError, InvalidInputError
 from airflow_iceberg.jobs import exchange, package, stages
+from airflow_iceberg.jobs.evolving import evolved_by, evolved_by_files
 from airflow_iceberg.jobs.protocol import JobError, JobPlan, JobResult
 from airflow_iceberg.jobs.rewrite import rewrite_table
 from airflow_iceberg.jobs.sorted_staging import merge_collected
@@ -75,6 +76,7 @@ def _run(plan: JobPlan, io: "FileIO", spark: Any, storage: Mapping[str, str], ti
     configure(spark)
     with timings.phase("ship"):
         ship(spark)
+    plan = evolved_by_files(plan, io)
     parallelism = plan.parallelism or default_parallelism(spark)
     worker = Worker(plan=plan.to_json(), storage=storage, max_failures=_max_failures(spark))
 
@@ -87,6 +89,11 @@ def _run(plan: JobPlan, io: "FileIO", spark: Any, storage: Mapping[str, str], ti
         return stages.stage_files(plan, io, run, parallelism=parallelism, timings=timings)
     with timings.phase("query"), query_errors():
         frame = open_query(plan, spark)
+        if plan.last_column_id is not None:
+            from airflow_iceberg.jobs.spark_types import arrow_schema
+
+            plan = evolved_by(plan, [arrow_schema(frame.schema.jsonValue())])
+            worker = replace(worker, plan=plan.to_json())
         check_frame(plan, frame)
     if stages.sorts_over_tasks(plan):
         with timings.phase("collect"):

@@ -142,6 +142,7 @@ def result(plan: JobPlan, reports: Sequence[TaskReport], *, source_files: int | 
     return JobResult(
         status=SUCCEEDED,
         data_files=tuple(file for report in reports for file in report.data_files),
+        schema=None if plan.last_column_id is None else plan.schema,
         record_count=sum(report.record_count for report in reports),
         source_files=source_files,
         warnings=warnings(plan),

@@ -57,6 +57,8 @@ class IcebergOverwriteOperator(RowsOperator):
             work.
         on_empty: when the source has no rows: `"nothing"` is committed and the task succeeds, `"delete"` what is
             replaced all the same (not for partitions), `"skip"` marks the task as skipped, `"fail"` fails it.
+        schema_evolution: `"add_columns"` lets columns that the source has more, and wider types where that is legal,
+            join the table's schema in the same commit; by default they fail the task.
 
     Returns:
         table, branch, snapshot_id (text), operation, outcome, done_by_this_try, added_data_files, added_records,
@@ -80,6 +82,7 @@ class IcebergOverwriteOperator(RowsOperator):
         "snapshot_properties",
         "on_rerun",
         "on_empty",
+        "schema_evolution",
     )
     template_ext: Sequence[str] = (".sql",)
     template_fields_renderers: ClassVar[dict[str, str]] = {
@@ -111,6 +114,7 @@ class IcebergOverwriteOperator(RowsOperator):
         snapshot_properties: Mapping[str, str] | None = None,
         on_rerun: Literal["replace", "append", "skip"] = "replace",
         on_empty: Literal["nothing", "delete", "skip", "fail"] = "nothing",
+        schema_evolution: Literal["add_columns"] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -130,6 +134,7 @@ class IcebergOverwriteOperator(RowsOperator):
         self.snapshot_properties = snapshot_properties
         self.on_rerun = on_rerun
         self.on_empty = on_empty
+        self.schema_evolution = schema_evolution
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Look whether the work is done; if not run the jobs and commit what they staged."""
@@ -149,6 +154,7 @@ class IcebergOverwriteOperator(RowsOperator):
                 isolation_level=self.isolation_level,
                 branch=self.branch,
                 on_rerun=self.on_rerun,
+                schema_evolution=self.schema_evolution or None,
                 deletes_when_empty=self.on_empty == "delete",
                 snapshot_properties=self.snapshot_properties or {},
             )

@@ -124,6 +124,8 @@ class IcebergAppendOperator(RowsOperator):
             in one commit, `"append"` the new ones as well, or `"skip"` the work.
         on_empty: when the source has no rows: `"nothing"` is committed and the task succeeds, `"skip"` marks the task
             as skipped, `"fail"` fails it.
+        schema_evolution: `"add_columns"` lets columns that the source has more, and wider types where that is legal,
+            join the table's schema in the same commit; by default they fail the task.
 
     Returns:
         table, branch, snapshot_id (text), operation, outcome, done_by_this_try, counts and operation_key.
@@ -143,6 +145,7 @@ class IcebergAppendOperator(RowsOperator):
         "snapshot_properties",
         "on_rerun",
         "on_empty",
+        "schema_evolution",
     )
     template_ext: Sequence[str] = (".sql",)
     template_fields_renderers: ClassVar[dict[str, str]] = {
@@ -170,6 +173,7 @@ class IcebergAppendOperator(RowsOperator):
         snapshot_properties: Mapping[str, str] | None = None,
         on_rerun: Literal["replace", "append", "skip"] = "replace",
         on_empty: Literal["nothing", "skip", "fail"] = "nothing",
+        schema_evolution: Literal["add_columns"] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -186,6 +190,7 @@ class IcebergAppendOperator(RowsOperator):
         self.snapshot_properties = snapshot_properties
         self.on_rerun = on_rerun
         self.on_empty = on_empty
+        self.schema_evolution = schema_evolution
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Look whether the work is done; if not plan it, run the job and commit what it staged."""
@@ -208,7 +213,13 @@ class IcebergAppendOperator(RowsOperator):
 
         # Before the plan is written: what is wrong with the back end is found without leaving anything behind.
         backend = self.open_backend(table, source, name=str(operation))
-        plan = table.plan_append(source, operation=operation, try_number=try_number, branch=self.branch)
+        plan = table.plan_append(
+            source,
+            operation=operation,
+            try_number=try_number,
+            branch=self.branch,
+            schema_evolution=self.schema_evolution or None,
+        )
         try:
             staged = run_job(backend, table, plan)
         except Exception:
