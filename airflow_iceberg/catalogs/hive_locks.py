@@ -92,6 +92,8 @@ class TableLock:
         table: the table in messages.
         database, name: the table in the metastore.
         user: who is shown as its holder.
+        while_waiting: called at each look whether the lock is ours yet; what it raises ends the wait, and the place in
+            line is given up: whose base has been replaced has nothing to do under the lock but to hold up the others.
         monotonic, sleep: the clock, seconds.
     Raises:
         CommitConflictError: on entry: others held the table until the time was up; nothing was changed.
@@ -107,6 +109,7 @@ class TableLock:
         database: str,
         name: str,
         user: str | None = None,
+        while_waiting: Callable[[], None] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -116,6 +119,7 @@ class TableLock:
         self._database = database
         self._name = name
         self._user = user or user_name()
+        self._while_waiting = while_waiting
         self._monotonic = monotonic
         self._sleep = sleep
         # By this a lock is found again whose id was in an answer that never came.
@@ -171,6 +175,8 @@ class TableLock:
                 )
             self._sleep(min(wait, left))
             wait = min(wait * _GROWTH, self._settings.max_wait)
+            if self._while_waiting is not None:
+                self._while_waiting()
             answer = self._ask_again()
         if answer.state != LockState.ACQUIRED:
             state = LockState(answer.state).name if answer.state in tuple(LockState) else answer.state

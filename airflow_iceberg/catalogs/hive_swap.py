@@ -132,7 +132,11 @@ class Swapper:
     ) -> None:
         """Let a table point to newer metadata if it still points to the base's."""
         zoned = self._zoned(metadata)
-        with self._guarded(table, self._is_locking(base.metadata.properties)) as lock:
+
+        def still_current() -> None:
+            self._require(table, self._read(table), base.metadata_location)
+
+        with self._guarded(table, self._is_locking(base.metadata.properties), still_current) as lock:
             found = self._read(table)
             self._require(table, found, base.metadata_location)
             changed = copy.deepcopy(found)
@@ -194,13 +198,23 @@ class Swapper:
         return properties.get(LOCK_ENABLED, default).strip().lower() != "false"
 
     @contextmanager
-    def _guarded(self, table: TableId, locking: bool) -> Iterator[TableLock | None]:
+    def _guarded(
+        self, table: TableId, locking: bool, while_waiting: Callable[[], None] | None = None
+    ) -> Iterator[TableLock | None]:
         if not locking:
             yield None
             return
         database, name = hive_name(table)
         user = self._properties.get("ugi", "").partition(":")[0] or None
-        lock = TableLock(self._client, self._settings, table=str(table), database=database, name=name, user=user)
+        lock = TableLock(
+            self._client,
+            self._settings,
+            table=str(table),
+            database=database,
+            name=name,
+            user=user,
+            while_waiting=while_waiting,
+        )
         with lock:
             yield lock
 

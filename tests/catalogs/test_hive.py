@@ -5,6 +5,7 @@ import re
 import threading
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import hive_metastore.ThriftHiveMetastore
@@ -467,7 +468,7 @@ class TestRoundTrips:
         state = catalog.load("db.t")
         assert calls.of(lambda: catalog.commit(state, setting(a="2"))) == ["get_table_req", swap]
 
-    def test_a_lost_race_ends_at_the_comparison(self, hive_catalog, calls):  # noqa: F811
+    def test_a_lost_race_ends_at_the_comparison_and_a_look_for_an_echo(self, hive_catalog, calls):  # noqa: F811
         catalog = hive_catalog()
         old = make_table(catalog)
         catalog.commit(old, setting(a="1"))
@@ -476,7 +477,7 @@ class TestRoundTrips:
             with pytest.raises(CommitConflictError):
                 catalog.commit(old, setting(a="2"))
 
-        assert calls.of(lose) == ["lock", "get_table_req", "unlock"]
+        assert calls.of(lose) == ["lock", "get_table_req", "unlock", "get_table_req"]
 
     def test_a_load_is_one(self, catalog, calls):
         make_table(catalog)
@@ -576,6 +577,20 @@ class TestLocks:
             assert done == []
         thread.join(30)
         assert done[0].metadata.properties["a"] == "1"
+
+    def test_who_waits_for_a_table_that_was_changed_gives_up_the_place_in_line(self, hive_catalog, client):  # noqa: F811
+        """The wait could only end in a lost race, and each such turn holds up those behind."""
+        catalog = hive_catalog()
+        state = make_table(catalog)
+        with self.lock(client) as held, ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(other_process_commit, catalog, state)
+            wait_until(lambda: len(self.held(client)) == 2)
+            unguarded = load_catalog("prod", **{**catalog.properties, **NO_LOCKS})
+            newer = unguarded.commit(state, setting(b="1"))
+            with pytest.raises(CommitConflictError, match=r"db\.t in catalog prod was changed by another writer"):
+                waiting.result(30)
+            assert self.held(client) == [held._id]
+        assert catalog.load("db.t") == newer
 
     def test_a_lock_that_the_metastore_gave_up_stops_the_commit(self, hive_catalog, client, monkeypatch):  # noqa: F811
         catalog = hive_catalog()
