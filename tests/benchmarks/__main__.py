@@ -71,7 +71,16 @@ def paimon(options: argparse.Namespace) -> Iterator[Measurement]:
     return paimon.measure(FOLDER, runs=options.runs)
 
 
-AREAS: Mapping[str, Area] = {area.__name__: area for area in (imports, commit, plan, local, files, query, paimon)}
+def maintain(options: argparse.Namespace) -> Iterator[Measurement]:
+    """Compaction, sorting, expiry, orphans and manifests, with Iceberg Java's procedures and bare pyarrow."""
+    from tests.benchmarks import maintain
+
+    return maintain.measure(FOLDER, rows=options.rows, runs=options.runs)
+
+
+AREAS: Mapping[str, Area] = {
+    area.__name__: area for area in (imports, commit, plan, local, files, query, maintain, paimon)
+}
 
 
 def main(arguments: list[str]) -> int:

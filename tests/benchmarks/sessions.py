@@ -75,13 +75,17 @@ class OurSpark:
         table = self._tables.create(columns, partition_by)
         with Stopwatch() as watch:
             plan = table.plan_append(source)
-            self._process.stdin.write(f"{plan.location}\n")
-            self._process.stdin.flush()
-            said = self._answer()
+            said = self.run(plan.location)
             written = table.commit_append(plan, table.read_result(plan))
         check_rows(self.name, written.added_records, rows)
         note(f"    {self.name}: {watch.seconds:.3f} s, {said}, {written.added_data_files} files")
         return watch.seconds
+
+    def run(self, location: str) -> str:
+        """Run the job of a plan document and return what the server says of it; the result document is there then."""
+        self._process.stdin.write(f"{location}\n")
+        self._process.stdin.flush()
+        return self._answer()
 
     def _answer(self) -> str:
         line = self._process.stdout.readline().strip()
