@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -131,6 +131,8 @@ def expire_snapshots(table: Table, request: ExpireRequest, *, operation: Operati
     if request.dry_run:
         return _dry_run(table, action)
     table.change(action)
+    # The commit of an earlier try may be older than what this one knows of the table.
+    table.refresh()
     removed = _Removed()
     for note in notes.due(table.metadata):
         _delete_files(table, note, removed)
@@ -199,6 +201,7 @@ class _Note:
     """Snapshots that were to go, as they were noted before the commit."""
 
     location: str
+    table_uuid: str | None
     snapshots: tuple[Snapshot, ...]
     statistics: tuple[str, ...]
 
@@ -216,6 +219,7 @@ class _Notes:
         wanted = set(snapshot_ids)
         document = {
             "version": 1,
+            "table-uuid": metadata.table_uuid,
             "snapshots": [
                 {
                     "snapshot-id": snapshot.snapshot_id,
@@ -236,8 +240,11 @@ class _Notes:
             if not status.location.endswith(f"/{NOTE}"):
                 continue
             note = _read_note(status.location, self._table.io.read(status.location))
+            # The table was dropped and made again in the same place: the files of the old one are not ours to take.
+            if note.table_uuid not in (None, metadata.table_uuid):
+                continue
             gone = tuple(snapshot for snapshot in note.snapshots if snapshot.snapshot_id not in known)
-            yield _Note(location=note.location, snapshots=gone, statistics=note.statistics)
+            yield replace(note, snapshots=gone)
 
 
 def _read_note(location: str, data: bytes) -> _Note:
@@ -247,6 +254,7 @@ def _read_note(location: str, data: bytes) -> _Note:
         raise FormatError(f"a note of expired snapshots is damaged: {error}", path=location) from error
     return _Note(
         location=location,
+        table_uuid=fields.opt_str("table-uuid"),
         snapshots=tuple(_noted_snapshot(item) for item in fields.items("snapshots")),
         statistics=tuple(str(path) for path in fields.list("statistics")),
     )
@@ -317,20 +325,29 @@ class _Removed:
 def _delete_files(table: Table, note: _Note, removed: _Removed) -> None:
     """Delete what only the snapshots of a note reached, then the note itself."""
     found = find_deletable(table.io, note.snapshots, table.metadata, note.statistics if note.snapshots else ())
-    failed = 0
     for what, paths in (
         ("data and delete files", tuple(found.content)),
         ("statistics files", found.statistics),
         ("manifests", found.manifests),
         ("manifest lists", found.manifest_lists),
     ):
-        # A list that stays leads the next try to what could not be deleted.
+        failed = _delete(table, what, paths)
         if failed:
-            break
-        failed += _delete(table, what, paths)
-    removed.add(found, failed=failed)
-    if not failed:
-        table.io.delete([note.location])
+            # A list that stays leads the next try to what could not be deleted.
+            removed.add(_only(found, what), failed=failed)
+            return
+    removed.add(found, failed=0)
+    table.io.delete([note.location])
+
+
+def _only(found: Deletable, what: str) -> Deletable:
+    """Return what came before the files that could not all be deleted; those themselves count as failed."""
+    if what == "data and delete files":
+        return Deletable()
+    gone = replace(found, manifests=(), manifest_lists=())
+    if what == "statistics files":
+        return replace(gone, statistics=())
+    return gone if what == "manifests" else replace(gone, manifests=found.manifests)
 
 
 def _delete(table: Table, what: str, paths: Sequence[str]) -> int:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from airflow_iceberg.commit.snapshot_writer import read_manifests
 from airflow_iceberg.errors import NotFoundError
 from airflow_iceberg.manifest_io import read_columns
+from airflow_iceberg.plan.orphans import Spelling
 from airflow_iceberg.spec.manifests import FileContent, ManifestFile
 from airflow_iceberg.spec.metadata import TableMetadata
 from airflow_iceberg.spec.snapshots import Snapshot
@@ -73,10 +74,12 @@ def find_deletable(io: FileIO, gone: Iterable[Snapshot], after: TableMetadata, s
     kept = _manifests(io, after.snapshots)
     only_gone = {path: m for path, m in _gone_manifests(io, gone).items() if path not in kept}
     content, sizes = _candidates(io, list(only_gone.values()))
+    spellings = _Spellings(content)
     for paths, _, _ in _paths(io, kept.values(), live=True) if content else ():
         for path in paths:
-            if content.pop(path, None) is not None:
-                del sizes[path]
+            for stays in spellings.of(path):
+                if content.pop(stays, None) is not None:
+                    del sizes[stays]
     kept_statistics = statistics_paths(after)
     return Deletable(
         content=content,
@@ -85,6 +88,27 @@ def find_deletable(io: FileIO, gone: Iterable[Snapshot], after: TableMetadata, s
         manifest_lists=tuple(snapshot.manifest_list for snapshot in gone if snapshot.manifest_list),
         statistics=tuple(path for path in dict.fromkeys(statistics) if path not in kept_statistics),
     )
+
+
+class _Spellings:
+    """Candidates by the file that they mean: writers may name one file by `s3://` and by `s3a://`.
+
+    Most paths are told apart by their last part alone, which costs little for millions of them.
+    """
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self._spelling = Spelling()
+        self._by_name: dict[str, list[str]] = {}
+        for path in paths:
+            self._by_name.setdefault(path.rpartition("/")[2], []).append(path)
+
+    def of(self, path: str) -> tuple[str, ...]:
+        """Return the candidates that are the same path, whatever scheme and authority; in doubt a file stays."""
+        same_name = self._by_name.get(path.rpartition("/")[2])
+        if same_name is None:
+            return ()
+        wanted = self._spelling.split(path)[2]
+        return tuple(found for found in same_name if self._spelling.split(found)[2] == wanted)
 
 
 def statistics_paths(metadata: TableMetadata, snapshot_ids: Iterable[int] | None = None) -> tuple[str, ...]:

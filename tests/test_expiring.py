@@ -8,12 +8,15 @@ import pyarrow as pa
 import pytest
 
 from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.commit.actions import ChangeTable
 from airflow_iceberg.commit.operation import OperationKey
 from airflow_iceberg.commit.refs import create_ref
 from airflow_iceberg.compacting import CompactionRequest, compact
 from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, StorageError
 from airflow_iceberg.expiring import ExpireRequest, expire_snapshots
 from airflow_iceberg.jobs.local import run_local
+from airflow_iceberg.reachability import _Spellings
+from airflow_iceberg.spec.changes import Change, SetStatistics
 from airflow_iceberg.table import Table
 
 KEY = OperationKey(dag_id="d", run_id="r", task_id="expire")
@@ -231,6 +234,71 @@ class TestATryThatDies:
         assert on_disk(table) == before
         assert expire_snapshots(table, ExpireRequest(), operation=KEY).outcome == "nothing"
         assert on_disk(table) == before
+
+    def test_files_of_a_table_that_was_dropped_since_are_left_alone(self, table, monkeypatch):
+        delete = type(table.io).delete
+
+        def dies(self, locations):
+            if any(location.endswith((".parquet", ".avro")) for location in locations):
+                raise KeyboardInterrupt
+            delete(self, locations)
+
+        monkeypatch.setattr(type(table.io), "delete", dies)
+        with pytest.raises(KeyboardInterrupt):
+            expire_snapshots(table, ALL, operation=KEY)
+        monkeypatch.undo()
+        before = on_disk(table)
+        note = next(s.location for s in table.io.list(f"{table.location}/.staging") if s.location.endswith(".json"))
+        text = table.io.read(note).replace((table.metadata.table_uuid or "").encode(), b"another")
+        table.io.delete([note])
+        table.io.create(note, text)
+        assert expire_snapshots(table.refresh(), ALL, operation=KEY).outcome == "nothing"
+        assert on_disk(table) == before
+
+
+class TestOneFileByTwoNames:
+    """A path is compared without scheme and authority: what stays under one spelling does not go under the other."""
+
+    def test_of_one_store(self):
+        candidates = _Spellings(["s3a://b/t/data/x.parquet", "s3a://b/t/other/x.parquet", "s3a://b/t/data/y.parquet"])
+        assert candidates.of("s3://b/t/data/x.parquet") == ("s3a://b/t/data/x.parquet",)
+        assert candidates.of("s3a://b/t/other/x.parquet") == ("s3a://b/t/other/x.parquet",)
+        assert candidates.of("s3://b/t/data/z.parquet") == ()
+
+
+class TestStatistics:
+    """Statistics go with their snapshot, unless another one that stays has the same file."""
+
+    def test_shared_files_stay(self, table):
+        first, *_, last = (snapshot.snapshot_id for snapshot in table.snapshots())
+        own, shared = (f"{table.location}/metadata/{name}.stats.puffin" for name in ("own", "shared"))
+        for path in (own, shared):
+            table.io.create(path, b"x")
+        entries = [(first, own), (last, shared)]
+        table.change(ChangeTable(lambda _: Change(updates=tuple(_statistics(*e) for e in entries), requirements=())))
+        table.change(
+            ChangeTable(
+                lambda _: Change(updates=(_statistics(table.snapshots()[1].snapshot_id, shared),), requirements=())
+            )
+        )
+        result = expire_snapshots(table, ALL)
+        assert result.deleted_statistics_files_count == 1
+        assert not table.io.exists(own)
+        assert table.io.exists(shared)
+        assert len(table.metadata.statistics) == 1
+
+
+def _statistics(snapshot_id: int, path: str) -> SetStatistics:
+    return SetStatistics(
+        snapshot_id=snapshot_id,
+        statistics={
+            "snapshot-id": snapshot_id,
+            "statistics-path": path,
+            "file-size-in-bytes": 1,
+            "file-footer-size-in-bytes": 1,
+            "blob-metadata": [],
+        },
+    )
 
 
 class TestRefusals:
