@@ -156,7 +156,12 @@ class FileEntries:
 
     def __iter__(self) -> Iterator[FileEntry]:
         for batch in self.columns.to_batches(max_chunksize=4096):
-            columns = batch.to_pydict()
+            try:
+                columns = batch.to_pydict()
+            except (OverflowError, ValueError) as error:
+                # Only times have values that Arrow can hold and Python cannot.
+                path = batch.column("manifest")[0].as_py()
+                raise FormatError(f"a file was created at a time that no calendar has: {error}", path=path) from error
             names = list(columns)
             for values in zip(*columns.values(), strict=True):
                 yield self._entry(dict(zip(names, values, strict=True)))

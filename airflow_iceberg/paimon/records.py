@@ -261,6 +261,8 @@ def _schema(text: bytes) -> Any:
     record = physical[-1] if isinstance(physical, list) else physical
     if not isinstance(record, dict) or record.get("type") != "record":
         raise ValueError("expected a schema of records")
+    if _is_nothing(physical):
+        raise ValueError("records of nothing")
     return physical
 
 
@@ -321,11 +323,20 @@ def _check(schema: Any, depth: int) -> None:
         for field in schema["fields"]:
             _check(field["type"], depth + 1)
     elif schema["type"] == "array":
-        if schema["items"] == "null" or (isinstance(schema["items"], dict) and not schema["items"].get("fields", True)):
-            raise ValueError("an array of nothing")
         _check(schema["items"], depth + 1)
+        if _is_nothing(schema["items"]):
+            raise ValueError("an array of nothing")
     else:
         _check(schema["type"], depth + 1)
+
+
+def _is_nothing(schema: Any) -> bool:
+    """Return whether values of a schema take no bytes, so that a number stands for as many of them as it says."""
+    if isinstance(schema, Mapping) and schema["type"] == "record":
+        return all(_is_nothing(field["type"]) for field in schema["fields"])
+    if isinstance(schema, Mapping) and schema["type"] not in ("array", "map"):
+        return _is_nothing(schema["type"])
+    return bool(schema == "null")
 
 
 def _first_line(error: Exception) -> str:

@@ -10,9 +10,11 @@ import json
 import os
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from airflow_iceberg.errors import FormatError
+from airflow_iceberg.paimon.entries import FileEntries, read_manifest
 from airflow_iceberg.paimon.records import read_records
 from tests.paimon import fuzz
 from tests.support.paimon_writer import ENTRY
@@ -39,6 +41,30 @@ class TestDamagedFiles:
         monkeypatch.setitem(fuzz.KINDS, "snapshot", broken)  # type: ignore[arg-type]
         outcome = fuzz.run_here("snapshot", seed=7, numbers=range(3))
         assert [finding.splitlines()[-1].split(":")[0] for finding in outcome.findings] == ["KeyError"] * 3
+
+
+class TestInputsThatBrokeARule:
+    """They stay here."""
+
+    def test_a_time_of_creation_that_no_calendar_has(self) -> None:
+        data, schema = next(iter(fuzz.KINDS["manifest"].samples()))
+        entries = read_manifest(data, schema.partition_fields, path="m")
+        where = entries.columns.schema.get_field_index("creation_time")
+        times = pa.array([2**62] * len(entries), pa.int64()).cast(entries.columns.schema.field(where).type)
+        damaged = FileEntries(entries.columns.set_column(where, "creation_time", times), schema.partition_fields)
+        with pytest.raises(FormatError, match=r"a file was created at a time that no calendar has: .* of m$"):
+            list(damaged)
+
+    @pytest.mark.parametrize("fields", [[], {}, "", [{"name": "a", "type": "null"}]], ids=repr)
+    def test_very_many_records_of_nothing(self, fields: Any) -> None:
+        record = {"type": "record", "name": "r", "fields": fields}
+        inner = {"type": "record", "name": "o", "fields": [{"name": "l", "type": {"type": "array", "items": record}}]}
+        for schema in (record, inner):
+            fresh = fuzz.write_container({"avro.schema": json.dumps(schema)}, [], codec="null")
+            header = fuzz.read_header(fresh)
+            block = fuzz.write_long(2**40) + fuzz.write_long(0) + header.sync
+            with pytest.raises(FormatError, match="of nothing"):
+                read_records(fresh + block, path="m")
 
 
 class TestBombs:
