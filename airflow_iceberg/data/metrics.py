@@ -12,7 +12,7 @@ NaN, and bounds of columns with a value so long that the writer leaves its stati
 import logging
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Context, Decimal
 from enum import Enum
@@ -36,6 +36,7 @@ from airflow_iceberg.spec.types import (
     UnknownType,
     UUIDType,
     VariantType,
+    child_fields,
 )
 
 if TYPE_CHECKING:
@@ -133,11 +134,11 @@ class MetricsConfig:
     ) -> "MetricsConfig":
         """Read the modes from table properties.
 
-        The first 100 columns (`write.metadata.metrics.max-inferred-column-defaults`) have truncate(16), later ones
-        none, unless `write.metadata.metrics.default` says something for all. Columns that the sort order sorts by get
-        at least truncate(16): they are what files are skipped by. A column's own property wins over all. A mode that
-        cannot be read, and a property for a column that is not there, are logged and passed over: a data load must not
-        fail for them.
+        The first 100 columns (`write.metadata.metrics.max-inferred-column-defaults`; those at the top come before those
+        inside of others) have truncate(16), later ones none, unless `write.metadata.metrics.default` says something
+        for all. Columns that the sort order sorts by get at least truncate(16): they are what files are skipped by. A
+        column's own property wins over all. A mode that cannot be read, and a property for a column that is not there,
+        are logged and passed over: a data load must not fail for them.
         """
         modes: dict[int, MetricsMode] = {}
         default = _default_mode(properties, schema, modes)
@@ -154,11 +155,22 @@ def _default_mode(properties: Mapping[str, str], schema: Schema, modes: dict[int
     if configured is not None:
         return _mode_or(configured, DEFAULT_MODE, DEFAULT_MODE_PROPERTY)
     limit = _max_inferred(properties)
-    if len(schema.fields) <= limit:
+    inferred = list(_by_level(schema.fields))
+    if len(inferred) <= limit:
         return DEFAULT_MODE
-    for column in leaf_columns(Schema(fields=schema.fields[:limit])):
-        modes[column.field_id] = DEFAULT_MODE
+    modes.update(dict.fromkeys(inferred[:limit], DEFAULT_MODE))
     return NONE
+
+
+def _by_level(fields: Sequence[NestedField]) -> Iterator[int]:
+    """Yield the ids of the columns in the order in which they are counted, which is Java's.
+
+    First the columns that stand here, then those inside of the first one that has any, and so on.
+    """
+    inner = {item.id: child_fields(item.type) for item in fields}
+    yield from (item.id for item in fields if not inner[item.id])
+    for children in inner.values():
+        yield from _by_level(children)
 
 
 def _max_inferred(properties: Mapping[str, str]) -> int:

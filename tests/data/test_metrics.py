@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from airflow_iceberg.data.metrics import MetricsConfig, MetricsKind, MetricsMode, leaf_columns
+from airflow_iceberg.data.metrics import MAX_INFERRED_PROPERTY, MetricsConfig, MetricsKind, MetricsMode, leaf_columns
 from airflow_iceberg.data.options import WriteOptions
 from airflow_iceberg.data.write import PartitionedWriter
 from airflow_iceberg.errors import InvalidInputError
@@ -138,6 +138,18 @@ class TestConfig:
     def test_the_limit_of_columns_is_a_property(self):
         config = self.config(**{"max-inferred-column-defaults": "2"})
         assert (config["b"], config["p.x"]) == ("truncate(16)", "none")
+
+    def test_columns_at_the_top_are_counted_before_those_inside_of_others(self):
+        schema = schema_from_shorthand(
+            {"s": "struct<t: struct<deep: int>, x: int>", "l": "list<int>", "a": "int", "b": "int"}
+        )
+        found = []
+        for limit in range(1, 6):
+            config = MetricsConfig.from_properties({MAX_INFERRED_PROPERTY: str(limit)}, schema)
+            kept = {name for name, number in schema.names.items() if config.mode(number).kind is MetricsKind.TRUNCATE}
+            found.append(kept & {"s.t.deep", "s.x", "l.element", "a", "b"})
+        added = [found[0], *(after - before for before, after in zip(found, found[1:], strict=False))]
+        assert added == [{"a"}, {"b"}, {"s.x"}, {"s.t.deep"}, {"l.element"}]
 
 
 class TestLeafColumns:
