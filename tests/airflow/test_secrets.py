@@ -180,7 +180,7 @@ class TestEveryCatalog:
     @pytest.mark.parametrize(
         ("kind", "uri"),
         [
-            ("sql", f"postgresql+psycopg://me:{PASSWORD}@127.0.0.1:1/none"),
+            ("sql", f"postgresql://me:{PASSWORD}@127.0.0.1:1/none"),
             ("sql", f"mysql+pymysql://me:{PASSWORD}@127.0.0.1:1/none"),
             ("rest", f"http://me:{PASSWORD}@127.0.0.1:1/none"),
             ("nessie", f"http://me:{PASSWORD}@127.0.0.1:1/api/v2"),

@@ -1,0 +1,155 @@
+"""The test button on connections that fail at each step, against real servers: the step and what to do are named."""
+
+import json
+import ssl
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_iceberg.hooks import IcebergHook
+from tests.services.launch import free_ports
+from tests.services.seaweedfs import SeaweedFS
+from tests.support.http_server import HttpServer, Reply
+from tests.support.postgresql import PostgreSQL
+
+WRONG = "wr0ng-secret"
+NO_RETRIES = {"rest.client.max-retries": "0"}
+
+
+@pytest.fixture
+def press(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Presses the button for a connection that does not work, and gives the answer."""
+
+    def run(**fields: Any) -> str:
+        monkeypatch.setenv("AIRFLOW_CONN_TRIED", json.dumps({"conn_type": "iceberg_catalog", **fields}))
+        worked, message = IcebergHook("tried").test_connection()
+        assert not worked
+        assert WRONG not in message
+        return message
+
+    return run
+
+
+class TestNames:
+    """A host that nobody knows is found out before anybody logs in, whatever the catalog."""
+
+    @pytest.mark.parametrize(
+        ("kind", "uri"),
+        [
+            ("rest", "https://no-such-host.invalid/catalog"),
+            ("nessie", "https://no-such-host.invalid/api/v2"),
+            ("hive", "thrift://no-such-host.invalid:9083"),
+            ("sql", "postgresql://me@no-such-host.invalid/iceberg"),
+            ("glue", "https://no-such-host.invalid"),
+        ],
+    )
+    def test_of_the_catalog(self, kind: str, uri: str, press: Callable) -> None:
+        message = press(host=uri, extra={"type": kind, "warehouse": "file:///tmp/w"})
+        assert message.startswith("could not resolve the name no-such-host.invalid: ")
+        assert "check the spelling of the host and the DNS of this machine (worked: read the connection" in message
+
+    def test_of_the_store(self, tmp_path: Path, press: Callable) -> None:
+        extra = {"type": "sql", "warehouse": "s3://lake/w", "s3.endpoint": "http://no-such-host.invalid:9000"}
+        message = press(host=f"sqlite:///{tmp_path}/c.db", extra=extra)
+        assert message.startswith("could not resolve the name no-such-host.invalid: ")
+
+    def test_a_port_where_nobody_listens(self, press: Callable) -> None:
+        (port,) = free_ports(1)
+        message = press(host=f"http://127.0.0.1:{port}", extra={"type": "rest"})
+        assert message.startswith(f"could not connect to 127.0.0.1:{port}: ")
+        assert "check the port, and that the service is up (worked: read the connection; resolve the name" in message
+
+
+class TestTls:
+    """Its failure is told from that of the name and that of the login."""
+
+    def test_a_server_that_does_not_speak_it(self, press: Callable) -> None:
+        with HttpServer(lambda request: Reply()) as server:
+            place = server.uri.removeprefix("http://")
+            message = press(host=f"https://{place}", extra={"type": "rest"})
+        assert message.startswith(f"could not speak TLS with {place}: ")
+        assert "TLS: check that the address is one of TLS (https) and no proxy is between" in message
+        assert f"connect to {place})" in message
+
+    def test_a_certificate_that_is_not_trusted_and_then_is(self, tmp_path: Path, press: Callable) -> None:
+        certificate = self_signed(tmp_path)
+        config = {"defaults": {}, "overrides": {}}
+        with HttpServer(lambda request: Reply(status=401, body=json.dumps(config).encode())) as server:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            server._server.socket = context.wrap_socket(server._server.socket, server_side=True)
+            place = server.uri.removeprefix("http://")
+            extra = {"type": "rest", "token": WRONG, **NO_RETRIES}
+            message = press(host=f"https://{place}", extra=extra)
+            assert message.startswith("could not ")
+            assert "speak TLS with" not in message.partition("(worked")[0]
+            assert "TLS: its certificate is not trusted here, let the process trust its CA" in message
+            message = press(host=f"https://{place}", extra={**extra, "ssl.cabundle": str(certificate)})
+            assert "not trusted" not in message
+            assert f"speak TLS with {place}: TLSv1." in message
+
+
+def self_signed(folder: Path) -> Path:
+    """A certificate of 127.0.0.1 and its key, in one file."""
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=127.0.0.1"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(command, check=True, capture_output=True)
+    both = folder / "both.pem"
+    both.write_bytes(key.read_bytes() + certificate.read_bytes())
+    return both
+
+
+@pytest.fixture(scope="module")
+def seaweedfs() -> Iterator[SeaweedFS]:
+    server = SeaweedFS().start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def postgresql() -> Iterator[PostgreSQL]:
+    server = PostgreSQL()
+    yield server
+    server.remove()
+
+
+class TestLogins:
+    """A wrong one is the step of the login, with everything before it named as working."""
+
+    def test_of_a_rest_catalog(self, seaweedfs: SeaweedFS, press: Callable) -> None:
+        properties = dict(seaweedfs.catalog_properties)
+        client = properties.pop("credential").partition(":")[0]
+        message = press(host=properties.pop("uri"), login=client, password=WRONG, extra=properties)
+        step, _, worked = message.partition("(worked: ")
+        assert step.startswith(("could not log in and list the namespaces: ", "could not open the catalog: "))
+        assert "connect to 127.0.0.1:" in worked
+
+    def test_of_postgresql(self, postgresql: PostgreSQL, press: Callable) -> None:
+        host = f"postgresql://127.0.0.1:{postgresql.port}/postgres"
+        message = press(host=host, login="lab", password=WRONG, extra={"type": "sql", "warehouse": "file:///tmp/w"})
+        step, _, worked = message.partition("(worked: ")
+        assert step.startswith(("could not log in and list the namespaces: ", "could not open the catalog: "))
+        assert "authentication failed" in step
+        assert f"connect to 127.0.0.1:{postgresql.port}" in worked
+
+    def test_of_the_store(self, seaweedfs: SeaweedFS, tmp_path: Path, press: Callable) -> None:
+        extra = {**seaweedfs.s3_properties, "s3.secret-access-key": WRONG}
+        extra |= {"type": "sql", "warehouse": "s3://lake/w"}
+        message = press(host=f"sqlite:///{tmp_path}/c.db", extra=extra)
+        step, _, worked = message.partition("(worked: ")
+        assert step.startswith("could not list the warehouse s3://lake/w: ")
+        assert "log in and list the namespaces: 0 namespaces" in worked
+
+    @pytest.mark.parametrize(("kind", "path"), [("nessie", "/api/v2"), ("glue", ""), ("rest", "")])
+    def test_of_a_server_that_refuses_everybody(self, kind: str, path: str, press: Callable) -> None:
+        refusal = {"message": "no", "__type": "UnrecognizedClientException", "error": {"message": "no", "code": 401}}
+        with HttpServer(lambda request: Reply(status=401, body=json.dumps(refusal).encode())) as server:
+            extra = {"type": kind, "warehouse": "file:///tmp/w", "glue.region": "eu-central-1", **NO_RETRIES}
+            message = press(host=f"{server.uri}{path}", login="me", password=WRONG, extra=extra)
+        step, _, worked = message.partition("(worked: ")
+        assert step.startswith(("could not log in and list the namespaces: ", "could not open the catalog: "))
+        assert "connect to 127.0.0.1:" in worked
