@@ -320,6 +320,8 @@ class _Run:
                     raise
                 self._remove(batch)
                 self._failed_groups += len(batch)
+                # The next commit would lose to the same writer.
+                self.table.refresh()
                 break
         self._remove(stale)
         return [one.group for one in stale]

@@ -11,7 +11,7 @@ snapshot that stays has the same path. Memory: the paths that may go, not those 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -93,22 +93,29 @@ def find_deletable(io: FileIO, gone: Iterable[Snapshot], after: TableMetadata, s
 class _Spellings:
     """Candidates by the file that they mean: writers may name one file by `s3://` and by `s3a://`.
 
-    Most paths are told apart by their last part alone, which costs little for millions of them.
+    Where all paths begin alike, as nearly always, they are compared as they stand and nothing is kept in memory.
     """
 
-    def __init__(self, paths: Iterable[str]) -> None:
-        self._spelling = Spelling()
-        self._by_name: dict[str, list[str]] = {}
-        for path in paths:
-            self._by_name.setdefault(path.rpartition("/")[2], []).append(path)
+    def __init__(self, paths: Collection[str]) -> None:
+        self._paths = paths
+        self._prefixes = tuple({_store(path) for path in paths})
+        self._by_path: dict[str, list[str]] | None = None
 
-    def of(self, path: str) -> tuple[str, ...]:
+    def of(self, path: str) -> Sequence[str]:
         """Return the candidates that are the same path, whatever scheme and authority; in doubt a file stays."""
-        same_name = self._by_name.get(path.rpartition("/")[2])
-        if same_name is None:
-            return ()
-        wanted = self._spelling.split(path)[2]
-        return tuple(found for found in same_name if self._spelling.split(found)[2] == wanted)
+        if len(self._prefixes) == 1 and path.startswith(self._prefixes[0]):
+            return (path,) if path in self._paths else ()
+        if self._by_path is None:
+            self._by_path = {}
+            for candidate in self._paths:
+                self._by_path.setdefault(Spelling().split(candidate)[2], []).append(candidate)
+        return self._by_path.get(Spelling().split(path)[2], ())
+
+
+def _store(path: str) -> str:
+    """Return scheme and authority of a path as they stand, `s3://bucket/`."""
+    scheme, colon, rest = path.partition("://")
+    return f"{scheme}://{rest.partition('/')[0]}/" if colon else ""
 
 
 def statistics_paths(metadata: TableMetadata, snapshot_ids: Iterable[int] | None = None) -> tuple[str, ...]:
@@ -146,7 +153,9 @@ def _candidates(io: FileIO, manifests: Sequence[ManifestFile]) -> tuple[dict[str
     """Return what manifests name, deleted entries too, with kind and size in bytes."""
     content: dict[str, FileContent] = {}
     sizes: dict[str, int] = {}
-    there = [manifest for manifest in manifests if io.exists(manifest.manifest_path)]
+    with ThreadPoolExecutor(THREADS) as pool:
+        found = list(pool.map(lambda manifest: io.exists(manifest.manifest_path), manifests))
+    there = [manifest for manifest, is_there in zip(manifests, found, strict=True) if is_there]
     if len(there) < len(manifests):
         log.info("%d manifests are gone already, with the files that they named", len(manifests) - len(there))
     for paths, kinds, lengths in _paths(io, there, live=False):

@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from airflow_iceberg.commit.refs import create_ref
 from airflow_iceberg.compacting import CompactionRequest, CompactionResult, compact
+from airflow_iceberg.errors import CommitConflictError
 from airflow_iceberg.jobs.local import run_local
 from airflow_iceberg.jobs.protocol import JobPlan, JobResult
 from airflow_iceberg.table import Table
@@ -14,6 +16,7 @@ from tests.support.changes import (
     NAME,
     Append,
     Change,
+    Compact,
     EqualityDelete,
     MergeOnReadDelete,
     live_entries,
@@ -21,7 +24,7 @@ from tests.support.changes import (
     plan,
     rows_of,
 )
-from tests.support.memory import MemoryCatalog
+from tests.support.memory import Fault, FaultyCatalog, MemoryCatalog
 
 ALL = {"rewrite-all": True}
 
@@ -161,3 +164,68 @@ class TestGroupsWithoutRows:
         result, jobs = run(catalog, Append(ids=frozenset({50})))
         assert (result.outcome, jobs) == ("committed", 1)
         assert ids(catalog) == [*range(1, 20), 50]
+
+
+class TestPartialProgress:
+    """Groups are committed a few at a time: what cannot be committed is left as it was, the rest counts."""
+
+    def test_a_commit_that_loses_every_race_is_left_out(self, catalog):
+        make(catalog)
+        plan(catalog, Append(part="b", ids=frozenset(range(30, 40)))).commit()
+        Table.load(catalog, NAME).alter([{"set_properties": {"commit.retry.num-retries": "0"}}])
+        faulty = FaultyCatalog(catalog, [Fault.CONFLICT])
+        table = Table.load(faulty, NAME)
+        request = CompactionRequest(options={**ALL, "partial-progress.enabled": True})
+        result = compact(table, request, run=lambda job: run_local(job, table.io))
+        assert (result.outcome, result.file_groups, result.failed_file_groups) == ("committed", 1, 1)
+        assert ids(catalog) == [*range(1, 20), *range(30, 40)]
+        assert not staged(catalog)
+
+    def test_a_task_fails_when_more_commits_do_than_are_allowed(self, catalog):
+        make(catalog)
+        plan(catalog, Append(part="b", ids=frozenset(range(30, 40)))).commit()
+        Table.load(catalog, NAME).alter([{"set_properties": {"commit.retry.num-retries": "0"}}])
+        table = Table.load(FaultyCatalog(catalog, [Fault.CONFLICT] * 2), NAME)
+        options = {**ALL, "partial-progress.enabled": True, "partial-progress.max-failed-commits": 1}
+        with pytest.raises(CommitConflictError):
+            compact(table, CompactionRequest(options=options), run=lambda job: run_local(job, table.io))
+        assert ids(catalog) == [*range(1, 20), *range(30, 40)]
+        assert not staged(catalog)
+
+    def test_a_commit_whose_fate_is_unknown_keeps_its_files(self, catalog):
+        make(catalog)
+        table = Table.load(FaultyCatalog(catalog, [Fault.LAND_THEN_UNKNOWN]), NAME)
+        compact(table, CompactionRequest(options=ALL), run=lambda job: run_local(job, table.io))
+        assert ids(catalog) == list(range(1, 20))
+
+
+class TestLimitsAndBranches:
+    """What is not asked for stays as it is."""
+
+    def test_the_most_files_that_may_go(self, catalog):
+        make(catalog)
+        result, _ = run(catalog, options={**ALL, "max-files-to-rewrite": 1})
+        assert result.rewritten_data_files == 1
+        assert ids(catalog) == list(range(1, 20))
+
+    @pytest.mark.parametrize("version", [1, 2, 3])
+    def test_a_branch_while_main_moves(self, catalog, version):
+        make(catalog, version)
+        table = Table.load(catalog, NAME)
+        uuid = table.metadata.table_uuid or ""
+        table.change(create_ref("dev", kind="branch", table_uuid=uuid, new_uuid=uuid))
+        result, jobs = run(catalog, Append(ids=frozenset({50})), Compact(), branch="dev")
+        assert (result.rewritten_data_files, jobs) == (2, 1)
+        assert ids(catalog) == [*range(1, 20), 50]
+        assert sorted(number for _, number in rows_of(catalog, "dev").elements()) == list(range(1, 20))
+
+
+def staged(catalog: MemoryCatalog) -> set[str]:
+    """Data files that no snapshot knows."""
+    table = Table.load(catalog, NAME)
+    known = {
+        task.file.file_path
+        for snapshot in table.snapshots()
+        for task in table.scan(snapshot_id=snapshot.snapshot_id).plan_files()
+    }
+    return {path for path in catalog.io.locations(table.location) if "/data/" in path} - known
