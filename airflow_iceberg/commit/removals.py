@@ -121,6 +121,12 @@ class RemovalFilter:
     def _may_be_too_old(self, manifest: ManifestFile) -> bool:
         return 0 <= manifest.min_sequence_number < self._min_sequence_number
 
+    def paths_of_data(self) -> frozenset[str] | None:
+        """Return the paths that data files have which go; None where more than the path decides."""
+        if self._removal.partitions or self._removal.row_filter != ALWAYS_FALSE:
+            return None
+        return self._gone.union(path for path, _ in self._identities)
+
     def takes(self, entry: ManifestEntry) -> bool:
         """Tell whether a live file goes.
 

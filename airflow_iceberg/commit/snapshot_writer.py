@@ -42,6 +42,8 @@ log = logging.getLogger(__name__)
 
 # About 8 MiB of Avro, which is what `commit.manifest.target-size-bytes` asks for, at some 400 bytes an entry.
 ENTRIES_PER_MANIFEST = 20_000
+# From about 200 entries on, looking at them as columns first costs little of what reading them one by one does.
+LARGE_BYTES = 32 * 1024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,8 +127,12 @@ class SnapshotWriter:
         return self._filtered[key]
 
     def _filter(self, manifest: ManifestFile, removal: RemovalFilter, metadata: TableMetadata) -> Filtered:
+        path = manifest.manifest_path
+        data = self._io.read(path)
+        if _surely_keeps_all(data, manifest, removal):
+            return manifest, ()
         # Entries that were already deleted are left out: a rewrite that copied them could resurrect them later.
-        live = [entry for entry in read_entries(self._io, manifest) if entry.is_live]
+        live = [entry for entry in read_manifest(data, manifest=manifest, path=path) if entry.is_live]
         taken = [removal.takes(entry) for entry in live]
         if not any(taken):
             return manifest, ()
@@ -267,6 +273,19 @@ class SnapshotWriter:
                 self._io.delete(unused)
         except IcebergError as error:
             log.warning("left unreferenced metadata files of a lost commit behind: %s", error)
+
+
+def _surely_keeps_all(data: bytes, manifest: ManifestFile, removal: RemovalFilter) -> bool:
+    """Tell whether the paths in a large manifest alone say that no file of it goes; that is quick to find out."""
+    paths = removal.paths_of_data()
+    if paths is None or manifest.content is not ManifestContent.DATA or manifest.manifest_length < LARGE_BYTES:
+        return False
+    from airflow_iceberg.spec.manifest_columns import read_columns, unpack
+
+    for part in read_columns([unpack(data, manifest)]):
+        if isinstance(part, tuple) or not paths.isdisjoint(part.file_path):
+            return False
+    return True
 
 
 def _spec_and_content(file: DataFile) -> tuple[int, ManifestContent]:
