@@ -13,6 +13,7 @@ cannot be read as columns they come as objects. Both ways ask the same questions
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -233,15 +234,14 @@ def _column_tasks(
         files, applying = part.files(rows), repeat(())
     sequences = [number or 0 for number in column_values(part.sequence_number, rows)]
     # Frozen objects are slow to make one by one; their slots take values column by column.
-    tasks = [_new(FileScanTask) for _ in files]
+    tasks = list(map(_new, repeat(FileScanTask, len(files))))
     for name, values in (
         ("file", files),
         ("sequence_number", sequences),
         ("delete_files", applying),
         ("residual", residuals),
     ):
-        for _ in map(_SETTERS[name], tasks, values):
-            pass
+        deque(map(_SETTERS[name], tasks, values), maxlen=0)
     return tasks
 
 

@@ -5,6 +5,7 @@ Here: `ColumnDataFile` and how many of them are made at a time. Not here: decodi
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from itertools import repeat
@@ -110,8 +111,7 @@ _SETTERS: dict[str, Callable[[Any, Any], None]] = {
 
 def _set(name: str, objects: list[ColumnDataFile], values: Iterable[Any]) -> None:
     """Set a field of each object; frozen objects refuse it one by one, their slots don't."""
-    for _ in map(_SETTERS[name], objects, values):
-        pass
+    deque(map(_SETTERS[name], objects, values), maxlen=0)
 
 
 def column_files(
@@ -123,7 +123,7 @@ def column_files(
     file_size_in_bytes: Iterable[int],
 ) -> Sequence[DataFile]:
     """Return the files of some records; what is not given here they look up when they are asked for it."""
-    result = [_new(ColumnDataFile) for _ in range(len(origin))]
+    result = list(map(_new, repeat(ColumnDataFile, len(origin))))
     _set("origin", result, repeat(origin))
     _set("number", result, range(len(result)))
     _set("file_path", result, file_path)
