@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg import staging
-from airflow_iceberg.commit.actions import SnapshotAction
+from airflow_iceberg.commit.actions import CommitSettings, SnapshotAction
 from airflow_iceberg.commit.operation import OPERATION_KEY, OperationKey, check_properties, find_landed
 from airflow_iceberg.commit.overwrite import OverwriteFiles
 from airflow_iceberg.commit.rerun import check_not_overtaken
@@ -54,6 +54,8 @@ log = logging.getLogger(__name__)
 MOST_ROUNDS = 4
 DELETED_ROWS = "deleted-rows"
 """Entry of the snapshot's summary: rows that went. `deleted-records` counts those of removed files, kept ones too."""
+GONE_BEFORE = "rows-deleted-before"
+"""Entry of the summary of a delete of whole files: rows of theirs that delete files had deleted already."""
 
 RunJob = Callable[["JobPlan"], "JobResult"]
 
@@ -200,6 +202,7 @@ class _Run:
         """Plan on the table as it is, do the work and commit it."""
         table, request = self.table, self.request
         mode = delete_mode(table.metadata, request.mode)
+        isolation_level(table.metadata, request.isolation_level, property_name=DELETE_ISOLATION)
         scan = table.scan(request.predicate, ref=request.branch)
         deletion = plan_deletion(scan)
         if deletion.is_empty:
@@ -258,22 +261,18 @@ class _Run:
 
     def _action(self, scan: TableScan, deletion: Deletion, changes: RowChanges, mode: str, rows: int) -> SnapshotAction:
         table, request = self.table, self.request
-        settings = table.commit_settings(
-            branch=request.branch,
-            operation=self._operation,
-            try_number=self._try_number,
-            snapshot_properties={**request.snapshot_properties, DELETED_ROWS: str(rows)},
-        )
         if not deletion.partial and request.max_rows is None:
-            # Decided anew on every base: what came meanwhile and is selected as a whole goes as well.
+            gone_before = sum(task.file.record_count for task in deletion.whole) - rows
+            # Decided anew on every base: what came meanwhile and is selected as a whole goes as well, and is counted.
             return OverwriteFiles(
                 table.io,
-                settings,
+                self._settings({GONE_BEFORE: str(gone_before)} if gone_before else {}),
                 row_filter=deletion.row_filter,
                 written_schema=deletion.schema,
                 starting_snapshot_id=deletion.snapshot_id,
                 isolation=None,
             )
+        settings = self._settings({DELETED_ROWS: str(rows)})
         isolation = isolation_level(table.metadata, request.isolation_level, property_name=DELETE_ISOLATION)
         changed = changed_tasks(deletion, changes)
         whole = [task.file for task in deletion.whole]
@@ -303,6 +302,14 @@ class _Run:
             isolation=isolation,
         )
 
+    def _settings(self, more: Mapping[str, str]) -> CommitSettings:
+        return self.table.commit_settings(
+            branch=self.request.branch,
+            operation=self._operation,
+            try_number=self._try_number,
+            snapshot_properties={**self.request.snapshot_properties, **more},
+        )
+
     # -- what came of it -----------------------------------------------------------------------------------------------
 
     def _nothing(self) -> DeleteResult:
@@ -323,7 +330,7 @@ class _Run:
             branch=self.request.branch,
             outcome=outcome,
             snapshot_id=snapshot.snapshot_id,
-            deleted_records=count(DELETED_ROWS),
+            deleted_records=int(snapshot.summary.get(DELETED_ROWS, count("deleted-records") - count(GONE_BEFORE))),
             removed_data_files=count("deleted-data-files"),
             removed_bytes=count("removed-files-size"),
             added_data_files=count("added-data-files"),

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.base import Catalog
 from airflow_iceberg.commit.operation import OperationKey
+from airflow_iceberg.commit.refs import create_ref
 from airflow_iceberg.commit.row_delta import RowDelta
 from airflow_iceberg.commit.snapshot_writer import read_entries, read_manifests
 from airflow_iceberg.deleting import DeleteRequest, DeleteResult, delete
@@ -351,6 +352,24 @@ class TestOthers:
 
         delete(table, DeleteRequest(predicate="id = 3", isolation_level=level), run=meanwhile)
         assert [n for n in ids(table) if n == 3] == left
+
+    def test_whole_files_that_come_meanwhile_go_and_are_counted(self, catalog):
+        table = make(catalog)
+        Table.load(catalog, "db.t").append(rows([(100, "a", 1.0), (101, "b", 1.0)]))
+        result = delete(table, DeleteRequest(predicate="part = 'a'"), run=no_job)
+        assert (result.deleted_records, result.removed_data_files) == (21, 3)
+        assert ids(table) == [*range(1, 40, 2), 101]
+
+    def test_another_branch_is_left_alone(self, catalog):
+        table = make(catalog)
+        snapshot = table.current_snapshot()
+        assert snapshot is not None
+        uuid = table.metadata.table_uuid or ""
+        table.change(create_ref("dev", snapshot_id=snapshot.snapshot_id, kind="branch", table_uuid=uuid, new_uuid=uuid))
+        assert run(table, "id in (1, 2)", branch="dev").deleted_records == 2
+        assert run(table, "part = 'a'", branch="dev").deleted_records == 19
+        assert ids(table) == list(range(40))
+        assert table.scan(ref="dev").count() == 19
 
     def test_again_and_again(self, catalog):
         table = make(catalog)
