@@ -84,6 +84,8 @@ def client(metastore):
 class TestUnderLocks(HiveContract):
     """A catalog that commits under the metastore's locks, which is the default, is a catalog."""
 
+    commits_per_process = 4
+
     @pytest.fixture
     def properties(self, metastore, tmp_path):
         empty_metastore(metastore.uri)
