@@ -160,6 +160,7 @@ def _memory(folder: Path, metadata: Path) -> Iterator[Measurement]:
     for name, path, how, expected in (
         (f"peak memory of a plan of {FILES:,} files", metadata, "plan", FILES),
         (f"peak memory of a plan of {FILES * LARGER:,} files, streamed", larger, "stream", FILES * LARGER),
+        (f"peak memory of the table of {FILES:,} files", metadata, "files", FILES),
     ):
         count, peak = peak_memory_mb(path, how)
         _check(name, count, expected)
