@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.deletion_plan import MERGE_ON_READ, plan_deletion, read_changes, write_delete_plan
 from airflow_iceberg.errors import IcebergError, InvalidInputError, StorageError
 from airflow_iceberg.jobs.local_spark import environment, spark_home
 from airflow_iceberg.jobs.package import build_zip, main_program
@@ -20,6 +22,7 @@ from airflow_iceberg.jobs.protocol import JobPlan, JobResult, Source
 from airflow_iceberg.spec.variant import Primitive, decode
 from tests.jobs.builders import IO, data_files, files_below, make_plan, rows_of
 from tests.support.iceberg_java_env import java_environ, java_python
+from tests.test_deleting import make as make_table
 
 HERE = Path(__file__).parent
 EVERY_TYPE = {
@@ -120,6 +123,8 @@ def make_cases(root: Path) -> Mapping[str, JobPlan]:
         "null": (Source.from_sql("select if(id = 5, null, id) as id from range(9)"), {}),
         "missing_column": (Source.from_sql("select 'x' as name"), {}),
         "extra_column": (Source.from_sql("select 1L as id, 2 as more"), {}),
+        "added_column": (Source.from_sql("select 1L as id, 2 as more"), {"last_column_id": 3}),
+        "checked_rows": (Source.from_sql("select id from range(9)"), {"row_check": "id < 5"}),
         "syntax": (Source.from_sql("selec 1"), {}),
         "unknown_table": (Source.from_sql("select * from nowhere"), {}),
         "failing_query": (Source.from_sql("select raise_error('boom') as name, 1L as id"), {}),
@@ -136,7 +141,18 @@ def make_cases(root: Path) -> Mapping[str, JobPlan]:
     plans = {name: make_plan(root / "tables" / name, source, **more) for name, (source, more) in cases.items()}
     for plan in plans.values():
         IO.create(plan.location, plan.to_json())
-    return plans
+    return {**plans, "delete": delete_plan(root / "lake")}
+
+
+def delete_plan(root: Path) -> JobPlan:
+    """Return the plan of a delete of three rows of 40 in four files, as vectors."""
+    catalog = load_catalog("lake", type="hadoop", warehouse=root.as_uri())
+    catalog.create_namespace("db")
+    table = make_table(catalog, 3, MERGE_ON_READ)
+    deletion = plan_deletion(table.scan("id in (3, 4, 23)"))
+    return write_delete_plan(
+        table.io, table.metadata, deletion, predicate="id in (3, 4, 23)", mode=MERGE_ON_READ, table="db.t"
+    )
 
 
 class Ran:
@@ -169,6 +185,25 @@ class Ran:
 @pytest.fixture(scope="module", params=VERSIONS)
 def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     return Ran(request.param, tmp_path_factory.mktemp(request.param))
+
+
+class TestChanges:
+    """Jobs that change what is there: rows that go, columns that come, rows that are held against a filter."""
+
+    def test_rows_are_deleted(self, ran):
+        changes = read_changes(ran.plans["delete"], ran.result("delete"))
+        assert sum(change.deleted_count for change in changes.changes) == 3
+        assert [file.record_count for file in changes.written] == [1, 1, 1]
+        assert all(file.is_deletion_vector for file in changes.written)
+
+    def test_a_column_joins_the_schema(self, ran):
+        schema = ran.result("added_column").schema
+        assert schema is not None
+        assert [(field.id, field.name) for field in schema.fields][-1] == (4, "more")
+        assert ran.rows("added_column") == [{"id": 1, "name": None, "day": None, "more": 2}]
+
+    def test_rows_that_do_not_match_are_refused(self, ran):
+        assert "of the query does not match the overwrite's filter 'id < 5': id is 5" in str(ran.error("checked_rows"))
 
 
 class TestSuccess:
