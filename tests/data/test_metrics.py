@@ -1,5 +1,6 @@
 """Statistics of data files: the modes of the table's properties, and numbers that equal those counted by hand."""
 
+import itertools
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -148,7 +149,7 @@ class TestConfig:
             config = MetricsConfig.from_properties({MAX_INFERRED_PROPERTY: str(limit)}, schema)
             kept = {name for name, number in schema.names.items() if config.mode(number).kind is MetricsKind.TRUNCATE}
             found.append(kept & {"s.t.deep", "s.x", "l.element", "a", "b"})
-        added = [found[0], *(after - before for before, after in zip(found, found[1:], strict=False))]
+        added = [found[0], *(after - before for before, after in itertools.pairwise(found))]
         assert added == [{"a"}, {"b"}, {"s.x"}, {"s.t.deep"}, {"l.element"}]
 
 
