@@ -202,6 +202,7 @@ class _Listing:
         below = f"{(request.location or table.location).rstrip('/')}/"
         if not below.startswith(root):
             raise InvalidInputError(f"location {request.location} is not below the table's, {table.location}")
+        _warn_of_other_places(table, root)
         names = {name for spec in table.metadata.partition_specs for name in (field.name for field in spec.fields)}
         names |= {quote_plus(name) for name in names}
         old: list[FileStatus] = []
@@ -232,6 +233,13 @@ class _Listing:
             staging=_of_dead_jobs(staging, f"{root}{STAGING_FOLDER}/", before_ms),
             metadata_files=tuple(metadata_files),
         )
+
+
+def _warn_of_other_places(table: Table, root: str) -> None:
+    for name in ("write.data.path", "write.metadata.path"):
+        place = table.properties.get(name)
+        if place is not None and not f"{place.rstrip('/')}/".startswith(root):
+            log.warning("%s: orphans in %s (%s) are not looked for, only below %s", table.name, place, name, root)
 
 
 def _of_dead_jobs(files: Iterable[FileStatus], root: str, before_ms: int) -> tuple[str, ...]:

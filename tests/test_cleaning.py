@@ -130,6 +130,25 @@ class TestWhatIsAnOrphan:
         assert not inside.exists()
         assert outside.exists()
 
+    def test_other_places_of_the_table_are_not_looked_at_and_that_is_said(self, table, tmp_path, caplog):
+        table.alter([{"set_properties": {"write.data.path": f"{tmp_path.as_uri()}/elsewhere"}}])
+        with caplog.at_level("WARNING"):
+            run(table)
+        assert "elsewhere (write.data.path) are not looked for" in caplog.text
+
+    def test_partitions_whose_names_are_encoded(self, tmp_path):
+        catalog = load_catalog("odd", type="hadoop", warehouse=f"{tmp_path.as_uri()}/a b%20c")
+        catalog.create_namespace("db")
+        table = Table.create(catalog, "db.t", schema={"id": "long", "_p q%": "string"}, partition_by=["_p q%"])
+        table.append(pa.table({"id": [1, 2, 3], "_p q%": ["x/y z", "%2F+é", None]}))
+        age(table)
+        assert run(table, action="delete").outcome == "nothing"
+        assert ids(table.refresh()) == [1, 2, 3]
+        of_partition = next(path for path in (folder(table) / "data").rglob("*.parquet"))
+        (of_partition.parent / "litter.parquet").write_bytes(b"litter")
+        age(table)
+        assert run(table, action="delete").orphan_files == 1
+
     def test_a_dry_run_only_says_so(self, table):
         (path,) = litter(table, "data/a.parquet")
         result = run(table, action="dry-run")

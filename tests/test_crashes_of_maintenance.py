@@ -35,8 +35,9 @@ from tests.support.memory import (
 KEY = OperationKey(dag_id="d", run_id="r", task_id="maintain")
 DAY_MS = 24 * 60 * 60 * 1000
 CALLS = ("read", "create", "delete", "list", "exists")
-# A crash at a read leaves what the write before it has left: some of them will do, all for longer.
-READ_STRIDE = 1 if "MAINTENANCE_EXAMPLES" in os.environ else 7
+# A crash at a read leaves what the write before it has left: some steps will do, all of them for longer.
+IS_LONG = "MAINTENANCE_EXAMPLES" in os.environ
+WRITE_STRIDE, READ_STRIDE = (1, 1) if IS_LONG else (2, 11)
 
 
 class OldFiles(FaultyFileIO):
@@ -116,7 +117,9 @@ def steps(name: str) -> list[tuple[str, int]]:
     MAINTENANCE[name](Table.load(catalog, NAME), KEY)
     counts = Counter(call for call, _ in io.calls)
     return [
-        (call, n) for call in CALLS for n in range(0, counts[call], 1 if call in ("create", "delete") else READ_STRIDE)
+        (call, n)
+        for call in CALLS
+        for n in range(0, counts[call], WRITE_STRIDE if call in ("create", "delete") else READ_STRIDE)
     ]
 
 
