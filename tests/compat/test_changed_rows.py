@@ -3,16 +3,16 @@
 from collections import Counter
 
 import pytest
+from pyiceberg.table import StaticTable
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.deleting import DeleteRequest, delete
 from airflow_iceberg.jobs.local import run_local
 from airflow_iceberg.table import Table
-from tests.test_deleting import COW, MOR, delete_files, make, rows
-
-pytestmark = pytest.mark.java
+from tests.test_deleting import COW, MOR, delete_files, ids, make, rows
 
 
+@pytest.mark.java
 @pytest.mark.parametrize(("version", "mode"), [(1, COW), (2, MOR), (3, COW), (3, MOR)])
 def test_java_reads_the_same_as_we_do_and_goes_on(java, warehouse, version, mode):
     folder = f"rows{version}{mode[0]}"
@@ -38,3 +38,19 @@ def test_java_reads_the_same_as_we_do_and_goes_on(java, warehouse, version, mode
     check(left)
     assert table.refresh().delete("id in (2, 14, 25)").deleted_records == 3
     check([n for n in left if n not in (2, 14, 25)])
+
+
+@pytest.mark.parametrize("mode", [COW, MOR])
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_pyiceberg_and_duckdb_read_the_same_as_we_do(duck, tmp_path, version, mode):
+    catalog = load_catalog("ours", type="hadoop", warehouse=tmp_path.as_uri())
+    catalog.create_namespace("db")
+    table = make(catalog, version, mode)
+    table.delete("id in (3, 4, 23)")
+    table.delete("id in (5, 6)")
+    expected = ids(table)
+    assert expected == [n for n in range(40) if n not in (3, 4, 5, 6, 23)]
+    found = StaticTable.from_metadata(table.metadata_location).scan().to_arrow()["id"].to_pylist()
+    assert sorted(found) == expected
+    path = table.metadata_location.removeprefix("file://")
+    assert sorted(n for (n,) in duck.execute(f"select id from iceberg_scan('{path}')").fetchall()) == expected
