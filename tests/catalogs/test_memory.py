@@ -5,9 +5,9 @@ import re
 import pytest
 
 from airflow_iceberg.catalogs.pointer import Pointer
-from airflow_iceberg.errors import NotFoundError
+from airflow_iceberg.errors import CommitUnknownError, NotFoundError, StorageError
 from airflow_iceberg.table import Table
-from tests.catalogs.contract import CatalogContract
+from tests.catalogs.contract import CatalogContract, files_below, fill_table
 from tests.support.memory import MemoryCatalog, set_a_property
 
 
@@ -54,3 +54,42 @@ class TestAMetadataFileThatVanishes:
         catalog.io.delete([location])
         with pytest.raises(NotFoundError, match=re.escape(location)):
             catalog.load("db.t")
+
+
+class TestPurgesThatFail:
+    """Nothing is deleted while the table may still be there; what cannot be deleted can be found again."""
+
+    @pytest.fixture
+    def catalog(self):
+        return MemoryCatalog("prod", namespaces=["db"])
+
+    def test_a_drop_of_unknown_outcome_deletes_nothing(self, catalog, monkeypatch):
+        state = fill_table(catalog)
+        files = files_below(catalog, state.metadata.location)
+
+        def lose_the_answer(table):
+            raise CommitUnknownError("no answer")
+
+        monkeypatch.setattr(catalog, "drop_pointer", lose_the_answer)
+        with pytest.raises(CommitUnknownError):
+            catalog.drop_table("db.t", purge=True)
+        assert files_below(catalog, state.metadata.location) == files
+
+    def test_what_cannot_be_deleted_ends_the_purge_which_can_be_done_again(self, catalog, monkeypatch, caplog):
+        state = fill_table(catalog)
+        inner = catalog.io.delete
+
+        def refuse_manifests(locations):
+            locations = list(locations)
+            if any(location.endswith(".avro") for location in locations):
+                raise StorageError("no permission")
+            inner(locations)
+
+        monkeypatch.setattr(catalog.io, "delete", refuse_manifests)
+        catalog.drop_table("db.t", purge=True)
+        assert "not all of its manifests are deleted: no permission" in caplog.text
+        assert state.metadata_location in caplog.text
+        monkeypatch.setattr(catalog.io, "delete", inner)
+        catalog.register_table("db.t", state.metadata_location)
+        catalog.drop_table("db.t", purge=True)
+        assert files_below(catalog, state.metadata.location) == set()
