@@ -20,6 +20,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
+from airflow_iceberg.errors import FormatError
 from airflow_iceberg.plan.expressions import (
     ALWAYS_FALSE,
     ALWAYS_TRUE,
@@ -280,7 +281,11 @@ class Residuals:
         return self._cached(partition)
 
     def _compute(self, partition: tuple[Any, ...]) -> Expression:
-        return self._reduce(self._expression, lambda field_id: partition[self._positions[field_id]])
+        try:
+            return self._reduce(self._expression, lambda field_id: partition[self._positions[field_id]])
+        except TypeError as error:
+            # A manifest whose own schema has other partition types than the spec that it names.
+            raise FormatError(f"partition values {partition!r} are not of the types of their spec ({error})") from error
 
     def _reduce(self, expression: Expression, values: Callable[[int], Value]) -> Expression:
         match expression:
