@@ -177,11 +177,18 @@ def _check_entry(
         raise InvalidInputError(f"unexpected {problem} in the entry of file {file.file_path}")
 
 
+def _decimal_bytes(value: Any, type_: t.DecimalType) -> bytes:
+    try:
+        return int(value.scaleb(type_.scale, EXACT)).to_bytes(decimal_size(type_.precision), "big", signed=True)
+    except OverflowError as error:
+        # `truncate` takes the smallest values of a type out of it.
+        raise InvalidInputError(f"partition value {value} does not fit into {type_}") from error
+
+
 def _encoder(type_: t.IcebergType) -> Callable[[Any], Any]:
     """Return what makes a canonical value the raw Avro one."""
     if isinstance(type_, t.DecimalType):
-        size, scale = decimal_size(type_.precision), type_.scale
-        return lambda v: None if v is None else int(v.scaleb(scale, EXACT)).to_bytes(size, "big", signed=True)
+        return lambda v: None if v is None else _decimal_bytes(v, type_)
     if isinstance(type_, t.UUIDType):
         return lambda v: None if v is None else v.bytes
     return lambda v: v

@@ -266,6 +266,7 @@ class TestNothingIsLost:
     ) -> None:
         """Planning from columns drops the same files, leaves the same residuals, and sees the same statistics."""
         kind, transform, groups, expression = case
+        assume(kind != FixedType(0))  # records of no bytes are read one after the other
         spec, schema = spec_of(transform), schema_of(kind)
         try:
             entries = [
