@@ -72,6 +72,7 @@ from airflow_iceberg.spec.types import (
     BinaryType,
     DateType,
     DoubleType,
+    FixedType,
     FloatType,
     IcebergType,
     IntegerType,
