@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count, pairwise
 from typing import TYPE_CHECKING, Any
 
-from airflow_iceberg.errors import InvalidInputError, UnsupportedError
+from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
 from airflow_iceberg.spec.schema import Schema, assign_fresh_ids
 from airflow_iceberg.spec.types import (
     BinaryType,
@@ -285,6 +285,8 @@ def _to_plain(type_: IcebergType, value: Value) -> Any:
     if isinstance(type_, UUIDType):
         return value.bytes
     if isinstance(type_, VariantType):
+        if not isinstance(value, tuple) or len(value) != 2:
+            raise FormatError(f"unexpected value of type {type(value).__name__} of a variant, expected its two binaries")
         return {"metadata": value[0], "value": value[1]}
     if isinstance(type_, StructType):
         return {child.name: _to_plain(child.type, item) for child, item in zip(type_.fields, value, strict=True)}

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from airflow_iceberg.errors import IcebergError
+from airflow_iceberg.errors import FormatError, IcebergError
 from airflow_iceberg.spec.arrow import array_from_values, type_to_arrow
 from airflow_iceberg.spec.avro_records import Column, Ints, Lists, Mask
 from airflow_iceberg.spec.manifest_columns import EntryColumns
@@ -145,7 +145,7 @@ class EntryTables:
             if fast is not None:
                 arrays.append(fast.slice(start, end - start))
             else:
-                values = [partition[place] for partition in entries.partition[start:end]]
+                values = [_partition_value(partition, place) for partition in entries.partition[start:end]]
                 arrays.append(array_from_values(field.type, values))
         return pa.StructArray.from_arrays(arrays, fields=list(type_to_arrow(self._partition)))
 
@@ -441,3 +441,9 @@ def _metric_rows(files: list[DataFile], field: NestedField) -> pa.Array:
         else:
             arrays.append(pa.array(found, metric_type[number].type))
     return pa.StructArray.from_arrays(arrays, fields=list(metric_type))
+
+
+def _partition_value(partition: tuple[Any, ...], place: int) -> Any:
+    if place >= len(partition):
+        raise FormatError(f"expected a partition of at least {place + 1} values, got {len(partition)}")
+    return partition[place]
