@@ -97,12 +97,15 @@ class Fields:
         value = self.raw(key)
         if not isinstance(value, str):
             self._unexpected(key, value, "str")
-        if not value.isascii():
-            # JSON can spell half of a surrogate pair, which no store and no column name can hold.
-            try:
-                value.encode()
-            except UnicodeEncodeError:
-                self.fail(key, "text that is no valid Unicode")
+        return value
+
+    def name(self, key: builtins.str) -> builtins.str:
+        """Return a string that may be the name of a column: JSON can spell half a surrogate pair, a column cannot."""
+        value = self.str(key)
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            self.fail(key, "name that is no valid Unicode")
         return value
 
     def opt_str(self, key: builtins.str) -> builtins.str | None:

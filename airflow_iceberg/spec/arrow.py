@@ -286,7 +286,8 @@ def _to_plain(type_: IcebergType, value: Value) -> Any:
         return value.bytes
     if isinstance(type_, VariantType):
         if not isinstance(value, tuple) or len(value) != 2:
-            raise FormatError(f"unexpected value of type {type(value).__name__} of a variant, expected its two binaries")
+            kind = type(value).__name__
+            raise FormatError(f"unexpected value of type {kind} of a variant, expected its two binaries")
         return {"metadata": value[0], "value": value[1]}
     if isinstance(type_, StructType):
         return {child.name: _to_plain(child.type, item) for child, item in zip(type_.fields, value, strict=True)}

@@ -208,7 +208,7 @@ def _field_from_dict(fields: Fields, default_id: int) -> PartitionField:
         source_id=source_id,
         source_ids=source_ids,
         field_id=default_id if field_id is None else field_id,
-        name=fields.str("name"),
+        name=fields.name("name"),
         transform=transform_from_dict(fields, source_ids),
     )
 

@@ -427,7 +427,7 @@ def _child_type(fields: Fields, key: str) -> IcebergType:
 def _field_from_json(fields: Fields) -> NestedField:
     return NestedField(
         id=fields.int("id"),
-        name=fields.str("name"),
+        name=fields.name("name"),
         type=_child_type(fields, "type"),
         required=fields.bool("required"),
         doc=fields.opt_str("doc"),
