@@ -72,6 +72,8 @@ class GlueCatalog(PointerCatalog):
             replaces), and those of `GlueClient`.
     """
 
+    rules_out_echoes = True
+
     def __init__(
         self,
         name: str,

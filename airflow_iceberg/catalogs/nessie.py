@@ -72,6 +72,8 @@ class NessieCatalog(PointerCatalog):
         references: the server's branches and tags.
     """
 
+    rules_out_echoes = True
+
     def __init__(
         self,
         name: str,

@@ -76,9 +76,12 @@ def led_by_coverage(target: str, runs: int, seed: int) -> None:
             return atheris.Mutate(data, max_size)
         return mutate(target, data, chance, chance.choice(samples))[:max_size]
 
-    FINDINGS.mkdir(parents=True, exist_ok=True)
+    # New inputs that reach new code go to the first folder, and must not lie among the samples.
+    found = FINDINGS / target
+    found.mkdir(parents=True, exist_ok=True)
     options = [f"-runs={runs}", f"-seed={seed}", "-max_len=65536", f"-artifact_prefix={FINDINGS}/{target}-"]
-    atheris.Setup([sys.argv[0], *options, str(HERE / "corpus" / target)], one_input, custom_mutator=mutator)
+    folders = [str(found), str(HERE / "corpus" / target)]
+    atheris.Setup([sys.argv[0], *options, *folders], one_input, custom_mutator=mutator)
     atheris.Fuzz()
 
 
