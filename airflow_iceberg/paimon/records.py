@@ -30,6 +30,7 @@ _BATCH = 4096
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _DEEPEST = 16
 _MOST_UNPACKED = 1 << 26
+_MOST_FIELDS = 4096
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -256,7 +257,7 @@ def _schema(text: bytes) -> Any:
     Raises:
         Exception: of any kind, since the text may be anything.
     """
-    physical = _physical(json.loads(text))
+    physical = _Names().written_out(_physical(json.loads(text)))
     _check(physical, 0)
     record = physical[-1] if isinstance(physical, list) else physical
     if not isinstance(record, dict) or record.get("type") != "record":
@@ -303,6 +304,45 @@ def _physical(schema: Any) -> Any:
 
 def _physical_field(field: Mapping[str, Any]) -> dict[str, Any]:
     return {**field, "type": _physical(field["type"])}
+
+
+class _Names:
+    """Writes records out where a schema only names one that stands before; early versions of pypaimon do that.
+
+    A record inside of itself is left as a name, and so is one whose name another has too: `_check` refuses both.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, Any] = {}
+        self._fields = self._records = 0
+
+    def written_out(self, schema: Any) -> Any:
+        """Return a schema without names, and with another name for every record: two of one name are no schema.
+
+        Raises:
+            ValueError: it grows too large; names in named records multiply.
+        """
+        if isinstance(schema, list):
+            return [self.written_out(item) for item in schema]
+        if isinstance(schema, str):
+            found = None if schema in _PRIMITIVES else self._known.get(schema.rpartition(".")[2])
+            return schema if found is None else self.written_out(found)
+        if not isinstance(schema, Mapping):
+            return schema
+        if schema.get("type") != "record":
+            inner = {key: self.written_out(schema[key]) for key in ("type", "items") if key in schema}
+            return {**schema, **inner}
+        result = {**schema, "fields": [self._field(field) for field in schema["fields"]]}
+        name = str(schema.get("name")).rpartition(".")[2]
+        self._known[name] = None if name in self._known else result
+        self._records += 1
+        return {**result, "name": f"record_{self._records}"}
+
+    def _field(self, field: Mapping[str, Any]) -> dict[str, Any]:
+        self._fields += 1
+        if self._fields > _MOST_FIELDS:
+            raise ValueError(f"more than {_MOST_FIELDS} fields")
+        return {**field, "type": self.written_out(field["type"])}
 
 
 def _check(schema: Any, depth: int) -> None:

@@ -30,6 +30,8 @@ _DEFAULTS: Mapping[str, tuple[int, ...]] = {
     **{"DECIMAL": (10, 0), "TIME": (0,), "TIMESTAMP": (6,), "TIMESTAMP_LTZ": (6,)},
 }
 _ATOMIC_TEXT = re.compile(r"([A-Z][A-Z0-9_]*(?: PRECISION)?)(?: ?\( ?(\d+) ?(?:, ?(\d+) ?)?\))?((?: [A-Z]+)*)")
+# Their parameters are texts, in quotes or not, whose case counts: OGC:CRS84.
+_GEO_TEXT = re.compile(r"(GEOMETRY|GEOGRAPHY)\s*(\(.*\))(\s+NOT\s+NULL|\s+NULL)?", re.IGNORECASE | re.DOTALL)
 _LIMITS = {"DECIMAL": 38, "TIME": 9, "TIMESTAMP": 9, "TIMESTAMP_LTZ": 9}
 _DEEPEST = 64
 
@@ -151,6 +153,9 @@ def _parse_nested(item: Fields, depth: int) -> PaimonType:
 
 
 def _parse_atomic(text: str, where: str, path: str | None) -> PaimonType:
+    geo = _GEO_TEXT.fullmatch(text.strip())
+    if geo is not None:  # a type whose values are not read: its name and its parameters stay together
+        return PaimonType(root=f"{geo[1].upper()}{geo[2]}", nullable="NOT" not in (geo[3] or "").upper())
     match = _ATOMIC_TEXT.fullmatch(" ".join(text.upper().split()))
     if match is None:
         raise FormatError(f"unexpected type {text!r} in '{where}'", path=path)

@@ -15,10 +15,12 @@ from pyarrow import orc, parquet
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError
 from airflow_iceberg.paimon.entries import FileEntries
 from airflow_iceberg.paimon.manifests import FileFilter
+from airflow_iceberg.paimon.records import read_records
 from airflow_iceberg.paimon.table import PaimonTable
+from airflow_iceberg.spec.avro_container import write_container
 from airflow_iceberg.storage.base import FileStatus
 from tests.support.memory import MemoryFileIO
-from tests.support.paimon_writer import LISTED, PaimonBuilder, as_arrow, encode_row, write_avro
+from tests.support.paimon_writer import ENTRY, LISTED, PaimonBuilder, as_arrow, encode_row, write_avro
 
 ROOT = "memory:///w/t"
 
@@ -263,6 +265,55 @@ class TestOtherContainers:
         for name in ("compression.zstd", "backports.zstd"):
             monkeypatch.setitem(sys.modules, name, None)
         assert live(store) == ["a"]
+
+    def test_a_record_may_be_named_instead_of_written_again(self, store: CountingIO, builder: PaimonBuilder) -> None:
+        """As early versions of pypaimon wrote the second of two records of statistics."""
+        schema = json.loads(json.dumps(ENTRY))
+        types = {field["name"]: field for field in schema["fields"][-1]["type"]["fields"]}
+        types["_KEY_STATS"]["type"] |= {"name": "SimpleStats", "namespace": "com.xxx"}
+        types["_VALUE_STATS"]["type"] = "com.xxx.SimpleStats"
+        entry = builder.add("a", partition=(1, None), bounds=((1, "a", 1, None), (9, "z", 1, None)))
+        data = write_avro(schema, [entry])
+        line = builder.manifest([entry])
+        builder.write(f"manifest/{line['_FILE_NAME']}", data)
+        builder.base = [{**line, "_FILE_SIZE": len(data)}]
+        builder.commit()
+        table = opened(store)
+        files = table.live_files(table.snapshot(1))
+        assert next(table.stats(files))["name"].max == "z"
+        assert [item["_FILE"]["_VALUE_STATS"] for item in read_records(data)] == [entry["_FILE"]["_VALUE_STATS"]]
+
+    def test_names_that_multiply_are_refused(self) -> None:
+        """A short text may not stand for a schema that takes a lifetime to walk."""
+        schema: Any = {"type": "record", "name": "r0", "fields": [{"name": "a", "type": "long"}]}
+        for number in range(1, 15):
+            fields = [{"name": "a", "type": schema}]
+            fields += [{"name": f"b{more}", "type": f"r{number - 1}"} for more in range(9)]
+            schema = {"type": "record", "name": f"r{number}", "fields": fields}
+        data = write_container({"avro.schema": json.dumps(schema)}, [(1, b"\0")], codec="null")
+        with pytest.raises(FormatError, match=r"^unexpected Avro schema \(more than \d+ fields\) of f$"):
+            read_records(data, path="f")
+
+
+class TestTypesThatAreNotRead:
+    """A column of a type that this package has no values of does not stand in the way of the others."""
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("GEOMETRY(OGC:CRS84)", "GEOMETRY(OGC:CRS84)"),
+            ("geometry('EPSG: 4326') not null", "GEOMETRY('EPSG: 4326') NOT NULL"),
+            ("GEOGRAPHY(OGC:CRS84, SPHERICAL)", "GEOGRAPHY(OGC:CRS84, SPHERICAL)"),
+            ("GEOMETRY NOT NULL", "GEOMETRY NOT NULL"),
+        ],
+    )
+    def test_a_schema_with_places_is_read(self, store: CountingIO, text: str, expected: str) -> None:
+        builder = PaimonBuilder(store, ROOT, fields={"id": "BIGINT", "place": text})
+        builder.commit([builder.add("a", bounds=((1, None), (9, None)))])
+        table = opened(store)
+        assert str(table.schema().fields[1].type) == expected
+        stats = next(table.stats(table.live_files(table.snapshot(1))))
+        assert (stats["id"].max, stats["place"].max) == (9, None)
 
 
 class TestBrokenTables:
