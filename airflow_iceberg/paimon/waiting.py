@@ -11,7 +11,7 @@ for may be among what is gone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from airflow_iceberg.errors import InvalidInputError, NotFoundError, SnapshotsLo
 from airflow_iceberg.paimon.snapshots import COMMIT_KINDS
 
 if TYPE_CHECKING:
+    from airflow_iceberg.paimon.index_manifests import VectorRange
     from airflow_iceberg.paimon.manifests import FileFilter
     from airflow_iceberg.paimon.snapshots import Snapshot
     from airflow_iceberg.paimon.table import PaimonTable
@@ -33,9 +34,10 @@ class PaimonCondition:
         after_ms: only snapshots committed strictly later than this time, milliseconds since the epoch.
         commit_kinds: some of APPEND, COMPACT, OVERWRITE, ANALYZE; None for any.
         min_watermark: the snapshot's watermark is at least this, milliseconds since the epoch.
-        min_new_records: so many records came, in all snapshots of these kinds since the one last seen together; of the
-            partition, where one is given.
-        partition: values of partition keys, in the words of `literals`: the snapshot changed files of this partition.
+        min_new_records: so many records came, in all snapshots of these kinds since the one last seen together, those
+            below the watermark included; of the partition, where one is given.
+        partition: values of partition keys, in the words of `literals`: the snapshot changed files of this partition,
+            or which of their rows are deleted.
         tag: the snapshot has this tag; nothing else is looked at before there is one.
         fully_compacted: every bucket (of the partition, where one is given) is one sorted run above level 0. Only
             tables with a primary key have such levels.
@@ -226,7 +228,7 @@ def _look_at_tag(table: PaimonTable, condition: PaimonCondition, tag: str, seen:
         return seen, None
     snapshot = table.tag(tag).snapshot
     is_new = seen is None or snapshot.id > seen.snapshot_id
-    if not is_new or not _is_wanted(snapshot, condition):
+    if not is_new or not _is_wanted(snapshot, condition) or not _has_watermark(snapshot, condition):
         return seen, None
     records = None if condition.min_new_records is None else _records(table, snapshot, condition)
     if (records or 0) < (condition.min_new_records or 0) or not _holds_wanted_files(table, snapshot, condition):
@@ -242,13 +244,26 @@ def _look_behind(table: PaimonTable, condition: PaimonCondition, seen: Seen | No
         unseen = tuple(unseen)
         records += sum(_records(table, snapshot, condition) for snapshot in unseen)
     is_enough = (records or 0) >= (condition.min_new_records or 0)
-    # Manifests, which may be large, are read for as few snapshots as possible.
-    found = next((item for item in unseen if is_enough and _holds_wanted_files(table, item, condition)), None)
+    found = _newest(table, condition, unseen, seen) if is_enough else None
     now = Seen(snapshot_id=head.id, identity=head.identity, new_records=records or 0)
     if found is None:
         return now, None
     event = PaimonEvent(kind=EventKind.SNAPSHOT, snapshot=found, seen=seen, new_records=records)
     return replace(now, new_records=0), event
+
+
+def _newest(
+    table: PaimonTable, condition: PaimonCondition, unseen: Iterable[Snapshot], seen: Seen | None
+) -> Snapshot | None:
+    """Return the first of these snapshots that is what is waited for; manifests are read for as few as possible."""
+    for snapshot in unseen:
+        if not _has_watermark(snapshot, condition) or not _changes_partition(table, snapshot, condition):
+            continue
+        if _is_compacted_enough(table, snapshot, condition):
+            return snapshot
+        if seen is None:
+            return None  # what files an old snapshot had is worth a look at all manifests to nobody
+    return None
 
 
 def _what_went_away(table: PaimonTable, condition: PaimonCondition, seen: Seen, head: Snapshot) -> PaimonEvent | None:
@@ -278,8 +293,6 @@ def _unseen(table: PaimonTable, condition: PaimonCondition, seen: Seen | None, h
             return
         if _is_wanted(snapshot, condition):
             yield snapshot
-            if condition.fully_compacted and seen is None:
-                return  # what files an old snapshot had is worth a look at all manifests to nobody
         first = first or table.earliest_snapshot_id() or head.id
         number -= 1
         if number >= first:
@@ -287,11 +300,13 @@ def _unseen(table: PaimonTable, condition: PaimonCondition, seen: Seen | None, h
 
 
 def _is_wanted(snapshot: Snapshot, condition: PaimonCondition) -> bool:
-    """Tell whether what the snapshot file itself says is what is waited for."""
+    """Tell whether a snapshot is late enough and of a wanted kind: its records count."""
     if condition.after_ms is not None and snapshot.time_ms <= condition.after_ms:
         return False
-    if condition.commit_kinds is not None and snapshot.commit_kind not in condition.commit_kinds:
-        return False
+    return condition.commit_kinds is None or snapshot.commit_kind in condition.commit_kinds
+
+
+def _has_watermark(snapshot: Snapshot, condition: PaimonCondition) -> bool:
     if condition.min_watermark is None:
         return True
     return snapshot.watermark is not None and snapshot.watermark >= condition.min_watermark
@@ -319,12 +334,42 @@ def _records(table: PaimonTable, snapshot: Snapshot, condition: PaimonCondition)
 
 def _holds_wanted_files(table: PaimonTable, snapshot: Snapshot, condition: PaimonCondition) -> bool:
     """Tell whether the files of the snapshot are what is waited for; manifests are read only when they have to be."""
-    if condition.partition is None and not condition.fully_compacted:
+    return _changes_partition(table, snapshot, condition) and _is_compacted_enough(table, snapshot, condition)
+
+
+def _changes_partition(table: PaimonTable, snapshot: Snapshot, condition: PaimonCondition) -> bool:
+    if condition.partition is None:
         return True
     wanted = _wanted_files(table, snapshot, condition)
-    if condition.partition is not None and not len(table.delta_files(snapshot, wanted)):
+    return len(table.delta_files(snapshot, wanted)) > 0 or _changes_vectors(table, snapshot, wanted)
+
+
+def _changes_vectors(table: PaimonTable, snapshot: Snapshot, wanted: FileFilter) -> bool:
+    """Tell whether a snapshot changed deletion vectors: one that only deletes rows leaves the data files alone.
+
+    Every snapshot names all index files, so that the one before has to be looked at. Where it has expired, a commit
+    that changed no data files at all is taken for one that changed vectors.
+    """
+    before = table.find_snapshot(snapshot.id - 1) if snapshot.id > 1 else None
+    if before is not None:
+        if before.index_manifest == snapshot.index_manifest:
+            return False
+        return _vectors(table, before, wanted) != _vectors(table, snapshot, wanted)
+    if snapshot.commit_kind == "ANALYZE" or table.manifests(snapshot, "delta"):
         return False
-    return not condition.fully_compacted or _is_fully_compacted(table, snapshot, wanted)
+    return bool(_vectors(table, snapshot, wanted))
+
+
+def _vectors(table: PaimonTable, snapshot: Snapshot, wanted: FileFilter) -> set[tuple[str, VectorRange]]:
+    keys = table.schema(snapshot.schema_id).partition_keys
+    found = table.deletion_vectors(snapshot)
+    return {(item.index.file_name, item.vector) for item in found if wanted.takes(item.index.partition, keys)}
+
+
+def _is_compacted_enough(table: PaimonTable, snapshot: Snapshot, condition: PaimonCondition) -> bool:
+    if not condition.fully_compacted:
+        return True
+    return _is_fully_compacted(table, snapshot, _wanted_files(table, snapshot, condition))
 
 
 def _is_fully_compacted(table: PaimonTable, snapshot: Snapshot, wanted: FileFilter) -> bool:

@@ -13,7 +13,7 @@ from airflow_iceberg.errors import InvalidInputError, NotFoundError
 from airflow_iceberg.paimon.table import PaimonTable
 from airflow_iceberg.paimon.waiting import EventKind, PaimonCondition, Seen, look, should_keep
 from tests.support.memory import MemoryFileIO
-from tests.support.paimon_writer import PaimonBuilder
+from tests.support.paimon_writer import INDEX, PaimonBuilder, encode_row, write_avro
 
 ROOT = "memory:///w/t"
 ANY = PaimonCondition()
@@ -128,6 +128,73 @@ class TestWhatCounts:
         condition = PaimonCondition(commit_kinds=("APPEND",), partition={"p": 1}, after_ms=3)
         assert PaimonCondition.from_dict(condition.to_dict()) == condition
 
+    def test_records_count_that_came_before_the_watermark_was_reached(
+        self, builder: PaimonBuilder, table: PaimonTable
+    ) -> None:
+        """Nearly all rows of a day come while its watermark is still below the day's end."""
+        condition = PaimonCondition(min_new_records=10, min_watermark=5)
+        builder.commit([builder.add("a", partition=(1,), rows=9)], watermark=4)
+        seen, event = look(table, condition)
+        assert event is None
+        builder.commit([builder.add("b", partition=(1,), rows=1)], watermark=5)
+        for start in (None, seen):
+            _, event = look(table, condition, start)
+            assert event is not None
+            assert (event.snapshot_id, event.new_records) == (2, 10)
+
+    def test_enough_records_below_the_watermark_are_not_enough(
+        self, builder: PaimonBuilder, table: PaimonTable
+    ) -> None:
+        builder.commit([builder.add("a", partition=(1,), rows=10)], watermark=4)
+        assert found(table, PaimonCondition(min_new_records=10, min_watermark=5)) is None
+
+
+class TestDeletionsAreChanges:
+    """A commit may change the rows of a partition by deletion vectors alone, and no data file of it."""
+
+    def vectors(self, builder: PaimonBuilder, *offsets: int) -> str:
+        """Write an index manifest with one vector of partition 1 at each of the offsets."""
+        name = f"index-manifest-{'-'.join(map(str, offsets))}"
+        ranges = [{"f0": f"{offset}.parquet", "f1": offset, "f2": 24, "_CARDINALITY": 1} for offset in offsets]
+        line = {
+            **{"_VERSION": 1, "_KIND": 0, "_PARTITION": encode_row((1,), builder.partition_types), "_BUCKET": 0},
+            **{"_INDEX_TYPE": "DELETION_VECTORS", "_FILE_NAME": "index-1", "_FILE_SIZE": 99},
+            **{"_ROW_COUNT": len(offsets), "_DELETIONS_VECTORS_RANGES": ranges},
+        }
+        builder.write(f"manifest/{name}", write_avro(INDEX, [line]))
+        return name
+
+    @pytest.mark.parametrize("start", [None, Seen(snapshot_id=2)])
+    def test_in_the_partition_of_the_vectors(
+        self, builder: PaimonBuilder, table: PaimonTable, start: Seen | None
+    ) -> None:
+        builder.commit([builder.add("a", partition=(1,)), builder.add("b", partition=(2,))])
+        builder.commit(commitKind="OVERWRITE", indexManifest=self.vectors(builder, 1))
+        builder.commit(commitKind="OVERWRITE", indexManifest=self.vectors(builder, 1, 34))
+        deletion = ("OVERWRITE",)
+        assert found(table, PaimonCondition(partition={"p": 1}, commit_kinds=deletion), start) == 3
+        assert found(table, PaimonCondition(partition={"p": 2}, commit_kinds=deletion), start) is None
+
+    def test_vectors_that_stay_as_they_were_are_none(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        builder.commit([builder.add("a", partition=(1,))], indexManifest=self.vectors(builder, 1))
+        builder.write("manifest/copy", builder.store.read(f"{ROOT}/manifest/index-manifest-1"))
+        builder.commit([builder.add("b", partition=(2,))], indexManifest="copy")
+        assert found(table, PaimonCondition(partition={"p": 1}), Seen(snapshot_id=1)) is None
+
+    def test_vectors_that_are_gone_are_one(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        builder.commit([builder.add("a", partition=(1,))], indexManifest=self.vectors(builder, 1))
+        builder.commit(commitKind="OVERWRITE", indexManifest=None)
+        assert found(table, PaimonCondition(partition={"p": 1}), Seen(snapshot_id=1)) == 2
+
+    @pytest.mark.parametrize(("kind", "expected"), [("OVERWRITE", 2), ("ANALYZE", None)])
+    def test_when_the_snapshot_before_has_expired_a_commit_without_files_is_taken_for_one(
+        self, builder: PaimonBuilder, table: PaimonTable, kind: str, expected: int | None
+    ) -> None:
+        builder.commit([builder.add("a", partition=(1,))])
+        builder.commit(commitKind=kind, indexManifest=self.vectors(builder, 1))
+        builder.store.delete([f"{ROOT}/snapshot/snapshot-1"])
+        assert found(table, PaimonCondition(partition={"p": 1}), Seen(snapshot_id=1)) == expected
+
 
 class TestWhatWentAway:
     """A rollback or a gap of expired snapshots is said as such and never waited through."""
@@ -238,6 +305,17 @@ class TestTheFirstLook:
         builder.write("tag/tag-done", json.dumps(snapshot).encode())
         builder.store.delete(f"{ROOT}/snapshot/snapshot-{number}" for number in (1, 2))
         assert found(table, PaimonCondition(tag="done")) == 1
+
+    def test_of_a_compacted_partition_the_newest_that_changed_it_counts(
+        self, builder: PaimonBuilder, table: PaimonTable
+    ) -> None:
+        condition = PaimonCondition(fully_compacted=True, partition={"p": 1})
+        builder.commit([builder.add("a", partition=(1,), level=5)], commitKind="COMPACT")
+        builder.commit([builder.add("b", partition=(2,))])
+        assert found(table, condition) == 1
+        builder.commit([builder.add("c", partition=(1,))])
+        builder.commit([builder.add("d", partition=(2,))])
+        assert found(table, condition) is None
 
     def test_full_compaction_of_a_table_without_a_key_is_refused(self) -> None:
         builder = PaimonBuilder(MemoryFileIO(), ROOT, fields={"id": "BIGINT"})
