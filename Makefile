@@ -34,7 +34,8 @@ SPARK_ENV = SPARK_LOCAL_IP=127.0.0.1 $(SPARK_JAVA) $(ICEBERG_JAVA) PAIMON_PYTHON
 PYTEST = $(PY) -m pytest
 # What to hand to pytest, for example: make test ARGS="tests/spec -x"
 ARGS ?=
-# Processes that share the tests, a file of them at a time: one Spark or Airflow is started once for its file.
+# Processes that share the tests, a file of them at a time: one Spark or Airflow is started once for its file. In the
+# order of the folders, in which the files that take longest come first, and none of them is left for the end alone.
 WORKERS ?= 2
 
 help:  ## say what can be made
@@ -45,7 +46,7 @@ demo: $(DEMO)  ## load real data into an Iceberg table with Airflow and Spark, a
 
 test: $(DEV) $(JAVA) $(PAIMON)  ## run all tests that need nothing but this machine
 	@mkdir -p build
-	@$(SPARK_ENV) $(PYTEST) -m "not services" -n $(WORKERS) --dist loadfile $(ARGS)
+	@$(SPARK_ENV) $(PYTEST) -m "not services" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-services: $(DEV) $(JAVA)  ## run the tests against services, started for the run
 	@mkdir -p build
