@@ -279,7 +279,8 @@ def _new_engine(url: URL) -> Engine:
         )
     except (ImportError, sqlalchemy.exc.NoSuchModuleError) as error:
         raise InvalidInputError(
-            f"there is no driver for database {url.drivername!r} in this environment: {error}; install it"
+            f"there is no driver for database {url.drivername!r} in this environment: {error}; install it "
+            "(extra postgres or mysql of airflow-iceberg)"
         ) from error
 
 

@@ -230,7 +230,7 @@ def _json_object(line: bytes, number: int, unit: Unit) -> dict[str, Any] | None:
         raise FormatError(message, path=unit.location) from error
     if not isinstance(row, dict):
         kind = type(row).__name__
-        raise FormatError(f"line {number} is a {kind}; expected one JSON object a line", path=unit.location)
+        raise FormatError(f"expected one JSON object a line, line {number} is a {kind}", path=unit.location)
     return row
 
 

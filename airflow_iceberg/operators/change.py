@@ -267,7 +267,7 @@ class IcebergDeleteOperator(JobOperator):
                 try_number=int(context["ti"].try_number),
             )
         self.log.info(
-            "%s: %s; %d rows went, with %d data files, %d data files and %d delete files came",
+            "%s: %s; %d rows and %d data files went, %d data files and %d delete files came",
             result.table,
             _SENTENCES[result.outcome],
             result.deleted_records,

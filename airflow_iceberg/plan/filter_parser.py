@@ -163,7 +163,10 @@ class _Reader:
         if left is None or right is None:
             return AlwaysNull()
         if not _are_comparable(left, right):
-            raise InvalidInputError(f"cannot compare {left!r} with {right!r} in the filter '{self._text}'")
+            raise InvalidInputError(
+                f"cannot compare {left!r} with {right!r} in the filter '{self._text}'; "
+                "quotes of both kinds make a text, the name of a column stands bare or in backticks"
+            )
         return ALWAYS_TRUE if compare(op, left, right) else ALWAYS_FALSE
 
     def _null_safe(self, left: sql.Expression, right: sql.Expression) -> Expression:
@@ -228,7 +231,7 @@ class _Reader:
             case sql.Cast() | sql.TryCast():
                 return self._cast(node)
         if _is_column(node):
-            raise UnsupportedError(f"a column is not supported here in a filter: '{node.sql()}'")
+            raise UnsupportedError(f"a column is not supported here in a filter: '{node.sql()}'; expected a literal")
         raise self._unsupported(node)
 
     def _negative(self, node: sql.Neg) -> Any:
