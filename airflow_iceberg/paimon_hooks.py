@@ -42,12 +42,13 @@ class PaimonConfig:
         conn_id: of the connection, for the errors.
         warehouse: location of databases, `<warehouse>/<database>.db/<table>`; None for a connection to one table.
         path: location of the one table; None for a connection to a warehouse.
-        properties: of the store, under PyIceberg's names; secrets included, hence not shown.
+        properties: of the store, under PyIceberg's names; secrets included, hence not shown. A location may have a
+            password, too.
     """
 
     conn_id: str
-    warehouse: str | None
-    path: str | None
+    warehouse: str | None = field(repr=False)
+    path: str | None = field(repr=False)
     properties: Mapping[str, str] = field(repr=False)
 
     @classmethod
@@ -100,7 +101,8 @@ class PaimonConfig:
 
     def secrets(self) -> list[str]:
         """Return every text that no log may show."""
-        return CatalogConfig(name=self.conn_id, properties=self.properties).secrets()
+        locations = {"warehouse": self.warehouse or "", "path": self.path or ""}
+        return CatalogConfig(name=self.conn_id, properties={**self.properties, **locations}).secrets()
 
 
 class PaimonHook(BaseHook):

@@ -121,9 +121,11 @@ class PaimonSnapshotSensor(BaseSensorOperator):
         """Look at the table once."""
         with airflow_failures():
             if self._wanted is None:
-                # Once per process: what was seen last is asked from Airflow's database, not at every poke.
+                # Once per process: what was seen last is asked from Airflow's database, not at every poke. First,
+                # since a poke that fails here may be followed by another one.
+                start = self._start(context)
                 self._prepare(context)
-                self._seen = self._start(context)
+                self._seen = start
             self._seen, event = look(self._open(), self._condition(), self._seen, wait_for_table=self.wait_for_table)
             if event is None:
                 return PokeReturnValue(is_done=False)
@@ -245,6 +247,8 @@ class PaimonSnapshotSensor(BaseSensorOperator):
 
 def _plain(value: Any) -> Any:
     """Return a value of a partition key in JSON types, which a trigger is kept in."""
+    if isinstance(value, bytes):
+        return value.hex()
     return value if value is None or isinstance(value, (str, int, float)) else str(value)
 
 

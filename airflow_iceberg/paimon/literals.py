@@ -7,6 +7,7 @@ Here: text, numbers and Python's own dates and times, by the type of the key. No
 from __future__ import annotations
 
 import datetime as dt
+import re
 import struct
 from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
@@ -117,7 +118,17 @@ def _timestamp(value: Any, type_: PaimonType) -> int:
     elif type_.root == "TIMESTAMP":  # a wall clock: a zone would have to be chosen for it
         _refuse()
     micros = (moment - _EPOCH) // dt.timedelta(microseconds=1)
-    return micros * 1000 if type_.precision > 6 else micros
+    nanos = 0 if isinstance(value, dt.datetime) else _beyond_micros(str(value))
+    if type_.precision > 6:
+        return micros * 1000 + nanos
+    return _refuse() if nanos else micros
+
+
+def _beyond_micros(text: str) -> int:
+    """Return the nanoseconds of a time, which Python reads over."""
+    found = re.search(r"[.,]\d{6}(\d+)", text)
+    digits = found[1].rstrip("0") if found else ""
+    return _refuse() if len(digits) > 3 else int(f"{digits:0<3}")
 
 
 def _bytes(value: Any, type_: PaimonType) -> bytes:

@@ -6,6 +6,7 @@ themselves (`entries`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -103,13 +104,19 @@ class FileFilter:
     def takes(self, partition: Sequence[Any], keys: Sequence[str]) -> bool:
         """Tell whether files of a partition are wanted."""
         wanted = self.partition or {}
-        return all(name not in wanted or wanted[name] == value for name, value in zip(keys, partition, strict=True))
+        pairs = zip(keys, partition, strict=True)
+        return all(name not in wanted or _is_equal(wanted[name], value) for name, value in pairs)
 
 
 def _may_be_in(wanted: frozenset[int] | None, low: int | None, high: int | None) -> bool:
     if wanted is None or low is None or high is None or low > high:
         return True
     return any(low <= number <= high for number in wanted)
+
+
+def _is_equal(wanted: Any, value: Any) -> bool:
+    is_nan = isinstance(wanted, float) and math.isnan(wanted)
+    return isinstance(value, float) and math.isnan(value) if is_nan else bool(wanted == value)
 
 
 def _is_between(low: Any, value: Any, high: Any) -> bool:

@@ -167,9 +167,15 @@ class PaimonTable:
         return ids
 
     def snapshots(self) -> Iterator[Snapshot]:
-        """Yield all snapshots that have not expired, oldest first."""
+        """Yield all snapshots that have not expired, oldest first; one that goes away before it is read is left out."""
         for number in self.snapshot_ids():
-            yield self.snapshot(number)
+            found = self.find_snapshot(number)
+            if found is None:
+                ids = self._numbers("snapshot", "snapshot-")
+                is_gone = bool(ids) and not ids[0] < number < ids[-1]  # expired, or rolled back
+                found = None if is_gone else self.snapshot(number)
+            if found is not None:
+                yield found
 
     def snapshot(self, snapshot_id: int) -> Snapshot:
         """Return a snapshot by its id.

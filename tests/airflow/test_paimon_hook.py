@@ -56,6 +56,12 @@ class TestWhereTablesAre:
         assert found.properties == {"s3.endpoint": "e", "s3.secret-access-key": "hush"}
         assert "hush" not in repr(found)
 
+    @pytest.mark.parametrize("extra", [{"warehouse": "hdfs://me:hush@n/w"}, {"path": "hdfs://me:hush@n/w/db.db/t"}])
+    def test_a_password_in_a_location_is_one(self, extra: Any) -> None:
+        found = config(extra)
+        assert found.secrets() == ["hush"]
+        assert "hush" not in repr(found)
+
 
 class TestTheHook:
     """It opens tables, to look into them."""

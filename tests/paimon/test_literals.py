@@ -40,6 +40,9 @@ class TestAValue:
             ("TIME(3)", "01:02:03.004", 3_723_004_000),
             ("TIMESTAMP(6)", "2026-11-21T01:02:03.456789", MICROS),
             ("TIMESTAMP(9)", "2026-11-21 01:02:03.456789", MICROS * 1000),
+            ("TIMESTAMP(9)", "2026-11-21T01:02:03.4567890120", MICROS * 1000 + 12),
+            ("TIMESTAMP(9)", "2026-11-21T01:02:03.4567891", MICROS * 1000 + 100),
+            ("TIMESTAMP(6)", "2026-11-21T01:02:03.456789000", MICROS),
             ("TIMESTAMP_LTZ(6)", MOMENT, MICROS),
             ("TIMESTAMP_LTZ(6)", "2026-11-21T02:02:03.456789+01:00", MICROS),
             ("BYTES", "0x00ff", b"\x00\xff"),
@@ -55,6 +58,7 @@ class TestAValue:
             *(("STRING", 7), ("BOOLEAN", 1), ("BOOLEAN", "yes"), ("TINYINT", 128), ("INT", "x"), ("INT", True)),
             *(("INT", 1.0), ("FLOAT", 1e39), ("DECIMAL(9, 2)", "1.555"), ("DATE", "21.11.2026"), ("DATE", True)),
             *(("TIMESTAMP(6)", MOMENT), ("TIMESTAMP(6)", "soon"), ("BYTES", "xyz"), ("STRING", {"a": 1})),
+            *(("TIMESTAMP(6)", "2026-11-21T01:02:03.4567891"), ("TIMESTAMP(9)", "2026-11-21T01:02:03.4567890001")),
         ],
     )
     def test_what_the_type_does_not_have_is_refused(self, text: str, given: Any) -> None:

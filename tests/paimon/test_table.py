@@ -127,6 +127,33 @@ class TestTheLatestSnapshot:
         with pytest.raises(FormatError, match=r"missing between 1 and 3; expected a file of .*/snapshot-2$"):
             list(opened(store).snapshots())
 
+    def test_a_snapshot_that_expires_while_all_are_read_is_left_out(
+        self, store: CountingIO, builder: PaimonBuilder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for _ in range(3):
+            builder.commit()
+        table = opened(store)
+        real = table.snapshot_ids
+
+        def listed() -> tuple[int, ...]:
+            ids = real()
+            store.delete([f"{ROOT}/snapshot/snapshot-1"])
+            return ids
+
+        monkeypatch.setattr(table, "snapshot_ids", listed)
+        assert [snapshot.id for snapshot in table.snapshots()] == [2, 3]
+
+    def test_a_snapshot_that_is_lost_while_all_are_read_is_an_error(
+        self, store: CountingIO, builder: PaimonBuilder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for _ in range(3):
+            builder.commit()
+        table = opened(store)
+        store.delete([f"{ROOT}/snapshot/snapshot-2"])
+        monkeypatch.setattr(table, "snapshot_ids", lambda: (1, 2, 3))
+        with pytest.raises(NotFoundError, match=r"^no snapshot 2 of table memory:///w/t; it has 1 to 3$"):
+            list(table.snapshots())
+
     def test_a_snapshot_id_that_is_used_again_has_another_identity(
         self, store: CountingIO, builder: PaimonBuilder
     ) -> None:

@@ -102,6 +102,13 @@ class TestWhatCounts:
         assert found(table, PaimonCondition(partition={"p": 2})) is None
         assert found(table, PaimonCondition(partition={"p": 1})) == 1
 
+    def test_a_partition_that_is_not_a_number(self) -> None:
+        builder = PaimonBuilder(MemoryFileIO(), ROOT, fields={"p": "DOUBLE"}, partition_keys=["p"])
+        builder.commit([builder.add("a", partition=(float("nan"),))])
+        table = PaimonTable(ROOT, builder.store)
+        assert found(table, PaimonCondition(partition={"p": "NaN"})) == 1
+        assert found(table, PaimonCondition(partition={"p": 0})) is None
+
     def test_a_tag(self, builder: PaimonBuilder, table: PaimonTable) -> None:
         snapshot = builder.commit()
         builder.commit()
