@@ -43,8 +43,14 @@ def load_catalog(name: str, **properties: object) -> Catalog:
 
         return HadoopCatalog(name, texts, io=io)
     if kind == _HIVE:
-        from airflow_iceberg.catalogs.hive import HiveCatalog
-
+        try:
+            from airflow_iceberg.catalogs.hive import HiveCatalog
+        except ModuleNotFoundError as error:
+            if not str(error.name).startswith("thrift"):
+                raise
+            raise InvalidInputError(
+                f"catalog {name}: the Hive Metastore needs thrift, run: pip install 'airflow-iceberg[hive]'"
+            ) from error
         return HiveCatalog(name, texts, io=io)
     if kind == _NESSIE:
         from airflow_iceberg.catalogs.nessie import NessieCatalog

@@ -106,7 +106,7 @@ class IcebergOverwriteOperator(RowsOperator):
         sql: str | None = None,
         python_callable: str | None = None,
         op_kwargs: Mapping[str, Any] | None = None,
-        file_options: FileOptions | None = None,
+        file_options: FileOptions | Mapping[str, Any] | None = None,
         iceberg_conn_id: str = IcebergHook.default_conn_name,
         spark_conn_id: str | None = "spark_default",
         spark_config: SparkConfig | None = None,

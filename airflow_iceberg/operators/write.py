@@ -54,7 +54,7 @@ class RowsOperator(JobOperator):
     sql: str | None
     python_callable: str | None
     op_kwargs: Mapping[str, Any] | None
-    file_options: FileOptions | None
+    file_options: FileOptions | Mapping[str, Any] | None
     on_empty: str
 
     def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
@@ -81,9 +81,21 @@ class RowsOperator(JobOperator):
             return Source.from_sql(self.sql)
         if self.python_callable is not None:
             return Source.from_callable(self.python_callable, dict(self.op_kwargs or {}))
-        options = self.file_options or FileOptions()
+        options = self._file_options()
         files = [self.files] if isinstance(self.files, str) else [str(name) for name in self.files or ()]
         return Source.from_files(files, file_format=options.file_format, format_options=options.format_options)
+
+    def _file_options(self) -> FileOptions:
+        """Return how files are read; a template, or a DAG author, may give a dictionary."""
+        if not isinstance(self.file_options, Mapping):
+            return self.file_options or FileOptions()
+        unknown = sorted(set(self.file_options) - {"file_format", "format_options"})
+        if unknown:
+            raise InvalidInputError(
+                f"task {self.task_id}: unknown file option {unknown[0]!r}; one of file_format, format_options (with "
+                f"what belongs to the format, such as the delimiter of CSV)"
+            )
+        return FileOptions(**self.file_options)
 
     def _report(self, context: Context, result: WriteResult | OverwriteResult) -> dict[str, Any]:
         """Say what happened, in the log, in the asset events and in XCom: the same for work done and work found."""
@@ -165,7 +177,7 @@ class IcebergAppendOperator(RowsOperator):
         sql: str | None = None,
         python_callable: str | None = None,
         op_kwargs: Mapping[str, Any] | None = None,
-        file_options: FileOptions | None = None,
+        file_options: FileOptions | Mapping[str, Any] | None = None,
         iceberg_conn_id: str = IcebergHook.default_conn_name,
         spark_conn_id: str | None = "spark_default",
         spark_config: SparkConfig | None = None,

@@ -32,6 +32,23 @@ class TestTheSource:
         assert run_dag(dag).state == "success"
         assert lake.ids() == [1, 2, 3]
 
+    def test_file_options_may_be_a_dictionary(self, lake: Lake, new_dag: Callable, run_dag: Callable) -> None:
+        lake.create()
+        (lake.folder / "a.txt").write_text("id\n1\n2\n")
+        with new_dag() as dag:
+            append(files=f"{lake.folder}/a.txt", file_options={"file_format": "csv"})
+        assert run_dag(dag).state == "success"
+        assert lake.ids() == [1, 2]
+
+    def test_an_unknown_file_option_is_refused(
+        self, lake: Lake, new_dag: Callable, run_dag: Callable, failures: list[BaseException]
+    ) -> None:
+        lake.create()
+        with new_dag() as dag:
+            append(files=f"{lake.folder}/a.csv", file_options={"delimiter": ";"})
+        assert run_dag(dag).state == "failed"
+        assert "unknown file option 'delimiter'; one of file_format, format_options" in str(failures[0])
+
     def test_several_files(self, lake: Lake, new_dag: Callable, run_dag: Callable) -> None:
         lake.create()
         names = [str(lake.write_file("a.parquet", [1])), str(lake.write_file("b.parquet", [2]))]
