@@ -305,12 +305,12 @@ def exactly_once(before: Seen, after: Seen, new: int) -> list[str]:
     if not before.rows:
         return [
             f"{new} tasks committed one snapshot each, with the task's operation key in its summary.",
-            "Run `make demo` again: the same tasks of the same logical date, and still the same rows.",
+            "Run `make demo` again: the same tasks of the same DAG run, and still the same rows.",
         ]
     how = (
         f"{new} tasks put new rows in the place of what they had committed before, in one commit each."
         if new
-        else "The same tasks of the same logical date ran again: each found its own commit in the table's history "
+        else "The same tasks of the same DAG run ran again: each found its own commit in the table's history "
         "and had nothing left to do."
     )
     return [f"{before.rows:,} rows before, {after.rows:,} after: nothing was doubled.", how]
@@ -326,7 +326,7 @@ def try_next(after: Seen) -> str:
   >>> table.inspect.snapshots().to_pandas()
 
 Next
-  make demo                        run it again, over the same logical date
+  make demo                        run it again, over the same DAG run
   . {shown(SETTINGS)} && airflow standalone
                                    the same Airflow with its web page, on port 8080
   rm -r {shown(FOLDER)}               start afresh"""
