@@ -36,7 +36,7 @@ pytestmark = pytest.mark.services
 EAGER = {"iceberg.hive.lock-check-max-wait-ms": "50", "iceberg.hive.lock-timeout-ms": "600000"}
 
 # Appends of each of eight writers; the thousand of the other tests would take most of an hour.
-UNDER_LOCKS = int(os.environ.get("HIVE_APPENDS_UNDER_LOCKS", "20"))
+UNDER_LOCKS = int(os.environ.get("HIVE_APPENDS_UNDER_LOCKS", "8"))
 
 
 @pytest.fixture(scope="module")
