@@ -4,7 +4,7 @@
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory --no-builtin-rules
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-services fuzz lint format bench docs clean
+.PHONY: help demo test test-services stress fuzz lint format bench docs clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -46,11 +46,15 @@ demo: $(DEMO)  ## load real data into an Iceberg table with Airflow and Spark, a
 
 test: $(DEV) $(JAVA) $(PAIMON)  ## run all tests that need nothing but this machine
 	@mkdir -p build
-	@$(SPARK_ENV) $(PYTEST) -m "not services" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(SPARK_ENV) $(PYTEST) -m "not services and not long" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-services: $(DEV) $(JAVA)  ## run the tests against services, started for the run
 	@mkdir -p build
-	@$(SPARK_ENV) $(PYTEST) -m services $(ARGS)
+	@$(SPARK_ENV) $(PYTEST) -m "services and not long" $(ARGS)
+
+stress: $(DEV) $(JAVA)  ## run the races and the stress at full length, which takes hours; ARGS="-k hive"
+	@mkdir -p build
+	@$(SPARK_ENV) $(PYTEST) -m long $(ARGS)
 
 fuzz: $(DEV)  ## feed a million damaged files of metadata to the readers; ARGS="--runs 5000000 --seed 7"
 	@$(PY) -m tests.fuzz $(ARGS)
