@@ -1,4 +1,4 @@
-"""What the button "Test" of a catalog connection finds out: step by step, until one fails.
+"""What the button "Test" of a connection finds out: step by step, until one fails.
 
 Here: the steps and what each failure asks the person for. Not here: how a connection is read (`hooks`), and what the
 catalog and the stores say of their failures themselves (`catalogs`, `storage`).
@@ -19,6 +19,7 @@ from airflow_iceberg.errors import IcebergError
 
 if TYPE_CHECKING:
     from airflow_iceberg.catalogs.base import Catalog, TableState
+    from airflow_iceberg.storage.base import FileIO
 
 # Properties that hold an address; a uri of the Hive Metastore may be several.
 _ADDRESSES = ("uri", "s3.endpoint", "glue.endpoint", "gcs.service.host", "oauth2-server-uri")
@@ -106,11 +107,16 @@ def catalog_steps(catalog: Catalog) -> Iterator[Step]:
     warehouse = catalog.properties.get("warehouse", "").rstrip("/")
     is_location = bool(re.match(r"[A-Za-z0-9+.-]+:/|/", warehouse))
     if is_location:
-        yield Step(what=f"list the warehouse {warehouse}", run=lambda: _list(catalog, warehouse))
+        yield Step(what=f"list the warehouse {warehouse}", run=lambda: look_into(catalog.io, warehouse))
     yield Step(what="read a table", run=lambda: _read_a_table(catalog, spaces, loaded))
     where = warehouse if is_location else f"{loaded[0].metadata.location.rstrip('/')}/metadata" if loaded else ""
     if where:
         yield Step(what=f"create a file in {where} only if it isn't there", run=lambda: _probe(catalog, loaded, where))
+
+
+def look_into(io: FileIO, warehouse: str) -> str:
+    """Return whether there is any file below a location, for a person."""
+    return "it is empty" if next(iter(io.list(warehouse)), None) is None else "it has files"
 
 
 def _addresses(properties: Mapping[str, str]) -> Iterator[tuple[str, str, int | None]]:
@@ -142,11 +148,6 @@ def _speak_tls(host: str, port: int) -> str | None:
     with socket.create_connection((host, port), timeout=_TIMEOUT_S) as connection:
         with context.wrap_socket(connection, server_hostname=host) as secured:
             return secured.version()
-
-
-def _list(catalog: Catalog, warehouse: str) -> str:
-    found = next(iter(catalog.io.list(warehouse)), None)
-    return "it is empty" if found is None else "it has files"
 
 
 def _read_a_table(catalog: Catalog, spaces: Sequence[tuple[str, ...]], loaded: list[TableState]) -> str:

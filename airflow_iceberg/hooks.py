@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from airflow.sdk import BaseHook
 
-from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError
+from airflow_iceberg.errors import InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -115,7 +115,7 @@ class IcebergHook(BaseHook):
         """The connection, read once; its secrets are masked in all logs from here on."""
         from airflow.sdk.log import mask_secret
 
-        with _named(self.iceberg_conn_id):
+        with existing(self.iceberg_conn_id, "catalog", self.conn_type):
             connection = self.get_connection(self.iceberg_conn_id)
         config = CatalogConfig.from_connection(connection)
         for secret in config.secrets():
@@ -204,7 +204,7 @@ async def load_catalog_async(iceberg_conn_id: str) -> Catalog:
 
     from airflow.providers.common.compat.connection import get_async_connection, get_async_extra_dejson
 
-    with _named(iceberg_conn_id):
+    with existing(iceberg_conn_id, "catalog", IcebergHook.conn_type):
         connection = await get_async_connection(iceberg_conn_id)
     config = CatalogConfig.from_connection(connection, await get_async_extra_dejson(connection))
     await mask_async(config.secrets())
@@ -218,15 +218,22 @@ async def load_catalog_async(iceberg_conn_id: str) -> Catalog:
 
 
 @contextmanager
-def _named(conn_id: str) -> Iterator[None]:
-    """Tell a connection that is not there from a service that does not answer: trying again helps only the second."""
+def existing(conn_id: str, kind: str, conn_type: str) -> Iterator[None]:
+    """Tell a connection that is not there from a service that does not answer: trying again helps only the second.
+
+    Args:
+        kind: what it leads to, for the message.
+        conn_type: the type to create it with.
+    Raises:
+        NotFoundError: Airflow, asked inside of the block, has no such connection.
+    """
     from airflow.providers.common.compat.sdk import AirflowNotFoundException
 
     try:
         yield
     except AirflowNotFoundException as error:
         raise NotFoundError(
-            f"catalog connection {conn_id!r} does not exist; create it with connection type iceberg_catalog, or set "
+            f"{kind} connection {conn_id!r} does not exist; create it with connection type {conn_type}, or set "
             f"AIRFLOW_CONN_{conn_id.upper()}"
         ) from error
 
@@ -365,9 +372,3 @@ def _url_secrets(text: str) -> list[str]:
         for name, value in (pair.split("=", 1) for pair in parts.query.split("&") if "=" in pair):
             found += [value] if _SECRET.search(name) or name == "sig" else []
     return [spelling for each in found for spelling in dict.fromkeys((each, unquote(each)))]
-
-
-def plain_text(error: Exception) -> str:
-    """Return what went wrong, for the person who tests a connection."""
-    text = str(error) or type(error).__name__
-    return text if isinstance(error, IcebergError) else f"{type(error).__name__}: {text}"

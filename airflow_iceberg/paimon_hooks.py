@@ -8,26 +8,26 @@ Importing this module is cheap; a store's client is loaded when the store is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
 
-from airflow_iceberg.errors import InvalidInputError, NotFoundError
+from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.hooks import (
     PROPERTIES_KEY,
     CatalogConfig,
+    existing,
     mask_async,
     nested_properties,
-    plain_text,
     text_properties,
 )
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
+    from airflow_iceberg.diagnosis import Diagnosis, Step
     from airflow_iceberg.paimon.table import PaimonTable
     from airflow_iceberg.storage import FileIO
 
@@ -126,7 +126,7 @@ class PaimonHook(BaseHook):
         """The connection, read once; its secrets are masked in all logs from here on."""
         from airflow.sdk.log import mask_secret
 
-        with _named(self.paimon_conn_id):
+        with existing(self.paimon_conn_id, "Paimon", self.conn_type):
             connection = self.get_connection(self.paimon_conn_id)
         config = PaimonConfig.from_connection(connection)
         for secret in config.secrets():
@@ -162,52 +162,43 @@ class PaimonHook(BaseHook):
         Returns:
             Whether all steps worked, and a text for the person who pressed "Test".
         """
-        step = "read the connection"
-        try:
-            config = self.config
-            if config.path is not None:
-                step = f"open the table at {config.path}"
-                table = self.get_table()
-                latest = table.latest_snapshot_id()
-                return True, f"the table at {table.location} has {_snapshots(latest)}"
-            if config.warehouse is None:
-                return False, "the connection has neither a warehouse nor a path; one of them says where tables are"
-            step = f"look into the warehouse {config.warehouse}"
-            is_empty = next(iter(self.io.list(config.warehouse)), None) is None
-        except Exception as error:  # noqa: BLE001 - whatever a driver raises is the answer that the person waits for
-            return False, f"could not {step}: {plain_text(error)}"
-        found = "answers and has no files yet" if is_empty else "answers and has files"
-        return True, f"the warehouse {config.warehouse} {found}"
+        from airflow_iceberg.diagnosis import Diagnosis
+
+        diagnosis = Diagnosis()
+        failed = diagnosis.follow(self._steps(diagnosis))
+        return (False, failed) if failed else (True, f"the connection works: {diagnosis.worked}")
+
+    def _steps(self, diagnosis: Diagnosis) -> Iterator[Step]:
+        from airflow_iceberg.diagnosis import Step, look_into, network_steps
+
+        def read_the_connection() -> None:
+            diagnosis.secrets = self.config.secrets()
+            if self.config.path is None and self.config.warehouse is None:
+                raise InvalidInputError("it has neither a warehouse nor a path; one of them says where tables are")
+
+        def open_the_table() -> str:
+            latest = self.get_table().latest_snapshot_id()
+            return "it has no snapshot yet" if latest is None else f"its latest snapshot is {latest}"
+
+        yield Step(what="read the connection", run=read_the_connection)
+        yield from network_steps(self.config.properties)
+        if self.config.path is not None:
+            yield Step(what=f"open the table at {self.config.path}", run=open_the_table)
+        else:
+            warehouse = self.config.warehouse or ""
+            yield Step(what=f"look into the warehouse {warehouse}", run=lambda: look_into(self.io, warehouse))
 
 
 async def load_config_async(paimon_conn_id: str) -> PaimonConfig:
     """Read a connection from a trigger without blocking the triggerer's event loop, and mask its secrets."""
     from airflow.providers.common.compat.connection import get_async_connection, get_async_extra_dejson
 
-    with _named(paimon_conn_id):
+    with existing(paimon_conn_id, "Paimon", PaimonHook.conn_type):
         connection = await get_async_connection(paimon_conn_id)
     config = PaimonConfig.from_connection(connection, await get_async_extra_dejson(connection))
     await mask_async(config.secrets())
     return config
 
 
-@contextmanager
-def _named(conn_id: str) -> Iterator[None]:
-    """Tell a connection that is not there from a service that does not answer: trying again helps only the second."""
-    from airflow.providers.common.compat.sdk import AirflowNotFoundException
-
-    try:
-        yield
-    except AirflowNotFoundException as error:
-        raise NotFoundError(
-            f"Paimon connection {conn_id!r} does not exist; create it with connection type paimon, or set "
-            f"AIRFLOW_CONN_{conn_id.upper()}"
-        ) from error
-
-
 def _location(text: str | None) -> str | None:
     return text.rstrip("/") if text else None
-
-
-def _snapshots(latest: int | None) -> str:
-    return "no snapshot yet" if latest is None else f"snapshot {latest} as its latest"

@@ -94,16 +94,21 @@ class TestTheButton:
     @pytest.mark.parametrize(
         ("extra", "works", "message"),
         [
-            ({"warehouse": "{w}"}, True, "the warehouse {w} answers and has files"),
-            ({"warehouse": "{w}/empty"}, True, "the warehouse {w}/empty answers and has no files yet"),
-            ({"path": "{w}/db.db/t"}, True, "the table at {w}/db.db/t has snapshot 1 as its latest"),
+            ({"warehouse": "{w}"}, True, "look into the warehouse {w}: it has files"),
+            ({"warehouse": "{w}/empty"}, True, "look into the warehouse {w}/empty: it is empty"),
+            ({"path": "{w}/db.db/t"}, True, "open the table at {w}/db.db/t: its latest snapshot is 1"),
             ({"path": "{w}/db.db/x"}, False, "could not open the table at {w}/db.db/x: no Paimon table at"),
             (
                 {"warehouse": "nowhere"},
                 False,
                 "could not look into the warehouse nowhere: 'nowhere' is not an absolute",
             ),
-            ({}, False, "the connection has neither a warehouse nor a path"),
+            ({}, False, "could not read the connection: it has neither a warehouse nor a path"),
+            (
+                {"warehouse": "s3://b/w", "s3.endpoint": "http://no-such-host.invalid:9000"},
+                False,
+                "could not resolve the name no-such-host.invalid: ",
+            ),
         ],
     )
     def test_by_connection(
@@ -114,4 +119,13 @@ class TestTheButton:
         filled = {name: value.format(w=tmp_path) for name, value in extra.items()}
         monkeypatch.setenv("AIRFLOW_CONN_P", json.dumps({"conn_type": "paimon", "extra": filled}))
         found, text = PaimonHook("p").test_connection()
-        assert (found, text.startswith(message.format(w=tmp_path))) == (works, True), text
+        start = "the connection works: read the connection; " if works else ""
+        assert (found, text.startswith(start + message.format(w=tmp_path))) == (works, True), text
+
+    def test_it_shows_no_password(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        extra = {"warehouse": "s4://me:hush-hush@b/w"}
+        monkeypatch.setenv("AIRFLOW_CONN_P", json.dumps({"conn_type": "paimon", "extra": extra}))
+        found, text = PaimonHook("p").test_connection()
+        assert not found
+        assert text.startswith("could not look into the warehouse s4://me:***@b/w: cannot use s4://me:***@b/w: ")
+        assert "hush" not in text
