@@ -24,6 +24,7 @@ from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitConflictError,
     CommitUnknownError,
+    IcebergError,
     InvalidInputError,
     NotFoundError,
     StorageError,
@@ -86,6 +87,13 @@ class MemoryFileIO(FileIO):
     def locations(self, prefix: str = "memory:///") -> tuple[str, ...]:
         """Return the locations of all files below a directory, sorted."""
         return tuple(sorted(status.location for status in self.list(prefix)))
+
+    def copy(self) -> MemoryFileIO:
+        """Return another one with the same files; what is made or removed in the one is not seen in the other."""
+        other = MemoryFileIO()
+        other._filesystem.store = dict(self._filesystem.store)
+        other._filesystem.pseudo_dirs = list(self._filesystem.pseudo_dirs)
+        return other
 
     def _path(self, location: str) -> str:
         scheme, path = split_location(location)
@@ -230,6 +238,41 @@ class Fault(Enum):
     """`SimulatedCrash` after the metadata file was written, before the swap."""
     CRASH_AFTER = auto()
     """`SimulatedCrash` right after the swap."""
+    LAND_LATE = auto()
+    """The answer takes longer than we wait: the request is on its way still, and is done some calls later."""
+
+
+class Late:
+    """Requests that are on their way longer than their sender waits.
+
+    Args:
+        after: how many other requests go before each.
+    """
+
+    def __init__(self, after: int) -> None:
+        self._after = after
+        self._waiting: list[tuple[int, Callable[[], object]]] = []
+        self._gone = 0
+
+    def add(self, request: Callable[[], object]) -> None:
+        """Send one."""
+        self._waiting.append((self._gone + self._after, request))
+
+    def let_one_go(self) -> None:
+        """Another request is about to be done."""
+        self._arrive(self._gone)
+        self._gone += 1
+
+    def arrive(self) -> None:
+        """All that are on their way arrive."""
+        self._arrive(None)
+
+    def _arrive(self, until: int | None) -> None:
+        due = [each for each in self._waiting if until is None or each[0] <= until]
+        self._waiting = [each for each in self._waiting if each not in due]
+        for _, request in due:
+            with suppress(IcebergError):  # a refusal reaches nobody
+                request()
 
 
 Rival = Callable[[PointerCatalog, TableId], None]
@@ -251,6 +294,7 @@ class FaultyCatalog(PointerCatalog):
         script: one fault a swap. Creating a table is a swap too, unless it is created through `inner`.
         rival: called with the inner catalog when another writer is to commit.
         loads: one fault a `load`: PROCEED, FAIL or CRASH_BEFORE.
+        late_after: how many loads and swaps a request that is late lets go before it.
 
     Attributes:
         swaps: the metadata locations of all swaps that were asked for, with the fault each met.
@@ -264,9 +308,11 @@ class FaultyCatalog(PointerCatalog):
         *,
         rival: Rival = set_a_property,
         loads: Iterable[Fault] = (),
+        late_after: int = 1,
     ) -> None:
         super().__init__(inner.name, inner.properties, io=inner.io, now_ms=inner._now_ms, new_uuid=inner._new_uuid)
         self.inner = inner
+        self.late = Late(late_after)
         self.swaps: list[tuple[str, Fault]] = []
         self.load_count = 0
         self._script = iter(tuple(script))
@@ -276,6 +322,7 @@ class FaultyCatalog(PointerCatalog):
     def load(self, table: str | TableId) -> TableState:
         """Load, if the script lets us."""
         self.load_count += 1
+        self.late.let_one_go()
         fault = next(self._loads, Fault.PROCEED)
         if fault is Fault.FAIL:
             raise StorageError(f"catalog {self.name} cannot be reached")
@@ -291,7 +338,11 @@ class FaultyCatalog(PointerCatalog):
         """Swap in the inner catalog, with the fault that the script has for this time."""
         fault = next(self._script, Fault.PROCEED)
         self.swaps.append((new, fault))
+        self.late.let_one_go()
         self._before(fault, table)
+        if fault is Fault.LAND_LATE:
+            self.late.add(lambda: self.inner.swap_pointer(table, expected=expected, new=new))
+            raise CommitUnknownError("no answer in time")
         if fault in (Fault.LOSE_THEN_UNKNOWN, Fault.RIVAL_THEN_UNKNOWN):
             raise CommitUnknownError("the reply was lost")
         pointer = self.inner.swap_pointer(table, expected=expected, new=new)
@@ -376,6 +427,8 @@ class FileFault(Enum):
     """`NotFoundError`, as from a store that lags (read) or by somebody who cleaned up."""
     RIVAL_THEN_FAIL = auto()
     """Somebody else creates the file with other bytes, and our call fails with `StorageError`."""
+    LATE = auto()
+    """`StorageError`, since no answer came in time; it is done some calls later."""
     TORN_THEN_FAIL = auto()
     """Half of the bytes are written (create), and the call fails with `StorageError`."""
     CRASH_BEFORE = auto()
@@ -406,14 +459,18 @@ class FileRule:
 class FaultyFileIO(FileIO):
     """A FileIO whose calls go wrong by rules.
 
+    Args:
+        late_after: how many calls a request that is late lets go before it.
+
     Attributes:
         rules: may be changed at any time.
         calls: (call, location) of all calls so far, `filesystem` left out.
     """
 
-    def __init__(self, inner: FileIO, rules: Iterable[FileRule] = ()) -> None:
+    def __init__(self, inner: FileIO, rules: Iterable[FileRule] = (), *, late_after: int = 1) -> None:
         self.inner = inner
         self.rules = list(rules)
+        self.late = Late(late_after)
         self.calls: list[tuple[str, str]] = []
 
     def read(self, location: str, *, offset: int = 0, length: int | None = None) -> bytes:
@@ -449,7 +506,10 @@ class FaultyFileIO(FileIO):
 
     def _call(self, call: str, location: str, do: Callable[[], Any], half: Callable[[], Any] = lambda: None) -> Any:
         self.calls.append((call, location))
+        self.late.let_one_go()
         fault = self._fault(call, location)
+        if fault is FileFault.LATE:
+            self.late.add(do)
         if fault is FileFault.CRASH_BEFORE:
             raise SimulatedCrash(f"before {call} {location}")
         if fault is FileFault.MISSING:
@@ -458,7 +518,7 @@ class FaultyFileIO(FileIO):
             self.inner.create(location, b'{"written": "by somebody else"}')
         if fault is FileFault.TORN_THEN_FAIL:
             half()
-        not_done = (FileFault.FAIL, FileFault.RIVAL_THEN_FAIL, FileFault.TORN_THEN_FAIL)
+        not_done = (FileFault.FAIL, FileFault.LATE, FileFault.RIVAL_THEN_FAIL, FileFault.TORN_THEN_FAIL)
         result = do() if fault not in not_done else None
         if fault is FileFault.CRASH_AFTER:
             raise SimulatedCrash(f"after {call} {location}")
