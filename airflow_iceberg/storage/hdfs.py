@@ -8,6 +8,7 @@ them (`KRB5CCNAME`); Hadoop's settings come from `HADOOP_CONF_DIR` or as propert
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
 import uuid
@@ -24,6 +25,10 @@ from airflow_iceberg.storage.store import Location, RefusedError, Settings, Uncl
 _CONFIG = "hdfs.config."
 _USER = "HADOOP_USER_NAME"
 _TRIES = 5
+# By itself the driver asks a NameNode that refuses connections for six minutes, as if it had another to go to.
+_ATTEMPTS = "dfs.client.failover.max.attempts"
+_ATTEMPTS_AT_ONE = "5"  # with growing pauses, some ten seconds: as Hadoop's own client
+_CONNECT_SECONDS = 20.0
 # The driver's threads, started on first use, are not there in a forked child, where every call would wait for ever.
 _used_by: int | None = None
 
@@ -100,6 +105,9 @@ class HdfsStore:
             os.environ.setdefault("KRB5CCNAME", ticket)
         filesystem = _FileSystem(skip_instance_cache=True, host=host or None, port=int(port) if port else None)
         config = {key.removeprefix(_CONFIG): value for key, value in properties.items() if key.startswith(_CONFIG)}
+        if host and port:  # one NameNode: a name service has no port
+            _require_listener(host, int(port))
+            config.setdefault(_ATTEMPTS, _ATTEMPTS_AT_ONE)
         url = f"{scheme}://{host}{f':{port}' if port else ''}" if host else f"{scheme}://"
         with _translated():
             filesystem.client = Client(url, config or None) if host else Client(None, config or None)
@@ -257,6 +265,23 @@ class HdfsStore:
         """Remove a directory and all in it."""
         with suppress(FileNotFoundError), _translated():
             self._client.delete(path, True)
+
+
+def _require_listener(host: str, port: int) -> None:
+    """Make sure, before the first use, that somebody listens there.
+
+    Raises:
+        RefusedError: nobody does, nothing was asked yet.
+    """
+    try:
+        socket.create_connection((host, port), timeout=_CONNECT_SECONDS).close()
+    except socket.gaierror:
+        raise  # the name is what is wrong, which is said elsewhere
+    except OSError as error:
+        raise RefusedError(
+            f"no NameNode answers at {host}:{port}: {error.strerror or error}; expected the port of its RPC (8020 or "
+            "9000 as a rule), which is another than that of its web pages"
+        ) from error
 
 
 class _translated:  # noqa: N801 - used like a function
