@@ -20,7 +20,7 @@ from airflow_iceberg.failures import airflow_failures, from_event
 from airflow_iceberg.paimon.waiting import EventKind, PaimonCondition, Seen, lost
 from airflow_iceberg.paimon_hooks import MAIN_BRANCH, PaimonHook
 from airflow_iceberg.paimon_triggers import PaimonSnapshotTrigger, look
-from airflow_iceberg.sensors import LAST_SEEN, LOGICAL_DATE, iso_ms, map_index_of, run_date_ms, snapshot_id_of
+from airflow_iceberg.sensors import LAST_SEEN, after_to_ms, check_one_start, iso_ms, map_index_of, snapshot_id_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -202,15 +202,12 @@ class PaimonSnapshotSensor(BaseSensorOperator):
         Raises:
             InvalidInputError: words that mean nothing, or contradict each other.
         """
-        if self.after and self.after_snapshot_id is not None:
-            raise InvalidInputError(
-                f"sensor {self.task_id}: after_snapshot_id and after={self.after!r} are both given, expected one"
-            )
+        check_one_start(self.task_id, self.after, self.after_snapshot_id)
         if self.on_lost_snapshots not in ("fail", "return"):
             raise InvalidInputError(f"on_lost_snapshots is {self.on_lost_snapshots!r}, expected 'fail' or 'return'")
         after_ms = None
         if self.after and self.after != LAST_SEEN:
-            after_ms = run_date_ms(context) if self.after == LOGICAL_DATE else iso_ms(self.after)
+            after_ms = after_to_ms(self.after, context)
         kinds = (self.commit_kinds,) if isinstance(self.commit_kinds, str) else self.commit_kinds
         partition = self.partition
         self._wanted = PaimonCondition(
@@ -256,15 +253,7 @@ def _moment_ms(value: str | int) -> int:
     text = str(value).strip()
     if text.removeprefix("-").isdecimal():
         return int(text)
-    try:
-        moment = dt.datetime.fromisoformat(text)
-    except ValueError as error:
-        raise InvalidInputError(
-            f"min_watermark={value!r}: expected milliseconds since the epoch or a time such as "
-            f"'2026-01-31T00:00:00+00:00'"
-        ) from error
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
-    return round(moment.timestamp() * 1_000_000) // 1000
+    return iso_ms(text, name="min_watermark", instead="milliseconds since the epoch")
 
 
 def _count(value: str | int) -> int:

@@ -158,14 +158,11 @@ class IcebergSnapshotSensor(BaseSensorOperator):
         after_snapshot_ms: int | None = None
         after_ms: int | None = None
         after = self.after or (LAST_SEEN if self.after_snapshot_id is None else None)
-        if self.after and self.after_snapshot_id is not None:
-            raise InvalidInputError(
-                f"sensor {self.task_id}: after_snapshot_id and after={self.after!r} are both given, expected one"
-            )
+        check_one_start(self.task_id, self.after, self.after_snapshot_id)
         if after == LAST_SEEN:
             after_id, after_snapshot_ms = self._last_seen(context) or (None, None)
         elif after is not None:
-            after_ms = run_date_ms(context) if after == LOGICAL_DATE else iso_ms(after)
+            after_ms = after_to_ms(after, context)
         return SnapshotCondition(
             branch=self.branch,
             after_snapshot_id=after_id,
@@ -216,13 +213,31 @@ def run_date_ms(context: Context) -> int:
     return _ms(date)
 
 
-def iso_ms(text: str) -> int:
-    """Return a time that a DAG author gave for `after`, in milliseconds since the epoch; UTC without a zone."""
+def after_to_ms(after: str, context: Context) -> int:
+    """Return what `after` says, the time of the run or another one, in milliseconds since the epoch."""
+    if after == LOGICAL_DATE:
+        return run_date_ms(context)
+    return iso_ms(after, name="after", instead=f"{LAST_SEEN!r}, {LOGICAL_DATE!r}")
+
+
+def check_one_start(task_id: str, after: str | None, after_snapshot_id: str | int | None) -> None:
+    """Refuse two answers to the question after what a snapshot is new."""
+    if after and after_snapshot_id is not None:
+        raise InvalidInputError(f"sensor {task_id}: after_snapshot_id and after={after!r} are both given, expected one")
+
+
+def iso_ms(text: str, *, name: str, instead: str) -> int:
+    """Return a time that a DAG author gave as ISO 8601, in milliseconds since the epoch; UTC without a zone.
+
+    Args:
+        name: of the argument, for the error.
+        instead: what else the argument takes, for the error.
+    """
     try:
         moment = datetime.fromisoformat(str(text).strip())
     except ValueError as error:
         raise InvalidInputError(
-            f"after={text!r}: expected {LAST_SEEN!r}, {LOGICAL_DATE!r} or a time such as '2026-01-31T00:00:00+00:00'"
+            f"{name}={text!r}: expected {instead} or a time such as '2026-01-31T00:00:00+00:00'"
         ) from error
     return _ms(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
 
