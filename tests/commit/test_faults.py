@@ -4,15 +4,10 @@ The table always reads; the change is in it once or not at all; a second try of 
 no file of the table is gone.
 """
 
-from collections import Counter
-from functools import cache
-
 import pytest
 
 from airflow_iceberg.commit.operation import OperationKey, find_landed
-from airflow_iceberg.commit.snapshot_writer import read_manifests
 from airflow_iceberg.errors import CommitUnknownError, IcebergError
-from airflow_iceberg.table import Table
 from tests.support.changes import (
     NAME,
     Append,
@@ -25,26 +20,29 @@ from tests.support.changes import (
     MergeOnReadDelete,
     Overwrite,
     RewriteAllManifests,
-    live_entries,
-    make_table,
     plan,
     rows_of,
+)
+from tests.support.faults import (
+    KINDS,
+    LATE_AFTER,
+    SWAP_FAULTS,
+    behind,
+    check_whole,
+    faults_of,
+    ids,
+    numbered,
+    world,
 )
 from tests.support.memory import (
     Fault,
     FaultyCatalog,
-    FaultyFileIO,
     FileFault,
     FileRule,
-    MemoryCatalog,
     SimulatedCrash,
 )
 
 KEY = OperationKey(dag_id="d", run_id="r", task_id="t")
-
-
-def ids(*numbers):
-    return frozenset(numbers)
 
 
 CHANGES = {
@@ -59,73 +57,28 @@ CHANGES = {
     "rewrite of manifests": RewriteAllManifests(),
     "expiry": Expire(),
 }
-# Appends so small that the next commit merges their manifests: three in one partition, one in the other.
-BASE = [Append("a", ids(1, 2)), Append("a", ids(3)), MergeOnReadDelete(ids(1)), Append("b", ids(4))]
 FEW = {"append", "overwrite", "merge-on-read", "compaction", "expiry"}
-FILE_FAULTS = {
-    "read": [FileFault.FAIL, FileFault.CRASH_BEFORE],
-    "create": [
-        *(FileFault.TORN_THEN_FAIL, FileFault.DO_THEN_FAIL),
-        *(FileFault.FAIL, FileFault.CRASH_BEFORE, FileFault.CRASH_AFTER),
-    ],
-    "delete": [FileFault.FAIL, FileFault.CRASH_BEFORE],
-}
-# Among them the echo: a request that was repeated on its way, and loses to itself.
-SWAP_FAULTS = [fault for fault in Fault if fault is not Fault.PROCEED]
 
 
-@cache
-def base_table(version):
-    catalog = MemoryCatalog()
-    make_table(catalog, version, **{"commit.manifest.min-count-to-merge": "4"})
-    for step in BASE:
-        plan(catalog, step).commit()
-    return catalog.io, catalog.load(NAME).metadata_location
-
-
-def world(version=3):
-    """Return a catalog in which files and swaps can go wrong, with the table of the start."""
-    io, location = base_table(version)
-    inner = MemoryCatalog(io=FaultyFileIO(io))
-    inner.register_table(NAME, location)
-    return inner
-
-
-def steps_of(name, swap):
-    """Return the calls of a commit that meets no fault but that of its swap."""
-    catalog = world()
+def steps_of(name, swap=Fault.PROCEED, kind="pointer"):
+    """Return (call, location) of a commit that meets no fault but that of its swap."""
+    catalog = world(kind)
     planned = plan(catalog, CHANGES[name], key=KEY)
     catalog.io.calls.clear()
-    planned.commit(catalog=FaultyCatalog(catalog, [swap]))
-    return [call for call, _ in catalog.io.calls]
+    planned.commit(catalog=behind(catalog, [swap]))
+    return list(catalog.io.calls)
 
 
-def numbered(calls):
-    """Return each call with how many of its kind came before."""
-    seen = Counter()
-    for call in calls:
-        yield call, seen[call]
-        seen[call] += 1
-
-
-def check_whole(catalog):
-    """All that the table names is there."""
-    io = catalog.io.inner
-    table = Table.load(catalog, NAME)
-    assert all(io.exists(entry.data_file.file_path) for entry in live_entries(table))
-    for snapshot in table.snapshots():
-        assert all(io.exists(manifest.manifest_path) for manifest in read_manifests(io, snapshot))
-
-
-def check_once(name, rules=(), swaps=()):
+def check_once(name, rules=(), swaps=(), kind="pointer", late_after=1):
     """Commit with faults, then run the task again."""
-    change, catalog = CHANGES[name], world()
+    change, catalog = CHANGES[name], world(kind, late_after=late_after)
     before = rows_of(catalog)
     after = +change.after(before)
     planned = plan(catalog, change, key=KEY)
     catalog.io.rules = list(rules)
+    faulty = behind(catalog, swaps, late_after)
     try:
-        planned.commit(catalog=FaultyCatalog(catalog, swaps))
+        planned.commit(catalog=faulty)
         outcome = "done"
     except (IcebergError, SimulatedCrash) as error:
         outcome = "unknown" if isinstance(error, CommitUnknownError | SimulatedCrash) else "failed"
@@ -139,24 +92,46 @@ def check_once(name, rules=(), swaps=()):
         plan(catalog, change, key=KEY, try_number=2).commit()
     check_whole(catalog)
     assert +rows_of(catalog) == after
+    for late in (catalog.io.late, getattr(faulty, "late", catalog.io.late)):
+        late.arrive()
+    check_whole(catalog)
+    assert +rows_of(catalog) == after
     landed = [s for s in catalog.load(NAME).metadata.snapshots if s.summary.get("airflow.operation-key") == str(KEY)]
     assert len(landed) == (0 if planned.snapshot_id is None else 1)
+
+
+def check_files(name, kind, swap, faults):
+    """One step after the other goes wrong in some of the ways, `faults` of all of them and of the step's number."""
+    for call, number, ways in numbered(steps_of(name, swap, kind)):
+        for fault in faults(ways, number):
+            for late_after in LATE_AFTER if fault is FileFault.LATE else (1,):
+                rule = FileRule(call=call, fault=fault, skip=number)
+                check_once(name, [rule], [swap], kind, late_after)
 
 
 class TestAFaultAtEveryStep:
     """One step goes wrong; with a lost race first, so that steps of retries and of cleaning up are among them."""
 
-    @pytest.mark.parametrize("name", sorted(FEW))
-    def test_files(self, name):
-        for call, number in numbered(steps_of(name, Fault.CONFLICT)):
-            # One way for each step, in turn; all of them below.
-            fault = FILE_FAULTS[call][number % 2]
-            check_once(name, [FileRule(call=call, fault=fault, skip=number)], [Fault.CONFLICT])
+    @pytest.mark.parametrize(
+        ("name", "kind"), [*((name, "pointer") for name in sorted(FEW)), ("append", "hadoop"), ("compaction", "hadoop")]
+    )
+    def test_files(self, name, kind):
+        # One way for each step, in turn; all of them below.
+        check_files(name, kind, Fault.CONFLICT, lambda faults, number: [faults[number % len(faults)]])
 
     @pytest.mark.parametrize("name", CHANGES)
     def test_swaps(self, name):
         for first in SWAP_FAULTS:
-            check_once(name, swaps=[first])
+            for late_after in LATE_AFTER if first is Fault.LAND_LATE else (1,):
+                check_once(name, swaps=[first], late_after=late_after)
+
+    @pytest.mark.parametrize("name", CHANGES)
+    def test_versions(self, name):
+        """The swap of a Hadoop catalog is the creation of the next version."""
+        for fault in faults_of("create", "v2.metadata.json"):
+            for late_after in (1, 4, 8, 99) if fault is FileFault.LATE else (1,):
+                rule = FileRule(call="create", fault=fault, matching=".metadata.json")
+                check_once(name, [rule], kind="hadoop", late_after=late_after)
 
 
 @pytest.mark.services
@@ -164,17 +139,28 @@ class TestEveryFaultAtEveryStep:
     """The same for every change, in every way, and twice in a row."""
 
     @pytest.mark.parametrize("name", CHANGES)
-    @pytest.mark.parametrize("swap", [Fault.PROCEED, Fault.CONFLICT, Fault.LAND_THEN_UNKNOWN])
-    def test_files(self, name, swap):
-        for call, number in numbered(steps_of(name, swap)):
-            for fault in FILE_FAULTS[call]:
-                check_once(name, [FileRule(call=call, fault=fault, skip=number)], [swap])
-
-    @pytest.mark.parametrize("name", CHANGES)
     @pytest.mark.parametrize("second", [Fault.CONFLICT, Fault.LAND_THEN_UNKNOWN])
     def test_swaps(self, name, second):
         for first in SWAP_FAULTS:
-            check_once(name, swaps=[first, second])
+            for late_after in LATE_AFTER if first is Fault.LAND_LATE else (1,):
+                check_once(name, swaps=[first, second], late_after=late_after)
+
+    @pytest.mark.long
+    @pytest.mark.parametrize("name", CHANGES)
+    @pytest.mark.parametrize("swap", [Fault.PROCEED, Fault.CONFLICT, Fault.LAND_THEN_UNKNOWN])
+    def test_files(self, name, swap):
+        check_files(name, "pointer", swap, lambda faults, number: faults)
+
+    @pytest.mark.long
+    @pytest.mark.parametrize("name", CHANGES)
+    def test_files_of_a_hadoop_catalog(self, name):
+        check_files(name, "hadoop", Fault.PROCEED, lambda faults, number: faults)
+
+    @pytest.mark.parametrize("name", CHANGES)
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_files_in_one_way_for_each_step(self, name, kind):
+        """The short form of the two above."""
+        check_files(name, kind, Fault.LAND_THEN_UNKNOWN, lambda faults, number: [faults[(number + 1) % len(faults)]])
 
 
 class TestALostRenameReply:

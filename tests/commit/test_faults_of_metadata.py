@@ -1,0 +1,288 @@
+"""Changes without a snapshot, and what catalogs do with whole tables: every step goes wrong once, in every way.
+
+The table always reads; the change is made once or not at all, and a second try ends with it made; what is dropped is
+dropped whole, and what is not keeps its files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import uuid4
+
+import pytest
+
+from airflow_iceberg.catalogs.base import Catalog
+from airflow_iceberg.commit import refs
+from airflow_iceberg.errors import CommitUnknownError, IcebergError, NotFoundError
+from airflow_iceberg.spec.metadata import TableMetadata
+from airflow_iceberg.table import Table
+from tests.support.changes import NAME, rows_of
+from tests.support.faults import KINDS, LATE_AFTER, SWAP_FAULTS, behind, check_whole, faults_of, numbered, world
+from tests.support.memory import Fault, FileFault, FileRule, SimulatedCrash
+
+
+def altering(*changes) -> Callable[[Catalog], object]:
+    return lambda catalog: Table.load(catalog, NAME).alter(changes)
+
+
+def pointing(make, *args, **options) -> Callable[[Catalog], object]:
+    """A change of a ref; its arguments may be functions of the metadata."""
+
+    def run(catalog: Catalog) -> None:
+        table = Table.load(catalog, NAME)
+        given = [arg(table.metadata) if callable(arg) else arg for arg in args]
+        table.change(make(*given, table_uuid=table.metadata.table_uuid, new_uuid=str(uuid4()), **options))
+
+    return run
+
+
+def first(metadata: TableMetadata) -> int:
+    return min(metadata.snapshots, key=lambda snapshot: snapshot.sequence_number).snapshot_id
+
+
+CHANGES = {
+    "schema": altering({"add_column": {"name": "color", "type": "string"}}),
+    "partitioning": altering({"add_partition_field": "bucket(4, id)"}),
+    "sort order": altering({"set_sort_order": ["id"]}),
+    "properties": altering({"set_properties": {"a": "1"}}, {"remove_properties": ["commit.status-check.max-wait-ms"]}),
+    "all at once": altering(
+        {"add_column": {"name": "color", "type": "string"}},
+        {"rename_column": {"from": "color", "to": "colour"}},
+        {"set_properties": {"a": "1"}},
+    ),
+    "a tag": pointing(refs.create_ref, "v1", kind="tag"),
+    "rollback": pointing(refs.rollback_to_snapshot, first),
+    "current": pointing(refs.set_current, first),
+}
+CHANGES["a branch"] = pointing(
+    lambda name, snapshot_id, **more: refs.create_ref(name, snapshot_id=snapshot_id, **more),
+    "audit",
+    first,
+    kind="branch",
+)
+
+
+def shape(metadata: TableMetadata) -> object:
+    """All that a change may change, without what each commit changes anyway and what a rival did."""
+    document = metadata.to_dict()
+    for name in ("last-updated-ms", "metadata-log", "snapshot-log"):
+        document.pop(name, None)
+    document["properties"] = {
+        name: value for name, value in document["properties"].items() if not name.startswith("rival-")
+    }
+    return document
+
+
+def attempt(run: Callable[[], object]) -> str:
+    try:
+        run()
+    except (CommitUnknownError, SimulatedCrash):
+        return "unknown"
+    except IcebergError:
+        return "failed"
+    return "done"
+
+
+def calls_of(run: Callable[[Catalog], object], kind: str):
+    catalog = world(kind)
+    catalog.io.calls.clear()
+    run(catalog)
+    return list(catalog.io.calls)
+
+
+def rules_of(calls):
+    """Every step, in every way: a rule, and after how many other requests a late one arrives."""
+    for call, number, ways in numbered(calls):
+        for fault in ways:
+            for late_after in LATE_AFTER if fault is FileFault.LATE else (1,):
+                yield [FileRule(call=call, fault=fault, skip=number)], late_after
+
+
+class TestChangesOfTheTable:
+    """Schema, partitioning, order, properties and refs: as before or as after, and rows are not touched."""
+
+    def check(self, name: str, kind: str, rules=(), swaps=(), late_after: int = 1) -> None:
+        run, catalog = CHANGES[name], world(kind, late_after=late_after)
+        before, rows = shape(catalog.load(NAME).metadata), rows_of(catalog)
+        if name in ("rollback", "current"):
+            expected = world(kind)
+            run(expected)
+            rows_after = rows_of(expected)
+        else:
+            rows_after = rows
+        catalog.io.rules = list(rules)
+        faulty = behind(catalog, swaps, late_after)
+        outcome = attempt(lambda: run(faulty))
+        catalog.io.rules = []
+        check_whole(catalog)
+        found = shape(catalog.load(NAME).metadata)
+        assert found == before or outcome in ("done", "unknown")
+        assert rows_of(catalog) in (rows, rows_after)
+        log = len(catalog.load(NAME).metadata.metadata_log)
+        run(catalog)
+        after = catalog.load(NAME).metadata
+        # What landed is found, and not made again.
+        assert len(after.metadata_log) - log == (0 if found != before else 1)
+        assert shape(after) != before
+        assert rows_of(catalog) == rows_after
+        for late in (catalog.io.late, getattr(faulty, "late", catalog.io.late)):
+            late.arrive()
+        assert shape(catalog.load(NAME).metadata) == shape(after)
+        check_whole(catalog)
+
+    @pytest.mark.parametrize("name", CHANGES)
+    def test_swaps(self, name):
+        for fault in SWAP_FAULTS:
+            for late_after in LATE_AFTER if fault is Fault.LAND_LATE else (1,):
+                self.check(name, "pointer", swaps=[fault], late_after=late_after)
+
+    @pytest.mark.parametrize("name", CHANGES)
+    def test_versions(self, name):
+        for fault in faults_of("create", "v2.metadata.json"):
+            for late_after in (1, 4, 8, 99) if fault is FileFault.LATE else (1,):
+                rule = FileRule(call="create", fault=fault, matching=".metadata.json")
+                self.check(name, "hadoop", [rule], late_after=late_after)
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_files(self, kind):
+        """The files are the same for all of them: the table's metadata."""
+        for rules, late_after in rules_of(calls_of(CHANGES["schema"], kind)):
+            self.check("schema", kind, rules, late_after=late_after)
+
+
+class TestCreation:
+    """A table is there, whole, or not; who asks again for it, "if not exists", has it."""
+
+    def create(self, catalog: Catalog) -> Table:
+        return Table.create(catalog, "db.new", schema={"id": "long"}, if_not_exists=True)
+
+    def check(self, kind: str, rules=(), swaps=(), late_after: int = 1) -> None:
+        catalog = world(kind, late_after=late_after)
+        catalog.io.rules = list(rules)
+        faulty = behind(catalog, swaps, late_after)
+        outcome = attempt(lambda: self.create(faulty))
+        catalog.io.rules = []
+        is_there = catalog.table_exists("db.new")
+        assert outcome != "done" or is_there
+        assert outcome != "failed" or not is_there
+        made = catalog.load("db.new").metadata.table_uuid if is_there else None
+        table = self.create(catalog)
+        assert made in (None, table.metadata.table_uuid)
+        for late in (catalog.io.late, getattr(faulty, "late", catalog.io.late)):
+            late.arrive()
+        assert Table.load(catalog, "db.new").metadata == table.metadata
+        assert [str(each) for each in catalog.list_tables("db")] == ["db.new", NAME]
+
+    def test_swaps(self):
+        for fault in (Fault.FAIL, Fault.LAND_THEN_UNKNOWN, Fault.LOSE_THEN_UNKNOWN, Fault.LAND_LATE):
+            self.check("pointer", swaps=[fault])
+        for fault in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.LAND_THEN_CONFLICT):
+            self.check("pointer", swaps=[fault])
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_files(self, kind):
+        for rules, late_after in rules_of(calls_of(self.create, kind)):
+            self.check(kind, rules, late_after=late_after)
+
+
+class TestRegistration:
+    """A table that is brought into the catalog is there or not, and its files stay in any case."""
+
+    def check(self, rules=(), swaps=(), late_after: int = 1) -> None:
+        catalog = world(late_after=late_after)
+        location = catalog.load(NAME).metadata_location
+        catalog.io.rules = list(rules)
+        faulty = behind(catalog, swaps, late_after)
+        outcome = attempt(lambda: faulty.register_table("db.second", location))
+        catalog.io.rules = []
+        is_there = catalog.table_exists("db.second")
+        assert (outcome, is_there) not in (("done", False), ("failed", True))
+        for late in (catalog.io.late, getattr(faulty, "late", catalog.io.late)):
+            late.arrive()
+        if not catalog.table_exists("db.second"):
+            catalog.register_table("db.second", location)
+        assert catalog.load("db.second").metadata == catalog.load(NAME).metadata
+        check_whole(catalog)
+
+    def test_swaps(self):
+        for fault in (Fault.FAIL, Fault.LAND_THEN_UNKNOWN, Fault.LOSE_THEN_UNKNOWN, Fault.LAND_LATE):
+            self.check(swaps=[fault])
+        for fault in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER):
+            self.check(swaps=[fault])
+
+    def test_files(self):
+        register = lambda catalog: catalog.register_table("db.second", catalog.load(NAME).metadata_location)  # noqa: E731
+        for rules, _ in rules_of(calls_of(register, "pointer")):
+            self.check(rules)
+
+
+class TestDrops:
+    """A drop, with its files or without: the table is there with all its files, or it is not in the catalog."""
+
+    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize("purge", [False, True])
+    def test_files(self, kind, purge):
+        for rules, late_after in rules_of(calls_of(lambda catalog: catalog.drop_table(NAME, purge=purge), kind)):
+            catalog = world(kind, late_after=late_after)
+            rows, files = rows_of(catalog), catalog.io.inner.locations()
+            catalog.io.rules = rules
+            outcome = attempt(lambda: catalog.drop_table(NAME, purge=purge))  # noqa: B023
+            catalog.io.rules = []
+            if catalog.table_exists(NAME):
+                assert outcome != "done"
+                assert catalog.io.inner.locations() == files
+                assert rows_of(catalog) == rows
+                catalog.drop_table(NAME, purge=purge)
+            with pytest.raises(NotFoundError):
+                catalog.load(NAME)
+            catalog.io.late.arrive()
+            if not purge and kind == "pointer":
+                assert catalog.io.inner.locations() == files
+
+    @pytest.mark.parametrize("fault", ["lost", "refused"])
+    @pytest.mark.parametrize("purge", [False, True])
+    def test_no_file_goes_while_the_outcome_is_unknown(self, purge, fault, monkeypatch):
+        catalog = world()
+        files, drop = catalog.io.inner.locations(), catalog.drop_pointer
+
+        def lose(table):
+            if fault == "lost":
+                drop(table)
+            raise CommitUnknownError("the reply was lost")
+
+        monkeypatch.setattr(catalog, "drop_pointer", lose)
+        with pytest.raises(CommitUnknownError):
+            catalog.drop_table(NAME, purge=purge)
+        assert catalog.io.inner.locations() == files
+
+
+class TestRenaming:
+    """A renamed table has one name, the old or the new; it keeps its files, and commits go on under that name."""
+
+    def test_a_writer_that_has_loaded_it_before_does_not_bring_the_old_name_back(self):
+        catalog = world()
+        table = Table.load(catalog, NAME)
+        catalog.rename_table(NAME, "db.other")
+        with pytest.raises(IcebergError):
+            table.alter([{"set_properties": {"a": "1"}}])
+        assert not catalog.table_exists(NAME)
+        check_after = Table.load(catalog, "db.other")
+        assert "a" not in check_after.properties
+
+    @pytest.mark.parametrize("fault", [Fault.LAND_THEN_UNKNOWN, Fault.LOSE_THEN_UNKNOWN])
+    def test_a_commit_that_lost_its_answer_to_a_renaming_is_unknown(self, fault):
+        """Nobody can tell by the old name whether it landed before; its files stay."""
+        catalog = world()
+        faulty = behind(catalog, [fault])
+        table = Table.load(faulty, NAME)
+        load = faulty.load
+
+        def renamed(name):
+            catalog.rename_table(NAME, "db.other")
+            return load(name)
+
+        faulty.load = renamed
+        with pytest.raises(CommitUnknownError):
+            table.alter([{"set_properties": {"a": "1"}}])
+        moved = Table.load(catalog, "db.other")
+        assert ("a" in moved.properties) == (fault is Fault.LAND_THEN_UNKNOWN)

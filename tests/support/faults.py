@@ -1,0 +1,111 @@
+"""A small table in a catalog in which files and swaps can go wrong, step by step.
+
+    catalog = world("hadoop")                       # files: catalog.io.rules
+    faulty = behind(catalog, [Fault.CONFLICT])      # swaps, where the catalog has some
+
+Two kinds: with a pointer that is swapped, and with the metadata file itself as the pointer, as Hadoop's catalog has it.
+"""
+
+from collections import Counter
+from contextlib import contextmanager
+from functools import cache
+
+from airflow_iceberg.catalogs.hadoop import HadoopCatalog
+from airflow_iceberg.commit.snapshot_writer import read_manifests
+from airflow_iceberg.storage.directories import FsspecDirectories
+from airflow_iceberg.table import Table
+from tests.support.changes import NAME, Append, MergeOnReadDelete, live_entries, make_table, plan
+from tests.support.memory import Fault, FaultyCatalog, FaultyFileIO, FileFault, MemoryCatalog, MemoryFileIO
+
+
+def ids(*numbers):
+    return frozenset(numbers)
+
+
+# Appends so small that the next commit merges their manifests: three in one partition, one in the other.
+BASE = [Append("a", ids(1, 2)), Append("a", ids(3)), MergeOnReadDelete(ids(1)), Append("b", ids(4))]
+FILE_FAULTS = {
+    "read": [FileFault.FAIL, FileFault.CRASH_BEFORE],
+    "exists": [FileFault.FAIL, FileFault.CRASH_BEFORE],
+    "create": [
+        *(FileFault.TORN_THEN_FAIL, FileFault.DO_THEN_FAIL, FileFault.LATE),
+        *(FileFault.FAIL, FileFault.CRASH_BEFORE, FileFault.CRASH_AFTER),
+    ],
+    "delete": [FileFault.FAIL, FileFault.LATE, FileFault.CRASH_BEFORE, FileFault.CRASH_AFTER],
+}
+# Among them the echo: a request that was repeated on its way, and loses to itself.
+SWAP_FAULTS = [fault for fault in Fault if fault is not Fault.PROCEED]
+# How many other requests a late one lets go before it: the last arrives when the next try of the task is done.
+LATE_AFTER = (1, 2, 99)
+# With a pointer that is swapped, and with the metadata file itself as the pointer.
+KINDS = ("pointer", "hadoop")
+PROPERTIES = {
+    "commit.manifest.min-count-to-merge": "4",
+    "commit.status-check.min-wait-ms": "1",
+    "commit.status-check.max-wait-ms": "1",
+}
+
+
+class RemoteFileIO(FaultyFileIO):
+    """Files as on a server: what has failed may come true later."""
+
+    @contextmanager
+    def directory(self, location, verb):
+        filesystem, path = self.filesystem(location)
+        directories = FsspecDirectories(filesystem)
+        directories.answers_are_final = False
+        yield directories, path
+
+
+def new_catalog(kind, io):
+    if kind == "pointer":
+        return MemoryCatalog(io=io)
+    return HadoopCatalog("memory", {"warehouse": "memory://warehouse"}, io=io, sleep=lambda seconds: None)
+
+
+@cache
+def base_table(kind, version):
+    catalog = new_catalog(kind, MemoryFileIO())
+    catalog.create_namespace("db", if_not_exists=True)
+    make_table(catalog, version, **PROPERTIES)
+    for step in BASE:
+        plan(catalog, step).commit()
+    return catalog.io, catalog.load(NAME).metadata_location
+
+
+def world(kind="pointer", version=3, late_after=1):
+    """Return a catalog in which files and swaps can go wrong, with the table of the start."""
+    io, location = base_table(kind, version)
+    catalog = new_catalog(kind, RemoteFileIO(io.copy(), late_after=late_after))
+    if kind == "pointer":
+        catalog.register_table(NAME, location)
+    return catalog
+
+
+def behind(catalog, swaps=(), late_after=1):
+    """Return the catalog with faults of its swaps; a Hadoop catalog's swap is the creation of a file."""
+    return FaultyCatalog(catalog, swaps, late_after=late_after) if isinstance(catalog, MemoryCatalog) else catalog
+
+
+def numbered(calls):
+    """Return each call with how many of its kind came before, and the ways in which it can go wrong."""
+    seen = Counter()
+    for call, location in calls:
+        if call in FILE_FAULTS:
+            yield call, seen[call], faults_of(call, location)
+        seen[call] += 1
+
+
+def faults_of(call, location):
+    """Return the ways; a version is created whole or not at all, which is what each store is tested for."""
+    is_version = location.rpartition("/")[2].startswith("v")
+    return [fault for fault in FILE_FAULTS[call] if not (is_version and fault is FileFault.TORN_THEN_FAIL)]
+
+
+def check_whole(catalog):
+    """All that the table names is there."""
+    io = catalog.io.inner
+    table = Table.load(catalog, NAME)
+    assert all(io.exists(entry.data_file.file_path) for entry in live_entries(table))
+    for snapshot in table.snapshots():
+        assert all(io.exists(manifest.manifest_path) for manifest in read_manifests(io, snapshot))
