@@ -27,7 +27,12 @@ AHEAD_BYTES, AHEAD_BYTES_OF_LISTS = 4 << 20, 1 << 20
 
 
 def read_columns(
-    io: FileIO, manifests: Iterable[ManifestFile], *, lists: bool = False, keys: Collection[int] = ()
+    io: FileIO,
+    manifests: Iterable[ManifestFile],
+    *,
+    lists: bool = False,
+    keys: Collection[int] = (),
+    places: bool = False,
 ) -> Iterator[Part]:
     """Yield the entries of manifests in their order; see `spec.manifest_columns.read_columns`.
 
@@ -37,7 +42,7 @@ def read_columns(
     from airflow_iceberg.spec import manifest_columns
 
     ahead = _ahead(io, manifests, AHEAD_BYTES_OF_LISTS if lists else AHEAD_BYTES)
-    return manifest_columns.read_columns(ahead, lists=lists, keys=keys)
+    return manifest_columns.read_columns(ahead, lists=lists, keys=keys, places=places)
 
 
 def _ahead(io: FileIO, manifests: Iterable[ManifestFile], most_bytes: int) -> Iterator[Unpacked]:

@@ -73,6 +73,7 @@ TOP = {
     "shared_location": "table",
     "compacting": "table",
     "expiring": "table",
+    "expired_meanwhile": "table",
     "reachability": "table",
     "manifest_rewriting": "table",
     "compaction_plan": "table",
@@ -81,7 +82,8 @@ TOP = {
     "overwriting": "table",
     "scanning": "table",
     "incremental": "table",
-    "manifest_io": "table",
+    # Opens what `spec` decodes; writers of manifests read them as well.
+    "manifest_io": "commit",
     "inspection": "table",
     "staging": "table",
     "get_provider_info": "airflow",

@@ -6,20 +6,25 @@ retry keeps what it has written as long as all the manifests that went into it a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 from airflow_iceberg.commit.actions import CommitSettings, SnapshotAction, check_same_table
 from airflow_iceberg.commit.merging import MergePolicy
 from airflow_iceberg.commit.rerun import check_not_overtaken
-from airflow_iceberg.commit.snapshot_writer import read_entries
 from airflow_iceberg.errors import FormatError, InvalidInputError
+from airflow_iceberg.manifest_io import read_columns
 from airflow_iceberg.spec.changes import Change
-from airflow_iceberg.spec.manifests import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
+from airflow_iceberg.spec.manifest_avro import manifest_of_records
+from airflow_iceberg.spec.manifest_copying import EncodedEntries, EntryEncoder
+from airflow_iceberg.spec.manifests import UNASSIGNED_SEQ, ManifestContent, ManifestFile, summarize_partitions
 from airflow_iceberg.spec.metadata import TableMetadata
 from airflow_iceberg.spec.snapshots import summarize
 from airflow_iceberg.storage.base import FileIO
+
+THREADS = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,27 +118,76 @@ class RewriteManifests(SnapshotAction):
         live = [manifest for manifest in group if manifest.may_have_live_files]
         if self._only_if_better and len(group) <= count:
             return None
-        entries = [entry for manifest in live for entry in read_entries(self._io, manifest) if entry.is_live]
+        encoder = EntryEncoder(**_kind(key, metadata))
+        entries = EncodedEntries.joined(_encoded(self._io, live, encoder))
         _check_complete(entries, live)
         results = self._write(entries, count, key, metadata)
         self._done[key] = _Rewritten(sources=tuple(group), results=results, entry_count=len(entries))
         return self._done[key]
 
     def _write(
-        self, entries: list[ManifestEntry], count: int, key: tuple[int, ManifestContent], metadata: TableMetadata
+        self, entries: EncodedEntries, count: int, key: tuple[int, ManifestContent], metadata: TableMetadata
     ) -> tuple[ManifestFile, ...]:
-        existing = [replace(entry, status=EntryStatus.EXISTING) for entry in entries]
-        existing.sort(key=_partition_order)
-        size = max(1, -(-len(existing) // max(1, count)))
-        chunks = [existing[start : start + size] for start in range(0, len(existing), size)]
-        results = tuple(self.writer.write_manifest(chunk, *key, metadata) for chunk in chunks)
+        order = _by_partition(entries.partitions)
+        size = max(1, -(-len(order) // max(1, count)))
+        chunks = [entries.taken(order[start : start + size]) for start in range(0, len(order), size)]
+        with ThreadPoolExecutor(THREADS) as pool:  # deflating takes longest, and lets others run
+            files = pool.map(lambda chunk: manifest_of_records(chunk.records, **_kind(key, metadata)), chunks)
+            results = tuple(
+                self._describe(chunk, self.writer.place_manifest(data, metadata), len(data), key, metadata)
+                for chunk, data in zip(chunks, files, strict=True)
+            )
         written = sum(result.existing_files_count or 0 for result in results)
         if written != len(entries):
             raise FormatError(f"rewrote {written} manifest entries of {len(entries)}; nothing was committed")
         return results
 
+    def _describe(
+        self,
+        entries: EncodedEntries,
+        path: str,
+        length: int,
+        key: tuple[int, ManifestContent],
+        metadata: TableMetadata,
+    ) -> ManifestFile:
+        spec_id, content = key
+        partitions = {id(partition): partition for partition in entries.partitions}.values()
+        return ManifestFile(
+            manifest_path=path,
+            manifest_length=length,
+            partition_spec_id=spec_id,
+            content=content,
+            sequence_number=UNASSIGNED_SEQ,
+            min_sequence_number=min(entries.sequence_numbers),
+            added_snapshot_id=self.settings.snapshot_id,
+            added_files_count=0,
+            existing_files_count=len(entries),
+            deleted_files_count=0,
+            added_rows_count=0,
+            existing_rows_count=sum(entries.record_counts),
+            deleted_rows_count=0,
+            partitions=summarize_partitions(
+                partitions, spec=metadata.spec(spec_id), schema=metadata.schema_of_spec(spec_id)
+            ),
+        )
 
-def _check_complete(entries: Sequence[ManifestEntry], manifests: Iterable[ManifestFile]) -> None:
+
+def _kind(key: tuple[int, ManifestContent], metadata: TableMetadata) -> dict[str, Any]:
+    spec_id, content = key
+    return {
+        "schema": metadata.schema_of_spec(spec_id),
+        "spec": metadata.spec(spec_id),
+        "format_version": metadata.format_version,
+        "content": content,
+    }
+
+
+def _encoded(io: FileIO, manifests: Iterable[ManifestFile], encoder: EntryEncoder) -> Iterator[EncodedEntries]:
+    for part in read_columns(io, manifests, places=True):
+        yield encoder.of_entries(part[1]) if isinstance(part, tuple) else encoder.of_columns(part)
+
+
+def _check_complete(entries: EncodedEntries, manifests: Iterable[ManifestFile]) -> None:
     """Check that what was read is what the manifest list promises, each file once.
 
     Raises:
@@ -147,16 +201,22 @@ def _check_complete(entries: Sequence[ManifestEntry], manifests: Iterable[Manife
     else:
         if expected != len(entries):
             raise FormatError(f"read {len(entries)} live manifest entries, but the manifest list counts {expected}")
-    identities = {entry.data_file.identity for entry in entries}
-    if len(identities) != len(entries):
-        raise FormatError(
-            f"{len(entries) - len(identities)} files are listed more than once in the manifests; nothing was committed"
-        )
+    doubled = len(entries) - len(set(entries.identities))
+    if doubled:
+        raise FormatError(f"{doubled} files are listed more than once in the manifests; nothing was committed")
 
 
-def _partition_order(entry: ManifestEntry) -> tuple[tuple[bool, Any], ...]:
+def _by_partition(partitions: Sequence[tuple[Any, ...]]) -> list[int]:
+    """Return the rows in the order of their partitions; those of one stay as they are."""
+    # As good as always many files are of one partition, and only the partitions have to be compared.
+    distinct = sorted(dict.fromkeys(partitions), key=_partition_order)
+    ranks = {partition: rank for rank, partition in enumerate(distinct)}
+    return sorted(range(len(partitions)), key=[ranks[partition] for partition in partitions].__getitem__)
+
+
+def _partition_order(partition: tuple[Any, ...]) -> tuple[tuple[bool, Any], ...]:
     """Sort by partition values, null first; values that have no order go by their text."""
-    return tuple((value is not None, _comparable(value)) for value in entry.data_file.partition)
+    return tuple((value is not None, _comparable(value)) for value in partition)
 
 
 def _comparable(value: Any) -> Any:

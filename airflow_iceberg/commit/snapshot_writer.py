@@ -195,19 +195,23 @@ class SnapshotWriter:
         data = write_manifest(
             entries, schema=schema, spec=spec, format_version=metadata.format_version, content=content
         )
-        location = f"{metadata_folder(metadata)}/{self._commit_uuid}-m{self._manifest_count}.avro"
-        self._manifest_count += 1
-        self._manifests.append(location)
-        self._io.create(location, data)
         return describe_manifest(
             entries,
-            path=location,
+            path=self.place_manifest(data, metadata),
             length=len(data),
             spec=spec,
             schema=schema,
             content=content,
             snapshot_id=self._snapshot_id,
         )
+
+    def place_manifest(self, data: bytes, metadata: TableMetadata) -> str:
+        """Store a manifest under a name that nobody else uses, and return its location."""
+        location = f"{metadata_folder(metadata)}/{self._commit_uuid}-m{self._manifest_count}.avro"
+        self._manifest_count += 1
+        self._manifests.append(location)
+        self._io.create(location, data)
+        return location
 
     def write_list(
         self,

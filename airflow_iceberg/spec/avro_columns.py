@@ -41,6 +41,7 @@ def decode_records(
     *,
     lists: bool = False,
     keys: Collection[int] = (),
+    places: bool = False,
 ) -> Records:
     """Decode the records of some blocks.
 
@@ -49,11 +50,12 @@ def decode_records(
         anchors: the texts that the anchor may be, the likeliest first.
         lists: whether arrays are wanted.
         keys: of maps, the keys whose values are wanted.
+        places: whether it is wanted where each field starts.
     Raises:
         NotColumnar: they cannot be read this way, or are damaged.
     """
     data = b"".join((*(block for _, block in blocks), _PADDING))
-    decoder = _Decoder(data, layout, lists=lists, keys=frozenset(keys))
+    decoder = _Decoder(data, layout, lists=lists, keys=frozenset(keys), places=places)
     counts = np.array([count for count, _ in blocks], np.int64)
     borders = np.cumsum([0, *(len(block) for _, block in blocks)])
     total = int(counts.sum()) if len(counts) else 0
@@ -69,12 +71,12 @@ def decode_records(
 
 
 class _Decoder:
-    def __init__(self, data: bytes, layout: Layout, *, lists: bool, keys: frozenset[int]) -> None:
+    def __init__(self, data: bytes, layout: Layout, *, lists: bool, keys: frozenset[int], places: bool) -> None:
         self._size = len(data) - len(_PADDING)
         self._data = data
         self._bytes = np.frombuffer(data, np.uint8)
         self._layout = layout
-        self._lists, self._keys = lists, keys
+        self._lists, self._keys, self._places = lists, keys, places
 
     def decode(self, total: int, anchors: Sequence[str]) -> Records:
         if total == 0:
@@ -100,7 +102,7 @@ class _Decoder:
 
     def _between(self, places: Ints) -> Records | Ints:
         """Decode from each anchor on; return those anchors that are ones, if not all of them are."""
-        after, before = (Sink(len(places), self._lists, self._keys) for _ in range(2))
+        after, before = (Sink(len(places), self._lists, self._keys, places=self._places) for _ in range(2))
         ends = self._run(self._layout.after, places, after)
         starts = np.concatenate(([0], ends))
         landings = self._run(self._layout.before, starts[:-1], before)
@@ -111,6 +113,7 @@ class _Decoder:
                 columns=before.columns | after.columns,
                 lists=before.lists | after.lists,
                 by_key=before.by_key | after.by_key,
+                places=(*before.places, *after.places),
             )
         nowhere = Sink(len(starts), False, frozenset())
         return self._chain(places, ends, self._run(self._layout.before, starts, nowhere))
@@ -133,6 +136,7 @@ class _Decoder:
 
     def _run(self, steps: Sequence[Step], at: Ints, sink: Sink) -> Ints:
         for step in steps:
+            sink.come_to(at)
             at = self._step(step, at, sink)
         return at
 

@@ -61,6 +61,7 @@ class Records:
         columns: by the name of the field.
         lists: arrays that were asked for as a whole.
         by_key: the values of a map (an array of `key` and `value`) that belong to one key, by name and key.
+        places: where each field starts, in the order of the layout's steps, if that was asked for.
     """
 
     data: bytes
@@ -68,6 +69,7 @@ class Records:
     columns: dict[str, Column] = field(default_factory=dict)
     lists: dict[str, Lists] = field(default_factory=dict)
     by_key: dict[tuple[str, int], Column] = field(default_factory=dict)
+    places: tuple[Ints, ...] = ()
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -82,12 +84,19 @@ Found: TypeAlias = "Mapping[str, tuple[npt.NDArray[Any], Ints | None]]"
 class Sink:
     """The columns of one run over `size` records."""
 
-    def __init__(self, size: int, lists: bool, keys: frozenset[int]) -> None:
+    def __init__(self, size: int, lists: bool, keys: frozenset[int], *, places: bool = False) -> None:
         self._size = size
+        self._with_places = places
         self._with_lists, self._keys = lists, keys
         self.columns: dict[str, Column] = {}
         self.lists: dict[str, Lists] = {}
         self.by_key: dict[tuple[str, int], Column] = {}
+        self.places: list[Ints] = []
+
+    def come_to(self, at: Ints) -> None:
+        """Take down where the next field starts, if that is wanted."""
+        if self._with_places:
+            self.places.append(at)
 
     def add(self, name: str, where: Ints | None, values: npt.NDArray[Any], lengths: Ints | None) -> None:
         self.columns[name] = self._spread(where, values, lengths)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -65,13 +65,57 @@ def write_manifest(
         UnsupportedError: the codec or the format version.
     Spec: Manifests.
     """
+    writing, to_record = _entry_writing(schema, spec, format_version, content)
+    blocks = _encode(map(to_record, entries), writing)
+    return manifest_of_blocks(
+        blocks, schema=schema, spec=spec, format_version=format_version, content=content, codec=codec
+    )
+
+
+def encode_entries(
+    entries: Iterable[ManifestEntry],
+    *,
+    schema: Schema,
+    spec: PartitionSpec,
+    format_version: int,
+    content: ManifestContent = ManifestContent.DATA,
+) -> Iterator[bytes]:
+    """Yield the bytes of each entry; arguments and errors as in `write_manifest`."""
+    writing, to_record = _entry_writing(schema, spec, format_version, content)
+    for entry in entries:
+        stream = io.BytesIO()
+        _write_record(stream, writing, to_record(entry))
+        yield stream.getvalue()
+
+
+def manifest_of_records(
+    records: Sequence[bytes],
+    *,
+    schema: Schema,
+    spec: PartitionSpec,
+    format_version: int,
+    content: ManifestContent = ManifestContent.DATA,
+    codec: str = "deflate",
+) -> bytes:
+    """Return a manifest of entries that are bytes already, as from `encode_entries` with the same arguments."""
+    return manifest_of_blocks(
+        _blocks(records), schema=schema, spec=spec, format_version=format_version, content=content, codec=codec
+    )
+
+
+def manifest_of_blocks(
+    blocks: Iterable[tuple[int, bytes]],
+    *,
+    schema: Schema,
+    spec: PartitionSpec,
+    format_version: int,
+    content: ManifestContent,
+    codec: str,
+) -> bytes:
+    """Return a manifest of blocks of entries: their numbers and bytes, not compressed."""
     _check_version(format_version)
-    partition = spec.partition_type(schema)
-    avro = manifest_schema(partition, format_version)
-    writing = _manifest_writing(partition, format_version)
-    to_record = entry_to_record(partition, format_version, content, spec.spec_id)
     metadata = {
-        "avro.schema": _dump(avro),
+        "avro.schema": _dump(manifest_schema(spec.partition_type(schema), format_version)),
         "schema": _dump(schema.to_dict()),
         "schema-id": str(schema.schema_id),
         # The fields alone, not the spec as it stands in table metadata.
@@ -81,7 +125,16 @@ def write_manifest(
     }
     if format_version > 1:
         metadata["content"] = content.name.lower()
-    return write_container(metadata, _encode(map(to_record, entries), writing), codec=codec)
+    return write_container(metadata, blocks, codec=codec)
+
+
+def _entry_writing(
+    schema: Schema, spec: PartitionSpec, format_version: int, content: ManifestContent
+) -> tuple[Any, Callable[[ManifestEntry], Record]]:
+    _check_version(format_version)
+    partition = spec.partition_type(schema)
+    to_record = entry_to_record(partition, format_version, content, spec.spec_id)
+    return _manifest_writing(partition, format_version), to_record
 
 
 def read_manifest(
@@ -359,10 +412,7 @@ def _parsed(reading: Reading) -> RecordReader:
 def _encode(records: Iterable[Record], writing: Any) -> Iterator[tuple[int, bytes]]:
     stream, count = io.BytesIO(), 0
     for record in records:
-        try:
-            schemaless_writer(stream, writing, record)
-        except (ValueError, TypeError, OverflowError, AttributeError) as error:
-            raise InvalidInputError(f"value that cannot be written to Avro ({error}) in {_name(record)}") from error
+        _write_record(stream, writing, record)
         count += 1
         if stream.tell() >= BLOCK_SIZE_BYTES:
             yield count, stream.getvalue()
@@ -371,8 +421,30 @@ def _encode(records: Iterable[Record], writing: Any) -> Iterator[tuple[int, byte
         yield count, stream.getvalue()
 
 
+def _write_record(stream: io.BytesIO, writing: Any, record: Record) -> None:
+    try:
+        schemaless_writer(stream, writing, record)
+    except (ValueError, TypeError, OverflowError, AttributeError) as error:
+        raise InvalidInputError(f"value that cannot be written to Avro ({error}) in {_name(record)}") from error
+
+
+def _blocks(records: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
+    start = size = 0
+    for number, record in enumerate(records, 1):
+        size += len(record)
+        if size >= BLOCK_SIZE_BYTES or number == len(records):
+            yield number - start, b"".join(records[start:number])
+            start, size = number, 0
+
+
 def _name(record: Record) -> str:
     return str(record.get("manifest_path") or record["data_file"]["file_path"])
+
+
+@lru_cache(maxsize=256)
+def manifest_reader(partition: t.StructType, format_version: int) -> RecordReader:
+    """Return what reads the entries of manifests as they are written here."""
+    return _parsed(manifest_reading(manifest_schema(partition, format_version)))
 
 
 @lru_cache(maxsize=256)

@@ -94,13 +94,14 @@ def _layout(schema: bytes, reader: RecordReader) -> Layout | None:
 
 
 def read_columns(
-    manifests: Iterable[Unpacked], *, lists: bool = False, keys: Collection[int] = ()
+    manifests: Iterable[Unpacked], *, lists: bool = False, keys: Collection[int] = (), places: bool = False
 ) -> Iterator[EntryColumns | tuple[ManifestFile, Iterator[ManifestEntry]]]:
     """Yield the entries of manifests in their order, deleted ones too, with everything inherited.
 
     Args:
         lists: whether the columns hold the maps and lists as a whole.
         keys: columns (field ids) whose statistics are wanted as columns.
+        places: whether the columns hold where each field of an entry starts.
     Yields:
         Columns of one or more manifests; or a manifest and its entries, where they cannot be read as columns.
     Raises:
@@ -108,14 +109,14 @@ def read_columns(
     """
     for portion in _portions(manifests, PORTION_BYTES_OF_LISTS if lists else PORTION_BYTES):
         try:
-            yield _read_portion(portion, lists=lists, keys=keys)
+            yield _read_portion(portion, lists=lists, keys=keys, places=places)
         except NotColumnar:
             # Maybe only one of them is odd.
             for one in portion:
                 try:
                     if len(portion) == 1:
                         raise
-                    yield _read_portion([one], lists=lists, keys=keys)
+                    yield _read_portion([one], lists=lists, keys=keys, places=places)
                 except NotColumnar:
                     yield one.manifest, read_manifest(one.data, manifest=one.manifest)
 
@@ -133,17 +134,17 @@ def _portions(manifests: Iterable[Unpacked], most_bytes: int) -> Iterator[list[U
         yield portion
 
 
-def _read_portion(portion: Sequence[Unpacked], *, lists: bool, keys: Collection[int]) -> EntryColumns:
+def _read_portion(portion: Sequence[Unpacked], *, lists: bool, keys: Collection[int], places: bool) -> EntryColumns:
     layout = portion[0].layout
     blocks = [block for one in portion for block in one.blocks]
     size = sum(len(block) for _, block in blocks)
     if layout is None or sum(count for count, _ in blocks) > MOST_RECORDS or size > MOST_BYTES:
         raise NotColumnar("the records are of a kind, or too many, and are read one after the other")
-    records = decode_records(blocks, layout, _FORMATS, lists=lists, keys=keys)
+    records = decode_records(blocks, layout, _FORMATS, lists=lists, keys=keys, places=places)
     counts = [sum(count for count, _ in one.blocks) for one in portion]
     if any(_is_short(one.manifest, count) for one, count in zip(portion, counts, strict=True)):
         raise NotColumnar("fewer entries than the manifest list says")
-    return EntryColumns(tuple(one.manifest for one in portion), counts, records, portion[0].reader)
+    return EntryColumns(tuple(one.manifest for one in portion), counts, records, portion[0].reader, layout)
 
 
 def _is_short(manifest: ManifestFile, count: int) -> bool:
@@ -161,18 +162,24 @@ class EntryColumns:
         file_path, file_format, referenced_data_file, partition: values of each entry.
         snapshot_id, sequence_number, file_sequence_number, first_row_id: columns that may have nulls.
         records: everything else, as it was decoded.
+        reader, layout: how.
 
     Raises:
         NotColumnar: an entry breaks a rule; which one is for the other reader to say.
     """
 
     def __init__(
-        self, manifests: tuple[ManifestFile, ...], counts: Sequence[int], records: Records, reader: RecordReader
+        self,
+        manifests: tuple[ManifestFile, ...],
+        counts: Sequence[int],
+        records: Records,
+        reader: RecordReader,
+        layout: Layout,
     ) -> None:
         self.manifests = manifests
         self.borders = [0, *np.cumsum(counts, dtype=np.int64).tolist()]
         self.records = records
-        self._reader = reader
+        self.reader, self.layout = reader, layout
         self._counts = np.asarray(counts, np.int64)
         self.status = self._code("status", len(EntryStatus))
         self.content = self._code("content", len(FileContent))
@@ -306,11 +313,11 @@ class EntryColumns:
         return values
 
     def _partitions(self) -> list[tuple[Any, ...]]:
-        columns = [self._partition_field(name, convert) for name, convert in self._reader.reading.partition]
+        columns = [self._partition_field(name, convert) for name, convert in self.reader.reading.partition]
         if not columns:
             return [()] * len(self)
         found = zip(*columns, strict=True)
-        names = [name for name, _ in self._reader.reading.partition]
+        names = [name for name, _ in self.reader.reading.partition]
         if any(name in self.records.columns and self.records.columns[name].values.dtype.kind == "f" for name in names):
             return list(found)  # two zeros are equal and not the same
         # One tuple for the many files of a partition.
@@ -319,10 +326,10 @@ class EntryColumns:
 
     def partition_is_raw(self, place: int) -> bool:
         """Whether the values of a partition field are canonical as they stand in the records, in column `p<place>`."""
-        return self._reader.reading.partition[place][1] is None
+        return self.reader.reading.partition[place][1] is None
 
     def _partition_field(self, name: str, convert: Callable[[Any], Any] | None) -> list[Any]:
-        if name in self._reader.reading.texts:
+        if name in self.reader.reading.texts:
             return self._some_texts(name) if convert is None else self._converted(self._some_texts(name), convert)
         values = self._raw(name)
         return values if convert is None else self._converted(values, convert)
@@ -350,7 +357,7 @@ class EntryColumns:
         origin = Origin(
             self.records,
             rows,
-            self._reader,
+            self.reader,
             spec_id=specs[np.searchsorted(self.borders, rows, side="right") - 1],
             content=self.content[rows],
             first_row_id=_take(self.first_row_id, rows),

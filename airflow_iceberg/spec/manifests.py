@@ -391,12 +391,11 @@ def describe_manifest(
     """
     files, rows = [0, 0, 0], [0, 0, 0]
     lowest: int | None = None
-    summaries = [_Summary(field.type) for field in spec.partition_type(schema).fields]
+    partitions = []
     for entry in entries:
         files[entry.status] += 1
         rows[entry.status] += entry.data_file.record_count
-        for summary, value in zip(summaries, entry.data_file.partition, strict=True):
-            summary.add(value)
+        partitions.append(entry.data_file.partition)
         # What is left to the commit is younger than anything explicit.
         if entry.is_live and entry.sequence_number is not None:
             lowest = entry.sequence_number if lowest is None else min(lowest, entry.sequence_number)
@@ -414,8 +413,19 @@ def describe_manifest(
         added_rows_count=rows[EntryStatus.ADDED],
         existing_rows_count=rows[EntryStatus.EXISTING],
         deleted_rows_count=rows[EntryStatus.DELETED],
-        partitions=tuple(summary.result() for summary in summaries),
+        partitions=summarize_partitions(partitions, spec=spec, schema=schema),
     )
+
+
+def summarize_partitions(
+    partitions: Iterable[tuple[Any, ...]], *, spec: PartitionSpec, schema: Schema
+) -> tuple[FieldSummary, ...]:
+    """Return what some partitions have in each field of their spec, in its order."""
+    summaries = [_Summary(field.type) for field in spec.partition_type(schema).fields]
+    for partition in partitions:
+        for summary, value in zip(summaries, partition, strict=True):
+            summary.add(value)
+    return tuple(summary.result() for summary in summaries)
 
 
 class _Summary:
