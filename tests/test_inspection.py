@@ -53,6 +53,48 @@ class TestTheColumns:
         assert entries.field("readable_metrics").type == files.field("readable_metrics").type
 
 
+OVER_TIME = ["v1_unpartitioned", "v2_empty", "v2_maintained", "v2_mor_position_deletes", "v2_equality_deletes", VECTORS]
+
+
+@pytest.mark.parametrize("name", OVER_TIME)
+class TestOverAllSnapshots:
+    """The tables that begin with `all_` hold what each of the snapshots holds."""
+
+    @pytest.mark.parametrize(
+        ("kind", "contents"), [("all_files", {0, 1, 2}), ("all_data_files", {0}), ("all_delete_files", {1, 2})]
+    )
+    def test_files(self, name: str, kind: str, contents: set[int]) -> None:
+        look = look_into(name)
+        each = [look.files(snapshot.snapshot_id).to_pylist() for snapshot in look.metadata.snapshots]
+        expected = {file["file_path"] for files in each for file in files if file["content"] in contents}
+        found = getattr(look, kind)()
+        assert set(found["file_path"].to_pylist()) == expected
+        assert found.schema == look.files().schema
+
+    def test_entries(self, name: str) -> None:
+        look = look_into(name)
+        each = [look.entries(snapshot.snapshot_id).to_pylist() for snapshot in look.metadata.snapshots]
+        expected = {(entry["status"], entry["data_file"]["file_path"]) for entries in each for entry in entries}
+        found = look.all_entries().to_pylist()
+        assert {(entry["status"], entry["data_file"]["file_path"]) for entry in found} == expected
+
+    def test_manifests_with_the_snapshot_that_lists_them(self, name: str) -> None:
+        look = look_into(name)
+        expected = [
+            {**manifest, "reference_snapshot_id": snapshot.snapshot_id}
+            for snapshot in look.metadata.snapshots
+            for manifest in look.manifests(snapshot.snapshot_id).to_pylist()
+        ]
+        assert look.all_manifests().to_pylist() == expected
+
+    def test_the_log_of_metadata_ends_with_the_current_file(self, name: str) -> None:
+        look = look_into(name)
+        found = look.metadata_log_entries().to_pylist()
+        assert found[:-1] == look.metadata_log().to_pylist()
+        assert found[-1]["file"] == golden.table(name).metadata_location
+        assert found[-1]["latest_snapshot_id"] == look.metadata.current_snapshot_id
+
+
 class TestBeforeVersion3:
     """There is nothing to tell."""
 

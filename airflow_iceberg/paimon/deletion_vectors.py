@@ -31,11 +31,6 @@ _HEAD = 8  # size and magic
 _FRAME = 8  # size and checksum
 
 
-def vector_span(vector: VectorRange) -> int:
-    """Return the most bytes that a vector can take: read so many, since its kind is not known before."""
-    return vector.length + _FRAME
-
-
 def check_vector_file(data: bytes, index: IndexFile, *, path: str | None = None) -> None:
     """Check the size and the first byte of a file of deletion vectors.
 

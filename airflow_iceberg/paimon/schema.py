@@ -95,11 +95,6 @@ class PaimonSchema:
         """The fields of the partition keys, in the order of the keys."""
         return tuple(self.field(key) for key in self.partition_keys)
 
-    @property
-    def key_fields(self) -> tuple[PaimonField, ...]:
-        """The primary key without the partition keys: what `_MIN_KEY` and `_MAX_KEY` hold."""
-        return tuple(self.field(key) for key in self.primary_keys if key not in self.partition_keys)
-
     def field(self, name: str) -> PaimonField:
         """Return a field by its name.
 
