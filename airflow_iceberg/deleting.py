@@ -65,7 +65,7 @@ class DeleteRequest:
     """What is to go.
 
     Attributes:
-        predicate: in SQL; a row goes where it is true, not where it is null. In this process an expression will do.
+        predicate: in SQL, or an expression; a row goes where it is true, not where it is null.
         mode: "copy-on-write" or "merge-on-read"; None goes by the table's `write.delete.mode`.
         isolation_level: "serializable" or "snapshot"; None goes by the table's `write.delete.isolation-level`.
         max_rows: when more rows would go, nothing is committed; None for no limit.
@@ -244,7 +244,6 @@ class _Run:
             table,
             deletion,
             run,
-            predicate=str(self.request.predicate),
             mode=mode,
             operation=self._operation,
             try_number=self._try_number,
@@ -346,7 +345,6 @@ def change_in_job(
     deletion: Deletion,
     run: RunJob,
     *,
-    predicate: str,
     mode: str,
     operation: OperationKey | None,
     try_number: int,
@@ -357,7 +355,6 @@ def change_in_job(
         table.io,
         table.metadata,
         deletion,
-        predicate=predicate,
         mode=mode,
         table=table.name,
         operation=operation,

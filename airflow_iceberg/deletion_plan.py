@@ -202,7 +202,6 @@ def write_delete_plan(
     metadata: TableMetadata,
     deletion: Deletion,
     *,
-    predicate: str,
     mode: str,
     table: str,
     operation: OperationKey | None = None,
@@ -220,7 +219,7 @@ def write_delete_plan(
         schemas=_schemas(metadata),
         specs=metadata.partition_specs,
         name_mapping=metadata.properties.get(NAME_MAPPING),
-        row_filter=predicate,
+        row_filter=deletion.row_filter,
         keeps_lineage=metadata.format_version >= 3,
     )
     plan = staging.new_plan(

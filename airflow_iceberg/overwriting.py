@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_iceberg import staging
-from airflow_iceberg.changing import earlier_runs, with_new_columns
+from airflow_iceberg.changing import adds_columns, earlier_runs, with_new_columns
 from airflow_iceberg.commit.actions import CommitSettings, SnapshotAction
 from airflow_iceberg.commit.operation import OPERATION_KEY, OnRerun, OperationKey, WriteResult, check_properties
 from airflow_iceberg.commit.overwrite import OverwriteFiles, ReplacePartitions
@@ -168,14 +168,13 @@ def overwrite(
         if found is not None:
             return OverwriteResult.of(table, found)
     work = _Overwrite(table, request, run, operation, try_number)
-    text = None if work.check is None else str(request.overwrite_filter)
     plan = table.plan_append(
         source,
         operation=operation,
         try_number=try_number,
         branch=request.branch,
         parallelism=parallelism,
-        row_check=text,
+        row_check=request.overwrite_filter,
         schema_evolution=request.schema_evolution,
     )
     try:
@@ -195,7 +194,7 @@ def overwrite_rows(
     table: Table, rows: Any, request: OverwriteRequest, *, operation: OperationKey | None = None
 ) -> OverwriteResult:
     """Overwrite with Arrow rows, all of it in this process; the rest is as in `overwrite`."""
-    from airflow_iceberg.data.append import write_rows
+    from airflow_iceberg.data.append import schema_with, write_rows
 
     if operation is not None:
         found = table.find_append(operation, branch=request.branch, on_rerun=request.on_rerun)
@@ -203,8 +202,10 @@ def overwrite_rows(
             return OverwriteResult.of(table, found)
     work = _Overwrite(table, request, None, operation, 1)
     prefix = staging.new_file_prefix(operation)
-    files = write_rows(table.io, table.metadata, rows, file_prefix=prefix, check=work.check)
-    return work.commit(files, written_schema=table.schema())
+    schema = schema_with(table.metadata, rows) if adds_columns(request.schema_evolution) else table.schema()
+    check = work.row_check(schema)
+    files = write_rows(table.io, table.metadata, rows, file_prefix=prefix, schema=schema, check=check)
+    return work.commit(files, written_schema=schema)
 
 
 class _Overwrite:
@@ -228,15 +229,20 @@ class _Overwrite:
         self._settings({})
         self._scan = table.scan(request.overwrite_filter, ref=request.branch)
         self._start = None if self._scan.snapshot is None else self._scan.snapshot.snapshot_id
-        self.check = self._row_check()
 
-    def _row_check(self) -> RowCheck | None:
+    def row_check(self, schema: Schema) -> RowCheck | None:
+        """Return what new rows have to satisfy.
+
+        Args:
+            schema: of the new rows; a column may be of a wider type in it than the table's.
+        """
         from airflow_iceberg.data.row_check import RowCheck
 
-        text = self.request.overwrite_filter
-        if text is None:
+        from airflow_iceberg.plan.filters import parse_filter
+        chosen = self.request.overwrite_filter
+        if chosen is None:
             return None
-        return RowCheck(row_filter=self._scan.row_filter, text=str(text), schema=self._scan.schema)
+        return RowCheck(row_filter=parse_filter(chosen, schema), text=str(chosen), schema=schema)
 
     def _settings(self, more: Mapping[str, str]) -> CommitSettings:
         return self.table.commit_settings(
@@ -350,7 +356,6 @@ class _Overwrite:
             table,
             deletion,
             self._run_job,
-            predicate=str(self.request.overwrite_filter),
             mode=COPY_ON_WRITE,
             operation=self._operation,
             try_number=self._try_number,

@@ -16,7 +16,7 @@ from airflow_iceberg.commit.operation import OperationKey
 from airflow_iceberg.data.options import data_location
 from airflow_iceberg.data.sorted_write import unsortable
 from airflow_iceberg.errors import FormatError, IcebergError, NotFoundError, StalePlanError, StorageError
-from airflow_iceberg.jobs.protocol import JobPlan, JobResult, Source
+from airflow_iceberg.jobs.protocol import Condition, JobPlan, JobResult, Source
 from airflow_iceberg.spec.manifests import DataFile
 from airflow_iceberg.spec.metadata import TableMetadata
 from airflow_iceberg.spec.partitioning import PartitionSpec
@@ -37,13 +37,13 @@ def write_append_plan(
     operation: OperationKey | None,
     try_number: int,
     parallelism: int | None = None,
-    row_check: str | None = None,
+    row_check: Condition | None = None,
     adds_columns: bool = False,
 ) -> JobPlan:
     """Write the plan of an append under a fresh staging prefix and return it.
 
     Args:
-        row_check: a predicate in SQL that every row has to satisfy.
+        row_check: what every row has to satisfy.
         adds_columns: whether columns of the source may join the table's schema.
 
     Raises:
@@ -94,7 +94,7 @@ def new_plan(
     claimed_order_id: int = 0,
     zorder_columns: tuple[str, ...] = (),
     delete_mode: str | None = None,
-    row_check: str | None = None,
+    row_check: Condition | None = None,
     last_column_id: int | None = None,
 ) -> JobPlan:
     """Return the plan of a job against a table's current state.

@@ -43,7 +43,8 @@ from airflow_iceberg.errors import (
     InvalidInputError,
     UnsupportedError,
 )
-from airflow_iceberg.jobs.protocol import JobPlan, JobResult, Source
+from airflow_iceberg.jobs.protocol import Condition, JobPlan, JobResult, Source
+from airflow_iceberg.plan.filters import parse
 from airflow_iceberg.spec.change_list import property_text
 from airflow_iceberg.spec.metadata import TableMetadata, new_table_metadata
 from airflow_iceberg.spec.partitioning import PartitionField, PartitionSpec, spec_from_shorthand
@@ -346,30 +347,37 @@ class Table:
         branch: str = MAIN_BRANCH,
         snapshot_properties: Mapping[str, str] | None = None,
         operation: OperationKey | None = None,
+        schema_evolution: str | None = None,
     ) -> WriteResult:
         """Append Arrow rows in this process and commit them.
 
         Columns are matched by name; casts lose nothing, or the call fails before anything is committed.
+
+        Args:
+            schema_evolution: "add_columns" lets columns that the rows have more, and wider types where that is legal,
+                join the table's schema in the same commit as the rows.
+
+        Raises:
+            InvalidInputError: a column is missing, extra, or holds a value that does not fit.
+            StalePlanError: another writer changed the schema meanwhile; nothing was committed.
         """
-        from airflow_iceberg.data.append import write_rows
+        from airflow_iceberg.data.append import schema_with, write_rows
 
         if operation is not None and (found := self.find_append(operation, branch=branch)):
             return found
         self._check_branch(branch)
         self._check_options()
         check_properties(snapshot_properties or {})
-        uuid, schema = self.metadata.table_uuid or "", self.schema()
-        files = write_rows(
-            self.io,
-            self.metadata,
-            rows,
-            file_prefix=staging.new_file_prefix(operation),
-        )
+        uuid, planned = self.metadata.table_uuid or "", self.schema()
+        written = schema_with(self.metadata, rows) if adds_columns(schema_evolution) else planned
+        prefix = staging.new_file_prefix(operation)
+        files = write_rows(self.io, self.metadata, rows, file_prefix=prefix, schema=written)
         try:
             return self._commit_files(
                 files,
                 table_uuid=uuid,
-                written_schema=schema,
+                written_schema=written,
+                planned_schema=planned,
                 branch=branch,
                 properties=snapshot_properties or {},
                 operation=operation,
@@ -409,13 +417,13 @@ class Table:
         try_number: int = 1,
         branch: str = MAIN_BRANCH,
         parallelism: int | None = None,
-        row_check: str | None = None,
+        row_check: str | Expression | None = None,
         schema_evolution: str | None = None,
     ) -> JobPlan:
         """Write the plan of a job that appends; the job stages files, `commit_append` makes them part of the table.
 
         Args:
-            row_check: a predicate in SQL that every row has to satisfy, or the job fails.
+            row_check: a predicate that every row has to satisfy, or the job fails; bound by the job.
             schema_evolution: "add_columns" lets new columns of the source, and wider types, join the table's schema in
                 the same commit as the rows.
 
@@ -433,7 +441,7 @@ class Table:
             operation=operation,
             try_number=try_number,
             parallelism=parallelism,
-            row_check=row_check,
+            row_check=None if row_check is None else Condition(text=str(row_check), predicate=parse(row_check)),
             adds_columns=adds_columns(schema_evolution),
         )
 
@@ -519,6 +527,7 @@ class Table:
         isolation_level: str | None = None,
         snapshot_properties: Mapping[str, str] | None = None,
         operation: OperationKey | None = None,
+        schema_evolution: str | None = None,
     ) -> OverwriteResult:
         """Put Arrow rows in the place of those that a predicate selects, or of all, in this process and in one commit.
 
@@ -526,6 +535,7 @@ class Table:
             overwrite_filter: SQL such as `"day = '2026-01-01'"`; the new rows have to satisfy it, too. None replaces
                 the whole table.
             isolation_level: "serializable" (the default) or "snapshot".
+            schema_evolution: as of `append`.
 
         Raises:
             InvalidInputError: the filter does not select a row that is to be written.
@@ -541,6 +551,7 @@ class Table:
             isolation_level=isolation_level,
             branch=branch,
             deletes_when_empty=True,
+            schema_evolution=schema_evolution,
             snapshot_properties=snapshot_properties or {},
         )
         return overwrite_rows(self, rows, request, operation=operation)
@@ -553,6 +564,7 @@ class Table:
         isolation_level: str | None = None,
         snapshot_properties: Mapping[str, str] | None = None,
         operation: OperationKey | None = None,
+        schema_evolution: str | None = None,
     ) -> OverwriteResult:
         """Put Arrow rows in the place of all rows of the partitions that they touch; arguments as of `overwrite`.
 
@@ -567,6 +579,7 @@ class Table:
             replace="partitions",
             isolation_level=isolation_level,
             branch=branch,
+            schema_evolution=schema_evolution,
             snapshot_properties=snapshot_properties or {},
         )
         return overwrite_rows(self, rows, request, operation=operation)

@@ -160,3 +160,85 @@ class TestOverwrites:
         overwrite(table, rows, request, run=lambda plan: run_local(plan, table.io, threads=1))
         found = table.scan().to_arrow().sort_by("id").to_pylist()
         assert [(row["id"], row["price"]) for row in found] == [(1, None), (5, 1.5), (6, None)]
+
+
+def arrow(**columns: Any) -> pa.Table:
+    return pa.table(columns)
+
+
+WRITERS: dict[str, Callable[..., Any]] = {
+    "append": lambda table, rows, **more: table.append(rows, **more),
+    "overwrite": lambda table, rows, **more: table.overwrite(rows, **more),
+    "matching": lambda table, rows, **more: table.overwrite(rows, "day = 'a'", **more),
+    "partitions": lambda table, rows, **more: table.dynamic_partition_overwrite(rows, **more),
+}
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+class TestArrowRowsOfThisProcess:
+    """The same for rows that no job brings: `Table.append`, `Table.overwrite`, `Table.dynamic_partition_overwrite`."""
+
+    def test_a_new_column_and_a_wider_type(self, table, write):
+        versions = len(table.metadata.metadata_log)
+        rows = arrow(id=pa.array([1 << 40], pa.int64()), day=["a"], price=[1.5], tags=[["x"]])
+        assert write(table, rows, schema_evolution="add_columns").outcome == "committed"
+        types = {field.name: str(field.type) for field in table.schema().fields if field.name != "p"}
+        assert types == {"id": "long", "day": "string", "price": "double", "tags": "list<string>"}
+        assert len(table.metadata.metadata_log) == versions + 1
+        found = table.scan("id > 5").to_arrow().select(["id", "day", "price", "tags"]).to_pylist()
+        assert found == [{"id": 1 << 40, "day": "a", "price": 1.5, "tags": ["x"]}]
+        snapshot = table.current_snapshot()
+        assert snapshot.schema_id == table.metadata.current_schema_id == 1
+
+    @pytest.mark.parametrize("shape", ["batch", "reader"])
+    def test_batches_and_readers(self, table, write, shape):
+        rows = arrow(id=pa.array([2], pa.int32()), day=["a"], price=[1.5])
+        (batch,) = rows.to_batches()
+        given = batch if shape == "batch" else pa.RecordBatchReader.from_batches(rows.schema, [batch])
+        write(table, given, schema_evolution="add_columns")
+        assert table.scan("price = 1.5").count() == 1
+
+    def test_unasked_a_new_column_is_refused(self, table, write):
+        with pytest.raises(InvalidInputError, match="column 'price' of the Arrow rows is not in the table"):
+            write(table, arrow(id=pa.array([2], pa.int32()), day=["a"], price=[1.5]))
+        assert len(table.refresh().snapshots()) == 1
+
+    def test_what_cannot_be_added_leaves_the_table_alone(self, table, write):
+        with pytest.raises(InvalidInputError, match="column 'ID' of the source is not added: the table has 'id'"):
+            write(table, arrow(ID=[2], day=["a"]), schema_evolution="add_columns")
+        with pytest.raises(InvalidInputError, match="schema_evolution is 'all', expected 'add_columns' or None"):
+            write(table, arrow(id=[2], day=["a"]), schema_evolution="all")
+        with pytest.raises(InvalidInputError, match="expected an Arrow table, record batch or record batch reader"):
+            write(table, [{"id": 2}], schema_evolution="add_columns")
+        assert (len(table.refresh().snapshots()), len(table.metadata.schemas)) == (1, 1)
+
+    def test_another_writers_new_column_ends_it_and_nothing_is_left(self, table, write):
+        Table.load(table.catalog, "db.t").alter([{"add_column": {"name": "other", "type": "string"}}])
+        before = sorted(status.location for status in table.io.list(f"{table.location}/data"))
+        with pytest.raises(StalePlanError, match="the schema of the table was changed"):
+            write(table, arrow(id=[2], day=["a"], price=[1.5]), schema_evolution="add_columns")
+        assert sorted(status.location for status in table.io.list(f"{table.location}/data")) == before
+
+
+class TestAFilterOnAColumnThatWidens:
+    """New rows are held against an overwrite's filter in the type that they get, not in the one that the table had."""
+
+    def test_in_this_process(self, table):
+        rows = arrow(id=pa.array([1 << 40], pa.int64()), day=["z"])
+        with pytest.raises(InvalidInputError, match="row 1 of the Arrow rows does not match the overwrite's filter"):
+            table.overwrite(rows, "id < 3000000000", schema_evolution="add_columns")
+        table.overwrite(rows, "id > 3000000000 or id = 1", schema_evolution="add_columns")
+        assert table.scan().to_arrow()["id"].to_pylist() == [1 << 40]
+
+    def test_in_a_job(self, table, source):
+        rows = source(arrow(id=pa.array([1 << 40], pa.int64()), day=["z"]))
+
+        def run(plan: JobPlan) -> JobResult:
+            return run_local(plan, table.io, threads=1)
+
+        small = OverwriteRequest(schema_evolution="add_columns", overwrite_filter="id < 3000000000")
+        with pytest.raises(InvalidInputError, match=r"row 1 of .* does not match the overwrite's filter"):
+            overwrite(table, rows, small, run=run)
+        large = OverwriteRequest(schema_evolution="add_columns", overwrite_filter="id > 3000000000 or id = 1")
+        overwrite(table, rows, large, run=run)
+        assert table.scan().to_arrow()["id"].to_pylist() == [1 << 40]

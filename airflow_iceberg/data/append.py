@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from airflow_iceberg.data.cast import check_columns, conform
+from airflow_iceberg.data.new_columns import with_new_columns
 from airflow_iceberg.data.options import WriteOptions, data_location
 from airflow_iceberg.data.parquet_file import UNSORTED_ORDER_ID
 from airflow_iceberg.data.sorted_write import SortedRuns, unsortable, write_order
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
     from airflow_iceberg.data.row_check import RowCheck
     from airflow_iceberg.spec.manifests import DataFile
     from airflow_iceberg.spec.metadata import TableMetadata
+    from airflow_iceberg.spec.schema import Schema
     from airflow_iceberg.storage.base import FileIO
+
+    Rows: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader
 
 log = logging.getLogger(__name__)
 
@@ -33,37 +37,51 @@ MAX_THREADS = 4
 """Many rows without partitions go to as many files as threads encode them: a few files, however large the machine."""
 
 
+def schema_with(metadata: TableMetadata, rows: Rows) -> Schema:
+    """Return the table's schema with the columns that the rows have more, and wider where theirs are.
+
+    Raises:
+        InvalidInputError: not Arrow; a column that the table cannot have.
+    """
+    _check_arrow(rows)
+    return with_new_columns(
+        metadata.schema(),
+        [rows.schema],
+        last_column_id=metadata.last_column_id,
+        specs=(metadata.spec(),),
+        format_version=metadata.format_version,
+    )
+
+
 def write_rows(
     io: FileIO,
     metadata: TableMetadata,
-    rows: pa.Table | pa.RecordBatch | pa.RecordBatchReader,
+    rows: Rows,
     *,
     file_prefix: str,
+    schema: Schema | None = None,
     check: RowCheck | None = None,
 ) -> tuple[DataFile, ...]:
-    """Write rows for the table's current schema and spec; returns one DataFile a file.
+    """Write rows for the table's current spec; returns one DataFile a file.
 
     Args:
+        schema: of the files; the table's own by default, or the one that `schema_with` gave.
         check: what every row has to satisfy.
 
     Raises:
         InvalidInputError: not Arrow; a column is missing, extra, or holds a value that does not fit; nothing is left
             behind.
     """
-    import pyarrow as pa
-
-    if not isinstance(rows, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
-        raise InvalidInputError(
-            f"expected an Arrow table, record batch or record batch reader, got {type(rows).__name__}; "
-            f"make one of it, e.g. by pyarrow.Table.from_pandas"
-        )
-    schema = metadata.schema() if metadata.format_version >= 3 else metadata.schema().without_write_defaults()
-    check_columns(rows.schema, schema, source=SOURCE)
-    writer = _writer(io, metadata, file_prefix)
+    _check_arrow(rows)
+    written = schema or metadata.schema()
+    # Write defaults are of version 3.
+    filled = written if metadata.format_version >= 3 else written.without_write_defaults()
+    check_columns(rows.schema, filled, source=SOURCE)
+    writer = _writer(io, metadata, written, file_prefix)
     try:
         first_row = 1
         for table in _tables(rows):
-            conformed = conform(table, schema, source=SOURCE, first_row=first_row)
+            conformed = conform(table, filled, source=SOURCE, first_row=first_row)
             if check is not None:
                 check.check(conformed, source=SOURCE, first_row=first_row)
             writer.write(conformed)
@@ -74,9 +92,19 @@ def write_rows(
         raise
 
 
-def _writer(io: FileIO, metadata: TableMetadata, file_prefix: str) -> PartitionedWriter | SortedRuns:
+def _check_arrow(rows: object) -> None:
+    import pyarrow as pa
+
+    if not isinstance(rows, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
+        raise InvalidInputError(
+            f"expected an Arrow table, record batch or record batch reader, got {type(rows).__name__}; "
+            f"make one of it, e.g. by pyarrow.Table.from_pandas"
+        )
+
+
+def _writer(io: FileIO, metadata: TableMetadata, schema: Schema, file_prefix: str) -> PartitionedWriter | SortedRuns:
     """Return what writes rows for the table: in its sort order, if it has one."""
-    schema, spec, order = metadata.schema(), metadata.spec(), metadata.sort_order()
+    spec, order = metadata.spec(), metadata.sort_order()
     options = WriteOptions.from_properties(metadata.properties, schema, order)
 
     def new_writer(sort_order_id: int = UNSORTED_ORDER_ID) -> PartitionedWriter:
@@ -106,7 +134,7 @@ def encoding_threads() -> int:
     return min(cores, MAX_THREADS)
 
 
-def _tables(rows: pa.Table | pa.RecordBatch | pa.RecordBatchReader) -> Iterator[pa.Table]:
+def _tables(rows: Rows) -> Iterator[pa.Table]:
     import pyarrow as pa
 
     if isinstance(rows, pa.Table):

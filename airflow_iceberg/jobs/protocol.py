@@ -17,6 +17,8 @@ from typing import Any, Self
 from airflow_iceberg import errors
 from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError, UnsupportedError
 from airflow_iceberg.jobs.table_input import TableInput
+from airflow_iceberg.plan.expression_json import expression_from_json, expression_to_json
+from airflow_iceberg.plan.expressions import Expression
 from airflow_iceberg.spec._fields import Fields
 from airflow_iceberg.spec.partitioning import PartitionSpec
 from airflow_iceberg.spec.schema import Schema
@@ -135,6 +137,33 @@ class Source:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Condition:
+    """A predicate in the plan of a job, which is read without knowing SQL.
+
+    Attributes:
+        text: as its author wrote it, for messages.
+        predicate: bound to a schema, or by names alone where columns may still be of other types in the job.
+    """
+
+    text: str
+    predicate: Expression
+
+    @classmethod
+    def from_dict(cls, fields: Fields, schema: Schema) -> Self:
+        """Read it from its JSON form.
+
+        Args:
+            schema: that bound columns are of.
+        """
+        predicate = expression_from_json(fields.mapping("predicate"), schema, path=fields.path)
+        return cls(text=fields.str("text"), predicate=predicate)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"text": self.text, "predicate": expression_to_json(self.predicate)}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class JobPlan:
     """All that a job needs to know; the job knows no catalog and asks nobody.
 
@@ -165,7 +194,7 @@ class JobPlan:
         claimed_order_id: the order that the files say they are in, 0 for none.
         parallelism: number of tasks at a time, None leaves it to the back end.
         delete_mode: of a delete, "copy-on-write" or "merge-on-read".
-        row_check: a predicate in SQL that every new row has to satisfy; None for no check.
+        row_check: what every new row has to satisfy; None for no check.
         last_column_id: highest field id that the table ever gave out, where columns of the source may join its schema;
             None where they may not.
     """
@@ -193,7 +222,7 @@ class JobPlan:
     zorder_columns: tuple[str, ...] = ()
     parallelism: int | None = None
     delete_mode: str | None = None
-    row_check: str | None = None
+    row_check: Condition | None = None
     last_column_id: int | None = None
 
     def __post_init__(self) -> None:
@@ -237,6 +266,8 @@ class JobPlan:
 
     @classmethod
     def _from_fields(cls, fields: Fields, path: str | None) -> Self:
+        schema = Schema.from_dict(dict(fields.mapping("schema")), path=path)
+        check = fields.child("row-check") if "row-check" in fields else None
         return cls(
             operation=fields.str("operation"),
             operation_key=fields.opt_str("operation-key"),
@@ -245,7 +276,7 @@ class JobPlan:
             table_location=fields.str("table-location"),
             table_uuid=fields.str("table-uuid"),
             format_version=fields.int("format-version"),
-            schema=Schema.from_dict(dict(fields.mapping("schema")), path=path),
+            schema=schema,
             spec=PartitionSpec.from_dict(dict(fields.mapping("spec")), path=path),
             sort_order=SortOrder.from_dict(dict(fields.mapping("sort-order")), path=path),
             properties=fields.str_map("properties"),
@@ -261,7 +292,7 @@ class JobPlan:
             zorder_columns=tuple(str(name) for name in fields.list("zorder-columns")),
             parallelism=fields.opt_int("parallelism"),
             delete_mode=fields.opt_str("delete-mode"),
-            row_check=fields.opt_str("row-check"),
+            row_check=None if check is None else Condition.from_dict(check, schema),
             last_column_id=fields.opt_int("last-column-id"),
         )
 
@@ -293,7 +324,7 @@ class JobPlan:
                 "zorder-columns": list(self.zorder_columns),
                 "parallelism": self.parallelism,
                 "delete-mode": self.delete_mode,
-                "row-check": self.row_check,
+                "row-check": None if self.row_check is None else self.row_check.to_dict(),
                 "last-column-id": self.last_column_id,
             }
         )

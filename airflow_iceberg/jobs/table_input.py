@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from airflow_iceberg.errors import FormatError
+from airflow_iceberg.plan.expression_json import expression_from_json, expression_to_json
+from airflow_iceberg.plan.expressions import Expression
 from airflow_iceberg.spec._fields import Fields
 from airflow_iceberg.spec.manifests import DataFile
 from airflow_iceberg.spec.partitioning import PartitionSpec
@@ -79,7 +81,7 @@ class TableInput:
         schemas: all of the table's, the one to read by first: they say what equality deletes are about.
         specs: that files of the table may be of.
         name_mapping: the table's property `schema.name-mapping.default`.
-        row_filter: a predicate in SQL, bound to the first schema; None takes every row.
+        row_filter: bound to the first schema; None takes every row.
         keeps_lineage: rows keep `_row_id` and `_last_updated_sequence_number` (version 3).
     """
 
@@ -87,7 +89,7 @@ class TableInput:
     schemas: tuple[Schema, ...]
     specs: tuple[PartitionSpec, ...]
     name_mapping: str | None = None
-    row_filter: str | None = None
+    row_filter: Expression | None = None
     keeps_lineage: bool = False
 
     @property
@@ -107,12 +109,14 @@ class TableInput:
     @classmethod
     def from_dict(cls, fields: Fields) -> Self:
         """Read it from its JSON form."""
+        schemas = tuple(Schema.from_dict(dict(item), path=fields.path) for item in fields.list("schemas"))
+        row_filter = fields.mapping("row-filter") if "row-filter" in fields else None
         return cls(
             work_location=fields.str("work-location"),
-            schemas=tuple(Schema.from_dict(dict(item), path=fields.path) for item in fields.list("schemas")),
+            schemas=schemas,
             specs=tuple(PartitionSpec.from_dict(dict(item), path=fields.path) for item in fields.list("specs")),
             name_mapping=fields.opt_str("name-mapping"),
-            row_filter=fields.opt_str("row-filter"),
+            row_filter=(None if row_filter is None else expression_from_json(row_filter, schemas[0], path=fields.path)),
             keeps_lineage=fields.bool("keeps-lineage"),
         )
 
@@ -123,7 +127,7 @@ class TableInput:
             "schemas": [schema.to_dict() for schema in self.schemas],
             "specs": [spec.to_dict() for spec in self.specs],
             "name-mapping": self.name_mapping,
-            "row-filter": self.row_filter,
+            "row-filter": None if self.row_filter is None else expression_to_json(self.row_filter),
             "keeps-lineage": self.keeps_lineage,
         }
 

@@ -227,7 +227,9 @@ def _row_check(plan: JobPlan) -> "RowCheck | None":
     from airflow_iceberg.data.row_check import RowCheck
     from airflow_iceberg.plan.filters import parse_filter
 
-    return RowCheck(row_filter=parse_filter(plan.row_check, plan.schema), text=plan.row_check, schema=plan.schema)
+    # Bound here: with new columns and wider types of the source the schema may be another than when it was planned.
+    row_filter = parse_filter(plan.row_check.predicate, plan.schema)
+    return RowCheck(row_filter=row_filter, text=plan.row_check.text, schema=plan.schema)
 
 
 def _written_schema(plan: JobPlan) -> "Schema":

@@ -96,6 +96,7 @@ __all__ = [
     "is_nan",
     "matches",
     "negate",
+    "parse",
     "parse_filter",
     "predicates",
     "row_mask",
@@ -115,15 +116,36 @@ def parse_filter(row_filter: str | Expression | None, schema: Schema, case_sensi
         InvalidInputError: the text is no predicate, or something in it cannot be compared.
         UnsupportedError: legal SQL that is not implemented.
     """
+    return bind(parse(row_filter), schema, case_sensitive=case_sensitive)
+
+
+def parse(row_filter: str | Expression | None) -> Expression:
+    """Return a predicate as it stands, its columns by name.
+
+    Raises:
+        InvalidInputError: the text is no predicate.
+        UnsupportedError: legal SQL that is not implemented; there is text, and sqlglot is not installed.
+    """
     if row_filter is None:
         return ALWAYS_TRUE
     if isinstance(row_filter, str):
-        from airflow_iceberg.plan.filter_parser import parse_sql
-
-        row_filter = parse_sql(row_filter)
+        return _parser()(row_filter)
     if not isinstance(row_filter, Expression):
         raise InvalidInputError(f"expected a filter as SQL text or an expression, got {type(row_filter).__name__}")
-    return bind(row_filter, schema, case_sensitive=case_sensitive)
+    return row_filter
+
+
+def _parser() -> Callable[[str], Expression]:
+    try:
+        from airflow_iceberg.plan.filter_parser import parse_sql
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "sqlglot":
+            raise
+        raise UnsupportedError(
+            "a predicate in SQL is read by sqlglot, which is not installed here: install it, or build the predicate "
+            "of airflow_iceberg.plan.filters, such as Comparison('>', 'amount', 10)"
+        ) from error
+    return parse_sql
 
 
 def bind(expression: Expression, schema: Schema, *, case_sensitive: bool = True) -> Expression:

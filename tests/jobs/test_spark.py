@@ -18,7 +18,8 @@ from airflow_iceberg.deletion_plan import MERGE_ON_READ, plan_deletion, read_cha
 from airflow_iceberg.errors import IcebergError, InvalidInputError, StorageError
 from airflow_iceberg.jobs.local_spark import environment, spark_home
 from airflow_iceberg.jobs.package import build_zip, main_program
-from airflow_iceberg.jobs.protocol import JobPlan, JobResult, Source
+from airflow_iceberg.jobs.protocol import Condition, JobPlan, JobResult, Source
+from airflow_iceberg.plan.filters import parse
 from airflow_iceberg.spec.variant import Primitive, decode
 from tests.jobs.builders import IO, data_files, files_below, make_plan, rows_of
 from tests.support.iceberg_java_env import java_environ, java_python
@@ -124,7 +125,10 @@ def make_cases(root: Path) -> Mapping[str, JobPlan]:
         "missing_column": (Source.from_sql("select 'x' as name"), {}),
         "extra_column": (Source.from_sql("select 1L as id, 2 as more"), {}),
         "added_column": (Source.from_sql("select 1L as id, 2 as more"), {"last_column_id": 3}),
-        "checked_rows": (Source.from_sql("select id from range(9)"), {"row_check": "id < 5"}),
+        "checked_rows": (
+            Source.from_sql("select id from range(9)"),
+            {"row_check": Condition(text="id < 5", predicate=parse("id < 5"))},
+        ),
         "syntax": (Source.from_sql("selec 1"), {}),
         "unknown_table": (Source.from_sql("select * from nowhere"), {}),
         "failing_query": (Source.from_sql("select raise_error('boom') as name, 1L as id"), {}),
@@ -150,9 +154,7 @@ def delete_plan(root: Path) -> JobPlan:
     catalog.create_namespace("db")
     table = make_table(catalog, 3, MERGE_ON_READ)
     deletion = plan_deletion(table.scan("id in (3, 4, 23)"))
-    return write_delete_plan(
-        table.io, table.metadata, deletion, predicate="id in (3, 4, 23)", mode=MERGE_ON_READ, table="db.t"
-    )
+    return write_delete_plan(table.io, table.metadata, deletion, mode=MERGE_ON_READ, table="db.t")
 
 
 class Ran:
