@@ -33,6 +33,7 @@ from airflow_iceberg.errors import (
     NotFoundError,
     StorageError,
 )
+from airflow_iceberg.expired_meanwhile import on_newest
 from airflow_iceberg.manifest_io import read_columns
 from airflow_iceberg.plan.orphans import MISMATCH_MODES, KnownFiles, Spelling, is_hidden, older_than_ms
 from airflow_iceberg.plan.retention import check_may_delete
@@ -57,6 +58,8 @@ THREADS = 8
 BATCH = 1000
 PROGRESS = 50_000
 MOST_SHOWN = 20
+# So much of two files is compared at a time.
+CHUNK = 8 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,7 +143,7 @@ def remove_orphans(table: Table, request: OrphanRequest, *, operation: Operation
     table.refresh()
     check_may_delete(table.metadata)
     check_not_shared(table, listed.metadata_files)
-    orphans = _orphans(table, listed.old, request)
+    orphans = on_newest(table, lambda: _orphans(table, listed.old, request))
     found = OrphanResult(
         table=table.name,
         outcome="dry-run" if request.action == "dry-run" else "nothing",
@@ -356,8 +359,9 @@ def quarantines(table: Table) -> tuple[str, ...]:
 def restore_quarantine(table: Table, name: str) -> RestoreResult:
     """Move the files of a quarantine back to where they were, and forget the quarantine.
 
-    A file whose place is taken stays in the quarantine, and so does the list. Restoring twice does the rest.
-    Half of a copy, of a move that died, is removed.
+    A file whose place is taken stays in the quarantine, and so does the list. Restoring twice does the rest: what a try
+    that died had copied, in whole or in part, does not take the place. Half of a copy, of a move into the quarantine
+    that died, is removed.
 
     Raises:
         NotFoundError: no such quarantine.
@@ -373,10 +377,10 @@ def restore_quarantine(table: Table, name: str) -> RestoreResult:
     sizes = {status.location: status.size_bytes for status in table.io.list(f"{_home(table, name)}/files/")}
     # Half of a copy is of a move that died: its original was not removed before the copy was whole.
     whole = [file for file in files if sizes.get(file.quarantined) == file.size_bytes]
-    taken = [file for file in whole if table.io.exists(file.location)]
-    back = [file for file in whole if file not in taken]
     with ThreadPoolExecutor(THREADS) as pool:
-        list(pool.map(lambda file: _move(table.io, file.quarantined, file.location, file.size_bytes), back))
+        is_back = list(pool.map(lambda file: _restore(table.io, file), whole))
+    back = [file for file, came in zip(whole, is_back, strict=True) if came]
+    taken = [file for file, came in zip(whole, is_back, strict=True) if not came]
     if taken:
         raise AlreadyExistsError(
             f"{len(taken)} files of quarantine {name} stay there, since their places are taken: {taken[0].location} is "
@@ -386,6 +390,34 @@ def restore_quarantine(table: Table, name: str) -> RestoreResult:
     table.io.delete([*torn, location])
     size = sum(file.size_bytes for file in back)
     return RestoreResult(table=table.name, quarantine=name, restored_files=len(back), restored_bytes=size)
+
+
+def _restore(io: FileIO, file: QuarantinedFile) -> bool:
+    """Move one file back; False if something else is in its place."""
+    if not io.exists(file.location):
+        _move(io, file.quarantined, file.location, file.size_bytes)
+        return True
+    copied = _common_bytes(io, file)
+    if copied is None:
+        return False
+    if copied < file.size_bytes:
+        _move(io, file.quarantined, file.location, file.size_bytes)
+    else:
+        # The copy was whole, and the one that made it died before it could remove the original.
+        io.delete([file.quarantined])
+    return True
+
+
+def _common_bytes(io: FileIO, file: QuarantinedFile) -> int | None:
+    """Return how much of a quarantined file is in its place already; None if the place holds something else."""
+    for offset in range(0, file.size_bytes + 1, CHUNK):
+        there = io.read(file.location, offset=offset, length=CHUNK)
+        own = io.read(file.quarantined, offset=offset, length=CHUNK)
+        if not own.startswith(there):
+            return None
+        if len(there) < CHUNK:
+            return offset + len(there)
+    return file.size_bytes
 
 
 def _quarantine(table: Table, orphans: Sequence[FileStatus], now: int, operation: OperationKey | None) -> str:

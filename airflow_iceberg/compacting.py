@@ -28,8 +28,10 @@ from airflow_iceberg.errors import (
     IcebergError,
     IncompatibleChangeError,
     InvalidInputError,
+    NotFoundError,
     StalePlanError,
 )
+from airflow_iceberg.expired_meanwhile import on_newest, was_expired
 from airflow_iceberg.plan.compaction import FileGroup, RewriteOptions
 from airflow_iceberg.spec.snapshots import MAIN_BRANCH, Snapshot
 from airflow_iceberg.spec.sorting import SortOrder, sort_order_from_shorthand
@@ -195,10 +197,13 @@ class _Run:
             return self._describe("found", [*earlier, *self._committed])
         only: set[_PartitionKey] | None = None
         for round_number in range(MOST_ROUNDS):
-            compaction = self._plan(only)
-            if not compaction.groups:
-                break
-            stale = self._round(compaction)
+            head = self.table.metadata.ref_snapshot(self.request.branch)
+            try:
+                compaction = self._plan(only)
+                stale = self._round(compaction) if compaction.groups else []
+            except NotFoundError as error:
+                self._check_expired(head, error, is_last=round_number + 1 == MOST_ROUNDS)
+                continue
             if not stale:
                 break
             if round_number + 1 == MOST_ROUNDS:
@@ -212,6 +217,17 @@ class _Run:
             return self._describe("committed", [*earlier, *self._committed])
         return self._describe("found" if earlier else "nothing", earlier)
 
+    def _check_expired(self, head: Snapshot | None, error: NotFoundError, *, is_last: bool) -> None:
+        """Return if files are missing because the snapshot that was read has been expired: all is planned again."""
+        if head is None or not was_expired(self.table, head.snapshot_id):
+            raise error
+        log.info("snapshot %d of %s was expired while it was read: %s", head.snapshot_id, self.table.name, error)
+        if is_last:
+            raise StalePlanError(
+                f"snapshots of table {self.table.name} were expired while they were read, in {MOST_ROUNDS} attempts; "
+                f"keep them longer than a compaction takes"
+            ) from error
+
     def _remove_dangling(self) -> None:
         """Take out the delete files that apply to no data file any more, if that is asked for, in one commit."""
         if not self.options.remove_dangling_deletes:
@@ -219,7 +235,8 @@ class _Run:
         for round_number in range(MOST_ROUNDS):
             self.table.refresh()
             head = self.table.metadata.ref_snapshot(self.request.branch)
-            dangling = () if head is None else find_dangling(self.table.scan(ref=self.request.branch))
+            dangling = () if head is None else on_newest(self.table, self._find_dangling)
+            head = self.table.metadata.ref_snapshot(self.request.branch)
             if head is None or not dangling:
                 return
             action = RewriteFiles(
@@ -236,6 +253,9 @@ class _Run:
             except StalePlanError:
                 if round_number + 1 == MOST_ROUNDS:
                     raise
+
+    def _find_dangling(self) -> tuple[DataFile, ...]:
+        return find_dangling(self.table.scan(ref=self.request.branch))
 
     def _earlier(self) -> list[Snapshot]:
         """Return what earlier tries of this very task have committed, oldest first."""

@@ -36,6 +36,7 @@ from airflow_iceberg.deletion_plan import (
     write_delete_plan,
 )
 from airflow_iceberg.errors import CommitUnknownError, IcebergError, InvalidInputError, StalePlanError
+from airflow_iceberg.expired_meanwhile import stale_if_expired
 from airflow_iceberg.plan.deletes import referenced_file
 from airflow_iceberg.plan.expressions import Expression
 from airflow_iceberg.plan.scan import FileScanTask
@@ -181,8 +182,10 @@ class _Run:
             found = self._find()
             if found is not None:
                 return self._describe("found", found)
+            head = self.table.metadata.ref_snapshot(self.request.branch)
             try:
-                return self._round()
+                with stale_if_expired(self.table, None if head is None else head.snapshot_id):
+                    return self._round()
             except StalePlanError as error:
                 if round_number + 1 == MOST_ROUNDS:
                     raise

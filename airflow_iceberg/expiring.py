@@ -22,6 +22,7 @@ from airflow_iceberg.changing import now_ms
 from airflow_iceberg.commit.expire import ExpireSnapshots
 from airflow_iceberg.commit.forget import ForgetUnused, Forgotten
 from airflow_iceberg.errors import FormatError, NotFoundError, StorageError
+from airflow_iceberg.expired_meanwhile import on_newest
 from airflow_iceberg.plan.retention import Expiry, check_may_delete
 from airflow_iceberg.reachability import Deletable, RefSize, find_deletable, sizes_of_refs, statistics_paths
 from airflow_iceberg.spec._fields import Fields
@@ -129,7 +130,7 @@ def expire_snapshots(table: Table, request: ExpireRequest, *, operation: Operati
     )
     _check_ids(table, request, notes)
     if request.dry_run:
-        return _dry_run(table, action)
+        return on_newest(table, lambda: _dry_run(table, action))
     table.change(action)
     # The commit of an earlier try may be older than what this one knows of the table.
     table.refresh()
@@ -324,7 +325,8 @@ class _Removed:
 
 def _delete_files(table: Table, note: _Note, removed: _Removed) -> None:
     """Delete what only the snapshots of a note reached, then the note itself."""
-    found = find_deletable(table.io, note.snapshots, table.metadata, note.statistics if note.snapshots else ())
+    statistics = note.statistics if note.snapshots else ()
+    found = on_newest(table, lambda: find_deletable(table.io, note.snapshots, table.metadata, statistics))
     for what, paths in (
         ("data and delete files", tuple(found.content)),
         ("statistics files", found.statistics),

@@ -23,6 +23,7 @@ from airflow_iceberg.commit.rerun import EarlierRuns
 from airflow_iceberg.deleting import change_in_job, changed_tasks
 from airflow_iceberg.deletion_plan import COPY_ON_WRITE, Deletion, change_here, isolation_level, plan_deletion
 from airflow_iceberg.errors import CommitUnknownError, IcebergError, InvalidInputError
+from airflow_iceberg.expired_meanwhile import stale_if_expired
 from airflow_iceberg.plan.expressions import ALWAYS_FALSE, ALWAYS_TRUE, Expression
 from airflow_iceberg.spec.manifests import DataFile
 from airflow_iceberg.spec.schema import Schema
@@ -254,6 +255,10 @@ class _Overwrite:
 
     def commit(self, files: Sequence[DataFile], *, written_schema: Schema) -> OverwriteResult:
         """Put new files in the place of what they replace; after an error they are removed, unless it is unknown."""
+        with stale_if_expired(self.table, self._start):
+            return self._commit(files, written_schema=written_schema)
+
+    def _commit(self, files: Sequence[DataFile], *, written_schema: Schema) -> OverwriteResult:
         table = self.table
         written = [file.file_path for file in files]
         plan: JobPlan | None = None

@@ -243,6 +243,36 @@ class TestQuarantine:
         assert not path.exists()
         assert quarantines(table) == ()
 
+    @pytest.mark.parametrize("copied", [b"", b"lit", b"litter"])
+    def test_a_restore_that_died_while_it_copied_is_finished_by_the_next(self, table, copied):
+        first, second = litter(table, "data/a.parquet", "data/b.parquet")
+        name = str(run(table).quarantine)
+        first.write_bytes(copied)
+        restored = restore_quarantine(table, name)
+        assert (restored.restored_files, restored.restored_bytes) == (2, 12)
+        assert [path.read_bytes() for path in (first, second)] == [b"litter"] * 2
+        assert quarantines(table) == ()
+        assert not list((folder(table) / ".quarantine").rglob("*.parquet"))
+
+    @pytest.mark.parametrize("there", [b"new", b"litterbox", b"LITTER", b"lix"])
+    def test_what_is_not_the_beginning_of_the_file_is_not_half_of_it(self, table, there, monkeypatch):
+        monkeypatch.setattr("airflow_iceberg.cleaning.CHUNK", 2)
+        (path,) = litter(table, "data/a.parquet")
+        name = str(run(table).quarantine)
+        path.write_bytes(there)
+        with pytest.raises(AlreadyExistsError, match="their places are taken"):
+            restore_quarantine(table, name)
+        assert path.read_bytes() == there
+
+    def test_halves_of_any_length_are_told(self, table, monkeypatch):
+        monkeypatch.setattr("airflow_iceberg.cleaning.CHUNK", 2)
+        for length in range(7):
+            (path,) = litter(table, "data/a.parquet")
+            name = str(run(table).quarantine)
+            path.write_bytes(b"litter"[:length])
+            assert restore_quarantine(table, name).restored_files == 1
+            assert path.read_bytes() == b"litter"
+
     def test_runs_of_one_moment_have_quarantines_of_their_own(self, table, monkeypatch):
         monkeypatch.setattr("airflow_iceberg.cleaning.now_ms", lambda: 1_790_000_000_000)
         for name in ("data/a.parquet", "data/b.parquet"):

@@ -16,12 +16,14 @@ from hypothesis import strategies as st
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.base import Catalog
+from airflow_iceberg.changing import now_ms
 from airflow_iceberg.commit.operation import OperationKey
 from airflow_iceberg.commit.refs import create_ref
 from airflow_iceberg.commit.row_delta import RowDelta
 from airflow_iceberg.commit.snapshot_writer import read_entries, read_manifests
 from airflow_iceberg.deleting import DeleteRequest, DeleteResult, delete
 from airflow_iceberg.errors import InvalidInputError, NotFoundError, StalePlanError, UnsupportedError
+from airflow_iceberg.expiring import ExpireRequest, expire_snapshots
 from airflow_iceberg.jobs.local import run_local
 from airflow_iceberg.jobs.protocol import JobPlan, JobResult
 from airflow_iceberg.spec.manifests import DataFile, ManifestEntry
@@ -359,6 +361,17 @@ class TestOthers:
         result = delete(table, DeleteRequest(predicate="part = 'a'"), run=no_job)
         assert (result.deleted_records, result.removed_data_files) == (21, 3)
         assert ids(table) == [*range(1, 40, 2), 101]
+
+    def test_files_that_come_meanwhile_and_whose_snapshots_expire_are_looked_into(self, catalog):
+        table = make(catalog)
+        other = Table.load(catalog, "db.t")
+        other.append(rows([(10, "b", 1.0), (25, "b", 1.0)]))
+        other.append(rows([(11, "b", 1.0)]))
+        expire_snapshots(other, ExpireRequest(older_than_ms=now_ms() + 1000))
+        # As `table` knows it, all files go as a whole.
+        result = run(table, "id >= 20")
+        assert (result.outcome, result.deleted_records) == ("committed", 21)
+        assert ids(table) == sorted([*range(20), 10, 11])
 
     def test_another_branch_is_left_alone(self, catalog):
         table = make(catalog)

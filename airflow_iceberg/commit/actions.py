@@ -98,7 +98,7 @@ class FileChanges:
         operation: of the snapshot; derived from what comes and goes when None.
         properties: more entries of the summary.
         all_there: files that have to be in the table when they are removed; `removal` names them too.
-        history: what was committed since the change was planned, where that matters.
+        history: what was committed since the change was planned, where that matters and can be told.
     """
 
     added: tuple[AddedFiles, ...] = ()
@@ -169,7 +169,7 @@ class SnapshotAction(ABC):
         self, manifests: Sequence[ManifestFile], changes: FileChanges, metadata: TableMetadata
     ) -> tuple[list[ManifestFile], list[ManifestEntry]]:
         """Return the manifests of the parent without what goes, data before deletes, and what goes."""
-        concurrent = frozenset() if changes.history is None else changes.history.snapshot_ids
+        concurrent = None if changes.history is None else changes.history.snapshot_ids
         data = [m for m in manifests if m.content is ManifestContent.DATA]
         deletes = [m for m in manifests if m.content is ManifestContent.DELETES]
         if changes.removal.is_empty:

@@ -26,6 +26,7 @@ from airflow_iceberg.errors import (
     IcebergError,
     IncompatibleChangeError,
     InvalidInputError,
+    NotFoundError,
     StalePlanError,
     StorageError,
 )
@@ -153,7 +154,9 @@ class _Commit:
     def _attempt(self) -> bool:
         """Try once; False means that the race is lost or unknown, and that the table has to be read again."""
         try:
-            change = self.action(self.state.metadata)
+            change = self._change()
+            if change is None:
+                return False
             if change.updates:
                 self.state = self.catalog.commit(self.state, change)
             return True
@@ -172,6 +175,18 @@ class _Commit:
             # Raised before the swap was sent: an unreadable manifest, a full disk.
             self._give_up(error)
             raise
+
+    def _change(self) -> Change | None:
+        """Ask the action; None when the base is so old that its files are gone, as after a job of hours."""
+        try:
+            return self.action(self.state.metadata)
+        except NotFoundError as error:
+            # Another writer has expired the base's snapshot. Where the table is as it was, a file of it is missing.
+            if self.catalog.load(self.state.table).metadata_location == self.state.metadata_location:
+                raise
+            log.info("files of %s have gone since it was loaded: %s", self.state.table, error)
+            self._lost = error
+            return None
 
     def _note_doubt(self, error: CommitUnknownError) -> None:
         self.in_doubt = True

@@ -64,7 +64,8 @@ class RemovalFilter:
 
     Args:
         concurrent: snapshots that were committed after this change was planned: what they brought and this change
-            cannot take as a whole is a reason to plan again, not a fault of the caller's.
+            cannot take as a whole is a reason to plan again, not a fault of the caller's. None when nobody can tell
+            which these are: any of the files may have come meanwhile.
         with_data: for delete manifests, once it is known which data files go.
     """
 
@@ -73,7 +74,7 @@ class RemovalFilter:
         removal: Removal,
         metadata: TableMetadata,
         *,
-        concurrent: frozenset[int] = frozenset(),
+        concurrent: frozenset[int] | None = frozenset(),
         with_data: WithData | None = None,
     ) -> None:
         is_for_deletes, with_data = with_data is not None, with_data or WithData()
@@ -132,8 +133,8 @@ class RemovalFilter:
 
         Raises:
             InvalidInputError: the predicate selects some of its rows and not all.
-            StalePlanError: so it does, and the file came after the change was planned; or a data file would have two
-                deletion vectors.
+            StalePlanError: so it does, and the file came after the change was planned, or may have; or a data file
+                would have two deletion vectors.
         """
         file = entry.data_file
         if file.identity in self._identities or self._partitions.concerns(file):
@@ -168,6 +169,11 @@ class RemovalFilter:
             f"file {file.file_path} may hold rows that '{self._removal.row_filter}' selects and others: its metadata "
             f"cannot prove that it goes as a whole"
         )
+        if self._concurrent is None:
+            raise StalePlanError(
+                f"{problem}; it may have come since this change was planned, which the table's history does not tell "
+                f"any more (snapshots were expired, or the branch was rolled back), plan again"
+            )
         if entry.snapshot_id in self._concurrent:
             raise StalePlanError(f"{problem}; snapshot {entry.snapshot_id} brought it meanwhile, plan again")
         raise InvalidInputError(f"{problem}; rewrite it (copy-on-write) or write delete files for its rows")

@@ -296,6 +296,16 @@ class TestMessages:
             planned.commit()
         assert catalog_table.refresh().scan().count() == 8
 
+    def test_nor_is_it_the_callers_where_nobody_can_tell_any_more(self):
+        catalog = at_the_start(2)
+        planned = plan(catalog, DeleteWhere("part = 'a' or id = 21"))
+        plan(catalog, Append("c", ids(20, 21, 22))).commit()
+        plan(catalog, Append("d", ids(30))).commit()
+        plan(catalog, Expire()).commit()
+        with pytest.raises(StalePlanError, match="may have come since this change was planned"):
+            planned.commit()
+        assert Table.load(catalog, NAME).scan().count() == 9
+
     def test_an_unknown_isolation_level_is_refused(self):
         with pytest.raises(InvalidInputError, match="unknown isolation level 'dirty'; one of serializable, snapshot"):
             checked_isolation("dirty")
