@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -25,7 +25,6 @@ from urllib.parse import quote_plus
 from uuid import uuid4
 
 from airflow_iceberg.changing import now_ms
-from airflow_iceberg.commit.snapshot_writer import read_manifests
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     FormatError,
@@ -34,29 +33,44 @@ from airflow_iceberg.errors import (
     StorageError,
 )
 from airflow_iceberg.expired_meanwhile import on_newest
-from airflow_iceberg.manifest_io import read_columns
-from airflow_iceberg.plan.orphans import MISMATCH_MODES, KnownFiles, Spelling, is_hidden, older_than_ms
+from airflow_iceberg.plan.orphans import MISMATCH_MODES, KnownFiles, Spelling, older_than_ms
 from airflow_iceberg.plan.retention import check_may_delete
 from airflow_iceberg.reachability import statistics_paths
-from airflow_iceberg.shared_location import check_not_shared, is_metadata_file
+from airflow_iceberg.shared_location import check_not_shared
 from airflow_iceberg.spec._fields import Fields
-from airflow_iceberg.spec.manifests import ManifestFile
-from airflow_iceberg.staging import STAGING_FOLDER
+from airflow_iceberg.staging import STAGING_FOLDER, of_dead_jobs
 from airflow_iceberg.storage.base import FileIO, FileStatus
+from airflow_iceberg.walk.listing import (
+    METADATA,
+    OLD,
+    QUARANTINE_FOLDER,
+    STAGED,
+    find_folders,
+    is_metadata_file,
+    listing_units,
+    statuses,
+)
+from airflow_iceberg.walk.manifests import find_manifests, hashed_paths
+from airflow_iceberg.walk.running import Progress
+from airflow_iceberg.walk.units import ListingUnit, Outcome, manifest_units
+from airflow_iceberg.walking import Walker, expected_files
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from airflow_iceberg.commit.operation import OperationKey
-    from airflow_iceberg.spec.metadata import TableMetadata
     from airflow_iceberg.table import Table
+    from airflow_iceberg.walking import Walk
 
 log = logging.getLogger(__name__)
 
-QUARANTINE = ".quarantine"
+QUARANTINE = QUARANTINE_FOLDER
 LIST = "list.jsonl"
 ACTIONS = ("quarantine", "delete", "dry-run")
 THREADS = 8
 BATCH = 1000
-PROGRESS = 50_000
+# Smaller tables are listed in one go: looking for folders to list side by side would take longer.
+LISTED_AT_ONCE = 10_000
 MOST_SHOWN = 20
 # So much of two files is compared at a time.
 CHUNK = 8 << 20
@@ -124,11 +138,14 @@ class OrphanResult:
         return {**found, "orphans": list(self.orphans), "purged_quarantines": list(self.purged_quarantines)}
 
 
-def remove_orphans(table: Table, request: OrphanRequest, *, operation: OperationKey | None = None) -> OrphanResult:
+def remove_orphans(
+    table: Table, request: OrphanRequest, *, operation: OperationKey | None = None, walk: Walk | None = None
+) -> OrphanResult:
     """Find the files below a table that are not the table's, and put them out of the way.
 
     Args:
         operation: key of the Airflow task, for the quarantine's name.
+        walk: lists the files and reads the manifests, here or on Spark; in this process by default.
 
     Raises:
         InvalidInputError: `gc.enabled` is false, a moment that is too recent, a location outside of the table, or files
@@ -137,13 +154,14 @@ def remove_orphans(table: Table, request: OrphanRequest, *, operation: Operation
         FormatError, NotFoundError, StorageError: the table cannot be read whole; nothing was touched.
     """
     check_may_delete(table.metadata)
+    walk = walk or Walker(table)
     now = now_ms()
     before_ms = older_than_ms(request.older_than_ms, now_ms=now, allow_recent=request.allow_recent)
-    listed = _Listing.of(table, request, before_ms)
+    listed = _Listing.of(table, request, before_ms, walk)
     table.refresh()
     check_may_delete(table.metadata)
     check_not_shared(table, listed.metadata_files)
-    orphans = on_newest(table, lambda: _orphans(table, listed.old, request))
+    orphans = on_newest(table, lambda: _orphans(table, listed, request, walk))
     found = OrphanResult(
         table=table.name,
         outcome="dry-run" if request.action == "dry-run" else "nothing",
@@ -173,7 +191,7 @@ def _carry_out(
         name = _quarantine(table, orphans, now, operation)
         found = replace(found, outcome="quarantined", quarantine=name)
     elif orphans:
-        _delete(table, [status.location for status in orphans], "orphan files")
+        _delete(table, orphans, "orphan files")
         found = replace(found, outcome="deleted")
     _delete(table, listed.staging, "files of dead jobs")
     purged = () if request.purge_older_than_ms is None else _purge(table, request.purge_older_than_ms, keep=name)
@@ -189,53 +207,64 @@ class _Listing:
 
     Attributes:
         count: all that were looked at.
-        old: old enough to be orphans.
+        parts: what came of listing them, packed; files that are old enough to be orphans among them.
         staging: old documents of jobs.
         metadata_files: everything that is named like a table's metadata, however young.
     """
 
     count: int
-    old: tuple[FileStatus, ...]
-    staging: tuple[str, ...]
+    parts: tuple[Outcome, ...]
+    staging: tuple[FileStatus, ...]
     metadata_files: tuple[str, ...]
 
     @classmethod
-    def of(cls, table: Table, request: OrphanRequest, before_ms: int) -> _Listing:
+    def of(cls, table: Table, request: OrphanRequest, before_ms: int, walk: Walk) -> _Listing:
         root = f"{table.location.rstrip('/')}/"
         below = f"{(request.location or table.location).rstrip('/')}/"
         if not below.startswith(root):
             raise InvalidInputError(f"location {request.location} is not below the table's, {table.location}")
         _warn_of_other_places(table, root)
-        names = {name for spec in table.metadata.partition_specs for name in (field.name for field in spec.fields)}
-        names |= {quote_plus(name) for name in names}
-        old: list[FileStatus] = []
-        staging: list[FileStatus] = []
         metadata_files: list[str] = []
-        count = 0
         if below != root:
             # Whoever shares the location has his files in the same folders, and his metadata beside the table's.
             beside = (status.location for status in table.io.list(f"{root}metadata/"))
             metadata_files += [location for location in beside if is_metadata_file(location)]
-        for status in table.io.list(below):
-            count += 1
-            if count % PROGRESS == 0:
-                log.info("%s: %d files listed", table.name, count)
-            relative = status.location[len(root) :]
-            if relative.startswith(f"{STAGING_FOLDER}/"):
-                staging.append(status)
-                continue
-            if is_hidden(relative, names):
-                continue
-            if is_metadata_file(relative):
-                metadata_files.append(status.location)
-            if status.modified_ms is not None and status.modified_ms < before_ms:
-                old.append(status)
+        units = _listing_units(table, root, below[len(root) :].rstrip("/"), before_ms)
+        parts: list[Outcome] = []
+        staging: list[FileStatus] = []
+        for part in walk(units, what="files below the table", files=expected_files(table.metadata)):
+            parts.append(part)
+            found = [(status, kind) for batch in part.batches() for status, kind in statuses(_but_old(batch))]
+            staging += [status for status, kind in found if kind & STAGED]
+            metadata_files += [status.location for status, kind in found if kind & METADATA]
         return cls(
-            count=count,
-            old=tuple(old),
-            staging=_of_dead_jobs(staging, f"{root}{STAGING_FOLDER}/", before_ms),
+            count=sum(part.files for part in parts),
+            parts=tuple(parts),
+            staging=of_dead_jobs(staging, f"{root}{STAGING_FOLDER}/", before_ms),
             metadata_files=tuple(metadata_files),
         )
+
+    def old(self) -> Iterator[list[FileStatus]]:
+        """Yield the files that are old enough to be orphans, some at a time."""
+        for part in self.parts:
+            for batch in part.batches():
+                yield [status for status, kind in statuses(batch) if kind & OLD]
+
+
+def _but_old(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the files of a batch that are something else than old."""
+    import pyarrow as pa
+
+    return batch.filter(pa.array(batch.column("kind").to_numpy() != OLD))
+
+
+def _listing_units(table: Table, root: str, below: str, before_ms: int) -> list[ListingUnit]:
+    names = {name for spec in table.metadata.partition_specs for name in (field.name for field in spec.fields)}
+    names |= {quote_plus(name) for name in names}
+    unit = ListingUnit(root=root, folders=(below,), partition_names=tuple(sorted(names)), before_ms=before_ms)
+    if expected_files(table.metadata) < LISTED_AT_ONCE:
+        return [unit]
+    return listing_units(unit, find_folders(table.io, root, below))
 
 
 def _warn_of_other_places(table: Table, root: str) -> None:
@@ -245,33 +274,18 @@ def _warn_of_other_places(table: Table, root: str) -> None:
             log.warning("%s: orphans in %s (%s) are not looked for, only below %s", table.name, place, name, root)
 
 
-def _of_dead_jobs(files: Iterable[FileStatus], root: str, before_ms: int) -> tuple[str, ...]:
-    """Return the documents of jobs whose youngest document is old: no such job is running any more."""
-    folders: dict[str, list[FileStatus]] = {}
-    for status in files:
-        folders.setdefault(status.location[len(root) :].partition("/")[0], []).append(status)
-    return tuple(
-        status.location
-        for found in folders.values()
-        if all(status.modified_ms is not None and status.modified_ms < before_ms for status in found)
-        for status in found
-    )
-
-
 # -- what is the table's -----------------------------------------------------------------------------------------------
 
 
-def _orphans(table: Table, listed: Sequence[FileStatus], request: OrphanRequest) -> list[FileStatus]:
-    known = known_files(table, Spelling.of(request.equal_schemes, request.equal_authorities))
-    log.info("%s: %d files are old enough, the table knows %d", table.name, len(listed), len(known))
+def _orphans(table: Table, listed: _Listing, request: OrphanRequest, walk: Walk) -> list[FileStatus]:
+    known = known_files(table, Spelling.of(request.equal_schemes, request.equal_authorities), walk=walk)
+    log.info("%s: %d files are listed, the table knows %d", table.name, listed.count, len(known))
     orphans: list[FileStatus] = []
     doubtful: list[FileStatus] = []
-    for status in listed:
-        verdict = known.judge(status.location)
-        if verdict == "orphan":
-            orphans.append(status)
-        elif verdict == "doubtful":
-            doubtful.append(status)
+    for files in listed.old():
+        verdicts = known.judge_all([status.location for status in files])
+        orphans += [status for status, verdict in zip(files, verdicts, strict=True) if verdict == "orphan"]
+        doubtful += [status for status, verdict in zip(files, verdicts, strict=True) if verdict == "doubtful"]
     if doubtful and request.prefix_mismatch_mode == "error":
         first = doubtful[0].location
         raise InvalidInputError(
@@ -283,34 +297,36 @@ def _orphans(table: Table, listed: Sequence[FileStatus], request: OrphanRequest)
     return [*orphans, *doubtful] if request.prefix_mismatch_mode == "delete" else orphans
 
 
-def known_files(table: Table, spelling: Spelling | None = None) -> KnownFiles:
-    """Return every file that the table's metadata leads to, over all of its snapshots."""
-    metadata, io = table.metadata, table.io
+def known_files(table: Table, spelling: Spelling | None = None, *, walk: Walk | None = None) -> KnownFiles:
+    """Return every file that the table's metadata leads to, over all of its snapshots.
+
+    Args:
+        walk: reads the manifests, here or on Spark; in this process by default.
+    Raises:
+        FormatError, NotFoundError, StorageError: something cannot be read.
+    """
+    metadata = table.metadata
     known = KnownFiles(spelling)
     known.add([table.metadata_location, *(location for _, location in metadata.metadata_log)])
     known.add([f"{table.metadata_location.rpartition('/')[0]}/version-hint.text"])
     known.add(statistics_paths(metadata))
     known.add(snapshot.manifest_list for snapshot in metadata.snapshots if snapshot.manifest_list)
-    manifests = _all_manifests(io, metadata)
+    manifests = find_manifests(table.io, metadata.snapshots)
     known.add(manifests)
-    for part in read_columns(io, manifests.values()):
-        if isinstance(part, tuple):
-            known.add(entry.data_file.file_path for entry in part[1] if entry.is_live)
-        else:
-            known.add(part.file_path[row] for row in part.is_live.nonzero()[0].tolist())
+    units = manifest_units(manifests.values(), is_live=True)
+    for part in (walk or Walker(table))(units, what="files of the table"):
+        for batch in part.batches():
+            known.add_hashed(hashed_paths(batch))
     return known
 
 
-def _all_manifests(io: FileIO, metadata: TableMetadata) -> dict[str, ManifestFile]:
-    with ThreadPoolExecutor(THREADS) as pool:
-        found = list(pool.map(lambda snapshot: read_manifests(io, snapshot), metadata.snapshots))
-    return {manifest.manifest_path: manifest for manifests in found for manifest in manifests}
-
-
-def _delete(table: Table, locations: Sequence[str], what: str) -> None:
-    for start in range(0, len(locations), BATCH):
-        table.io.delete(locations[start : start + BATCH])
-        log.info("%s: %d of %d %s deleted", table.name, min(start + BATCH, len(locations)), len(locations), what)
+def _delete(table: Table, files: Sequence[FileStatus], what: str) -> None:
+    progress = Progress(f"{table.name}: deleting {what}", whole=len(files))
+    for start in range(0, len(files), BATCH):
+        batch = files[start : start + BATCH]
+        table.io.delete([status.location for status in batch])
+        progress.come_past(len(batch), sum(status.size_bytes for status in batch))
+        progress.finish(len(batch))
 
 
 # -- the quarantine ----------------------------------------------------------------------------------------------------
@@ -468,7 +484,7 @@ def _purge(table: Table, before_ms: int, *, keep: str | None) -> tuple[str, ...]
         location = _list_location(table, name)
         if name == keep or _moved_at_ms(location, table.io.read(location)) >= before_ms:
             continue
-        files = [status.location for status in table.io.list(f"{_home(table, name)}/files/")]
+        files = list(table.io.list(f"{_home(table, name)}/files/"))
         _delete(table, files, f"files of quarantine {name}")
         table.io.delete([location])
         gone.append(name)

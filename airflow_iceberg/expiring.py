@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -29,12 +29,15 @@ from airflow_iceberg.spec._fields import Fields
 from airflow_iceberg.spec.manifests import FileContent
 from airflow_iceberg.spec.snapshots import Snapshot
 from airflow_iceberg.staging import STAGING_FOLDER
+from airflow_iceberg.walk.running import Progress
+from airflow_iceberg.walking import Walker
 
 if TYPE_CHECKING:
     from airflow_iceberg.commit.operation import OperationKey
     from airflow_iceberg.spec.changes import Change
     from airflow_iceberg.spec.metadata import TableMetadata
     from airflow_iceberg.table import Table
+    from airflow_iceberg.walking import Walk
 
 log = logging.getLogger(__name__)
 
@@ -105,11 +108,14 @@ class ExpireResult:
         return found
 
 
-def expire_snapshots(table: Table, request: ExpireRequest, *, operation: OperationKey | None = None) -> ExpireResult:
+def expire_snapshots(
+    table: Table, request: ExpireRequest, *, operation: OperationKey | None = None, walk: Walk | None = None
+) -> ExpireResult:
     """Remove old snapshots from a table, then the files that only they reached.
 
     Args:
         operation: key of the Airflow task: its next try finishes what this one leaves.
+        walk: reads the manifests, here or on Spark; in this process by default.
 
     Raises:
         InvalidInputError: `gc.enabled` is false, or a ref that stays points to one of `snapshot_ids`.
@@ -118,6 +124,7 @@ def expire_snapshots(table: Table, request: ExpireRequest, *, operation: Operati
         CommitUnknownError: cannot tell whether the commit has landed; no file is deleted, the next try finds out.
     """
     check_may_delete(table.metadata)
+    walk = walk or Walker(table)
     notes = _Notes(table, operation)
     action = _NotedExpiry(
         notes,
@@ -130,13 +137,13 @@ def expire_snapshots(table: Table, request: ExpireRequest, *, operation: Operati
     )
     _check_ids(table, request, notes)
     if request.dry_run:
-        return on_newest(table, lambda: _dry_run(table, action))
+        return on_newest(table, lambda: _dry_run(table, action, walk))
     table.change(action)
     # The commit of an earlier try may be older than what this one knows of the table.
     table.refresh()
     removed = _Removed()
     for note in notes.due(table.metadata):
-        _delete_files(table, note, removed)
+        _delete_files(table, note, removed, walk)
     cleaned = _clean_metadata(table) if request.clean_expired_metadata else Forgotten()
     is_committed = not (action.expiry.is_empty and cleaned.is_empty)
     outcome = "committed" if is_committed else "finished" if removed.files else "nothing"
@@ -172,15 +179,16 @@ def _clean_metadata(table: Table) -> Forgotten:
     return action.forgotten
 
 
-def _dry_run(table: Table, action: ExpireSnapshots) -> ExpireResult:
+def _dry_run(table: Table, action: ExpireSnapshots, walk: Walk) -> ExpireResult:
     metadata = table.metadata
     ExpireSnapshots.__call__(action, metadata)  # without a note
     expiry = action.expiry
     gone = [s for s in metadata.snapshots if s.snapshot_id in set(expiry.snapshot_ids)]
     after = _without(metadata, expiry.snapshot_ids, expiry.refs)
     removed = _Removed()
-    removed.add(find_deletable(table.io, gone, after, statistics_paths(metadata, expiry.snapshot_ids)), failed=0)
-    return removed.result(table, expiry, "dry-run", refs=sizes_of_refs(table.io, metadata))
+    statistics = statistics_paths(metadata, expiry.snapshot_ids)
+    removed.add(find_deletable(table.io, gone, after, statistics, walk=walk), failed=0)
+    return removed.result(table, expiry, "dry-run", refs=sizes_of_refs(table.io, metadata, walk=walk))
 
 
 def _without(metadata: TableMetadata, snapshot_ids: Sequence[int], refs: Sequence[str]) -> TableMetadata:
@@ -288,11 +296,11 @@ class _Removed:
 
     def add(self, found: Deletable, *, failed: int) -> None:
         for content in FileContent:
-            self.contents[content] += found.count(content)
+            self.contents[content] += found.content.count(content)
         self.manifests += len(found.manifests)
         self.lists += len(found.manifest_lists)
         self.statistics += len(found.statistics)
-        self.size_bytes += found.size_bytes
+        self.size_bytes += found.content.size_bytes
         self.failed += failed
 
     def result(
@@ -323,17 +331,17 @@ class _Removed:
         )
 
 
-def _delete_files(table: Table, note: _Note, removed: _Removed) -> None:
+def _delete_files(table: Table, note: _Note, removed: _Removed, walk: Walk) -> None:
     """Delete what only the snapshots of a note reached, then the note itself."""
     statistics = note.statistics if note.snapshots else ()
-    found = on_newest(table, lambda: find_deletable(table.io, note.snapshots, table.metadata, statistics))
-    for what, paths in (
-        ("data and delete files", tuple(found.content)),
-        ("statistics files", found.statistics),
-        ("manifests", found.manifests),
-        ("manifest lists", found.manifest_lists),
+    found = on_newest(table, lambda: find_deletable(table.io, note.snapshots, table.metadata, statistics, walk=walk))
+    for what, parts, count in (
+        ("data and delete files", found.content.paths(), len(found.content)),
+        ("statistics files", (found.statistics,), len(found.statistics)),
+        ("manifests", (found.manifests,), len(found.manifests)),
+        ("manifest lists", (found.manifest_lists,), len(found.manifest_lists)),
     ):
-        failed = _delete(table, what, paths)
+        failed = _delete(table, what, parts, count)
         if failed:
             # A list that stays leads the next try to what could not be deleted.
             removed.add(_only(found, what), failed=failed)
@@ -352,16 +360,18 @@ def _only(found: Deletable, what: str) -> Deletable:
     return gone if what == "manifests" else replace(gone, manifests=found.manifests)
 
 
-def _delete(table: Table, what: str, paths: Sequence[str]) -> int:
+def _delete(table: Table, what: str, parts: Iterable[Sequence[str]], count: int) -> int:
     """Delete files in batches; return how many batches failed, in files."""
     failed = 0
-    for start in range(0, len(paths), BATCH):
-        batch = paths[start : start + BATCH]
-        try:
-            table.io.delete(batch)
-        except StorageError as error:
-            failed += len(batch)
-            log.warning("%s: could not delete some of %d %s: %s", table.name, len(batch), what, error)
-        if len(paths) > BATCH:
-            log.info("%s: %d of %d %s deleted", table.name, min(start + BATCH, len(paths)), len(paths), what)
+    progress = Progress(f"{table.name}: deleting {what}", whole=count)
+    for paths in parts:
+        for start in range(0, len(paths), BATCH):
+            batch = paths[start : start + BATCH]
+            try:
+                table.io.delete(batch)
+            except StorageError as error:
+                failed += len(batch)
+                log.warning("%s: could not delete some of %d %s: %s", table.name, len(batch), what, error)
+            progress.come_past(len(batch), 0)
+            progress.finish(len(batch))
     return failed

@@ -1,121 +1,139 @@
 """Which files a table's snapshots reach, and which only those that were expired did.
 
 Here: the difference of two states of a table, by path; sizes of what each ref keeps alive. Not here: which snapshots go
-(`plan.retention`), deleting (`expiring`).
+(`plan.retention`), reading manifests (`walk`), deleting (`expiring`).
 
 A path is the identity of a file on disk: several deletion vectors share a Puffin file, and a path can leave a table and
 come back. So nothing is decided by single entries: what only expired manifests name may go, unless a live entry of a
-snapshot that stays has the same path. Memory: the paths that may go, not those that stay.
+snapshot that stays has the same path, under whatever scheme and authority. Memory: the paths that may go, packed, and
+eight bytes for each of them; those that stay pass by.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
-from airflow_iceberg.commit.snapshot_writer import read_manifests
-from airflow_iceberg.errors import NotFoundError
-from airflow_iceberg.manifest_io import read_columns
-from airflow_iceberg.plan.orphans import Spelling
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from airflow_iceberg.plan.paths import Hashes, HashSet, Mask, first_of_each
 from airflow_iceberg.spec.manifests import FileContent, ManifestFile
 from airflow_iceberg.spec.metadata import TableMetadata
 from airflow_iceberg.spec.snapshots import Snapshot
 from airflow_iceberg.storage.base import FileIO
+from airflow_iceberg.walk.manifests import find_manifests
+from airflow_iceberg.walk.units import Outcome, manifest_units
+from airflow_iceberg.walking import Walk
 
-log = logging.getLogger(__name__)
 
-THREADS = 8
+class DeletableFiles:
+    """Data and delete files that may go, with kind and size."""
+
+    def __init__(self) -> None:
+        self._parts: list[Outcome] = []
+        self._hashes = HashSet()
+        self._stays: Mask = np.zeros(0, np.bool_)
+        self._counts: NDArray[np.int64] = np.zeros(len(FileContent), np.int64)
+        self.size_bytes = 0
+
+    def __len__(self) -> int:
+        return int(self._counts.sum())
+
+    def count(self, content: FileContent) -> int:
+        """Return the number of files of a kind."""
+        return int(self._counts[content])
+
+    def paths(self) -> Iterator[list[str]]:
+        """Yield the paths, each once, some at a time."""
+        for batch, chosen in self._chosen():
+            if chosen.any():
+                yield batch.column("path").filter(chosen).to_pylist()
+
+    def _take(self, part: Outcome) -> None:
+        self._parts.append(part)
+        for batch in part.batches():
+            self._hashes.add(batch.column("hash").to_numpy())
+
+    def _keep(self, parts: Iterable[Outcome]) -> None:
+        """Let files stay that are live elsewhere; ends early when none of them may go any more."""
+        self._stays = np.zeros(len(self._hashes), np.bool_)
+        if len(self._hashes):
+            for part in parts:
+                for batch in part.batches():
+                    places, is_there = self._hashes.places(batch.column("hash").to_numpy())
+                    self._stays[places[is_there]] = True
+        for batch, chosen in self._chosen():
+            sizes = batch.column("size_bytes").to_numpy()[chosen]
+            kinds = batch.column("content").to_numpy()[chosen]
+            self.size_bytes += int(sizes.sum())
+            self._counts += np.bincount(kinds, minlength=len(FileContent))
+
+    def _chosen(self) -> Iterator[tuple[pa.RecordBatch, Mask]]:
+        seen = self._stays.copy()
+        for part in self._parts:
+            for batch in part.batches():
+                places, _ = self._hashes.places(batch.column("hash").to_numpy())
+                yield batch, first_of_each(seen, places)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Deletable:
-    """Files that nothing of a table reaches any more.
+    """Files that nothing of a table reaches any more."""
 
-    Attributes:
-        content: data and delete files with their kind.
-        sizes: bytes of each of them, as the table knows it.
-    """
-
-    content: Mapping[str, FileContent] = field(default_factory=dict)
-    sizes: Mapping[str, int] = field(default_factory=dict)
+    content: DeletableFiles = field(default_factory=DeletableFiles)
     manifests: tuple[str, ...] = ()
     manifest_lists: tuple[str, ...] = ()
     statistics: tuple[str, ...] = ()
 
-    def count(self, content: FileContent) -> int:
-        """Return the number of files of a kind."""
-        return sum(kind is content for kind in self.content.values())
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of the data and delete files."""
-        return sum(self.sizes.values())
-
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing."""
-        return not (self.content or self.manifests or self.manifest_lists or self.statistics)
+        return not (len(self.content) or self.manifests or self.manifest_lists or self.statistics)
 
 
-def find_deletable(io: FileIO, gone: Iterable[Snapshot], after: TableMetadata, statistics: Iterable[str]) -> Deletable:
+def find_deletable(
+    io: FileIO, gone: Iterable[Snapshot], after: TableMetadata, statistics: Iterable[str], *, walk: Walk
+) -> Deletable:
     """Return what was reached from snapshots that are gone, and is not reached from those that stay.
 
     Args:
         gone: snapshots that are not in `after` any more; what is missing of them already is passed over.
         after: the table as it is now, read after the snapshots went.
         statistics: paths of statistics files of the snapshots that are gone.
+        walk: reads the manifests, here or on Spark.
     Raises:
         FormatError, NotFoundError, StorageError: something that stays cannot be read: then nothing may be deleted.
     """
     kept_lists = {snapshot.manifest_list for snapshot in after.snapshots}
     gone = [snapshot for snapshot in gone if snapshot.manifest_list is None or snapshot.manifest_list not in kept_lists]
-    kept = _manifests(io, after.snapshots)
-    only_gone = {path: m for path, m in _gone_manifests(io, gone).items() if path not in kept}
-    content, sizes = _candidates(io, list(only_gone.values()))
-    spellings = _Spellings(content)
-    for paths, _, _ in _paths(io, kept.values(), live=True) if content else ():
-        for path in paths:
-            for stays in spellings.of(path):
-                if content.pop(stays, None) is not None:
-                    del sizes[stays]
+    kept = find_manifests(io, after.snapshots) if gone else {}
+    # Where the list is gone, an earlier try has deleted it last of all.
+    found = find_manifests(io, gone, may_be_missing=True)
+    only_gone = [manifest for path, manifest in found.items() if path not in kept]
     kept_statistics = statistics_paths(after)
     return Deletable(
-        content=content,
-        sizes=sizes,
-        manifests=tuple(only_gone),
+        content=_deletable_files(only_gone, list(kept.values()), walk),
+        manifests=tuple(manifest.manifest_path for manifest in only_gone),
         manifest_lists=tuple(snapshot.manifest_list for snapshot in gone if snapshot.manifest_list),
         statistics=tuple(path for path in dict.fromkeys(statistics) if path not in kept_statistics),
     )
 
 
-class _Spellings:
-    """Candidates by the file that they mean: writers may name one file by `s3://` and by `s3a://`.
-
-    Where all paths begin alike, as nearly always, they are compared as they stand and nothing is kept in memory.
-    """
-
-    def __init__(self, paths: Collection[str]) -> None:
-        self._paths = paths
-        self._prefixes = tuple({_store(path) for path in paths})
-        self._by_path: dict[str, list[str]] | None = None
-
-    def of(self, path: str) -> Sequence[str]:
-        """Return the candidates that are the same path, whatever scheme and authority; in doubt a file stays."""
-        if len(self._prefixes) == 1 and path.startswith(self._prefixes[0]):
-            return (path,) if path in self._paths else ()
-        if self._by_path is None:
-            self._by_path = {}
-            for candidate in self._paths:
-                self._by_path.setdefault(Spelling().split(candidate)[2], []).append(candidate)
-        return self._by_path.get(Spelling().split(path)[2], ())
-
-
-def _store(path: str) -> str:
-    """Return scheme and authority of a path as they stand, `s3://bucket/`."""
-    scheme, colon, rest = path.partition("://")
-    return f"{scheme}://{rest.partition('/')[0]}/" if colon else ""
+def _deletable_files(gone: Sequence[ManifestFile], kept: Sequence[ManifestFile], walk: Walk) -> DeletableFiles:
+    files = DeletableFiles()
+    if not gone:
+        return files
+    # Deleted entries, too: a file may be live in no snapshot that is left.
+    first = manifest_units(gone, is_live=False, with_paths=True, may_be_missing=True)
+    parts = walk([*first, *manifest_units(kept, is_live=True)], what="files that expired snapshots reached")
+    for part in islice(parts, len(first)):
+        files._take(part)
+    files._keep(parts)
+    parts.close()
+    return files
 
 
 def statistics_paths(metadata: TableMetadata, snapshot_ids: Iterable[int] | None = None) -> tuple[str, ...]:
@@ -126,67 +144,6 @@ def statistics_paths(metadata: TableMetadata, snapshot_ids: Iterable[int] | None
         for entry in (*metadata.statistics, *metadata.partition_statistics)
         if "statistics-path" in entry and (wanted is None or entry.get("snapshot-id") in wanted)
     )
-
-
-def _manifests(io: FileIO, snapshots: Sequence[Snapshot]) -> dict[str, ManifestFile]:
-    """Return the manifests of snapshots by path; one that cannot be read is an error."""
-    with ThreadPoolExecutor(THREADS) as pool:
-        found = list(pool.map(lambda snapshot: read_manifests(io, snapshot), snapshots))
-    return {manifest.manifest_path: manifest for manifests in found for manifest in manifests}
-
-
-def _gone_manifests(io: FileIO, snapshots: Sequence[Snapshot]) -> dict[str, ManifestFile]:
-    """Return the manifests of expired snapshots; where the list is gone, an earlier try has deleted it last of all."""
-
-    def read(snapshot: Snapshot) -> tuple[ManifestFile, ...]:
-        try:
-            return read_manifests(io, snapshot)
-        except NotFoundError:
-            return ()
-
-    with ThreadPoolExecutor(THREADS) as pool:
-        found = list(pool.map(read, snapshots))
-    return {manifest.manifest_path: manifest for manifests in found for manifest in manifests}
-
-
-def _candidates(io: FileIO, manifests: Sequence[ManifestFile]) -> tuple[dict[str, FileContent], dict[str, int]]:
-    """Return what manifests name, deleted entries too, with kind and size in bytes."""
-    content: dict[str, FileContent] = {}
-    sizes: dict[str, int] = {}
-    with ThreadPoolExecutor(THREADS) as pool:
-        found = list(pool.map(lambda manifest: io.exists(manifest.manifest_path), manifests))
-    there = [manifest for manifest, is_there in zip(manifests, found, strict=True) if is_there]
-    if len(there) < len(manifests):
-        log.info("%d manifests are gone already, with the files that they named", len(manifests) - len(there))
-    for paths, kinds, lengths in _paths(io, there, live=False):
-        content.update(zip(paths, kinds, strict=True))
-        sizes.update(zip(paths, lengths, strict=True))
-    return content, sizes
-
-
-_Paths = tuple[Sequence[str], Sequence[FileContent], Sequence[int]]
-
-
-def _paths(io: FileIO, manifests: Iterable[ManifestFile], *, live: bool) -> Iterator[_Paths]:
-    """Yield paths, kinds and sizes of entries, some manifests at a time."""
-    kinds = tuple(FileContent)
-    for part in read_columns(io, manifests):
-        if isinstance(part, tuple):
-            entries = [entry for entry in part[1] if entry.is_live or not live]
-            files = [entry.data_file for entry in entries]
-            yield (
-                [file.file_path for file in files],
-                [file.content for file in files],
-                [file.file_size_in_bytes for file in files],
-            )
-            continue
-        rows = part.is_live.nonzero()[0].tolist() if live else range(len(part))
-        contents, lengths = part.content.tolist(), part.file_size_in_bytes.tolist()
-        yield (
-            [part.file_path[row] for row in rows],
-            [kinds[contents[row]] for row in rows],
-            [lengths[row] for row in rows],
-        )
 
 
 # -- what keeps what alive ---------------------------------------------------------------------------------------------
@@ -207,30 +164,77 @@ class RefSize:
     exclusive_bytes: int
 
 
-def sizes_of_refs(io: FileIO, metadata: TableMetadata) -> tuple[RefSize, ...]:
-    """Return for each ref what it keeps alive. Memory: the paths of all live files."""
-    owners: dict[str, set[str]] = {}
-    manifests: dict[str, ManifestFile] = {}
+def sizes_of_refs(io: FileIO, metadata: TableMetadata, *, walk: Walk) -> tuple[RefSize, ...]:
+    """Return for each ref what it keeps alive. Memory: some 20 bytes for each entry of a manifest that a ref reaches.
+
+    Raises:
+        FormatError, NotFoundError, StorageError: something cannot be read.
+    """
     counts: dict[str, int] = {}
+    manifests: dict[str, ManifestFile] = {}
+    reaching: dict[str, set[str]] = {}
     for name, ref in metadata.refs.items():
         head = metadata.snapshot(ref.snapshot_id)
         reached = list(metadata.ancestors(ref.snapshot_id)) if ref.is_branch else [s for s in (head,) if s]
         counts[name] = len(reached)
-        for path, manifest in _manifests(io, reached).items():
+        for path, manifest in find_manifests(io, reached).items():
             manifests[path] = manifest
-            owners.setdefault(path, set()).add(name)
-    files: dict[str, tuple[int, frozenset[str]]] = {}
-    for path, names in owners.items():
-        for paths, _, lengths in _paths(io, [manifests[path]], live=True):
-            for file, length in zip(paths, lengths, strict=True):
-                known = files.get(file)
-                files[file] = (length, frozenset(names) if known is None else known[1] | names)
+            reaching.setdefault(path, set()).add(name)
+    by_owners: dict[frozenset[str], list[ManifestFile]] = {}
+    for path, names in reaching.items():
+        by_owners.setdefault(frozenset(names), []).append(manifests[path])
+    sizes, alone = _sizes_by_owners(by_owners, walk)
     return tuple(
-        RefSize(
-            name=name,
-            snapshots=counts[name],
-            size_bytes=sum(length for length, names in files.values() if name in names),
-            exclusive_bytes=sum(length for length, names in files.values() if names == {name}),
-        )
+        RefSize(name=name, snapshots=counts[name], size_bytes=sizes.get(name, 0), exclusive_bytes=alone.get(name, 0))
         for name in sorted(metadata.refs)
     )
+
+
+def _sizes_by_owners(
+    by_owners: Mapping[frozenset[str], Sequence[ManifestFile]], walk: Walk
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Return for each ref the bytes of its files, and of those that are its own alone; each file once."""
+    owners = list(by_owners)
+    units = [
+        (number, unit) for number, names in enumerate(owners) for unit in manifest_units(by_owners[names], is_live=True)
+    ]
+    parts = walk([unit for _, unit in units], what="files that refs keep alive")
+    hashes, sizes, numbers = [_NO_HASHES], [_NO_SIZES], [_NO_NUMBERS]
+    for (number, _), part in zip(units, parts, strict=True):
+        for batch in part.batches():
+            hashes.append(batch.column("hash").to_numpy())
+            sizes.append(batch.column("size_bytes").to_numpy())
+            numbers.append(np.full(batch.num_rows, number, np.int32))
+    return _added_up(owners, np.concatenate(hashes), np.concatenate(sizes), np.concatenate(numbers))
+
+
+_NO_HASHES, _NO_SIZES, _NO_NUMBERS = np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int32)
+
+
+def _added_up(
+    owners: Sequence[frozenset[str]], hashes: Hashes, sizes: NDArray[np.int64], numbers: NDArray[np.int32]
+) -> tuple[dict[str, int], dict[str, int]]:
+    # By file, and within a file by owners: then each file is a run, and most runs have one kind of owners.
+    order = np.lexsort((numbers, hashes))
+    hashes, sizes, numbers = hashes[order], sizes[order], numbers[order]
+    starts = np.flatnonzero(np.concatenate(([True], hashes[1:] != hashes[:-1]))) if len(hashes) else _NO_NUMBERS
+    ends = np.append(starts[1:], len(hashes))
+    is_plain = numbers[starts] == numbers[ends - 1] if len(hashes) else np.zeros(0, np.bool_)
+    plain = starts[is_plain]
+    totals: dict[frozenset[str], int] = {}
+    sums = np.zeros(len(owners), np.int64)
+    np.add.at(sums, numbers[plain], sizes[plain])
+    for names, size in zip(owners, sums.tolist(), strict=True):
+        totals[names] = totals.get(names, 0) + size
+    for start, end in zip(starts[~is_plain].tolist(), ends[~is_plain].tolist(), strict=True):
+        names = frozenset[str]().union(*(owners[number] for number in set(numbers[start:end].tolist())))
+        totals[names] = totals.get(names, 0) + int(sizes[start])
+    found: dict[str, int] = {}
+    alone: dict[str, int] = {}
+    for names, size in totals.items():
+        for name in names:
+            found[name] = found.get(name, 0) + size
+        if len(names) == 1:
+            (name,) = names
+            alone[name] = alone.get(name, 0) + size
+    return found, alone

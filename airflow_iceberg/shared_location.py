@@ -31,11 +31,6 @@ _LOCATION = re.compile(rb'"location"\s*:\s*"([^"\\]+)"')
 _UPDATED = re.compile(rb'"last-updated-ms"\s*:\s*(\d+)')
 
 
-def is_metadata_file(location: str) -> bool:
-    """Tell whether a file is named like a table's metadata, in any of the spellings with gzip."""
-    return location.endswith((".metadata.json", ".metadata.json.gz"))
-
-
 def check_not_shared(table: Table, metadata_files: Iterable[str]) -> None:
     """Refuse a location in which, or below which, another table lies.
 
@@ -69,7 +64,8 @@ class _Seen:
 def _unknown(table: Table, metadata_files: Iterable[str]) -> list[str]:
     known = KnownFiles()
     known.add([table.metadata_location, *(location for _, location in table.metadata.metadata_log)])
-    return [location for location in metadata_files if known.judge(location) == "orphan"]
+    found = list(metadata_files)
+    return [location for location, verdict in zip(found, known.judge_all(found), strict=True) if verdict == "orphan"]
 
 
 def _look(io: FileIO, path: str) -> _Seen | None:

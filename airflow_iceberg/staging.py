@@ -21,7 +21,7 @@ from airflow_iceberg.spec.manifests import DataFile
 from airflow_iceberg.spec.metadata import TableMetadata
 from airflow_iceberg.spec.partitioning import PartitionSpec
 from airflow_iceberg.spec.sorting import SortOrder
-from airflow_iceberg.storage.base import FileIO
+from airflow_iceberg.storage.base import FileIO, FileStatus
 
 log = logging.getLogger(__name__)
 
@@ -242,3 +242,21 @@ def remove(io: FileIO, locations: Sequence[str]) -> None:
         io.delete(locations)
     except IcebergError as error:
         log.warning("left unreferenced files behind: %s", error)
+
+
+def of_dead_jobs(files: Iterable[FileStatus], root: str, before_ms: int) -> tuple[FileStatus, ...]:
+    """Return the documents of jobs whose youngest document is old: no such job is running any more.
+
+    Args:
+        root: the staging folder, with a slash at its end; each folder in it is of one try of a task.
+        before_ms: what was written before that moment is old.
+    """
+    folders: dict[str, list[FileStatus]] = {}
+    for status in files:
+        folders.setdefault(status.location[len(root) :].partition("/")[0], []).append(status)
+    return tuple(
+        status
+        for found in folders.values()
+        if all(status.modified_ms is not None and status.modified_ms < before_ms for status in found)
+        for status in found
+    )

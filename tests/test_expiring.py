@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,13 +10,13 @@ import pytest
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.commit.actions import ChangeTable
+from airflow_iceberg.commit.append import AppendFiles
 from airflow_iceberg.commit.operation import OperationKey
 from airflow_iceberg.commit.refs import create_ref
 from airflow_iceberg.compacting import CompactionRequest, compact
 from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, StorageError
 from airflow_iceberg.expiring import ExpireRequest, expire_snapshots
 from airflow_iceberg.jobs.local import run_local
-from airflow_iceberg.reachability import _Spellings
 from airflow_iceberg.spec.changes import Change, SetStatistics
 from airflow_iceberg.table import Table
 
@@ -259,11 +260,17 @@ class TestATryThatDies:
 class TestOneFileByTwoNames:
     """A path is compared without scheme and authority: what stays under one spelling does not go under the other."""
 
-    def test_of_one_store(self):
-        candidates = _Spellings(["s3a://b/t/data/x.parquet", "s3a://b/t/other/x.parquet", "s3a://b/t/data/y.parquet"])
-        assert candidates.of("s3://b/t/data/x.parquet") == ["s3a://b/t/data/x.parquet"]
-        assert tuple(candidates.of("s3a://b/t/other/x.parquet")) == ("s3a://b/t/other/x.parquet",)
-        assert candidates.of("s3://b/t/data/z.parquet") == ()
+    def test_a_file_that_stays_under_another_name_is_not_deleted(self, table):
+        (task,) = table.scan().plan_files()
+        before, path = table.current_snapshot(), task.file.file_path
+        table.overwrite(pa.table({"id": pa.array([1], pa.int64())}))
+        other = replace(task.file, file_path=path.replace("file:///", "file:/"))
+        assert other.file_path != path
+        settings = table.commit_settings(branch="main", operation=None, try_number=1, snapshot_properties={})
+        table.commit(AppendFiles(table.io, (other,), settings, written_schema=table.schema()))
+        result = expire_snapshots(table, ExpireRequest(snapshot_ids=(before.snapshot_id,)))
+        assert (result.expired_snapshots, result.deleted_data_files_count) == (1, 0)
+        assert table.io.exists(path)
 
 
 class TestStatistics:

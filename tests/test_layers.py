@@ -44,13 +44,17 @@ LAYERS = {
         "errors",
         "fsspec s3fs aiobotocore botocore gcsfs aiohttp google adlfs azure hdfs_native requests requests_kerberos",
     ),
+    # All files of a table, found in one way by whoever takes files away; here or in a job.
+    "walk": layer("errors spec plan storage.base", "pyarrow numpy"),
     "data": layer("errors spec plan.filters plan.metrics storage", "pyarrow numpy fastavro"),
-    "catalogs": layer("errors spec storage", "sqlalchemy requests urllib3 boto3 botocore thrift"),
+    "catalogs": layer("errors spec storage walk", "sqlalchemy requests urllib3 boto3 botocore thrift"),
     "commit": layer("errors spec plan storage.base catalogs.base"),
-    "jobs": layer("errors spec plan storage data", "pyspark pyarrow numpy fastavro fsspec"),
+    "jobs": layer("errors spec plan storage walk data", "pyspark pyarrow numpy fastavro fsspec"),
     # Of storage, only the interface, and only where the I/O is (below).
     "paimon": layer("errors spec storage.base", "fastavro pyarrow numpy"),
-    "table": layer("errors spec storage plan data catalogs commit jobs.protocol jobs.table_input", "pyarrow"),
+    "table": layer(
+        "errors spec storage plan walk data catalogs commit jobs.protocol jobs.table_input", "pyarrow numpy"
+    ),
     # The Airflow modules translate: they open tables, name operations and describe jobs, and decide nothing.
     "airflow": layer(
         "errors table catalogs catalogs.base storage storage.base storage.probe jobs.protocol commit.operation "
@@ -75,6 +79,7 @@ TOP = {
     "expiring": "table",
     "expired_meanwhile": "table",
     "reachability": "table",
+    "walking": "table",
     "manifest_rewriting": "table",
     "compaction_plan": "table",
     "deleting": "table",

@@ -1,7 +1,7 @@
 """The files of a table that is dropped with `purge`: found while it is there, deleted when it is gone.
 
-Here: what a table's metadata leads to, and the order in which that goes. Not here: the drop itself, which is each
-catalog's own, and files that nothing leads to (`airflow_iceberg.cleaning`).
+Here: what a table's metadata leads to, and the order in which that goes. Not here: reading manifests (`walk`), the drop
+itself, which is each catalog's own, and files that nothing leads to (`airflow_iceberg.cleaning`).
 
 As in Iceberg Java a table with `gc.enabled=false` keeps its data and delete files, which may be another table's, and
 loses everything else.
@@ -11,23 +11,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 
 from airflow_iceberg.catalogs.base import TableId, TableState
 from airflow_iceberg.errors import FormatError, IcebergError, NotFoundError
-from airflow_iceberg.spec.manifest_avro import read_manifest, read_manifest_list
 from airflow_iceberg.spec.manifests import ManifestFile
 from airflow_iceberg.spec.metadata import TableMetadata
-from airflow_iceberg.spec.snapshots import Snapshot
 from airflow_iceberg.storage.base import FileIO
+from airflow_iceberg.walk.manifests import find_manifests
+from airflow_iceberg.walk.running import Progress, walk_here
+from airflow_iceberg.walk.units import manifest_units
 
 log = logging.getLogger(__name__)
 
 GC_ENABLED = "gc.enabled"
-_THREADS = 8
-
-_Manifests = dict[str, ManifestFile | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,8 +60,9 @@ def find_files(io: FileIO, state: TableState) -> TableFiles:
     """
     metadata = state.metadata
     try:
-        manifests = _manifests(io, metadata.snapshots)
-        content = _content(io, manifests) if metadata.property_bool(GC_ENABLED, True) else ()
+        manifests = find_manifests(io, metadata.snapshots)
+        is_owner = metadata.property_bool(GC_ENABLED, True)
+        content = _content(io, manifests.values(), f"{state.table}: files to purge") if is_owner else ()
     except (NotFoundError, FormatError) as error:
         raise FormatError(
             f"cannot purge {state.table}, nothing was dropped: {error}; drop it without purge and delete its files "
@@ -109,33 +107,13 @@ def delete_files(io: FileIO, table: TableId, files: TableFiles) -> None:
     log.info("table %s is dropped and purged: %s", table, counts)
 
 
-def _manifests(io: FileIO, snapshots: Iterable[Snapshot]) -> _Manifests:
-    """Return the manifests of snapshots by path; without their row where a v1 snapshot names them itself."""
-
-    def read(snapshot: Snapshot) -> _Manifests:
-        if snapshot.manifest_list is None:
-            return dict.fromkeys(snapshot.manifests or ())
-        rows = read_manifest_list(io.read(snapshot.manifest_list), path=snapshot.manifest_list)
-        return {row.manifest_path: row for row in rows}
-
-    found: _Manifests = {}
-    with ThreadPoolExecutor(_THREADS) as pool:
-        for manifests in pool.map(read, snapshots):
-            found |= manifests
-    return found
-
-
-def _content(io: FileIO, manifests: _Manifests) -> tuple[str, ...]:
+def _content(io: FileIO, manifests: Iterable[ManifestFile], what: str) -> tuple[str, ...]:
     """Return the paths of live entries; several deletion vectors share a file."""
-
-    def read(path: str) -> dict[str, None]:
-        entries = read_manifest(io.read(path), manifest=manifests[path], path=path)
-        return {entry.data_file.file_path: None for entry in entries if entry.is_live}
-
+    units = manifest_units(manifests, is_live=True, with_paths=True)
     found: dict[str, None] = {}
-    with ThreadPoolExecutor(_THREADS) as pool:
-        for paths in pool.map(read, manifests):
-            found |= paths
+    for outcome in walk_here(io, units, Progress(what, whole=sum(unit.weight for unit in units))):
+        for batch in outcome.batches():
+            found |= dict.fromkeys(batch.column("path").to_pylist())
     return tuple(found)
 
 

@@ -48,6 +48,10 @@ def default_threads() -> int:
 def _run(plan: JobPlan, io: "FileIO", threads: int, timings: stages.Timings) -> JobResult:
     plan = evolved_by_files(plan, io)
     context = TaskContext(plan=plan, io=io)
+    if plan.source.kind == "units":
+        from airflow_iceberg.jobs.walk import walk_units
+
+        return walk_units(plan, io, lambda specs: _run_tasks(context, specs, threads), timings=timings)
     if plan.source.kind == "table":
         return rewrite_table(plan, io, lambda specs: _run_tasks(context, specs, threads), timings=timings)
     if plan.source.kind != "files":

@@ -25,10 +25,11 @@ from airflow_iceberg.spec.schema import Schema
 from airflow_iceberg.spec.sorting import UNSORTED, SortOrder
 
 VERSION = 1
-# "append" stages the rows of a source, "rewrite" those of the table's own files, "delete" takes rows out of these.
-OPERATIONS = ("append", "rewrite", "delete")
+# "append" stages the rows of a source, "rewrite" those of the table's own files, "delete" takes rows out of these;
+# "walk" looks at all files of the table and stages nothing.
+OPERATIONS = ("append", "rewrite", "delete", "walk")
 TABLE_OPERATIONS = ("rewrite", "delete")
-SOURCE_KINDS = ("files", "sql", "callable", "table")
+SOURCE_KINDS = ("files", "sql", "callable", "table", "units")
 FILE_FORMATS = ("parquet", "csv", "jsonl", "orc", "avro")
 ARRANGEMENTS = ("none", "sort", "zorder")
 DELETE_MODES = ("copy-on-write", "merge-on-read")
@@ -50,6 +51,7 @@ class Source:
         callable: "package.module:function"; called with the SparkSession and `kwargs`, returns a DataFrame.
         kwargs: JSON values for the callable.
         table: the files of the table itself that the operations beside append read.
+        units: locations of the documents of a walk's units (`walk.units`), in their order.
     """
 
     kind: str
@@ -60,11 +62,12 @@ class Source:
     callable: str | None = None
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     table: TableInput | None = None
+    units: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.kind not in SOURCE_KINDS:
             raise InvalidInputError(f"unknown source kind {self.kind!r}; one of {', '.join(SOURCE_KINDS)}")
-        named = {"files": self.files, "sql": self.sql, "callable": self.callable, "table": self.table}
+        named = {name: getattr(self, name) for name in SOURCE_KINDS}
         given = [name for name, value in named.items() if value]
         if given != [self.kind]:
             found = ", ".join(given) or "nothing"
@@ -120,6 +123,7 @@ class Source:
             callable=fields.opt_str("callable"),
             kwargs=dict(fields.mapping("kwargs")),
             table=TableInput.from_dict(fields.child("table")) if "table" in fields else None,
+            units=tuple(str(place) for place in fields.list("units")) if "units" in fields else (),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -133,6 +137,7 @@ class Source:
             "callable": self.callable,
             "kwargs": dict(self.kwargs),
             "table": None if self.table is None else self.table.to_dict(),
+            "units": list(self.units),
         }
 
 
@@ -229,6 +234,8 @@ class JobPlan:
         if self.operation not in OPERATIONS:
             raise UnsupportedError(f"job operation {self.operation!r} is not supported; one of {', '.join(OPERATIONS)}")
         if (self.operation in TABLE_OPERATIONS) != (self.source.kind == "table"):
+            raise InvalidInputError(f"a job of operation {self.operation!r} cannot read a source of {self.source.kind}")
+        if (self.operation == "walk") != (self.source.kind == "units"):
             raise InvalidInputError(f"a job of operation {self.operation!r} cannot read a source of {self.source.kind}")
         if self.distribution_mode not in DISTRIBUTION_MODES:
             known = ", ".join(DISTRIBUTION_MODES)
@@ -437,6 +444,35 @@ class FileChange:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class WalkedUnit:
+    """What came of a unit of a walk.
+
+    Attributes:
+        number: its place in the plan's source.
+        location: of the file with what came of it, as `walk.units.read_outcome` reads it.
+        rows: in that file.
+    """
+
+    number: int
+    location: str
+    rows: int
+
+    @classmethod
+    def from_dict(cls, fields: Fields) -> Self:
+        """Read it from its JSON form."""
+        return cls(number=fields.int("number"), location=fields.str("location"), rows=fields.int("rows"))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"number": self.number, "location": self.location, "rows": self.rows}
+
+
+def walked_location(plan: JobPlan) -> str:
+    """Return the prefix of what comes of a walk; names begin with the number of their unit."""
+    return f"{plan.staging_location.rstrip('/')}/walked"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class JobResult:
     """What a job did: the files it staged, or why it could not.
 
@@ -445,6 +481,7 @@ class JobResult:
         data_files: new data files as `DataFile.to_dict` documents; only these count, whatever else lies around.
         groups: the same by group, for rewrites; `data_files` is empty then.
         changes: what became of the files of the table, for deletes; `data_files` has their new files, delete files too.
+        walked: what came of the units of a walk.
         schema: that the files were written by, where columns of the source could join the table's; else None.
         record_count: rows in them.
         source_files: number of source files read, None for a query or a callable.
@@ -458,6 +495,7 @@ class JobResult:
     data_files: tuple[Mapping[str, Any], ...] = ()
     groups: tuple[GroupOutput, ...] = ()
     changes: tuple[FileChange, ...] = ()
+    walked: tuple[WalkedUnit, ...] = ()
     schema: Schema | None = None
     record_count: int = 0
     source_files: int | None = None
@@ -507,6 +545,7 @@ class JobResult:
             changes=tuple(FileChange.from_dict(item) for item in fields.items("changes"))
             if "changes" in fields
             else (),
+            walked=tuple(WalkedUnit.from_dict(item) for item in fields.items("walked")) if "walked" in fields else (),
             schema=Schema.from_dict(dict(fields.mapping("schema")), path=path) if "schema" in fields else None,
             record_count=fields.int("record-count"),
             source_files=fields.opt_int("source-files"),
@@ -525,6 +564,7 @@ class JobResult:
                 "data-files": [dict(document) for document in self.data_files],
                 "groups": [group.to_dict() for group in self.groups],
                 "changes": [change.to_dict() for change in self.changes],
+                "walked": [one.to_dict() for one in self.walked],
                 "schema": None if self.schema is None else self.schema.to_dict(),
                 "record-count": self.record_count,
                 "source-files": self.source_files,

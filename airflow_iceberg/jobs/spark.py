@@ -83,6 +83,10 @@ def _run(plan: JobPlan, io: "FileIO", spark: Any, storage: Mapping[str, str], ti
     def run(specs: Sequence[TaskSpec]) -> list[TaskReport]:
         return _run_tasks(spark, worker, specs)
 
+    if plan.source.kind == "units":
+        from airflow_iceberg.jobs.walk import walk_units
+
+        return walk_units(plan, io, run, timings=timings)
     if plan.source.kind == "table":
         return rewrite_table(plan, io, run, timings=timings)
     if plan.source.kind == "files":

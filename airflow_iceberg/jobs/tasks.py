@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError
 from airflow_iceberg.jobs import exchange
 from airflow_iceberg.jobs.exchange import Slice
-from airflow_iceberg.jobs.protocol import FileChange, JobError, JobPlan
+from airflow_iceberg.jobs.protocol import FileChange, JobError, JobPlan, WalkedUnit
 from airflow_iceberg.jobs.sources import Unit, read_unit
 from airflow_iceberg.jobs.table_input import TableInput, WorkItem
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 WRITE, SPILL, GATHER, REWRITE, SAMPLE = "write", "spill", "gather", "rewrite", "sample"
 COLLECT, CUT, MERGE = "collect", "cut", "merge"
+WALK = "walk"
 STOP_MARKER = "stop"
 COALESCE_ROWS = 1 << 17
 COALESCE_BYTES = 64 << 20
@@ -79,6 +80,7 @@ class TaskReport:
         slices: what was spilled.
         seconds: wall time.
         sample: location of the keys that were read, for SAMPLE.
+        walked: what came of the unit of a walk, for WALK.
         error: why it failed, None if it did not.
         is_stopped: it did nothing, because another task had failed.
     """
@@ -90,6 +92,7 @@ class TaskReport:
     slices: tuple[Slice, ...] = ()
     seconds: float = 0.0
     sample: str | None = None
+    walked: WalkedUnit | None = None
     error: JobError | None = None
     is_stopped: bool = False
 
@@ -103,6 +106,7 @@ class TaskReport:
             "slices": [asdict(piece) for piece in self.slices],
             "seconds": self.seconds,
             "sample": self.sample,
+            "walked": None if self.walked is None else self.walked.to_dict(),
             "error": self.error.to_dict() if self.error else None,
             "is-stopped": self.is_stopped,
         }
@@ -121,6 +125,7 @@ class TaskReport:
             slices=tuple(Slice(**{**piece, "batches": tuple(piece["batches"])}) for piece in document["slices"]),
             seconds=document["seconds"],
             sample=document["sample"],
+            walked=WalkedUnit(**document["walked"]) if document["walked"] else None,
             error=JobError(**error) if error else None,
             is_stopped=document["is-stopped"],
         )
@@ -247,6 +252,10 @@ def run_task(context: TaskContext, spec: TaskSpec) -> TaskReport:
         from airflow_iceberg.jobs.rewrite import run_item
 
         return _guarded(context, spec.number, lambda: run_item(context, spec))
+    if spec.kind == WALK:
+        from airflow_iceberg.jobs.walk import run_walk
+
+        return _guarded(context, spec.number, lambda: run_walk(context, spec.number))
     if spec.kind in (COLLECT, CUT, MERGE):
         return _guarded(context, spec.number, lambda: _arrange(context, spec))
     if spec.kind == GATHER:

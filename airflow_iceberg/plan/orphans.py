@@ -11,12 +11,14 @@ Spellings of one path (percent-encoding, doubled slashes) are the same path: whe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
-from urllib.parse import unquote
+
+import numpy as np
 
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.plan.paths import HashedPaths, PathSet, hash_paths, normal_path, split_location
 
 DAY_MS = 24 * 60 * 60 * 1000
 DEFAULT_AGE_MS = 3 * DAY_MS
@@ -49,28 +51,12 @@ class Spelling:
     def split(self, location: str) -> tuple[str, str, str]:
         """Return scheme, authority and path of a location, each as it is compared."""
         scheme, authority, path = split_location(location)
-        scheme, authority = scheme.lower(), authority.lower()
-        return (
-            self.equal_schemes.get(scheme, scheme),
-            self.equal_authorities.get(authority, authority),
-            _normal_path(path),
-        )
+        return (*self.store((scheme.lower(), authority.lower())), normal_path(path))
 
-
-def split_location(location: str) -> tuple[str, str, str]:
-    """Return scheme, authority and path; the scheme of a plain path is empty."""
-    scheme, colon, rest = location.partition(":")
-    if not colon or "/" in scheme:
-        return "", "", location
-    if not rest.startswith("//"):
-        return scheme, "", rest
-    authority, slash, path = rest[2:].partition("/")
-    return scheme, authority, slash + path
-
-
-def _normal_path(path: str) -> str:
-    """Return the one spelling that all spellings of a path have."""
-    return "/".join(part for part in unquote(path).split("/") if part)
+    def store(self, name: tuple[str, str]) -> tuple[str, str]:
+        """Return scheme and authority, in lower case, as they are compared."""
+        scheme, authority = name
+        return self.equal_schemes.get(scheme, scheme), self.equal_authorities.get(authority, authority)
 
 
 def _flattened(given: Mapping[str, str]) -> dict[str, str]:
@@ -83,38 +69,50 @@ def _flattened(given: Mapping[str, str]) -> dict[str, str]:
 
 
 class KnownFiles:
-    """The files of a table, by path.
-
-    Memory: a set of prefixes a path; nearly always one and the same object.
-    """
+    """The files of a table, by path. Memory: eight bytes a file."""
 
     def __init__(self, spelling: Spelling | None = None) -> None:
         self._spelling = spelling or Spelling()
-        self._prefixes: dict[str, frozenset[tuple[str, str]]] = {}
-        self._shared: dict[frozenset[tuple[str, str]], frozenset[tuple[str, str]]] = {}
+        self._paths = PathSet()
 
     def __len__(self) -> int:
-        return len(self._prefixes)
+        return len(self._paths)
 
     def add(self, locations: Iterable[str]) -> None:
         """Take files of the table in."""
-        for location in locations:
-            scheme, authority, path = self._spelling.split(location)
-            found = self._prefixes.get(path, frozenset()) | {(scheme, authority)}
-            self._prefixes[path] = self._shared.setdefault(found, found)
+        self.add_hashed(hash_paths(locations))
+
+    def add_hashed(self, paths: HashedPaths) -> None:
+        """Take files in whose paths are hashed already."""
+        self._paths.add(paths)
 
     def judge(self, location: str) -> Verdict:
         """Say what a listed file is; an empty scheme or authority, on either side, is any."""
-        scheme, authority, path = self._spelling.split(location)
-        prefixes = self._prefixes.get(path)
-        if prefixes is None:
-            return "orphan"
-        return "known" if any(_fits(scheme, s) and _fits(authority, a) for s, a in prefixes) else "doubtful"
+        return self.judge_all([location])[0]
+
+    def judge_all(self, locations: Sequence[str]) -> list[Verdict]:
+        """Say what listed files are, many at a time."""
+        listed = hash_paths(locations)
+        is_there = np.zeros(len(listed), np.bool_)
+        is_known = np.zeros(len(listed), np.bool_)
+        names = [self._spelling.store(name) for name in listed.names]
+        for store, found in self._paths.find(listed.hashes):
+            is_there |= found
+            fits = np.array([_is_same(name, self._spelling.store(store)) for name in names], np.bool_)
+            is_known |= found & fits[listed.stores]
+        pairs = zip(is_there.tolist(), is_known.tolist(), strict=True)
+        return ["known" if known else "doubtful" if there else "orphan" for there, known in pairs]
 
     def spellings(self, location: str) -> list[str]:
         """Return how the table spells the prefix of a path that a doubtful file has."""
-        _, _, path = self._spelling.split(location)
-        return sorted(f"{scheme}://{authority}" for scheme, authority in self._prefixes.get(path, ()))
+        names = {
+            self._spelling.store(name) for name, found in self._paths.find(hash_paths([location]).hashes) if found[0]
+        }
+        return sorted(f"{scheme}://{authority}" for scheme, authority in names)
+
+
+def _is_same(one: tuple[str, str], other: tuple[str, str]) -> bool:
+    return _fits(one[0], other[0]) and _fits(one[1], other[1])
 
 
 def _fits(one: str, other: str) -> bool:

@@ -1,0 +1,161 @@
+"""Paths of very many files, compared without keeping them: eight bytes a path.
+
+Here: what of a location is compared, its hash, and sets of hashes. Pure. Not here: which stores are the same
+(`plan.orphans`), and where the paths come from (`walk`).
+
+A hash can stand for two paths, once in billions of files. Every set here holds files that have to stay, so what comes
+of it is a file that is left alone, never one that goes. Hashes are equal on every machine: those of a cluster are
+compared with those of this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, TypeAlias
+from urllib.parse import unquote
+
+import numpy as np
+from numpy.typing import NDArray
+
+Hashes: TypeAlias = NDArray[np.uint64]
+Mask: TypeAlias = NDArray[np.bool_]
+
+HASH_BYTES = 8
+# Sets are sorted anew when so many more hashes have come, or as many as there are already.
+UNSORTED = 1 << 18
+
+
+def split_location(location: str) -> tuple[str, str, str]:
+    """Return scheme, authority and path; the scheme of a plain path is empty."""
+    scheme, colon, rest = location.partition(":")
+    if not colon or "/" in scheme:
+        return "", "", location
+    if not rest.startswith("//"):
+        return scheme, "", rest
+    authority, slash, path = rest[2:].partition("/")
+    return scheme, authority, slash + path
+
+
+def normal_path(path: str) -> str:
+    """Return the one spelling that all spellings of a path have: percent-encoding, doubled and outer slashes."""
+    return "/".join(part for part in unquote(path).split("/") if part)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HashedPaths:
+    """Some locations as they are compared.
+
+    Attributes:
+        hashes: of the path of each.
+        stores: for each the place of its store in `names`.
+        names: (scheme, authority) of the stores, in lower case.
+    """
+
+    hashes: Hashes
+    stores: NDArray[np.int64]
+    names: tuple[tuple[str, str], ...]
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+
+def hash_paths(locations: Iterable[str]) -> HashedPaths:
+    """Hash the paths of locations; scheme and authority stand beside."""
+    digests: list[bytes] = []
+    stores: list[int] = []
+    names: dict[tuple[str, str], int] = {}
+    # Nearly all locations begin alike: what they begin with is looked at once.
+    prefix, length, store = "\0", 0, 0
+    for location in locations:
+        if location.startswith(prefix):
+            path = location[length:]
+        else:
+            scheme, authority, path = split_location(location)
+            store = names.setdefault((scheme.lower(), authority.lower()), len(names))
+            start = location[: len(location) - len(path)]
+            prefix = f"{start}/" if "://" in start and path.startswith("/") else "\0"
+            length = len(prefix)
+            path = path[1:] if path.startswith("/") else path
+        if "%" in path or "//" in path or path.startswith("/") or path.endswith("/"):
+            path = normal_path(path)
+        digests.append(blake2b(path.encode("utf-8", "surrogatepass"), digest_size=HASH_BYTES).digest())
+        stores.append(store)
+    return HashedPaths(
+        hashes=np.frombuffer(b"".join(digests), "<u8").astype(np.uint64),
+        stores=np.array(stores, np.int64),
+        names=tuple(names),
+    )
+
+
+class HashSet:
+    """Hashes in order. Memory: eight bytes each, and half as much again while more come."""
+
+    def __init__(self) -> None:
+        self._sorted: Hashes = np.empty(0, np.uint64)
+        self._waiting: list[Hashes] = []
+        self._waiting_count = 0
+
+    def __len__(self) -> int:
+        return len(self.sorted())
+
+    def add(self, hashes: Hashes) -> None:
+        """Take hashes in."""
+        if not len(hashes):
+            return
+        self._waiting.append(hashes)
+        self._waiting_count += len(hashes)
+        if self._waiting_count > max(UNSORTED, len(self._sorted)):
+            self.sorted()
+
+    def sorted(self) -> Hashes:
+        """Return the hashes in order, each once."""
+        if self._waiting:
+            parts, self._waiting, self._waiting_count = [self._sorted, *self._waiting], [], 0
+            self._sorted = np.unique(np.concatenate(parts))
+        return self._sorted
+
+    def places(self, hashes: Hashes) -> tuple[Any, Mask]:
+        """Return for each hash its place in `sorted`, and whether it is there at all."""
+        known = self.sorted()
+        if not len(known):
+            return np.zeros(len(hashes), np.intp), np.zeros(len(hashes), np.bool_)
+        places = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
+        return places, known[places] == hashes
+
+
+class PathSet:
+    """Paths by store."""
+
+    def __init__(self) -> None:
+        self._stores: dict[tuple[str, str], HashSet] = {}
+
+    def __len__(self) -> int:
+        return sum(len(hashes) for hashes in self._stores.values())
+
+    def add(self, paths: HashedPaths) -> None:
+        """Take paths in."""
+        for number, name in enumerate(paths.names):
+            chosen = paths.hashes if len(paths.names) == 1 else paths.hashes[paths.stores == number]
+            self._stores.setdefault(name, HashSet()).add(chosen)
+
+    def find(self, hashes: Hashes) -> Iterator[tuple[tuple[str, str], Mask]]:
+        """Yield each store, and which of the hashes are of a path in it."""
+        for name, known in self._stores.items():
+            yield name, known.places(hashes)[1]
+
+
+def first_of_each(seen: Mask, places: Any) -> Mask:
+    """Return which places come for the first time, and remember all of them.
+
+    Args:
+        seen: by place in a set; is changed.
+        places: in that set, of some hashes.
+    """
+    _, first = np.unique(places, return_index=True)
+    found = np.zeros(len(places), np.bool_)
+    found[first] = True
+    found &= ~seen[places]
+    seen[places] = True
+    return found
