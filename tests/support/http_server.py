@@ -76,6 +76,11 @@ class HttpServer:
                 if reply.promised_bytes is not None:
                     self.close_connection = True
 
+            def handle_expect_100(self) -> bool:
+                allowed = super().handle_expect_100()
+                self.wfile.flush()  # the client waits for it before it sends the body
+                return allowed
+
             def handle_one_request(self) -> None:
                 try:
                     super().handle_one_request()

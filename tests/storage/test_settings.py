@@ -1,0 +1,197 @@
+"""Every property of `docs/stores.md` reaches the store: in the requests that are sent, or in the driver's own settings.
+
+No server of the store's kind is needed: requests end at a server that writes them down.
+"""
+
+import base64
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_iceberg.errors import StorageError, UnsupportedError
+from airflow_iceberg.storage import FsspecFileIO
+from tests.support.http_server import HttpServer, Reply, Request
+
+KEYS = {"s3.access-key-id": "AKIDEXAMPLE", "s3.secret-access-key": "s3cr3t-key", "s3.region": "eu-central-1"}
+ADLS_KEY = base64.b64encode(b"k" * 32).decode()
+LAKE = "abfss://lake@acct.dfs.core.windows.net/f"
+
+
+@pytest.fixture
+def server() -> Iterator[HttpServer]:
+    with HttpServer(lambda request: Reply(body=b"", headers={"ETag": '"e"'})) as found:
+        yield found
+
+
+@pytest.fixture
+def sent(server: HttpServer) -> Callable[..., Request]:
+    """Creates an object on S3 and gives the request."""
+
+    def create(properties: Mapping[str, str]) -> Request:
+        place = {} if "s3.proxy-uri" in properties else {"s3.endpoint": server.uri}
+        FsspecFileIO({**place, "s3.request-timeout": "20", **properties}).create("s3://lake/a/b", b"data")
+        assert len(server.seen) == 1
+        return server.seen[0]
+
+    return create
+
+
+class TestS3:
+    """What is sent to S3 follows the properties."""
+
+    def test_a_store_of_ones_own_is_named_in_the_path_and_signed_for(self, sent: Callable[..., Request]) -> None:
+        request = sent({**KEYS, "s3.session-token": "t0ken"})
+        assert str(request) == "PUT /lake/a/b"
+        assert "Credential=AKIDEXAMPLE/" in request.headers["Authorization"]
+        assert "/eu-central-1/s3/aws4_request" in request.headers["Authorization"]
+        assert request.headers["X-Amz-Security-Token"] == "t0ken"
+        assert request.headers["If-None-Match"] == "*"
+
+    def test_the_words_of_client_mean_the_same(self, sent: Callable[..., Request]) -> None:
+        properties = {name.replace("s3.", "client."): value for name, value in KEYS.items()}
+        assert "Credential=AKIDEXAMPLE/" in sent(properties).headers["Authorization"]
+
+    def test_a_profile_of_the_machine(
+        self, sent: Callable[..., Request], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tmp_path / "credentials"
+        path.write_text("[etl]\naws_access_key_id = AKIDPROFILE\naws_secret_access_key = s3cr3t\n")
+        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(path))
+        request = sent({"s3.profile-name": "etl", "s3.region": "eu-central-1"})
+        assert "Credential=AKIDPROFILE/" in request.headers["Authorization"]
+
+    def test_nothing_is_signed_for_nobody(self, sent: Callable[..., Request]) -> None:
+        assert "Authorization" not in sent({"s3.anonymous": "true", "s3.region": "eu-central-1"}).headers
+
+    @pytest.mark.parametrize(
+        "properties",
+        [
+            {"s3.server-side-encryption": "aws:kms", "s3.sse-kms-key-id": "key-7"},
+            {"s3.sse.type": "kms", "s3.sse.key": "key-7"},
+        ],
+    )
+    def test_encryption_is_asked_for(self, sent: Callable[..., Request], properties: dict[str, str]) -> None:
+        headers = sent({**KEYS, **properties}).headers
+        assert headers["x-amz-server-side-encryption"] == "aws:kms"
+        assert headers["x-amz-server-side-encryption-aws-kms-key-id"] == "key-7"
+
+    def test_a_proxy_is_gone_through(self, server: HttpServer, sent: Callable[..., Request]) -> None:
+        request = sent({**KEYS, "s3.proxy-uri": server.uri, "s3.endpoint": "http://no-such-host.invalid:9000"})
+        assert str(request) == "PUT http://no-such-host.invalid:9000/lake/a/b"
+
+    @pytest.mark.parametrize(
+        ("properties", "style"),
+        [
+            ({}, "auto"),
+            ({"s3.endpoint": "http://127.0.0.1:1"}, "path"),
+            ({"s3.path-style-access": "true"}, "path"),
+            ({"s3.endpoint": "http://127.0.0.1:1", "s3.path-style-access": "false"}, "virtual"),
+            ({"s3.endpoint": "http://127.0.0.1:1", "s3.force-virtual-addressing": "true"}, "virtual"),
+        ],
+    )
+    def test_how_the_bucket_is_named(self, properties: dict[str, str], style: str) -> None:
+        filesystem, _ = FsspecFileIO({**KEYS, **properties}).filesystem("s3://lake/a")
+        assert filesystem.config_kwargs["s3"] == {"addressing_style": style}
+
+    def test_times(self) -> None:
+        properties = {**KEYS, "s3.connect-timeout": "3", "s3.request-timeout": "7.5"}
+        filesystem, _ = FsspecFileIO(properties).filesystem("s3://lake/a")
+        found = filesystem.config_kwargs
+        assert (found["connect_timeout"], found["read_timeout"]) == (3.0, 7.5)
+
+
+class TestGcs:
+    """What is sent to Google follows the properties."""
+
+    def test_token_project_and_who_pays(self, server: HttpServer) -> None:
+        properties = {
+            **{"gcs.service.host": server.uri, "gcs.oauth2.token": "anon", "gcs.project-id": "lab"},
+            **{"gcs.requester-pays": "true", "gcs.session-kwargs": json.dumps({"trust_env": False})},
+        }
+        io = FsspecFileIO(properties)
+        io.create("gs://lake/a/b", b"data")
+        (request,) = server.seen
+        assert request.path.startswith("/upload/storage/v1/b/lake/o?")
+        assert "ifGenerationMatch=0" in request.path
+        assert "userProject=lab" in request.path
+        filesystem, _ = io.filesystem("gs://lake/a")
+        assert filesystem.session_kwargs == {"trust_env": False}
+
+
+class TestAzure:
+    """The driver gets what the properties say, of the account that the location names."""
+
+    def options(self, location: str, **properties: str) -> Any:
+        named = {name.replace("__", ".").replace("_", "-"): value for name, value in properties.items()}
+        return FsspecFileIO(named).filesystem(location)[0]
+
+    def test_the_location_names_the_account(self) -> None:
+        found = self.options(LAKE, adls__account_key=ADLS_KEY)
+        assert (found.account_name, found.account_key) == ("acct", ADLS_KEY)
+        assert found.account_url == "https://acct.blob.core.windows.net"
+
+    def test_or_the_properties_do(self) -> None:
+        found = self.options("az://lake/f", adls__account_name="other", adls__account_key=ADLS_KEY)
+        assert found.account_url == "https://other.blob.core.windows.net"
+
+    def test_another_cloud(self) -> None:
+        host = "acct.blob.core.chinacloudapi.cn"
+        named = {"adls__account_name": "acct", "adls__account_key": ADLS_KEY, "adls__account_host": host}
+        found = self.options("az://lake/f", **named)
+        assert found.account_url == f"https://{host}"
+
+    def test_a_signature_for_one_account_alone(self) -> None:
+        io = FsspecFileIO({"adls.sas-token.acct.dfs.core.windows.net": "sig=mine", "adls.sas-token": "sig=all"})
+        assert io.filesystem(LAKE)[0].sas_token == "?sig=mine"
+        assert io.filesystem("abfss://lake@acct2.dfs.core.windows.net/f")[0].sas_token == "?sig=all"
+
+    def test_a_connection_string(self) -> None:
+        text = f"DefaultEndpointsProtocol=https;AccountName=acct;AccountKey={ADLS_KEY};EndpointSuffix=core.windows.net"
+        assert self.options("az://lake/f", adls__connection_string=text).connection_string == text
+
+    def test_a_service_principal(self) -> None:
+        found = self.options(LAKE, adls__client_id="c", adls__client_secret="s3cr3t", adls__tenant_id="t")
+        assert (found.client_id, found.client_secret, found.tenant_id) == ("c", "s3cr3t", "t")
+
+    def test_nobody(self) -> None:
+        assert self.options(LAKE, adls__anon="true").anon is True
+
+
+class TestHdfsByHttp:
+    """What is sent to a NameNode follows the properties."""
+
+    @pytest.fixture
+    def name_node(self) -> Iterator[HttpServer]:
+        status = {"FileStatus": {"type": "FILE", "length": 0}}
+        with HttpServer(lambda request: Reply(body=json.dumps(status).encode())) as found:
+            yield found
+
+    @pytest.mark.parametrize(
+        ("properties", "who"),
+        [
+            ({}, ""),
+            ({"hdfs.user": "etl"}, "&user.name=etl"),
+            ({"hdfs.user": "etl", "hdfs.token": "t0ken"}, "&delegation=t0ken"),
+        ],
+    )
+    def test_who_asks(self, name_node: HttpServer, properties: dict[str, str], who: str) -> None:
+        place = name_node.uri.removeprefix("http://")
+        assert FsspecFileIO(properties).exists(f"webhdfs://{place}/a b/c")
+        assert [str(request) for request in name_node.seen] == [f"GET /webhdfs/v1/a%20b/c?op=GETFILESTATUS{who}"]
+
+    def test_the_host_may_be_a_property(self, name_node: HttpServer) -> None:
+        host, _, port = name_node.uri.removeprefix("http://").partition(":")
+        assert FsspecFileIO({"hdfs.host": host, "hdfs.port": port}).exists("webhdfs:///a")
+
+    def test_a_token_is_in_no_error(self) -> None:
+        with pytest.raises(StorageError) as error:
+            FsspecFileIO({"hdfs.token": "t0ken-7"}).read("webhdfs://127.0.0.1:1/a")
+        assert "t0ken-7" not in f"{error.value!r}{error.value.__cause__!r}{error.value.__context__!r}"
+
+    def test_kerberos_needs_its_package(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(__import__("sys").modules, "requests_kerberos", None)
+        with pytest.raises(UnsupportedError, match=r"which needs: pip install requests-kerberos$"):
+            FsspecFileIO({"hdfs.kerberos": "true"}).read("webhdfs://127.0.0.1:1/a")
