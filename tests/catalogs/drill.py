@@ -1,0 +1,267 @@
+"""What must hold when the n-th answer of a service is lost, or the writer is killed at it: a drill for every catalog.
+
+    drill = Drill(properties, proxy)         # the properties lead through the proxy
+    drill.run("append", "lose", numbers)
+
+For each number a change is made whose answer of that number gets lost; then the table must read, hold the change once
+or not at all, and once when the task is tried again. No file may be gone. Here: the changes and the checks. Not here:
+the proxy (`tests.services.tcp_proxy`) and the services (the tests).
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.catalogs.base import Catalog
+from airflow_iceberg.changing import now_ms
+from airflow_iceberg.commit.operation import OperationKey, find_landed
+from airflow_iceberg.commit.snapshot_writer import read_entries, read_manifests
+from airflow_iceberg.errors import CommitUnknownError, IcebergError, NotFoundError
+from airflow_iceberg.expiring import ExpireRequest, expire_snapshots
+from airflow_iceberg.table import Table
+from tests.services.tcp_proxy import TcpProxy
+from tests.support.changes import Rows, arrow, rows_in
+
+CHANGES = ("append", "overwrite", "delete", "expire", "alter")
+# Waits that are made for a network are too long for a hundred of them.
+HASTE = {
+    "commit.status-check.min-wait-ms": "10",
+    "commit.status-check.max-wait-ms": "50",
+    "commit.retry.min-wait-ms": "10",
+    "commit.retry.max-wait-ms": "50",
+}
+# A writer that is killed is a child of a process that has imported everything and opened nothing.
+_writers = multiprocessing.get_context("forkserver")
+_catalogs = [f"airflow_iceberg.catalogs.{name}" for name in ("hadoop", "sql", "rest", "hive", "nessie", "glue")]
+_stores = [f"airflow_iceberg.storage.{name}" for name in ("s3", "gcs", "adls", "hdfs", "webhdfs")]
+_work = [f"airflow_iceberg.{name}" for name in ("data.append", "overwriting", "deleting", "altering", "jobs.local")]
+_drivers = ["boto3", "sqlalchemy.dialects.postgresql.psycopg2", "pyarrow.dataset", "pyarrow.parquet", "fastavro"]
+_writers.set_forkserver_preload(["tests.catalogs.drill", *_catalogs, *_stores, *_work, *_drivers])
+
+
+def make(catalog: Catalog, name: str) -> Table:
+    """Make the table of a drill, with rows in two partitions."""
+    columns = {"part": "string", "id": "long"}
+    table = Table.create(catalog, name, schema=columns, partition_by=["part"], properties=HASTE)
+    table.append(arrow([("a", 1), ("b", 2)]))
+    return table
+
+
+def change(table: Table, what: str, number: int, key: OperationKey | None) -> object:
+    """Make the change that a task makes; the number makes its rows and names its own."""
+    if what == "append":
+        return table.append(arrow([("a", 1000 + number)]), operation=key)
+    if what == "overwrite":
+        return table.overwrite(arrow([("a", 2000 + number)]), "part = 'a'", operation=key)
+    if what == "delete":
+        return table.delete("part = 'a' and id >= 3000", operation=key)
+    if what == "expire":
+        return expire_snapshots(table, ExpireRequest(older_than_ms=now_ms() + 60_000, retain_last=1), operation=key)
+    return table.alter([{"add_column": {"name": f"c{number}", "type": "long"}}])
+
+
+def prepare(table: Table, what: str, number: int) -> None:
+    """Give the change something to do."""
+    if what in ("delete", "expire"):
+        table.append(arrow([("a", 3000 + number), ("a", number)]))
+
+
+def meaning(what: str, number: int, rows: Rows) -> Rows:
+    """Return the rows after the change."""
+    if what == "append":
+        return rows + Counter({("a", 1000 + number): 1})
+    if what == "overwrite":
+        kept = {row: count for row, count in rows.items() if row[0] != "a"}
+        return Counter({**kept, ("a", 2000 + number): 1})
+    if what == "delete":
+        return Counter({row: count for row, count in rows.items() if row[0] != "a" or row[1] < 3000})
+    return rows
+
+
+def write(properties: Mapping[str, str], name: str, what: str, number: int, key: OperationKey) -> None:
+    """Be the task, in this process or in one of its own."""
+    change(Table.load(load_catalog("prod", **properties), name), what, number, key)
+
+
+class Drill:
+    """The drill on one catalog.
+
+    Args:
+        properties: of the catalog, through the proxy.
+    """
+
+    def __init__(self, properties: Mapping[str, str], proxy: TcpProxy) -> None:
+        self.properties = dict(properties)
+        self.proxy = proxy
+        self.catalog = load_catalog("prod", **properties)
+        self.catalog.create_namespace("db", if_not_exists=True)
+        self.outcomes: Counter[str] = Counter()
+
+    def run(self, what: str, fault: str, *, stride: int = 1) -> int:
+        """Let every n-th answer of a change get lost ("lose") or be the writer's last ("kill").
+
+        Returns:
+            How many faults hit.
+        """
+        name = f"db.t{uuid.uuid4().hex[:12]}"
+        make(self.catalog, name)
+        # Another stride at each change and fault begins elsewhere, so that together they meet most of the steps.
+        number = 1 + (CHANGES.index(what) + (fault == "kill")) % stride
+        hits = 0
+        while self._once(name, what, fault, number):
+            number, hits = number + stride, hits + 1
+            assert number < 1000
+        check_whole(Table.load(self.catalog, name))
+        return hits
+
+    def _once(self, name: str, what: str, fault: str, number: int) -> bool:
+        """Let one answer get lost; False when the change has fewer."""
+        table = Table.load(self.catalog, name)
+        prepare(table, what, number)
+        before = rows_in(table)
+        after = meaning(what, number, before)
+        key = OperationKey(dag_id="drill", run_id=f"{what}-{fault}", task_id=f"n{number}")
+        outcome = self._lose(name, what, number, key) if fault == "lose" else self._kill(name, what, number, key)
+        has_hit = self.proxy.has_hit
+        self.proxy.arm(None)
+        self.outcomes[outcome] += 1
+        table = Table.load(self.catalog, name)
+        found = rows_in(table)
+        where = (what, fault, number, outcome)
+        assert found in {"done": (after,), "failed": (before,), "unknown": (before, after)}[outcome], where
+        check_once(table, what, number, key, outcome)
+        change(table, what, number, key)
+        table = Table.load(self.catalog, name)
+        assert rows_in(table) == after, where
+        check_once(table, what, number, key, "done")
+        return has_hit
+
+    def _lose(self, name: str, what: str, number: int, key: OperationKey) -> str:
+        self.proxy.arm(number)
+        try:
+            write(self.properties, name, what, number, key)
+        except CommitUnknownError:
+            return "unknown"
+        except (IcebergError, OSError):
+            # The rows of a write may fail to be written or read by the driver's own error.
+            return "failed"
+        return "done"
+
+    def _kill(self, name: str, what: str, number: int, key: OperationKey) -> str:
+        started = threading.Event()
+        writer = _writers.Process(target=write, args=(self.properties, name, what, number, key))
+
+        def kill() -> None:
+            assert started.wait(60)
+            with suppress(ProcessLookupError):
+                os.kill(writer.pid, signal.SIGKILL)
+
+        self.proxy.arm(number, kill)
+        writer.start()
+        started.set()
+        writer.join(120)
+        assert writer.exitcode in (0, -signal.SIGKILL), (what, number, writer.exitcode)
+        return "done" if writer.exitcode == 0 else "unknown"
+
+
+def check_once(table: Table, what: str, number: int, key: OperationKey, outcome: str) -> None:
+    """The change is in the history once, or, unless it is done, not at all."""
+    if what == "alter":
+        count = [field.name for field in table.schema().fields].count(f"c{number}")
+    elif what == "expire":
+        count = int(len(table.snapshots()) == 1)
+    else:
+        keys = [snapshot.summary.get("airflow.operation-key") for snapshot in table.snapshots()]
+        count = keys.count(str(key))
+        assert bool(find_landed(table.metadata, key, "main")) == (count == 1)
+    assert count in {"done": (1,), "failed": (0,), "unknown": (0, 1)}[outcome], (what, number, outcome)
+
+
+def check_whole(table: Table) -> None:
+    """No file that any snapshot names is gone."""
+    named: set[str] = set()
+    for snapshot in table.snapshots():
+        for manifest in read_manifests(table.io, snapshot):
+            named |= {each.data_file.file_path for each in read_entries(table.io, manifest) if each.is_live}
+    for location in named:
+        assert table.io.exists(location), location
+
+
+# -- whole tables ------------------------------------------------------------------------------------------------------
+
+
+class TableDrill(Drill):
+    """The same for what a catalog does with whole tables: creation, renaming, drop and purge."""
+
+    def create(self, numbers: Iterable[int]) -> int:
+        """A table whose creation lost an answer is there whole or not; who asks for it again has it."""
+        for number in numbers:
+            name = f"db.n{uuid.uuid4().hex[:12]}"
+            outcome = self._try(number, lambda catalog, name=name: make_empty(catalog, name))
+            is_there = self.catalog.table_exists(name)
+            assert is_there in {"done": (True,), "failed": (False,), "unknown": (True, False)}[outcome]
+            made = self.catalog.load(name).metadata.table_uuid if is_there else None
+            table = make_empty(self.catalog, name)
+            assert made in (None, table.metadata.table_uuid)
+            table.append(arrow([("a", 1)]))
+            if outcome == "over":
+                return number
+        return 0
+
+    def rename(self, numbers: Iterable[int]) -> None:
+        """A table has the old name or the new one, and all its rows."""
+        for number in numbers:
+            old, new = (f"db.{letter}{uuid.uuid4().hex[:12]}" for letter in "on")
+            rows = rows_in(make(self.catalog, old))
+            outcome = self._try(number, lambda catalog, old=old, new=new: catalog.rename_table(old, new))
+            names = [name for name in (old, new) if self.catalog.table_exists(name)]
+            assert names in {"done": ([new],), "failed": ([old],), "unknown": ([old], [new])}[outcome], (
+                number,
+                outcome,
+            )
+            assert rows_in(Table.load(self.catalog, names[0])) == rows
+
+    def drop(self, numbers: Iterable[int], *, purge: bool) -> None:
+        """A table is there with all its rows, or gone."""
+        for number in numbers:
+            name = f"db.d{uuid.uuid4().hex[:12]}"
+            rows = rows_in(make(self.catalog, name))
+            outcome = self._try(number, lambda catalog, name=name: catalog.drop_table(name, purge=purge))
+            is_there = self.catalog.table_exists(name)
+            assert is_there in {"done": (False,), "failed": (True,), "unknown": (True, False)}[outcome], (
+                number,
+                outcome,
+            )
+            if is_there:
+                assert rows_in(Table.load(self.catalog, name)) == rows
+                with suppress(NotFoundError):
+                    self.catalog.drop_table(name, purge=purge)
+                assert not self.catalog.table_exists(name)
+
+    def _try(self, number: int, do: Any) -> str:
+        catalog = load_catalog("prod", **self.properties)
+        self.proxy.arm(number)
+        try:
+            do(catalog)
+            outcome = "done"
+        except CommitUnknownError:
+            outcome = "unknown"
+        except IcebergError:
+            outcome = "failed"
+        self.proxy.arm(None)
+        self.outcomes[outcome] += 1
+        return outcome
+
+
+def make_empty(catalog: Catalog, name: str) -> Table:
+    columns = {"part": "string", "id": "long"}
+    return Table.create(catalog, name, schema=columns, partition_by=["part"], properties=HASTE, if_not_exists=True)
