@@ -8,13 +8,16 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
 from airflow_iceberg.catalogs.base import Catalog, TableState
 from airflow_iceberg.commit.alter import AlterTable
-from airflow_iceberg.commit.engine import commit
+from airflow_iceberg.commit.engine import RetryPolicy, commit
+from airflow_iceberg.commit.merging import MergePolicy
+from airflow_iceberg.data.properties import State, check_values, find_property
+from airflow_iceberg.spec.change_list import property_text
 from airflow_iceberg.spec.metadata import TableMetadata
 from airflow_iceberg.spec.schema import Schema, schema_from_shorthand
 from airflow_iceberg.spec.types import PrimitiveType
@@ -61,6 +64,7 @@ def alter(catalog: Catalog, state: TableState, changes: Sequence[Mapping[str, An
         CommitConflictError, CommitUnknownError: as `commit.engine.commit`.
     """
     name = str(state.table)
+    check_properties(state.metadata, _asked_properties(changes))
     action = AlterTable(changes, table=name, new_uuid=str(uuid4()))
     after = commit(catalog, state, action)
     metadata = after.metadata
@@ -75,6 +79,36 @@ def alter(catalog: Catalog, state: TableState, changes: Sequence[Mapping[str, An
         metadata_location=after.metadata_location,
     )
     return after, result
+
+
+def check_properties(metadata: TableMetadata, properties: Mapping[str, str]) -> None:
+    """Refuse values that a write or a commit would stumble over later, while who sets them is there.
+
+    What a table has already is left alone: other engines may know more values.
+
+    Args:
+        metadata: of the table.
+        properties: that are to be set.
+
+    Raises:
+        InvalidInputError: names the property, its value and what is expected.
+    """
+    check_values(properties)
+    alone = replace(metadata, properties=dict(properties))
+    RetryPolicy.of(alone)
+    MergePolicy.of(alone)
+    for key, text in properties.items():
+        known = find_property(key)
+        if known is not None and known.state is State.REFUSED and not known.is_moot(text):
+            log.warning("property %s is '%s': files of this format come from other engines alone", key, text)
+
+
+def _asked_properties(changes: Any) -> dict[str, str]:
+    """Return the properties that a list of changes sets; what is no such list is found by who reads it."""
+    listed = changes if isinstance(changes, list | tuple) else ()
+    asked = [change.get("set_properties") for change in listed if isinstance(change, Mapping)]
+    pairs = [pair for one in asked if isinstance(one, Mapping) for pair in one.items()]
+    return {str(key): property_text("set_properties", str(key), value) for key, value in pairs}
 
 
 def _warn_of_case(table: str, before: Schema, after: Schema) -> None:

@@ -99,7 +99,7 @@ def delete_mode(metadata: TableMetadata, asked: str | None) -> str:
         InvalidInputError: no such mode, or one that the table's version does not have.
         UnsupportedError: delete files in a format that is not written.
     """
-    mode = asked or metadata.properties.get(DELETE_MODE) or COPY_ON_WRITE
+    mode = (asked or metadata.properties.get(DELETE_MODE) or COPY_ON_WRITE).strip().lower()
     if mode not in (COPY_ON_WRITE, MERGE_ON_READ):
         where = "mode" if asked else f"property {DELETE_MODE}"
         raise InvalidInputError(f"{where} is {mode!r}, expected {COPY_ON_WRITE!r} or {MERGE_ON_READ!r}")
@@ -128,7 +128,8 @@ def isolation_level(metadata: TableMetadata, asked: str | None, *, property_name
     Raises:
         InvalidInputError: no such level.
     """
-    level = asked or (metadata.properties.get(property_name) if property_name else None) or "serializable"
+    chosen = metadata.properties.get(property_name) if property_name else None
+    level = (asked or chosen or "serializable").strip().lower()
     for known in ISOLATION_LEVELS:
         if level == known:
             return known
@@ -180,7 +181,7 @@ def change_here(
     io: FileIO, metadata: TableMetadata, deletion: Deletion, *, mode: str, operation: OperationKey | None
 ) -> RowChanges:
     """Take the rows out of the files in this process; when that fails, what was written is removed."""
-    from airflow_iceberg.data.row_changes import WriteAs, delete_codec, delete_rows
+    from airflow_iceberg.data.row_changes import WriteAs, delete_rows
 
     options = WriteOptions.from_properties(metadata.properties, metadata.schema(), metadata.sort_order())
     write = WriteAs(
@@ -189,7 +190,7 @@ def change_here(
         options=options,
         data_location=data_location(metadata.location, metadata.properties),
         file_prefix=staging.new_file_prefix(operation, carries_rows=True),
-        delete_codec=delete_codec(metadata.properties, options),
+        delete_options=WriteOptions.of_deletes(metadata.properties),
     )
     return delete_rows(read_as(io, metadata), write, deletion.row_filter, map(_unit, deletion.partial))
 

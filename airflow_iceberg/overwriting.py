@@ -238,8 +238,8 @@ class _Overwrite:
             schema: of the new rows; a column may be of a wider type in it than the table's.
         """
         from airflow_iceberg.data.row_check import RowCheck
-
         from airflow_iceberg.plan.filters import parse_filter
+
         chosen = self.request.overwrite_filter
         if chosen is None:
             return None

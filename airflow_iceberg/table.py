@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from airflow_iceberg import staging
+from airflow_iceberg.altering import check_properties as check_properties_to_set
 from airflow_iceberg.catalogs.base import Catalog, TableId, TableState
 from airflow_iceberg.changing import (
     adds_columns,
@@ -106,7 +107,7 @@ class Table:
         Raises:
             AlreadyExistsError: the name is taken.
             NotFoundError: the namespace does not exist, or a column that the partitioning or sorting names.
-            InvalidInputError: an unknown type or transform.
+            InvalidInputError: an unknown type or transform, or a property with a value that is not of its kind.
         """
         _check_catalog(catalog, 'Table.create(catalog, "namespace.table", schema=…)')
         table = TableId.of(identifier)
@@ -121,6 +122,7 @@ class Table:
             now_ms=now_ms(),
         )
         check_writable(metadata, str(table))
+        check_properties_to_set(metadata, metadata.properties)
         try:
             return cls._of(catalog, catalog.create(table, metadata))
         except AlreadyExistsError:

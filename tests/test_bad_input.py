@@ -19,6 +19,7 @@ from airflow_iceberg.errors import (
 )
 from airflow_iceberg.jobs.local import run_local
 from airflow_iceberg.jobs.protocol import Source
+from airflow_iceberg.spec.changes import Change, SetProperties
 from airflow_iceberg.table import Table
 
 
@@ -261,8 +262,64 @@ class TestAStagingPrefixThatCannotBeWritten:
         assert table.refresh().current_snapshot() is None
 
 
+def set_by_another_engine(catalog, table, name, value):
+    """Set a property without asking what it may be, as other engines do."""
+    catalog.commit(catalog.load(table.identifier), Change(updates=(SetProperties(updates={name: value}),)))
+    return table.refresh()
+
+
 class TestPropertiesThatCannotBe:
-    """What would make the write or the commit fail is found before a job is planned, let alone run."""
+    """What would make a write fail is found when the property is set; else before a job is planned, let alone run."""
+
+    @pytest.mark.parametrize(
+        ("name", "value", "expected"),
+        [
+            ("write.target-file-size-bytes", "0", "expected a number above 0"),
+            ("write.target-file-size-bytes", "512MB", "expected a number"),
+            ("write.parquet.compression-codec", "zip", "expected one of zstd, gzip, snappy"),
+            ("write.parquet.bloom-filter-fpp.column.id", "1.5", "expected a number between 0 and 1"),
+            ("write.parquet.stats-enabled.column.id", "yes", "expected true or false"),
+            ("write.metadata.metrics.default", "truncate(0)", "unknown metrics mode 'truncate(0)'"),
+            ("write.metadata.metrics.column.id", "all", "unknown metrics mode 'all'"),
+            ("write.metadata.compression-codec", "zstd", "expected one of none, gzip"),
+            ("write.distribution-mode", "sorted", "expected one of none, hash, range"),
+            ("write.delete.mode", "merge", "expected one of copy-on-write, merge-on-read"),
+            ("write.delete.isolation-level", "none", "expected one of serializable, snapshot"),
+            ("write.delete.parquet.compression-level", "high", "expected a number"),
+            ("write.update.mode", "merge", "expected one of copy-on-write, merge-on-read"),
+            ("write.format.default", "feather", "expected one of parquet, avro, orc"),
+            ("write.summary.partition-limit", "-1", "expected a number, 0 or above"),
+            ("write.metadata.previous-versions-max", "some", "expected a number"),
+            ("write.wap.enabled", "on", "expected true or false"),
+            ("gc.enabled", "no", "expected true or false"),
+            ("history.expire.max-snapshot-age-ms", "5 days", "expected a number"),
+            ("commit.retry.num-retries", "x", "expected an int"),
+            ("commit.manifest.min-count-to-merge", "0", "expected at least 1"),
+        ],
+    )
+    def test_who_sets_it_is_told(self, catalog, table, name, value, expected):
+        with pytest.raises(InvalidInputError) as error:
+            Table.create(catalog, "db.odd", schema={"id": "long"}, properties={name: value})
+        assert expected in one_line(error)
+        assert name in str(error.value)
+        assert not catalog.table_exists("db.odd")
+        before = table.metadata_location
+        with pytest.raises(InvalidInputError, match=re.escape(name)):
+            table.alter([{"add_column": {"name": "more", "type": "int"}}, {"set_properties": {name: value}}])
+        assert table.refresh().metadata_location == before
+
+    def test_one_that_is_there_already_is_in_nobodys_way(self, catalog, table):
+        set_by_another_engine(catalog, table, "write.target-file-size-bytes", "512MB")
+        table.alter([{"set_properties": {"owner": "me", "write.target-file-size-bytes": 1 << 20}}])
+        assert table.properties["write.target-file-size-bytes"] == str(1 << 20)
+
+    @pytest.mark.parametrize("value", ["orc", "AVRO"])
+    def test_a_format_of_other_engines_may_be_asked_for_and_is_said(self, catalog, caplog, value):
+        properties = {"write.format.default": value}
+        table = Table.create(catalog, "db.other", schema={"id": "long"}, properties=properties)
+        assert f"property write.format.default is '{value}': files of this format come from other" in caplog.text
+        with pytest.raises(UnsupportedError, match=r"write\.format\.default"):
+            table.append(pa.table({"id": [1]}))
 
     @pytest.mark.parametrize(
         ("name", "value"),
@@ -271,14 +328,14 @@ class TestPropertiesThatCannotBe:
             ("write.target-file-size-bytes", "1MB"),
             ("write.distribution-mode", "sorted"),
             ("write.summary.partition-limit", "many"),
-            ("write.metadata.previous-versions-max", "some"),
             ("commit.retry.num-retries", "x"),
             ("commit.retry.min-wait-ms", "-5"),
             ("commit.status-check.num-retries", "-1"),
         ],
     )
-    def test_the_property_is_named(self, catalog, name, value):
-        table = Table.create(catalog, "db.odd", schema={"id": "long"}, properties={name: value})
+    def test_a_write_names_what_another_engine_has_set(self, catalog, name, value):
+        table = Table.create(catalog, "db.odd", schema={"id": "long"})
+        set_by_another_engine(catalog, table, name, value)
         with pytest.raises(InvalidInputError) as error:
             table.plan_append(Source.from_files("file:///x.parquet"))
         assert name in one_line(error)

@@ -33,6 +33,9 @@ ON_RERUN: tuple[OnRerun, ...] = ("replace", "append", "skip")
 # Names of data files with new rows of a task, see `OperationKey.file_prefix`.
 APPENDED_FILE = re.compile(r"[0-9a-f]{12}-\d+-\d+-[0-9a-f]{12}-")
 
+# Entries that tell Iceberg's publish_changes what is to be published and what was.
+_STAGED = ("wap.id", "published-wap-id", "source-snapshot-id")
+
 # Characters of run ids that stay readable; a slash would make two different keys look alike.
 _SAFE = ":+@ ,;=()[]"
 
@@ -228,5 +231,10 @@ def check_properties(properties: Mapping[str, str]) -> None:
     for name, value in properties.items():
         if name.startswith("airflow.") or name == "operation":
             raise InvalidInputError(f"snapshot property {name!r} is written by the commit itself; choose another name")
+        if name in _STAGED:
+            raise InvalidInputError(
+                f"snapshot property {name!r} marks snapshots that were staged to be published later, which are not "
+                f"made here; write to a branch of the table, look at it there, and bring main forward to it"
+            )
         if not isinstance(value, str):
             raise InvalidInputError(f"snapshot property {name!r}: expected text, got {type(value).__name__}")

@@ -9,13 +9,14 @@ that would lead to wrong files (another file format, encryption) is an Unsupport
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
+from airflow_iceberg.data import property_values as values
 from airflow_iceberg.data.metrics import MetricsConfig
-from airflow_iceberg.data.properties import property_warnings
-from airflow_iceberg.errors import InvalidInputError, UnsupportedError
+from airflow_iceberg.data.properties import check_values, property_warnings
+from airflow_iceberg.errors import UnsupportedError
 from airflow_iceberg.spec import murmur3
 from airflow_iceberg.spec.schema import Schema
 
@@ -26,17 +27,7 @@ log = logging.getLogger(__name__)
 
 MIB = 1024 * 1024
 
-CODECS: Mapping[str, str] = {
-    "zstd": "zstd",
-    "gzip": "gzip",
-    "snappy": "snappy",
-    "lz4": "lz4",
-    "lz4_raw": "lz4",
-    "brotli": "brotli",
-    "uncompressed": "none",
-}
-"""Compression codecs as the property names them, and as pyarrow does."""
-
+_CODEC = "write.parquet.compression-codec"
 _LEVELLED = ("zstd", "gzip", "brotli")
 
 _BLOOM_ENABLED = "write.parquet.bloom-filter-enabled.column."
@@ -44,6 +35,8 @@ _BLOOM_FPP = "write.parquet.bloom-filter-fpp.column."
 _BLOOM_NDV = "write.parquet.bloom-filter-ndv.column."
 _BLOOM_MAX_BYTES = "write.parquet.bloom-filter-max-bytes"
 _STATS_ENABLED = "write.parquet.stats-enabled.column."
+_DICTIONARY_ENABLED = "write.parquet.dict-encoding-enabled.column."
+_PARQUET, _DELETE_PARQUET = "write.parquet.", "write.delete.parquet."
 PAGE_VERSIONS: Mapping[str, str] = {"v1": "1.0", "v2": "2.0"}
 """Versions of data pages as the property names them, and as pyarrow does."""
 
@@ -66,7 +59,7 @@ class WriteOptions:
     """How data files are written.
 
     Attributes:
-        compression: a value of CODECS.
+        compression: a value of `property_values.CODECS`.
         compression_level: None is the codec's own default.
         target_file_size_bytes: a file is closed at about this size on disk.
         row_group_size_bytes: size of a row group on disk.
@@ -76,6 +69,7 @@ class WriteOptions:
         dict_size_bytes: a column chunk whose dictionary grows larger is written plain.
         bloom_filters: by full column name.
         without_statistics: full names of columns that get no statistics in the footer, and so none in the manifest.
+        without_dictionary: full names of columns whose values are written plain.
         object_storage: spread files over hashed directories.
         partitioned_paths: keep the partition in the path then.
         max_buffered_bytes: Arrow memory that waits for encoding, over all partitions of a writer.
@@ -92,6 +86,7 @@ class WriteOptions:
     dict_size_bytes: int = 2 * MIB
     bloom_filters: Mapping[str, BloomFilter] = field(default_factory=dict)
     without_statistics: frozenset[str] = frozenset()
+    without_dictionary: frozenset[str] = frozenset()
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     object_storage: bool = False
     partitioned_paths: bool = True
@@ -115,7 +110,26 @@ class WriteOptions:
         _refuse_unsupported(properties)
         for warning in property_warnings(properties):
             log.warning("%s", warning)
-        compression = _codec(properties)
+        return WriteOptions._read(properties, schema, sort_order)
+
+    @staticmethod
+    def of_deletes(properties: Mapping[str, str]) -> "WriteOptions":
+        """Read how position delete files are encoded: `write.delete.parquet.*`, and where that is silent as data files.
+
+        Raises:
+            InvalidInputError: a value is not of its kind or out of range.
+        """
+        own = {key: value for key, value in properties.items() if key.startswith(_DELETE_PARQUET)}
+        check_values(own)
+        chosen = {_PARQUET + key.removeprefix(_DELETE_PARQUET): value for key, value in own.items()}
+        of_data = {
+            key: value for key, value in properties.items() if key.startswith(_PARQUET) and ".column." not in key
+        }
+        return WriteOptions._read({**of_data, **chosen}, Schema())
+
+    @staticmethod
+    def _read(properties: Mapping[str, str], schema: Schema, sort_order: "SortOrder | None" = None) -> "WriteOptions":
+        compression = values.codec(_CODEC, properties.get(_CODEC, "zstd"))
         return WriteOptions(
             compression=compression,
             compression_level=_level(properties) if compression in _LEVELLED else None,
@@ -126,7 +140,8 @@ class WriteOptions:
             page_version=_page_version(properties),
             dict_size_bytes=_positive(properties, "write.parquet.dict-size-bytes", 2 * MIB),
             bloom_filters=_bloom_filters(properties, schema),
-            without_statistics=_without_statistics(properties, schema),
+            without_statistics=_disabled_columns(properties, schema, _STATS_ENABLED),
+            without_dictionary=_disabled_columns(properties, schema, _DICTIONARY_ENABLED),
             metrics=MetricsConfig.from_properties(properties, schema, sort_order),
             object_storage=_boolean(properties, "write.object-storage.enabled", False),
             partitioned_paths=_boolean(properties, "write.object-storage.partitioned-paths", True),
@@ -183,39 +198,21 @@ def _refuse_unsupported(properties: Mapping[str, str]) -> None:
         )
 
 
-def _codec(properties: Mapping[str, str]) -> str:
-    text = properties.get("write.parquet.compression-codec", "zstd")
-    codec = CODECS.get(text.strip().lower())
-    if codec is None:
-        raise InvalidInputError(
-            f"unknown codec '{text}' in property write.parquet.compression-codec (expected one of {', '.join(CODECS)})"
-        )
-    return codec
-
-
 def _level(properties: Mapping[str, str]) -> int | None:
     key = "write.parquet.compression-level"
-    text = properties.get(key)
-    # Java writes the absent level as the word null.
-    return None if text is None or text.strip().lower() in ("", "null") else _number(int, text, key)
+    return values.level(key, properties[key]) if key in properties else None
 
 
 def _page_version(properties: Mapping[str, str]) -> str:
     key = "write.parquet.page-version"
-    text = properties.get(key, "v1")
-    version = PAGE_VERSIONS.get(text.strip().lower())
-    if version is None:
-        raise InvalidInputError(f"property {key} is '{text}' (expected one of {', '.join(PAGE_VERSIONS)})")
-    return version
+    return PAGE_VERSIONS[str(values.one_of(*PAGE_VERSIONS)(key, properties.get(key, "v1")))]
 
 
-def _without_statistics(properties: Mapping[str, str], schema: Schema) -> frozenset[str]:
+def _disabled_columns(properties: Mapping[str, str], schema: Schema, prefix: str) -> frozenset[str]:
     names = {
-        key.removeprefix(_STATS_ENABLED)
-        for key in properties
-        if key.startswith(_STATS_ENABLED) and not _boolean(properties, key, True)
+        key.removeprefix(prefix) for key in properties if key.startswith(prefix) and not _boolean(properties, key, True)
     }
-    return frozenset(_known_columns(names, _STATS_ENABLED, schema))
+    return frozenset(_known_columns(names, prefix, schema))
 
 
 def _known_columns(names: Iterable[str], prefix: str, schema: Schema) -> Iterator[str]:
@@ -226,34 +223,12 @@ def _known_columns(names: Iterable[str], prefix: str, schema: Schema) -> Iterato
             log.warning("property %s%s names a column that the table does not have: it is passed over", prefix, name)
 
 
-_Number = TypeVar("_Number", int, float)
-
-
-def _number(kind: Callable[[str], _Number], text: str, key: str) -> _Number:
-    try:
-        return kind(text.strip())
-    except ValueError as error:
-        raise InvalidInputError(f"property {key} is '{text}' (expected a number)") from error
-
-
 def _positive(properties: Mapping[str, str], key: str, default: int) -> int:
-    text = properties.get(key)
-    if text is None:
-        return default
-    number = _number(int, text, key)
-    if number <= 0:
-        raise InvalidInputError(f"property {key} is '{text}' (expected a number above 0)")
-    return number
+    return values.positive(key, properties[key]) if key in properties else default
 
 
 def _boolean(properties: Mapping[str, str], key: str, default: bool) -> bool:
-    text = properties.get(key)
-    if text is None:
-        return default
-    word = text.strip().lower()
-    if word not in ("true", "false"):
-        raise InvalidInputError(f"property {key} is '{text}' (expected true or false)")
-    return word == "true"
+    return values.boolean(key, properties[key]) if key in properties else default
 
 
 def _bloom_filters(properties: Mapping[str, str], schema: Schema) -> dict[str, BloomFilter]:
@@ -271,9 +246,7 @@ def _bloom_filters(properties: Mapping[str, str], schema: Schema) -> dict[str, B
 
 def _bloom_filter(properties: Mapping[str, str], name: str) -> BloomFilter:
     key = _BLOOM_FPP + name
-    share = _number(float, properties.get(key, "0.01"), key)
-    if not 0.0 < share < 1.0:
-        raise InvalidInputError(f"property {key} is '{properties[key]}' (expected a number between 0 and 1)")
+    share = values.share(key, properties.get(key, "0.01"))
     most = _values_in(_positive(properties, _BLOOM_MAX_BYTES, MIB), share)
     return BloomFilter(false_positives=share, distinct_values=min(_positive(properties, _BLOOM_NDV + name, most), most))
 

@@ -81,7 +81,11 @@ class FileLayout:
         self.file_schema = _file_schema(schema, self.row_schema)
         self.variants = _variant_paths(schema)
         self._rows_are_file_rows = self.row_schema.equals(self.file_schema)
-        self._settings = {**_encoder_settings(options), "write_statistics": self._columns_with_statistics()}
+        self._settings = {
+            **encoder_settings(options),
+            "write_statistics": self._columns_but(options.without_statistics),
+            "use_dictionary": self._columns_but(options.without_dictionary),
+        }
         # Java keeps the schema under this key, too.
         self._footer_entries = {"iceberg.schema": json.dumps(schema.to_dict(), separators=(",", ":"))}
         self._data_location = data_location.rstrip("/")
@@ -131,8 +135,8 @@ class FileLayout:
             columns.append(column if column.type.equals(item.type) else _to_file_type(column, item.type))
         return pa.Table.from_arrays(columns, schema=self.file_schema)
 
-    def _columns_with_statistics(self) -> bool | list[str]:
-        without = self.options.without_statistics
+    def _columns_but(self, without: frozenset[str]) -> bool | list[str]:
+        """Return the columns of a file without some, by their paths in the file; True for all."""
         if not without:
             return True
         found: list[str] = []
@@ -158,7 +162,8 @@ class FileLayout:
         return found
 
 
-def _encoder_settings(options: WriteOptions) -> Mapping[str, Any]:
+def encoder_settings(options: WriteOptions) -> Mapping[str, Any]:
+    """Return the arguments of the Parquet writer that are the same for all columns."""
     settings: dict[str, Any] = {
         "compression": options.compression,
         "compression_level": options.compression_level,

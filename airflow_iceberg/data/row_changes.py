@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from airflow_iceberg.data.deletes import DeleteReader, RowDeletes
 from airflow_iceberg.data.metadata_columns import LAST_UPDATED, POSITION, ROW_ID
-from airflow_iceberg.data.options import CODECS, WriteOptions
+from airflow_iceberg.data.options import WriteOptions
 from airflow_iceberg.data.read import read_file
-from airflow_iceberg.errors import IcebergError, InvalidInputError
+from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.plan.filters import ALWAYS_TRUE, Expression
 from airflow_iceberg.spec.deletion_vectors import RowPositions
 from airflow_iceberg.spec.manifests import DataFile, FileContent
@@ -46,7 +46,8 @@ COPY_ON_WRITE, MERGE_ON_READ = "copy-on-write", "merge-on-read"
 MODES = (COPY_ON_WRITE, MERGE_ON_READ)
 
 PATH_ID, POSITION_ID = 2147483546, 2147483545
-_ROWS_PER_GROUP = 1 << 20
+# A row of a position delete file before it is encoded: the position, since the path is the same in all of them.
+_ROW_BYTES, _MOST_ROWS_PER_GROUP = 8, 1 << 20
 
 
 class Unit(Protocol):
@@ -104,7 +105,7 @@ class WriteAs:
         mode: one of MODES.
         format_version: of the table: position deletes are files in version 2 and vectors in version 3.
         file_prefix: begin of every file name.
-        delete_codec: compression of position delete files, as pyarrow calls it.
+        delete_options: how position delete files are encoded.
     """
 
     mode: str
@@ -112,7 +113,7 @@ class WriteAs:
     options: WriteOptions
     data_location: str
     file_prefix: str
-    delete_codec: str = "zstd"
+    delete_options: WriteOptions = field(default_factory=WriteOptions)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -240,7 +241,7 @@ class _Deleter:
             self._vectors.append((file, positions))
             return False
         location = self._location(file, f"{number:05d}-deletes.parquet")
-        described = write_position_deletes(self._read.io, location, file, selected, self._write.delete_codec)
+        described = write_position_deletes(self._read.io, location, file, selected, self._write.delete_options)
         self._found.written.append(described)
         return False
 
@@ -266,22 +267,6 @@ class _WithMore(DeleteReader):
         found = self._reader.of(file, delete_files)
         merged = self._more if found.positions is None else found.positions.union(self._more)
         return RowDeletes(positions=merged, keys=found.keys)
-
-
-def delete_codec(properties: Mapping[str, str], options: WriteOptions) -> str:
-    """Return the compression of position delete files; by default that of data files.
-
-    Raises:
-        InvalidInputError: an unknown codec.
-    """
-    name = "write.delete.parquet.compression-codec"
-    text = properties.get(name)
-    if text is None:
-        return options.compression
-    codec = CODECS.get(text.strip().lower())
-    if codec is None:
-        raise InvalidInputError(f"unknown codec {text!r} in property {name} (expected one of {', '.join(CODECS)})")
-    return codec
 
 
 def written_schema(schema: Schema, format_version: int) -> Schema:
@@ -311,7 +296,7 @@ def count_rows(read: ReadAs, unit: Unit, deletes: DeleteReader) -> int:
 
 
 def write_position_deletes(
-    io: FileIO, location: str, file: DataFile, positions: RowPositions, compression: str
+    io: FileIO, location: str, file: DataFile, positions: RowPositions, options: WriteOptions
 ) -> DataFile:
     """Write a position delete file about one data file, and describe it.
 
@@ -321,6 +306,8 @@ def write_position_deletes(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from airflow_iceberg.data.parquet_file import encoder_settings
+
     # One path for all rows: as a dictionary it takes no memory.
     schema = pa.schema(
         [
@@ -329,9 +316,10 @@ def write_position_deletes(
         ]
     )
     numbers, sink = positions.to_array(), bytes_io.BytesIO()
-    with pq.ParquetWriter(sink, schema, compression=compression, store_schema=False) as writer:
-        for start in range(0, len(numbers), _ROWS_PER_GROUP):
-            part = numbers[start : start + _ROWS_PER_GROUP]
+    rows_per_group = max(1, min(options.row_group_size_bytes // _ROW_BYTES, _MOST_ROWS_PER_GROUP))
+    with pq.ParquetWriter(sink, schema, **encoder_settings(options)) as writer:
+        for start in range(0, len(numbers), rows_per_group):
+            part = numbers[start : start + rows_per_group]
             writer.write_table(_position_rows(schema, file.file_path, part))
     io.create(location, sink.getvalue())
     path, first, last = file.file_path.encode(), int(numbers[0]), int(numbers[-1])

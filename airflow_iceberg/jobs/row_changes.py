@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 def delete_item(context: TaskContext, item: WorkItem) -> TaskReport:
     """Take the selected rows out of an item's files."""
-    from airflow_iceberg.data.row_changes import ReadAs, WriteAs, delete_codec, delete_rows
+    from airflow_iceberg.data.options import WriteOptions
+    from airflow_iceberg.data.row_changes import ReadAs, WriteAs, delete_rows
     from airflow_iceberg.plan.filters import parse_filter
 
     started = time.monotonic()
@@ -37,7 +38,7 @@ def delete_item(context: TaskContext, item: WorkItem) -> TaskReport:
         options=context.options,
         data_location=plan.data_location,
         file_prefix=f"{plan.file_prefix}-{item.number:05d}",
-        delete_codec=delete_codec(plan.properties, context.options),
+        delete_options=WriteOptions.of_deletes(plan.properties),
     )
     done = delete_rows(read, write, parse_filter(table.row_filter, table.schema), item.units)
     types = table.partition_types

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
+from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.submit import SparkConfig
 
 if TYPE_CHECKING:
@@ -45,6 +46,12 @@ class JobOperator(BaseOperator):
         from airflow_iceberg.submit import open_backend
 
         config = self.spark_config or SparkConfig()
+        asked = sorted({"spark.wap.id", "spark.wap.branch"} & set(config.conf))
+        if asked:
+            raise InvalidInputError(
+                f"task {self.task_id}: {asked[0]} is a setting of Iceberg's Spark writer, which does not run here; say "
+                f"branch={config.conf[asked[0]]!r} to write to a branch of the table, and publish that"
+            )
         self._backend = open_backend(self.spark_conn_id, config, table=table, source=source, name=name)
         return self._backend
 

@@ -1,5 +1,7 @@
 """Small manifests are put together as they gather; nothing that they say is lost."""
 
+from dataclasses import replace
+
 import pytest
 
 from airflow_iceberg.commit.merging import MergePolicy, choose_bins
@@ -73,11 +75,12 @@ class TestWhichAreMerged:
 
     @pytest.mark.parametrize("name", ["target-size-bytes", "min-count-to-merge"])
     def test_a_property_of_0_is_refused(self, name):
-        table = make_table(MemoryCatalog(), **{f"commit.manifest.{name}": "0"})
+        metadata = make_table(MemoryCatalog()).metadata
+        odd = replace(metadata, properties={f"commit.manifest.{name}": "0"})
         with pytest.raises(
             InvalidInputError, match=f"expected at least 1.* of table property 'commit.manifest.{name}'"
         ):
-            MergePolicy.of(table.metadata)
+            MergePolicy.of(odd)
 
     def test_their_number_stays_bounded_and_entries_are_rewritten_a_few_times(self):
         """Three thousand commits of one file each, by sizes alone: 6,000 bytes of header and 150 a file."""

@@ -16,7 +16,8 @@ from airflow_iceberg.table import Table
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "write-properties.md"
 ROW = re.compile(r"^\| `(write\.[^`]+)` \| ([a-z ]+) \|", re.MULTILINE)
-# The constants of TableProperties in Iceberg Java 1.10.2, and what 1.11 added; ".*" stands for the columns.
+# The constants of TableProperties in Iceberg Java 1.10.2, and what came after it up to 21 August 2026; "x" stands for a
+# column.
 NAMES = """
 avro.compression-codec avro.compression-level data.path delete.avro.compression-codec delete.avro.compression-level
 delete.distribution-mode delete.format.default delete.granularity delete.isolation-level delete.mode
@@ -37,6 +38,8 @@ parquet.row-group-size-bytes parquet.stats-enabled.column.x spark.accept-any-sch
 spark.fanout.enabled summary.partition-limit target-file-size-bytes update.distribution-mode update.isolation-level
 update.mode upsert.enabled wap.enabled parquet.page-version delete.parquet.page-version parquet.shred-variants
 parquet.variant-inference-buffer-size manifest.compression-codec manifest.compression-level
+parquet.row-group-size-track-uncompressed parquet.bloom-filter-adaptive-enabled parquet.bloom-filter-ndv.column.x
+parquet.dict-encoding-enabled.column.x spark.auto-schema-evolution.enabled merge.cardinality-check.enabled
 """
 
 
@@ -54,7 +57,7 @@ class TestTheList:
 
     def test_the_longer_name_counts(self):
         assert find_property("write.delete.parquet.compression-codec").state is State.FOLLOWED
-        assert find_property("write.delete.parquet.dict-size-bytes").state is State.WARNED
+        assert find_property("write.delete.avro.compression-codec").state is State.UNUSED
 
 
 class TestWarnings:
@@ -86,6 +89,8 @@ class TestWarnings:
             ("write.parquet.shred-variants", "false"),
             ("write.manifest-lists.enabled", "true"),
             ("write.spark.accept-any-schema", "false"),
+            ("write.manifest.compression-codec", "gzip"),
+            ("write.parquet.bloom-filter-adaptive-enabled", "false"),
         ],
     )
     def test_a_value_that_asks_for_what_is_done_anyway(self, name, value):
@@ -138,3 +143,30 @@ class TestPages:
     def test_another_version_is_refused(self):
         with pytest.raises(InvalidInputError, match=r"write\.parquet\.page-version is 'v3' \(expected one of v1, v2\)"):
             WriteOptions.from_properties({"write.parquet.page-version": "v3"}, schema_from_shorthand({"id": "long"}))
+
+
+class TestDictionaries:
+    """Columns of which the table wants no dictionary are written plain."""
+
+    def test_others_keep_theirs(self, tmp_path):
+        _, file = written(tmp_path, **{"write__parquet__dict_encoding_enabled__column__p.x": "false"})
+        group = file.metadata.row_group(0)
+        has_dictionary = {
+            group.column(number).path_in_schema: group.column(number).has_dictionary_page for number in range(3)
+        }
+        assert has_dictionary == {"id": True, "p.x": False, "tags.list.element": True}
+
+
+class TestWriteAuditPublish:
+    """What is staged for `publish_changes` is not written here, so nothing may look as if it were."""
+
+    @pytest.mark.parametrize("name", ["wap.id", "published-wap-id", "source-snapshot-id"])
+    def test_its_entries_of_a_summary_are_refused(self, tmp_path, name):
+        table, _ = written(tmp_path, write__wap__enabled="true")
+        with pytest.raises(InvalidInputError, match=rf"snapshot property '{name}' .* write to a branch of the table"):
+            table.append(pa.table({"id": [3]}), snapshot_properties={name: "audit-1"})
+        assert len(table.refresh().snapshots()) == 1
+
+    def test_a_write_to_such_a_table_says_where_its_rows_go(self, tmp_path, caplog):
+        written(tmp_path, write__wap__enabled="true")
+        assert "rows go to the branch that is named, by default to main at once" in caplog.text

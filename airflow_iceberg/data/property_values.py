@@ -1,0 +1,99 @@
+"""What the value of a table property may be: one function for each kind of value, each with the error that it gives.
+
+Here: reading one value. Not here: which property is of which kind (`properties`), what it does (`options`, `metrics`).
+Importing this module costs no pyarrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from airflow_iceberg.errors import InvalidInputError
+
+_Number = TypeVar("_Number", int, float)
+
+Check = Callable[[str, str], object]
+"""Reads (name of the property, text) and raises InvalidInputError if the text is not of the kind."""
+
+CODECS: Mapping[str, str] = {
+    "zstd": "zstd",
+    "gzip": "gzip",
+    "snappy": "snappy",
+    "lz4": "lz4",
+    "lz4_raw": "lz4",
+    "brotli": "brotli",
+    "uncompressed": "none",
+}
+"""Compression codecs of Parquet as the properties name them, and as pyarrow does."""
+
+
+def anything(name: str, text: str) -> str:
+    """Take any text."""
+    return text
+
+
+def number(kind: Callable[[str], _Number], name: str, text: str) -> _Number:
+    """Return a number of a kind."""
+    try:
+        return kind(text.strip())
+    except ValueError as error:
+        raise InvalidInputError(f"property {name} is '{text}' (expected a number)") from error
+
+
+def positive(name: str, text: str) -> int:
+    """Return a whole number above 0."""
+    value = number(int, name, text)
+    if value <= 0:
+        raise InvalidInputError(f"property {name} is '{text}' (expected a number above 0)")
+    return value
+
+
+def whole(name: str, text: str) -> int:
+    """Return a whole number, 0 or above."""
+    value = number(int, name, text)
+    if value < 0:
+        raise InvalidInputError(f"property {name} is '{text}' (expected a number, 0 or above)")
+    return value
+
+
+def share(name: str, text: str) -> float:
+    """Return a number between 0 and 1, both excluded."""
+    value = number(float, name, text)
+    if not 0.0 < value < 1.0:
+        raise InvalidInputError(f"property {name} is '{text}' (expected a number between 0 and 1)")
+    return value
+
+
+def boolean(name: str, text: str) -> bool:
+    """Return a truth value."""
+    word = text.strip().lower()
+    if word not in ("true", "false"):
+        raise InvalidInputError(f"property {name} is '{text}' (expected true or false)")
+    return word == "true"
+
+
+def level(name: str, text: str) -> int | None:
+    """Return a compression level, None for the codec's own."""
+    # Java writes the absent level as the word null.
+    return None if text.strip().lower() in ("", "null") else number(int, name, text)
+
+
+def one_of(*words: str) -> Check:
+    """Return what reads one of some words; the case of letters does not matter."""
+
+    def read(name: str, text: str) -> str:
+        word = text.strip().lower()
+        if word not in words:
+            raise InvalidInputError(f"property {name} is '{text}' (expected one of {', '.join(words)})")
+        return word
+
+    return read
+
+
+def codec(name: str, text: str) -> str:
+    """Return a codec of Parquet as pyarrow calls it."""
+    found = CODECS.get(text.strip().lower())
+    if found is None:
+        raise InvalidInputError(f"unknown codec '{text}' in property {name} (expected one of {', '.join(CODECS)})")
+    return found
