@@ -10,14 +10,20 @@ the proxy (`tests.services.tcp_proxy`) and the services (the tests).
 
 from __future__ import annotations
 
-import multiprocessing
+import dataclasses
+import importlib
+import json
 import os
+import queue
 import signal
-import threading
+import subprocess
+import sys
+import traceback
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from airflow_iceberg.catalogs import load_catalog
@@ -39,13 +45,13 @@ HASTE = {
     "commit.retry.min-wait-ms": "10",
     "commit.retry.max-wait-ms": "50",
 }
-# A writer that is killed is a child of a process that has imported everything and opened nothing.
-_writers = multiprocessing.get_context("forkserver")
-_catalogs = [f"airflow_iceberg.catalogs.{name}" for name in ("hadoop", "sql", "rest", "hive", "nessie", "glue")]
-_stores = [f"airflow_iceberg.storage.{name}" for name in ("s3", "gcs", "adls", "hdfs", "webhdfs")]
-_work = [f"airflow_iceberg.{name}" for name in ("data.append", "overwriting", "deleting", "altering", "jobs.local")]
-_drivers = ["boto3", "sqlalchemy.dialects.postgresql.psycopg2", "pyarrow.dataset", "pyarrow.parquet", "fastavro"]
-_writers.set_forkserver_preload(["tests.catalogs.drill", *_catalogs, *_stores, *_work, *_drivers])
+# What a writer needs, imported once by what the writers fork from.
+_NEEDED = (
+    *(f"airflow_iceberg.catalogs.{name}" for name in ("hadoop", "sql", "rest", "hive", "nessie", "glue")),
+    *(f"airflow_iceberg.storage.{name}" for name in ("s3", "gcs", "adls", "hdfs", "webhdfs")),
+    *(f"airflow_iceberg.{name}" for name in ("data.append", "overwriting", "deleting", "altering", "jobs.local")),
+    *("boto3", "sqlalchemy.dialects.postgresql.psycopg2", "pyarrow.dataset", "pyarrow.parquet", "fastavro"),
+)
 
 
 def make(catalog: Catalog, name: str) -> Table:
@@ -99,9 +105,10 @@ class Drill:
         properties: of the catalog, through the proxy.
     """
 
-    def __init__(self, properties: Mapping[str, str], proxy: TcpProxy) -> None:
+    def __init__(self, properties: Mapping[str, str], proxy: TcpProxy, writers: Writers) -> None:
         self.properties = dict(properties)
         self.proxy = proxy
+        self.writers = writers
         self.catalog = load_catalog("prod", **properties)
         self.catalog.create_namespace("db", if_not_exists=True)
         self.outcomes: Counter[str] = Counter()
@@ -157,20 +164,65 @@ class Drill:
         return "done"
 
     def _kill(self, name: str, what: str, number: int, key: OperationKey) -> str:
-        started = threading.Event()
-        writer = _writers.Process(target=write, args=(self.properties, name, what, number, key))
-
         def kill() -> None:
-            assert started.wait(60)
             with suppress(ProcessLookupError):
-                os.kill(writer.pid, signal.SIGKILL)
+                os.kill(self.writers.pid(), signal.SIGKILL)
 
         self.proxy.arm(number, kill)
-        writer.start()
-        started.set()
-        writer.join(120)
-        assert writer.exitcode in (0, -signal.SIGKILL), (what, number, writer.exitcode)
-        return "done" if writer.exitcode == 0 else "unknown"
+        status = self.writers.run((self.properties, name, what, number, dataclasses.asdict(key)))
+        assert status in (0, -signal.SIGKILL), (what, number, status)
+        return "done" if status == 0 else "unknown"
+
+
+class Writers:
+    """A process that has imported everything and opened nothing; each writer is a child that it forks."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "tests.catalogs.drill"]
+        root = Path(__file__).parents[2]
+        self._parent = subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._child: queue.Queue[int] = queue.Queue()
+
+    def run(self, work: object) -> int:
+        """Let one writer do the work; return how it ended, a signal as a negative number."""
+        assert self._parent.stdin is not None
+        self._parent.stdin.write(f"{json.dumps(work)}\n")
+        self._parent.stdin.flush()
+        self._child.put(self._answer())
+        status = self._answer()
+        while not self._child.empty():
+            self._child.get()
+        return status
+
+    def pid(self) -> int:
+        """Return the process id of the writer that is at work."""
+        return self._child.get(timeout=60)
+
+    def close(self) -> None:
+        assert self._parent.stdin is not None
+        self._parent.stdin.close()
+        self._parent.wait(60)
+
+    def _answer(self) -> int:
+        assert self._parent.stdout is not None
+        return int(self._parent.stdout.readline())
+
+
+def be_the_parent_of_writers() -> None:
+    for name in _NEEDED:
+        importlib.import_module(name)
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            properties, name, what, number, key = json.loads(line)
+            try:
+                write(properties, name, what, number, OperationKey(**key))
+                os._exit(0)
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
+        print(child, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 
 
 def check_once(table: Table, what: str, number: int, key: OperationKey, outcome: str) -> None:
@@ -265,3 +317,7 @@ class TableDrill(Drill):
 def make_empty(catalog: Catalog, name: str) -> Table:
     columns = {"part": "string", "id": "long"}
     return Table.create(catalog, name, schema=columns, partition_by=["part"], properties=HASTE, if_not_exists=True)
+
+
+if __name__ == "__main__":
+    be_the_parent_of_writers()
