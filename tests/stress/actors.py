@@ -1,0 +1,348 @@
+"""Who works on the table: each is a process that does one operation after another, as a task of Airflow does.
+
+An operation has a key that is the same for all of its tries. An actor that was killed looks into its journal first: an
+operation that was begun and is not done is tried again, with the same key and the same arguments.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.catalogs.base import Catalog
+from airflow_iceberg.cleaning import OrphanRequest, remove_orphans
+from airflow_iceberg.commit.operation import OperationKey
+from airflow_iceberg.compacting import CompactionRequest, compact
+from airflow_iceberg.deleting import DeleteRequest, delete
+from airflow_iceberg.errors import (
+    CommitConflictError,
+    CommitUnknownError,
+    IcebergError,
+    IncompatibleChangeError,
+    NotFoundError,
+    StorageError,
+)
+from airflow_iceberg.expiring import ExpireRequest, expire_snapshots
+from airflow_iceberg.jobs.local import run_local
+from airflow_iceberg.jobs.protocol import JobPlan, JobResult, Source
+from airflow_iceberg.manifest_rewriting import rewrite_manifests
+from airflow_iceberg.overwriting import OverwriteRequest, overwrite
+from airflow_iceberg.spec.snapshots import Snapshot
+from airflow_iceberg.table import Table
+from tests.stress.journal import Journal, Operation, oldest_begin_ms
+from tests.stress.rows import KEYS, PARTS, some_range, some_rows
+from tests.support import mortal
+
+NAME = "db.stress"
+ROLES = ("append", "delete", "overwrite", "compact", "manifests", "expire", "clean", "read")
+# What may end a try, to be tried again: somebody else was quicker, or nobody knows.
+AGAIN = (CommitConflictError, CommitUnknownError, StorageError)
+DAY_MS = 24 * 60 * 60 * 1000
+LINEAGE = ("_row_id", "_last_updated_sequence_number")
+
+Landed = list[tuple[int, int]]
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Where it all happens.
+
+    Attributes:
+        folder: catalog, warehouse, sources and journals.
+        catalog: "sqlite" or "hadoop".
+        mortality: the share of tries that kill themselves at some step of their I/O.
+        pause_s: between two operations of an actor, at most.
+    """
+
+    folder: Path
+    catalog: str
+    version: int
+    seed: int
+    mortality: float
+    pause_s: float = 0.5
+
+    def open_catalog(self) -> Catalog:
+        """Return a catalog of this process's own."""
+        warehouse = (self.folder / "warehouse").as_uri()
+        if self.catalog == "hadoop":
+            return load_catalog("stress", type="hadoop", warehouse=warehouse)
+        return load_catalog("stress", type="sql", uri=f"sqlite:///{self.folder / 'catalog.db'}", warehouse=warehouse)
+
+    def load(self) -> Table:
+        """Load the table."""
+        return Table.load(self.open_catalog(), NAME)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether everybody is asked to come to an end."""
+        return (self.folder / "over").exists()
+
+
+class Actor:
+    """One process's work; `act` ends when the stage is over, or after so many operations."""
+
+    def __init__(self, stage: Stage, role: str, name: str, *, rounds: int | None) -> None:
+        self.stage = stage
+        self.role = role
+        self.name = name
+        self._rounds = rounds
+        self.journal = Journal(stage.folder, name)
+
+    def act(self) -> None:
+        """Finish what a killed process has begun, then go on."""
+        done = self.journal.operations()
+        if done and done[-1].outcome is None:
+            self.bring_to_an_end(done[-1])
+        else:
+            self.journal.idle()
+        number = len(done)
+        while not self.stage.is_over and (self._rounds is None or number < self._rounds):
+            random = Random(f"{self.stage.seed}-{self.name}-{number}")
+            kind, arguments = choose(self.role, random, self.stage)
+            self.bring_to_an_end(self.journal.begin(number, kind, arguments))
+            number += 1
+            # The others shall have their turn: maintenance without anything to do is only load.
+            writes = self.role in ("append", "delete", "overwrite", "read")
+            time.sleep(self.stage.pause_s * (random.random() if writes else 1))
+
+    def bring_to_an_end(self, operation: Operation) -> None:
+        """Try until it is done, as Airflow's retries do."""
+        while operation.outcome is None:
+            operation.tries += 1
+            self.journal.note(operation, "try")
+            self._arm(operation)
+            try:
+                snapshots = DO[operation.kind](self, operation)
+            except IncompatibleChangeError as error:
+                self.journal.note(operation, "error", error=type(error).__name__, message=str(error))
+                operation.outcome, snapshots = "refused", []
+            except AGAIN as error:
+                self.journal.note(operation, "error", error=type(error).__name__, message=str(error))
+                time.sleep(Random().uniform(0, 0.2 * min(operation.tries, 10)))
+                continue
+            mortal.arm(None)
+            operation.outcome = operation.outcome or ("landed" if snapshots else "nothing")
+            self.journal.done(operation, operation.outcome, snapshots)
+
+    def _arm(self, operation: Operation) -> None:
+        random = Random(f"{self.stage.seed}-{operation.tag}-{operation.tries}")
+        mortal.arm(random.randint(1, 120) if random.random() < self.stage.mortality else None)
+
+    def key(self, operation: Operation) -> OperationKey:
+        """The same for every try."""
+        return OperationKey(
+            dag_id="stress",
+            run_id=self.name,
+            task_id=f"op-{operation.number}",
+            run_after_ms=operation.begun_ms,
+            started_ms=operation.begun_ms,
+        )
+
+    def source(self, operation: Operation) -> Source:
+        """Write the rows of an operation into a file, as the task before it would have."""
+        path = self.stage.folder / "source" / f"{self.name}-{operation.number}.parquet"
+        rows = [
+            {"part": part, "k": k, "tag": operation.tag, "n": n}
+            for n, (part, k) in enumerate(operation.arguments["rows"])
+        ]
+        path.parent.mkdir(exist_ok=True)
+        pq.write_table(pa.Table.from_pylist(rows), path)
+        return Source.from_files(str(path))
+
+
+def choose(role: str, random: Random, stage: Stage) -> tuple[str, dict[str, Any]]:
+    """Return what an actor of a role does next, and with what."""
+    if role == "append":
+        return "append", {"rows": some_rows(random)}
+    if role == "delete":
+        return "delete", {
+            "range": some_range(random),
+            "mode": random.choice(("copy-on-write", "merge-on-read", "merge-on-read")),
+        }
+    if role == "overwrite":
+        if random.random() < 0.3:
+            return "overwrite_partitions", {"rows": some_rows(random, part=random.choice(PARTS))}
+        replaced = some_range(random)
+        part = replaced.part or random.choice(PARTS)
+        rows = some_rows(random, part=part, low=replaced.low or 0, high=replaced.high or KEYS)
+        return "overwrite", {"range": replaced, "rows": rows}
+    if role == "compact":
+        return "compact", {
+            "where": random.choice((None, None, f"part = '{random.choice(PARTS)}'", "k < 150")),
+            "strategy": random.choice(("binpack", "sort")),
+            "options": random.choice(
+                (
+                    {"min-input-files": 2},
+                    {"rewrite-all": True},
+                    {"min-input-files": 2, "partial-progress.enabled": True},
+                    {"min-input-files": 2, "delete-file-threshold": 1, "remove-dangling-deletes": True},
+                )
+            ),
+        }
+    if role == "expire":
+        return "expire", {"retain_last": random.randint(1, 4), "clean": random.random() < 0.3}
+    if role == "clean":
+        return "clean", {"action": random.choice(("quarantine", "quarantine", "delete"))}
+    return role, {}
+
+
+# -- what they do; each returns the snapshots that landed --------------------------------------------------------------
+
+
+def _job(table: Table) -> Callable[[JobPlan], JobResult]:
+    def run(plan: JobPlan) -> JobResult:
+        run_local(plan, table.io, threads=2)
+        return table.read_result(plan)
+
+    return run
+
+
+def _landed(table: Table, *snapshot_ids: int | None) -> Landed:
+    found: Landed = []
+    for snapshot_id in snapshot_ids:
+        snapshot = None if snapshot_id is None else table.metadata.snapshot(snapshot_id)
+        if snapshot is not None:
+            found.append((snapshot.snapshot_id, snapshot.sequence_number))
+    return found
+
+
+def append(actor: Actor, operation: Operation) -> Landed:
+    """As `IcebergAppendOperator` does."""
+    table, key, source = actor.stage.load(), actor.key(operation), actor.source(operation)
+    found = table.find_append(key)
+    if found is not None:
+        return _landed(table, found.snapshot_id)
+    plan = table.plan_append(source, operation=key, try_number=operation.tries)
+    staged = None
+    try:
+        staged = _job(table)(plan)
+        found = table.commit_append(plan, staged, operation=key, try_number=operation.tries)
+    except CommitUnknownError:
+        raise
+    except IcebergError:
+        table.discard(plan, staged)
+        raise
+    return _landed(table, found.snapshot_id)
+
+
+def remove(actor: Actor, operation: Operation) -> Landed:
+    """Delete rows."""
+    from tests.stress.rows import Range
+
+    table, chosen = actor.stage.load(), operation.arguments
+    request = DeleteRequest(predicate=Range(*chosen["range"]).sql, mode=chosen["mode"])
+    found = delete(
+        table, request, run=_job(table), operation=actor.key(operation), try_number=operation.tries, parallelism=2
+    )
+    return _landed(table, found.snapshot_id)
+
+
+def replace(actor: Actor, operation: Operation) -> Landed:
+    """Overwrite what a predicate selects, or partitions."""
+    from tests.stress.rows import Range
+
+    table, chosen = actor.stage.load(), operation.arguments
+    request = (
+        OverwriteRequest(replace="partitions")
+        if operation.kind == "overwrite_partitions"
+        else OverwriteRequest(overwrite_filter=Range(*chosen["range"]).sql)
+    )
+    found = overwrite(
+        table,
+        actor.source(operation),
+        request,
+        run=_job(table),
+        operation=actor.key(operation),
+        try_number=operation.tries,
+    )
+    return _landed(table, found.snapshot_id)
+
+
+def rewrite(actor: Actor, operation: Operation) -> Landed:
+    """Compact."""
+    table, chosen = actor.stage.load(), operation.arguments
+    request = CompactionRequest(
+        where=chosen["where"],
+        strategy=chosen["strategy"],
+        sort_by=("k",) if chosen["strategy"] == "sort" else (),
+        options=chosen["options"],
+    )
+    found = compact(table, request, run=_job(table), operation=actor.key(operation), try_number=operation.tries)
+    return _landed(table, *found.snapshot_ids)
+
+
+def put_manifests_together(actor: Actor, operation: Operation) -> Landed:
+    """Rewrite manifests."""
+    table = actor.stage.load()
+    found = rewrite_manifests(table, operation=actor.key(operation), try_number=operation.tries)
+    return _landed(table, found.snapshot_id)
+
+
+def expire(actor: Actor, operation: Operation) -> Landed:
+    """Expire what was committed before anybody began what he is still at: he would not find his own commit."""
+    request = ExpireRequest(
+        older_than_ms=oldest_begin_ms(actor.stage.folder),
+        retain_last=operation.arguments["retain_last"],
+        clean_expired_metadata=operation.arguments["clean"],
+    )
+    found = expire_snapshots(actor.stage.load(), request, operation=actor.key(operation))
+    actor.journal.note(operation, "note", expired=found.expired_snapshots, files=found.deleted_data_files_count)
+    return []
+
+
+def clean(actor: Actor, operation: Operation) -> Landed:
+    """Put out of the way what nobody can be at any more."""
+    request = OrphanRequest(
+        action=operation.arguments["action"], older_than_ms=oldest_begin_ms(actor.stage.folder), allow_recent=True
+    )
+    found = remove_orphans(actor.stage.load(), request, operation=actor.key(operation))
+    actor.journal.note(operation, "note", orphans=found.orphan_files, staging=found.staging_files)
+    return []
+
+
+def read(actor: Actor, operation: Operation) -> Landed:
+    """Read a snapshot, and write down what is in it."""
+    table = actor.stage.load()
+    snapshots = table.snapshots()
+    if not snapshots:
+        return []
+    snapshot = Random(operation.tag).choice((snapshots[-1], *snapshots))
+    try:
+        rows = rows_of(table, snapshot)
+    except NotFoundError:
+        # Expired while it was read: then it is not in the table any more. If it is, it is damaged.
+        if table.refresh().metadata.snapshot(snapshot.snapshot_id) is not None:
+            raise
+        return []
+    actor.journal.note(operation, "note", sequence=snapshot.sequence_number, rows=rows)
+    return []
+
+
+def rows_of(table: Table, snapshot: Snapshot) -> list[list[Any]]:
+    """Return the rows of a snapshot, in v3 with their lineage."""
+    columns = ["part", "k", "tag", "n", *(LINEAGE if table.metadata.format_version >= 3 else ())]
+    found = table.scan(snapshot_id=snapshot.snapshot_id, selected_fields=columns).to_arrow()
+    return [list(row) for row in zip(*(found[name].to_pylist() for name in columns), strict=True)]
+
+
+DO: dict[str, Callable[[Actor, Operation], Landed]] = {
+    "append": append,
+    "delete": remove,
+    "overwrite": replace,
+    "overwrite_partitions": replace,
+    "compact": rewrite,
+    "manifests": put_manifests_together,
+    "expire": expire,
+    "clean": clean,
+    "read": read,
+}

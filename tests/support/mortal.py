@@ -1,0 +1,181 @@
+"""A process that is killed at a chosen step of its I/O, as by the kernel: no exception, no clean-up, half a file.
+
+    mortal.arm(17)              # the 17th step from now on is the process's last
+    mortal.count()              # or: live, and count them
+    mortal.steps()
+
+A step is what a store or a catalog does: each read, listing and question, each file that is created (before it is
+written, when half is written, when all of it is written under another name, when it has its name), copied (half of it,
+all of it), written by a job, removed, and each swap of the pointer (before and after). The switches are put into the
+classes of this process alone; there is no way back.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+_lock = threading.Lock()
+_count = 0
+_kinds: Counter[str] = Counter()
+_die_at: int | None = None
+_is_installed = False
+
+
+def arm(die_at: int | None) -> None:
+    """Die at that step from now on; None: do not die any more."""
+    global _die_at
+    if die_at is not None:
+        count()
+    _die_at = die_at
+
+
+def count() -> None:
+    """Begin to count."""
+    global _count, _is_installed
+    if not _is_installed:
+        _install()
+        _is_installed = True
+    _count = 0
+    _kinds.clear()
+
+
+def steps() -> int:
+    """Return the number of steps since `arm` or `count`."""
+    return _count
+
+
+def kinds() -> dict[str, int]:
+    """Return how many steps of each kind there were."""
+    return dict(_kinds)
+
+
+def _step(kind: str) -> bool:
+    """Count; tell whether this step is the last."""
+    global _count
+    with _lock:
+        _count += 1
+        _kinds[kind] += 1
+        return _count == _die_at
+
+
+def _die() -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    while True:
+        time.sleep(1)
+
+
+def _or_die(kind: str) -> None:
+    if _step(kind):
+        _die()
+
+
+def _before(owner: Any, name: str, kind: str) -> None:
+    real = getattr(owner, name)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        _or_die(kind)
+        return real(*args, **kwargs)
+
+    setattr(owner, name, call)
+
+
+def _around(owner: Any, name: str, kind: str) -> None:
+    real = getattr(owner, name)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        _or_die(f"before {kind}")
+        found = real(*args, **kwargs)
+        _or_die(f"after {kind}")
+        return found
+
+    setattr(owner, name, call)
+
+
+def _install() -> None:
+    import pyarrow as pa
+    from fsspec.implementations.local import LocalFileSystem
+
+    from airflow_iceberg.catalogs.sql import SqlCatalog
+    from airflow_iceberg.data.parquet_file import FileLayout
+    from airflow_iceberg.storage import local
+
+    _before(local, "read", "read")
+    _before(local, "walk", "list")
+    _before(local, "is_file", "look")
+    _around(local, "delete", "delete")
+    _before(local, "_open_new", "create")
+    _around(local, "_link", "link")
+    local._write_all = _torn(local._write_all)
+    LocalFileSystem.cp_file = _copied
+    FileLayout.open_sink = _watched(FileLayout.open_sink, pa)
+    _around(SqlCatalog, "swap_pointer", "swap")
+    _before(SqlCatalog, "read_pointer", "pointer")
+
+
+def _torn(real: Callable[[int, bytes], None]) -> Callable[[int, bytes], None]:
+    def write(descriptor: int, data: bytes) -> None:
+        if _step("half a file"):
+            real(descriptor, data[: len(data) // 2])
+            _die()
+        real(descriptor, data)
+
+    return write
+
+
+def _copied(filesystem: Any, source: str, target: str, **options: Any) -> None:
+    with open(source, "rb") as file:
+        data = file.read()
+    _or_die("copy")
+    with open(target, "wb") as file:
+        file.write(data[: len(data) // 2])
+        file.flush()
+        _or_die("half a copy")
+        file.write(data[len(data) // 2 :])
+    _or_die("a copy")
+
+
+def _watched(real: Callable[..., Any], pa: Any) -> Callable[..., Any]:
+    """Count when a data file is opened, and when it is closed: killed before that, it has no footer."""
+
+    class Sink:
+        def __init__(self, inner: Any) -> None:
+            self._inner = inner
+            self.closed = False
+
+        def write(self, data: Any) -> int:
+            self._inner.write(data)
+            return len(memoryview(data))
+
+        def tell(self) -> int:
+            return int(self._inner.tell())
+
+        def flush(self) -> None:
+            self._inner.flush()
+
+        def close(self) -> None:
+            if not self.closed:
+                self.closed = True
+                _or_die("half a data file")
+                self._inner.close()
+                _or_die("a data file")
+
+        def readable(self) -> bool:
+            return False
+
+        def writable(self) -> bool:
+            return True
+
+        def seekable(self) -> bool:
+            return False
+
+    def open_sink(self: Any, location: str) -> Any:
+        _or_die("new data file")
+        return pa.PythonFile(Sink(real(self, location)), mode="w")
+
+    return open_sink
