@@ -87,6 +87,11 @@ class RowOrder(Protocol):
         """Return "ascending" or "descending" for each column of `keys`."""
         ...
 
+    @property
+    def columns(self) -> frozenset[str]:
+        """Return the top-level columns that `keys` looks at."""
+        ...
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Key:
@@ -132,6 +137,11 @@ class SortedRows:
             word for key in self._keys for word in ("ascending", "descending" if key.is_descending else "ascending")
         )
 
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns that are sorted by, those of partitions among them."""
+        return frozenset(key.path[0] for key in self._keys)
+
     def keys(self, table: pa.Table) -> pa.Table:
         """Return for each key a rank of nulls and the values."""
         import pyarrow as pa
@@ -165,6 +175,11 @@ class ZOrderedRows:
             raise InvalidInputError("z-order needs at least one column, got none; name the columns to cluster by")
         fields = [schema.find_field(name) for name in columns]
         self._keys = tuple(_key(schema, field.id, IdentityTransform(), False, True) for field in fields)
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns that are clustered by."""
+        return frozenset(key.path[0] for key in self._keys)
 
     def keys(self, table: pa.Table) -> pa.Table:
         """Return one column of interleaved bytes."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_iceberg.errors import IcebergError
@@ -78,8 +78,14 @@ def rewrite_item(context: TaskContext, item: WorkItem) -> TaskReport:
     return context.report(item.number, files, started)
 
 
-def rows_of(context: TaskContext, units: Sequence[FileUnit]) -> Iterator[pa.Table]:
-    """Yield the rows that are left of files, in the columns that are written."""
+def rows_of(
+    context: TaskContext, units: Sequence[FileUnit], *, columns: Collection[str] | None = None
+) -> Iterator[pa.Table]:
+    """Yield the rows that are left of files, in the columns that are written.
+
+    Args:
+        columns: names of top-level columns; others are not read.
+    """
     from airflow_iceberg.data.deletes import DeleteReader
 
     table = context.table_input
@@ -90,19 +96,28 @@ def rows_of(context: TaskContext, units: Sequence[FileUnit]) -> Iterator[pa.Tabl
         name_mapping=table.name_mapping,
     )
     for unit in units:
-        yield from read_unit(context, table, unit, deletes)
+        yield from read_unit(context, table, unit, deletes, columns=columns)
 
 
-def read_unit(context: TaskContext, table: TableInput, unit: FileUnit, deletes: DeleteReader) -> Iterator[pa.Table]:
-    """Yield the rows that are left of one file."""
+def read_unit(
+    context: TaskContext,
+    table: TableInput,
+    unit: FileUnit,
+    deletes: DeleteReader,
+    *,
+    columns: Collection[str] | None = None,
+) -> Iterator[pa.Table]:
+    """Yield the rows that are left of one file; `columns` as in `rows_of`."""
     import pyarrow as pa
 
     from airflow_iceberg.data.read import read_file
+    from airflow_iceberg.spec.schema import Schema
 
+    fields = [field for field in context.written_schema.fields if columns is None or field.name in columns]
     batches = read_file(
         context.io,
         unit.file,
-        schema=context.written_schema,
+        schema=Schema(tuple(fields)),
         table_schema=table.schema,
         row_filter=ALWAYS_TRUE,
         spec=table.spec(unit.file.spec_id),
@@ -112,7 +127,7 @@ def read_unit(context: TaskContext, table: TableInput, unit: FileUnit, deletes: 
         sequence_number=unit.sequence_number,
         parts=unit.parts or (0, 1, 1),
     )
-    row_schema = context.row_schema
+    row_schema = pa.schema([context.row_schema.field(field.name) for field in fields])
     for batch in batches:
         # The same columns: what differs is that the writer's schema carries the field ids.
         yield pa.Table.from_arrays(batch.columns, schema=row_schema)

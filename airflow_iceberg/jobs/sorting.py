@@ -91,7 +91,8 @@ def sample_item(context: TaskContext, item: WorkItem) -> TaskReport:
     rows = sum(unit.file.record_count for unit in item.units)
     every = max(1, rows // SAMPLED_ROWS)
     taken: list[pa.Table] = []
-    for table in rows_of(context, item.units):
+    # All rows, since they may be in an order already, but no more of them than what they are sorted by.
+    for table in rows_of(context, item.units, columns=order.columns):
         taken.append(order.keys(table.take(pa.array(np.arange(0, table.num_rows, every)))))
     if not taken:
         return TaskReport(number=item.number, seconds=time.monotonic() - started)
