@@ -63,7 +63,13 @@ class UnsupportedError(IcebergError):
 
 
 class CommitConflictError(IcebergError):
-    """Another writer won the race for the table: rebase and try again."""
+    """Another writer won the race for the table: rebase and try again.
+
+    Attributes:
+        is_our_turn: the catalog keeps the others waiting for our next attempt, so it should come at once.
+    """
+
+    is_our_turn = False
 
 
 class StalePlanError(CommitConflictError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -164,6 +165,13 @@ class Catalog(ABC):
             CommitConflictError: the table is no longer in the base's state; nothing was changed.
             CommitUnknownError: cannot tell; the change may have landed.
         """
+
+    def attempts(self, table: TableId) -> AbstractContextManager[None]:
+        """Return a context for the attempts at one commit to a table, by one thread.
+
+        A catalog that lets its writers wait in line keeps a writer's turn in it from one attempt to the next.
+        """
+        return nullcontext()
 
     @abstractmethod
     def drop_table(self, table: str | TableId, *, purge: bool = False) -> None:

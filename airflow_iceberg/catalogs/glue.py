@@ -49,6 +49,7 @@ log = logging.getLogger(__name__)
 
 _MISSING, _TAKEN, _CHANGED = "EntityNotFoundException", "AlreadyExistsException", "ConcurrentModificationException"
 _RENAMED_TO = "renamed_to"
+_DROPPED_BY = "dropped_by"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -239,6 +240,29 @@ class GlueCatalog(PointerCatalog):
             raise self._unknown_table(table)
         self._delete(table)
 
+    def drop_if_current(self, state: TableState) -> None:
+        """Let the table's document point to nothing if it has the state's version, then remove it.
+
+        Glue removes without comparing, hence two steps. Who is killed in between leaves a document that is no Iceberg
+        table any more; its parameter `previous_metadata_location` says where the table was.
+        """
+        table, mark = state.table, str(self._new_uuid())
+        pointer = Pointer(metadata_location=state.metadata_location, token=state.token)
+        try:
+            self._empty(table, pointer, {_DROPPED_BY: mark})
+        except CommitUnknownError:
+            if ((self._find(table) or {}).get("Parameters") or {}).get(_DROPPED_BY) != mark:
+                raise
+        except Refusal as error:
+            if error.code not in (_MISSING, _CHANGED):
+                raise self._glue.denied(f"drop {table}", error) from None
+            found = self._find(table) or {}
+            if (found.get("Parameters") or {}).get(_DROPPED_BY) != mark:  # it may be the echo of our own request
+                if not is_iceberg(found):
+                    raise self._unknown_table(table) from None
+                raise self._changed(table, found["Parameters"][METADATA_LOCATION], state) from None
+        self._delete(table)
+
     def rename_table(self, table: str | TableId, to: str | TableId) -> None:
         """Give the table another name: Glue can't, so a second document is made and the first one removed.
 
@@ -273,19 +297,8 @@ class GlueCatalog(PointerCatalog):
 
     def _close(self, table: TableId, to: TableId, pointer: Pointer) -> None:
         """Let the old document of a renamed table point to nothing; undo the renaming if it was changed meanwhile."""
-        found = _found(pointer)
-        parameters = {
-            key: value for key, value in found["Parameters"].items() if key not in (TABLE_TYPE, METADATA_LOCATION)
-        }
-        parameters |= {PREVIOUS_METADATA_LOCATION: pointer.metadata_location, _RENAMED_TO: str(to)}
         try:
-            self._glue.change(
-                "update_table",
-                DatabaseName=self._database(table.namespace),
-                TableInput=copied_input(table.name, found, parameters),
-                SkipArchive=self._skip_archive,
-                VersionId=found["VersionId"],
-            )
+            self._empty(table, pointer, {_RENAMED_TO: str(to)})
         except CommitUnknownError as error:
             now = self._find(table)
             if now is not None and (now.get("Parameters") or {}).get(_RENAMED_TO) != str(to):
@@ -301,6 +314,21 @@ class GlueCatalog(PointerCatalog):
                 f"cannot rename {table} in catalog {self.name}: it was changed by another writer meanwhile; it has "
                 "its old name, try again"
             ) from None
+
+    def _empty(self, table: TableId, pointer: Pointer, mark: Mapping[str, str]) -> None:
+        """Let a table's document point to nothing, in a compare-and-swap, so that nobody commits to it any more."""
+        found = _found(pointer)
+        parameters = {
+            key: value for key, value in found["Parameters"].items() if key not in (TABLE_TYPE, METADATA_LOCATION)
+        }
+        parameters |= {PREVIOUS_METADATA_LOCATION: pointer.metadata_location, **mark}
+        self._glue.change(
+            "update_table",
+            DatabaseName=self._database(table.namespace),
+            TableInput=copied_input(table.name, found, parameters),
+            SkipArchive=self._skip_archive,
+            VersionId=found["VersionId"],
+        )
 
     def _delete(self, table: TableId) -> None:
         try:

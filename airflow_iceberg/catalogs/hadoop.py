@@ -241,8 +241,7 @@ class HadoopCatalog(PointerCatalog):
         if not purge:
             self.drop_pointer(table)
             return
-        state, files = self.find_purgeable(table)
-        self.drop_pointer(table)
+        state, files = self._drop_with_files(table)
         delete_files(state.io or self.io, table, files.outside(self.default_location(table)))
 
     def drop_pointer(self, table: TableId) -> None:

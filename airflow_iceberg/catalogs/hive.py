@@ -9,8 +9,10 @@ The metastore knows one level of namespaces, and names without case: `Sales.Orde
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 
 from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, parse_namespace
 from airflow_iceberg.catalogs.hive_client import ConnectionLostError, HiveClient, MetastoreFailedError
@@ -38,6 +40,8 @@ from airflow_iceberg.errors import (
 )
 from airflow_iceberg.spec.metadata import TableMetadata
 from airflow_iceberg.storage.base import FileIO
+
+log = logging.getLogger(__name__)
 
 _LOCATION, _COMMENT = "location", "comment"
 _OWNER, _OWNER_TYPE = "hive.metastore.database.owner", "hive.metastore.database.owner-type"
@@ -113,6 +117,10 @@ class HiveCatalog(PointerCatalog):
             self._swapper.swap(table, base, metadata, new, read_log=self._metadata_log)
         return Pointer(metadata_location=new)
 
+    def attempts(self, table: TableId) -> AbstractContextManager[None]:
+        """Let a lock that was waited for be kept from one attempt to the next."""
+        return self._swapper.attempts()
+
     def _metadata_log(self, location: str) -> frozenset[str]:
         return frozenset(earlier for _, earlier in read_metadata(self.io, location).metadata_log)
 
@@ -143,6 +151,28 @@ class HiveCatalog(PointerCatalog):
         except ConnectionLostError:
             if self._find(table) is not None:
                 raise
+
+    def drop_if_current(self, state: TableState) -> None:
+        """Take the table's name away if it is in this state, then remove it under a name that nobody else knows.
+
+        A metastore removes without comparing, hence two steps, of which the first is guarded as a commit is. Who is
+        killed in between leaves the whole table under the name `airflow_iceberg_dropped_…`.
+        """
+        table = state.table
+        found = self._find(table)
+        if found is not None and (found.parameters or {}).get("EXTERNAL", "").upper() != "TRUE":
+            super().drop_if_current(state)  # the metastore would move the files of a renamed table that it manages
+            return
+        nameless = TableId(namespace=table.namespace, name=f"airflow_iceberg_dropped_{self._new_uuid().hex}")
+        self._swapper.rename(table, nameless, expected=state.metadata_location)
+        try:
+            self.drop_pointer(nameless)
+        except NotFoundError:
+            log.info("table %s, dropped as %s, was removed by somebody else", table, nameless)
+        except StorageError as error:
+            if self._find(nameless) is not None:
+                self._swapper.rename(nameless, table)
+                raise StorageError(f"cannot drop {table}, it has its name back: {error}") from error
 
     def register_table(self, table: str | TableId, metadata_location: str) -> TableState:
         """Bring an existing table into the metastore by its metadata file."""

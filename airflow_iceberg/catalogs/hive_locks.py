@@ -18,11 +18,13 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from airflow_iceberg.catalogs.base import TableId
 from airflow_iceberg.catalogs.hive_client import ConnectionLostError, HiveClient, MetastoreFailedError
 from airflow_iceberg.catalogs.hive_thrift import (
     EXCLUSIVE,
@@ -43,7 +45,8 @@ from airflow_iceberg.errors import CommitConflictError, IcebergError, InvalidInp
 
 log = logging.getLogger(__name__)
 
-_GROWTH = 1.5
+# Differs from Java, where it is 1.5: what has been waited for long is then noticed late, and all behind it wait longer.
+_GROWTH = 1.15
 # After a lost answer to `lock`: how often the metastore is asked whether it has made the lock, and the pause before it.
 _SEARCHES, _SEARCH_PAUSE_SECONDS = 3, 0.3
 
@@ -54,7 +57,7 @@ class LockSettings:
 
     Attributes:
         timeout: longest wait.
-        min_wait, max_wait: between two questions whether the lock is ours yet; the wait grows by half each time.
+        min_wait, max_wait: between two questions whether the lock is ours yet; the wait grows by a seventh each time.
         heartbeat: time between signs of life; less than the metastore's time-out.
     """
 
@@ -86,7 +89,7 @@ class LockSettings:
 
 
 class TableLock:
-    """A lock on one table; use it as a context.
+    """A lock on one table; use it as a context, or `acquire` it and `give_back`.
 
     Args:
         table: the table in messages.
@@ -130,6 +133,16 @@ class TableLock:
         self._lost: IcebergError | None = None
 
     def __enter__(self) -> Self:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.give_back()
+
+    def acquire(self) -> None:
+        """Wait for the lock and keep it alive from then on."""
         deadline = self._monotonic() + self._settings.timeout
         if not self._queue.acquire(timeout=self._settings.timeout):
             raise CommitConflictError(
@@ -140,14 +153,8 @@ class TableLock:
             self._acquire(deadline)
             threading.Thread(target=self._beat, name=f"lock of {self._table}", daemon=True).start()
         except BaseException:
-            self._give_back()
+            self.give_back()
             raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._give_back()
 
     def check(self) -> None:
         """Make sure that the lock is still ours: the metastore may have given it up, or an administrator.
@@ -232,7 +239,8 @@ class TableLock:
                 # The metastore may be back before the lock dies; `check` asks it before anything depends on the lock.
                 log.warning("no sign of life for the lock on %s: %s", self._table, error)
 
-    def _give_back(self) -> None:
+    def give_back(self) -> None:
+        """Let the next one in; once."""
         self._stop.set()
         try:
             if self._id is not None:
@@ -278,6 +286,52 @@ class TableLock:
             f"sign of life {_moment(lock.lastheartbeat)}; if its owner is dead, the metastore gives it up after its "
             "metastore.txn.timeout (300 s unless changed)"
         )
+
+
+class Turns(threading.local):
+    """The turn of each thread: a lock that it keeps between two attempts at one commit.
+
+    Whoever waited in line for a lock mostly finds that those before him have changed the table. Would he leave and line
+    up again with a newer base, he would find the same again; so he prepares it with the table in his hands.
+    """
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self._table: TableId | None = None
+        self._lock: TableLock | None = None
+
+    @contextmanager
+    def attempts(self) -> Iterator[None]:
+        """Allow this thread to keep a lock; what it keeps at the end is given back."""
+        if self.is_open:  # a commit within a commit: the outer one sees to it
+            yield
+            return
+        self.is_open = True
+        try:
+            yield
+        finally:
+            self.is_open = False
+            lock, self._lock = self._lock, None
+            if lock is not None:
+                lock.give_back()
+
+    def keep(self, table: TableId, lock: TableLock | None) -> bool:
+        """Keep a lock for the next attempt, if there may be one; tell whether it is kept."""
+        if lock is None or not self.is_open or self._lock is not None:
+            return False
+        self._table, self._lock = table, lock
+        return True
+
+    def is_kept(self, lock: TableLock) -> bool:
+        """Tell whether it is this lock that is kept."""
+        return self._lock is lock
+
+    def take(self, table: TableId) -> TableLock | None:
+        """Return the lock on a table that is kept, for use."""
+        if self._lock is None or self._table != table:
+            return None
+        lock, self._lock = self._lock, None
+        return lock
 
 
 def user_name() -> str:

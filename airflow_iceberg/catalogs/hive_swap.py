@@ -16,12 +16,12 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from airflow_iceberg.catalogs.base import TableId, TableState
 from airflow_iceberg.catalogs.hive_client import Connection, ConnectionLostError, HiveClient, MetastoreFailedError
-from airflow_iceberg.catalogs.hive_locks import LockSettings, TableLock
+from airflow_iceberg.catalogs.hive_locks import LockSettings, TableLock, Turns
 from airflow_iceberg.catalogs.hive_tables import (
     LOCK_ENABLED,
     METADATA_LOCATION,
@@ -92,6 +92,7 @@ class Swapper:
         self._settings = settings
         self._options = options
         self._sleep = sleep
+        self._turns = Turns()
 
     # -- the three operations ------------------------------------------------------------------------------------
 
@@ -138,7 +139,11 @@ class Swapper:
 
         with self._guarded(table, self._is_locking(base.metadata.properties), still_current) as lock:
             found = self._read(table)
-            self._require(table, found, base.metadata_location)
+            try:
+                self._require(table, found, base.metadata_location)
+            except CommitConflictError as error:
+                error.is_our_turn = self._turns.keep(table, lock)
+                raise
             changed = copy.deepcopy(found)
             update_table(changed, metadata, location, before=base.metadata, options=self._options, zoned=zoned)
             with self._client.connection() as connection:
@@ -152,11 +157,17 @@ class Swapper:
                     self._settle(table, base.metadata_location, location, error, lock, read_log)
             self._after(table, lock)
 
-    def rename(self, table: TableId, to: TableId) -> None:
-        """Give a table another name; guarded as a commit, since it writes the pointer, too."""
+    def rename(self, table: TableId, to: TableId, *, expected: str | None = None) -> None:
+        """Give a table another name; guarded as a commit, since it writes the pointer, too.
+
+        Args:
+            expected: where the table must point to; None: anywhere.
+        """
         locking = self._is_locking(self._read(table).parameters or {})
         with self._guarded(table, locking) as lock:
             found = self._read(table)
+            if expected is not None:
+                self._require(table, found, expected)
             changed = copy.deepcopy(found)
             changed.dbName, changed.tableName = hive_name(to)
             with self._client.connection() as connection:
@@ -197,6 +208,10 @@ class Swapper:
         default = next((self._properties[name] for name in names if self._properties.get(name)), "true")
         return properties.get(LOCK_ENABLED, default).strip().lower() != "false"
 
+    def attempts(self) -> AbstractContextManager[None]:
+        """Return a context for the attempts at one commit: who had the lock and an old base keeps the lock in it."""
+        return self._turns.attempts()
+
     @contextmanager
     def _guarded(
         self, table: TableId, locking: bool, while_waiting: Callable[[], None] | None = None
@@ -204,19 +219,29 @@ class Swapper:
         if not locking:
             yield None
             return
+        lock = self._turns.take(table)
+        if lock is None:
+            lock = self._new_lock(table, while_waiting)
+            lock.acquire()
+        try:
+            yield lock
+        finally:
+            if not self._turns.is_kept(lock):
+                lock.give_back()
+
+    def _new_lock(self, table: TableId, while_waiting: Callable[[], None] | None) -> TableLock:
         database, name = hive_name(table)
         user = self._properties.get("ugi", "").partition(":")[0] or None
-        lock = TableLock(
+        return TableLock(
             self._client,
             self._settings,
             table=str(table),
             database=database,
             name=name,
             user=user,
-            while_waiting=while_waiting,
+            # Who comes back with a newer base has no reason to leave the line.
+            while_waiting=None if self._turns.is_open else while_waiting,
         )
-        with lock:
-            yield lock
 
     def _before(self, table: TableId, found: Table, lock: TableLock | None, connection: Connection) -> None:
         if lock is not None:

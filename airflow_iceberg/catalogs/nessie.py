@@ -277,11 +277,21 @@ class NessieCatalog(PointerCatalog):
 
     def drop_pointer(self, table: TableId) -> None:
         """Remove the table from its branch; its files stay, older commits and other branches may need them."""
+        self._drop(table, None)
+
+    def drop_if_current(self, state: TableState) -> None:
+        """Remove the table from its branch if it is there in this state: the branch takes no other change meanwhile."""
+        self._drop(state.table, state)
+
+    def _drop(self, table: TableId, expected: TableState | None) -> None:
         place = self._place(table)
 
         def operations(contents: Mapping[Key, Json]) -> list[Json]:
-            if (contents.get(place.key) or {}).get("type") != TABLE:
+            found = contents.get(place.key) or {}
+            if found.get("type") != TABLE:
                 raise self._unknown_table(table)
+            if expected is not None and found.get("metadataLocation") != expected.metadata_location:
+                raise self._not_current(expected, str(found.get("metadataLocation")))
             return [delete(place.key)]
 
         self._tree.change(place, (place.key,), operations, f"Iceberg delete table {table}")

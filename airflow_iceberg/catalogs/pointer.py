@@ -154,17 +154,34 @@ class PointerCatalog(Catalog):
     def drop_table(self, table: str | TableId, *, purge: bool = False) -> None:
         """Remove a table from the catalog; with `purge` its files are deleted once it is gone (`catalogs.purge`).
 
+        What is dropped is the very table whose files were found: it may have got another name meanwhile, and its old
+        name another table.
+
         Raises:
             FormatError: some of the files to purge cannot be found; nothing was dropped.
             CommitConflictError: others did not stop to commit to the table that is to be purged; nothing was dropped.
+            CommitUnknownError: cannot tell whether it was dropped; no file was deleted.
         """
         table = TableId.of(table)
         if not purge:
             self.drop_pointer(table)
             return
-        state, files = self.find_purgeable(table)
-        self.drop_pointer(table)
+        state, files = self._drop_with_files(table)
         delete_files(state.io or self.io, table, files)
+
+    def _drop_with_files(self, table: TableId) -> tuple[TableState, TableFiles]:
+        """Drop a table just after its files were found, and return them; again from the start when it has changed."""
+        for _ in range(_LOOKS_BEFORE_PURGE):
+            state, files = self.find_purgeable(table)
+            try:
+                self.drop_if_current(state)
+            except CommitConflictError as error:
+                log.info("looking for the files of %s again: %s", table, error)
+            else:
+                return state, files
+        raise CommitConflictError(
+            f"cannot purge {table}, nothing was dropped: others commit to it all the time, try again when they are done"
+        )
 
     @abstractmethod
     def drop_pointer(self, table: TableId) -> None:
@@ -174,17 +191,26 @@ class PointerCatalog(Catalog):
             NotFoundError: there is no such table.
         """
 
+    def drop_if_current(self, state: TableState) -> None:
+        """Remove a table from the catalog if it still is in this state; its files stay.
+
+        This one looks and drops, in two steps; catalogs whose service can do it in one override it.
+
+        Raises:
+            NotFoundError: there is no such table any more.
+            CommitConflictError: it has changed, or another table has its name; nothing was dropped.
+        """
+        pointer = self.read_pointer(state.table)
+        if pointer is None:
+            raise self._unknown_table(state.table)
+        if pointer.metadata_location != state.metadata_location:
+            raise self._not_current(state, pointer.metadata_location)
+        self.drop_pointer(state.table)
+
     def find_purgeable(self, table: TableId) -> tuple[TableState, TableFiles]:
-        """Return a table with all files that its newest metadata leads to."""
-        for _ in range(_LOOKS_BEFORE_PURGE):
-            state = self.load(table)
-            files = find_files(state.io or self.io, state)
-            now = self.read_pointer(table)
-            if now is not None and now.metadata_location == state.metadata_location:
-                return state, files
-        raise CommitConflictError(
-            f"cannot purge {table}, nothing was dropped: others commit to it all the time, try again when they are done"
-        )
+        """Return a table with all files that its metadata leads to."""
+        state = self.load(table)
+        return state, find_files(state.io or self.io, state)
 
     def _publish(self, table: TableId, base: TableState | None, metadata: TableMetadata) -> TableState:
         """Write the metadata to a new file and let the table point to it.
@@ -199,7 +225,9 @@ class PointerCatalog(Catalog):
             error.metadata_location = location
             raise
         except CommitConflictError as error:
-            landed = None if self.rules_out_echoes else self._find_echo(table, location, error)
+            # Whose turn it still is has not asked for the swap yet.
+            is_first = self.rules_out_echoes or error.is_our_turn
+            landed = None if is_first else self._find_echo(table, location, error)
             if landed is None:
                 self._delete_quietly([location])
                 raise
@@ -260,6 +288,12 @@ class PointerCatalog(Catalog):
                 f"there is no namespace {'.'.join(namespace)} in catalog {self.name}; create it first or check the name"
             )
         return namespace
+
+    def _not_current(self, expected: TableState, found: str) -> CommitConflictError:
+        return CommitConflictError(
+            f"table {expected.table} in catalog {self.name} was changed by another writer: it points to {found}, "
+            f"expected {expected.metadata_location}"
+        )
 
     def _unknown_table(self, table: TableId) -> NotFoundError:
         return NotFoundError(

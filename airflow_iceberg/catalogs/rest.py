@@ -27,6 +27,7 @@ from airflow_iceberg.catalogs.rest_storage import (
     DELEGATION,
     DELEGATION_HEADER,
     Delegation,
+    refresh_path,
     store_properties,
     table_io,
     table_properties,
@@ -99,7 +100,7 @@ class RestCatalog(Catalog):
         answer = self._server.read(
             protocol.LOAD_TABLE,
             f"load table {table}",
-            {404: lambda _: self._unknown_table(table)},
+            {404: lambda refusal: self._missing(table, refusal)},
             table=table,
             headers=headers,
         )
@@ -472,19 +473,17 @@ class RestCatalog(Catalog):
         own = store_properties(catalog)
         if properties(location, delegation) == own and not delegation.credentials:
             return None
-        return table_io(location, delegation, properties, lambda: self._new_delegation(table))
+        return table_io(location, delegation, properties, lambda given: self._new_delegation(table, given))
 
-    def _new_delegation(self, table: TableId) -> Delegation:
-        """Ask the server for new credentials of a table's files."""
-        config = self._server.config
-        endpoint = protocol.LOAD_CREDENTIALS if config.offers(protocol.LOAD_CREDENTIALS) else protocol.LOAD_TABLE
-        answer = self._server.read(
-            endpoint,
-            f"get credentials of table {table}",
-            {404: lambda _: self._unknown_table(table)},
-            table=table,
-            headers=self._delegation_header(),
-        )
+    def _new_delegation(self, table: TableId, given: Mapping[str, str]) -> Delegation:
+        """Ask the server for new credentials of a table's files, where it said, or where the protocol has them."""
+        config, purpose = self._server.config, f"get credentials of table {table}"
+        refusals: OnRefusal = {404: lambda _: self._unknown_table(table)}
+        if path := refresh_path(given, self._server.http.uri):
+            answer = self._server.read_path(path, purpose, refusals, headers=self._delegation_header())
+        else:
+            endpoint = protocol.LOAD_CREDENTIALS if config.offers(protocol.LOAD_CREDENTIALS) else protocol.LOAD_TABLE
+            answer = self._server.read(endpoint, purpose, refusals, table=table, headers=self._delegation_header())
         return Delegation.from_dict(answer.json())
 
     def _delegation_header(self) -> dict[str, str]:
@@ -516,6 +515,10 @@ class RestCatalog(Catalog):
 
     def _exists_already(self, table: TableId) -> AlreadyExistsError:
         return AlreadyExistsError(f"table {table} exists already in catalog {self.name}")
+
+    def _missing(self, table: TableId, refusal: Refusal) -> NotFoundError:
+        """Return what is missing, as far as the server tells: it may be the namespace already."""
+        return self._unknown_namespace(table.namespace) if refusal.type == _NO_NAMESPACE else self._unknown_table(table)
 
     def _unknown_table(self, table: TableId) -> NotFoundError:
         return NotFoundError(

@@ -27,7 +27,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import Connection
 
-from airflow_iceberg.catalogs.base import Namespace, TableId, parse_namespace
+from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, parse_namespace
 from airflow_iceberg.catalogs.pointer import Pointer, PointerCatalog
 from airflow_iceberg.catalogs.sql_database import TYPE_COLUMN, Database, IntegrityError, catalog_tables
 from airflow_iceberg.errors import (
@@ -155,6 +155,15 @@ class SqlCatalog(PointerCatalog):
         with self._database().write() as connection:
             if connection.execute(delete(self._tables).where(self._is_table(table))).rowcount == 0:
                 raise self._unknown_table(table)
+
+    def drop_if_current(self, state: TableState) -> None:
+        """Remove the table's row if it still holds the state's location."""
+        is_current = and_(self._is_table(state.table), self._tables.c.metadata_location == state.metadata_location)
+        with self._database().write() as connection:
+            if connection.execute(delete(self._tables).where(is_current)).rowcount == 1:
+                return
+        found = self.read_pointer(state.table)
+        raise self._not_current(state, found.metadata_location) if found else self._unknown_table(state.table)
 
     def rename_table(self, table: str | TableId, to: str | TableId) -> None:
         """Change the key of the table's row; its files stay where they are."""

@@ -122,7 +122,8 @@ def commit(catalog: Catalog, base: TableState, action: Action, *, clock: Clock |
         StalePlanError, IncompatibleChangeError: raised by the action; nothing was committed.
         CommitUnknownError: the table could not be read back; nothing was deleted.
     """
-    return _Commit(catalog, base, action, clock or Clock()).run()
+    with catalog.attempts(base.table):
+        return _Commit(catalog, base, action, clock or Clock()).run()
 
 
 class _Commit:
@@ -257,7 +258,8 @@ class _Commit:
             exhausted = self._exhausted(attempt, spent_ms)
             self._give_up(exhausted)
             raise exhausted from self._lost
-        self.clock.sleep(wait_ms / 1000)
+        if not (isinstance(self._lost, CommitConflictError) and self._lost.is_our_turn):
+            self.clock.sleep(wait_ms / 1000)
 
     def _exhausted(self, attempts: int, spent_ms: float) -> IcebergError:
         return CommitConflictError(

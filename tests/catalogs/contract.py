@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -26,6 +24,7 @@ from airflow_iceberg.spec.changes import AssertTableUUID, Change, SetProperties
 from airflow_iceberg.spec.metadata import TableMetadata, new_table_metadata
 from airflow_iceberg.spec.schema import schema_from_shorthand
 from airflow_iceberg.table import Table
+from tests.support.processes import run_processes
 
 COLUMNS = {"id": "long not null", "name": "string"}
 
@@ -83,17 +82,6 @@ def commit_until_done(catalog: Catalog, name: str, count: int, tag: str) -> int:
 def commit_in_process(properties: dict[str, str], name: str, count: int, tag: str) -> None:
     """Be one of several writing processes, with a catalog of its own."""
     commit_until_done(load_catalog("prod", **properties), name, count, tag)
-
-
-def run_processes(target: Callable[..., None], arguments: list[tuple[Any, ...]], *, seconds: float = 120) -> None:
-    """Run a function in processes of their own, and insist that none fails."""
-    context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=target, args=each) for each in arguments]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(seconds)
-    assert [process.exitcode for process in processes] == [0] * len(processes)
 
 
 class CatalogContract:
@@ -233,6 +221,36 @@ class CatalogContract:
     def test_an_unknown_table_cannot_be_purged(self, catalog):
         with pytest.raises(NotFoundError, match=r"there is no table db\.t in catalog prod"):
             catalog.drop_table("db.t", purge=True)
+
+    @pytest.mark.parametrize("is_name_taken", [False, True], ids=["", "and its old one is another table's"])
+    def test_a_purge_spares_a_table_that_got_another_name_meanwhile(self, catalog, other, monkeypatch, is_name_taken):
+        if not self.can_rename:
+            return
+        state = fill_table(catalog, **self.wishes_of_purge)
+        files = files_below(catalog, state.metadata.location)
+
+        def rename() -> None:
+            other.rename_table("db.t", "db.u")
+            if is_name_taken:
+                make_table(other, **self.wishes_of_purge)
+
+        _meanwhile(monkeypatch, catalog, rename)
+        if is_name_taken:
+            catalog.drop_table("db.t", purge=True)
+        else:
+            with pytest.raises(NotFoundError, match=r"there is no table db\.t in catalog prod"):
+                catalog.drop_table("db.t", purge=True)
+        assert not other.table_exists("db.t")
+        assert [str(table) for table in other.list_tables("db")] == ["db.u"]
+        assert files_below(catalog, state.metadata.location) == files
+        assert Table.load(other, "db.u").scan().to_arrow().num_rows == 2
+
+    def test_a_purge_takes_the_files_of_a_commit_that_came_meanwhile(self, catalog, other, monkeypatch):
+        state = fill_table(catalog, **self.wishes_of_purge)
+        _meanwhile(monkeypatch, catalog, lambda: other.commit(other.load("db.t"), setting(color="green")))
+        catalog.drop_table("db.t", purge=True)
+        assert not other.table_exists("db.t")
+        assert files_below(catalog, state.metadata.location) == set()
 
     def test_a_table_in_a_nested_namespace_is_a_table_like_others(self, catalog, other):
         if not self.has_nested_namespaces:
@@ -456,6 +474,19 @@ class CatalogContract:
         with pytest.raises(NotFoundError, match="there is no such file"):
             catalog.register_table("db.v", f"{state.metadata_location}.nope")
         assert catalog.io.exists(state.metadata_location)
+
+
+def _meanwhile(monkeypatch: pytest.MonkeyPatch, catalog: Catalog, act: Callable[[], object]) -> None:
+    """Let somebody act once, after the files of a table are found and before it is dropped."""
+    inner, acted = catalog.find_purgeable, []
+
+    def find(table: TableId) -> object:
+        found = inner(table)
+        if not acted:
+            acted.append(act())
+        return found
+
+    monkeypatch.setattr(catalog, "find_purgeable", find)
 
 
 def _metadata_files(catalog: Catalog, properties: dict[str, str]) -> set[str]:

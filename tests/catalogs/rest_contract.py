@@ -99,6 +99,21 @@ class RestContract(CatalogContract):
         catalog.drop_table("db.t", purge=True)
         assert not other.table_exists("db.t")
 
+    def test_a_purge_spares_a_table_that_got_another_name_meanwhile(self, catalog, other):
+        """The server drops what has the name then; which files go is its own business."""
+        fill_table(catalog)
+        other.rename_table("db.t", "db.u")
+        with pytest.raises(NotFoundError, match=r"there is no table db\.t in catalog prod"):
+            catalog.drop_table("db.t", purge=True)
+        assert Table.load(other, "db.u").scan().to_arrow().num_rows == 2
+
+    def test_a_purge_takes_the_files_of_a_commit_that_came_meanwhile(self, catalog, other):
+        """It is one step of the server."""
+        fill_table(catalog)
+        other.commit(other.load("db.t"), setting(color="green"))
+        catalog.drop_table("db.t", purge=True)
+        assert not other.table_exists("db.t")
+
     def test_a_table_that_cannot_be_read_whole_is_not_purged(self, catalog):
         """That is the server's affair, too: all that is left to us is to ask."""
         state = fill_table(catalog)

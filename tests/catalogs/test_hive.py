@@ -660,6 +660,103 @@ class TestLocks:
         proxy.close()
 
 
+class TestTurns:
+    """Who gets the lock with an old base keeps it for the next attempt; lined up again he would be late again."""
+
+    TABLE = TableId.parse("db.t")
+
+    @pytest.fixture
+    def catalog(self, hive_catalog):  # noqa: F811
+        return hive_catalog()
+
+    @pytest.fixture
+    def stale(self, catalog):
+        """A state of the table that another writer has replaced."""
+        state = make_table(catalog)
+        catalog.commit(state, setting(b="1"))
+        return state
+
+    def held(self, client, table="t"):
+        locks = client.call("show_locks", rqst=ShowLocksRequest(dbname="db", tablename=table)).locks
+        return [lock.lockid for lock in locks or []]
+
+    def test_an_append_on_an_old_base_locks_once(self, catalog, monkeypatch):
+        mine = Table.create(catalog, "db.t", schema={"id": "long"})
+        Table.load(catalog, "db.t").append(pa.table({"id": [1]}))
+        calls = CountedCalls(monkeypatch)
+        mine.append(pa.table({"id": [2]}))
+        read = "get_table_req"
+        swap = ["heartbeat", "alter_table_with_environment_context", "heartbeat", "unlock"]
+        assert calls.names == ["lock", read, read, read, *swap]
+        assert sorted(mine.scan().to_arrow()["id"].to_pylist()) == [1, 2]
+
+    def test_an_append_that_waited_locks_once(self, catalog, client, monkeypatch):
+        mine = Table.create(catalog, "db.t", schema={"id": "long"})
+        unguarded = load_catalog("prod", **{**catalog.properties, **NO_LOCKS})
+        uri = catalog.properties["uri"].replace("127.0.0.1", "localhost")  # not in the queue of this process's threads
+        holder = TableLock(HiveClient("test", {"uri": uri}), LockSettings(), table="db.t", database="db", name="t")
+        with ThreadPoolExecutor(1) as pool:
+            with holder:
+                calls = CountedCalls(monkeypatch)
+                waiting = pool.submit(mine.append, pa.table({"id": [2]}))
+                wait_until(lambda: calls.names.count("check_lock") >= 2)
+                unguarded.commit(unguarded.load("db.t"), setting(b="1"))
+                assert not waiting.done()
+            waiting.result(30)
+        assert calls.names.count("lock") == 1
+        assert Table.load(catalog, "db.t").metadata.properties["b"] == "1"
+        assert self.held(client) == []
+
+    def test_the_lock_is_kept_between_attempts_and_given_back_at_their_end(self, catalog, client, stale):
+        with catalog.attempts(self.TABLE):
+            with pytest.raises(CommitConflictError) as raised:
+                catalog.commit(stale, setting(a="1"))
+            assert raised.value.is_our_turn
+            assert len(self.held(client)) == 1
+        assert self.held(client) == []
+
+    def test_a_commit_outside_of_attempts_keeps_none(self, catalog, client, stale):
+        with pytest.raises(CommitConflictError) as raised:
+            catalog.commit(stale, setting(a="1"))
+        assert not raised.value.is_our_turn
+        assert self.held(client) == []
+
+    def test_a_commit_to_another_table_does_not_use_it(self, catalog, client, stale):
+        other = make_table(catalog, "db.u")
+        with catalog.attempts(self.TABLE):
+            with pytest.raises(CommitConflictError):
+                catalog.commit(stale, setting(a="1"))
+            (kept,) = self.held(client)
+            assert catalog.commit(other, setting(a="1")) == catalog.load("db.u")
+            assert self.held(client) == [kept]
+            assert self.held(client, "u") == []
+            catalog.commit(catalog.load("db.t"), setting(a="1"))
+            assert self.held(client) == []
+
+    def test_other_threads_do_not_use_it(self, catalog, client, stale):
+        with catalog.attempts(self.TABLE), ThreadPoolExecutor(1) as pool:
+            with pytest.raises(CommitConflictError):
+                catalog.commit(stale, setting(a="1"))
+            theirs = pool.submit(other_process_commit, catalog, catalog.load("db.t"))
+            wait_until(lambda: len(self.held(client)) == 2)
+            newest = catalog.commit(catalog.load("db.t"), setting(c="1"))
+            with pytest.raises(CommitConflictError):
+                theirs.result(30)
+        assert catalog.load("db.t") == newest
+
+    def test_one_that_the_metastore_gave_up_meanwhile_is_not_relied_on(self, catalog, client, stale):
+        with catalog.attempts(self.TABLE):
+            with pytest.raises(CommitConflictError):
+                catalog.commit(stale, setting(a="1"))
+            client.call("unlock", rqst=UnlockRequest(lockid=self.held(client)[0]))
+            now = catalog.load("db.t")
+            with pytest.raises(CommitConflictError, match=r"the lock on table db\.t is no longer held"):
+                catalog.commit(now, setting(a="1"))
+            assert catalog.load("db.t") == now
+            assert catalog.commit(now, setting(a="1")) == catalog.load("db.t")
+        assert self.held(client) == []
+
+
 def other_process_commit(catalog, state):
     """Commit as another process would: not in the queue of this one's threads."""
     uri = catalog.properties["uri"].replace("127.0.0.1", "localhost")

@@ -135,6 +135,11 @@ class TestWhatAnAnswerToACommitMeans:
             "table db.t in catalog prod was changed by another writer: branch main has changed"
         )
 
+    def test_a_load_says_that_the_namespace_is_missing_when_the_server_does(self, server, catalog):
+        server.on(LOAD, error(404, "NoSuchNamespaceException"))
+        with pytest.raises(NotFoundError, match="there is no namespace db in catalog prod; create it first or check"):
+            catalog.load("db.t")
+
     def test_a_404_says_that_the_table_is_gone(self, server, catalog):
         state = catalog.load("db.t")
         server.on(COMMIT, error(404, "NoSuchTableException"))
