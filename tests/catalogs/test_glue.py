@@ -25,8 +25,8 @@ from airflow_iceberg.errors import (
 )
 from airflow_iceberg.spec.schema import schema_from_shorthand
 from airflow_iceberg.table import Table
-from tests.catalogs.contract import CatalogContract, commit_in_process, make_table, new_metadata, run_processes, setting
-from tests.services.glue import KEYS, start_glue
+from tests.catalogs.contract import CatalogContract, make_table, new_metadata, setting
+from tests.services.glue import KEYS
 from tests.services.http_proxy import HttpProxy, Reply, double, fail_after, fail_before, lose_reply, lose_request
 
 SECRET = KEYS["glue.secret-access-key"]
@@ -37,10 +37,8 @@ CREATE = ("POST", "AWSGlue.CreateTable")
 
 
 @pytest.fixture(scope="module")
-def address():
-    server, address = start_glue()
-    yield address
-    server.stop()
+def address(glue_address):
+    return glue_address
 
 
 @pytest.fixture
@@ -96,19 +94,6 @@ class TestContract(CatalogContract):
     @pytest.fixture
     def properties(self, properties):
         return properties
-
-
-@pytest.mark.services
-class TestManyWriters:
-    """Eight processes with 125 commits each lose nothing and double nothing."""
-
-    def test_a_thousand_commits(self, catalog, properties):
-        make_table(catalog, **{"write.metadata.previous-versions-max": "2000"})
-        tags = [f"p{number}" for number in range(8)]
-        run_processes(commit_in_process, [(properties, "db.t", 125, tag) for tag in tags], seconds=900)
-        metadata = catalog.load("db.t").metadata
-        assert set(metadata.properties) >= {f"{tag}-{n}" for tag in tags for n in range(125)}
-        assert len(metadata.metadata_log) == 1000
 
 
 class TestTheDocument:

@@ -1,6 +1,8 @@
-"""Many writers on Hadoop tables that are on no local disk, Iceberg Java among them, and the two faults that it has."""
+"""Hadoop tables that are on no local disk: the two faults of Iceberg Java, and writers that are killed.
 
-import itertools
+Many writers at once are in `test_races`, Iceberg Java beside us in `test_races_beside`.
+"""
+
 import json
 import os
 import signal
@@ -8,38 +10,18 @@ import subprocess
 import sys
 import time
 import uuid
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 
-import pyarrow as pa
 import pytest
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import CommitConflictError
 from airflow_iceberg.table import Table
-from tests.catalogs.contract import commit_in_process, make_table, run_processes, setting
-from tests.services.hdfs import Hdfs
+from tests.catalogs.contract import make_table, setting
+from tests.catalogs.races import row
 from tests.services.http_proxy import HttpProxy, fail_after, lose_reply, lose_request
-from tests.services.seaweedfs import BUCKET, SeaweedFS
-from tests.support.iceberg_java import IcebergJava
+from tests.services.seaweedfs import BUCKET
 
 pytestmark = pytest.mark.services
-
-WRITERS, COMMITS = 8, 125
-
-
-@pytest.fixture(scope="module")
-def hdfs():
-    server = Hdfs()
-    yield server
-    server.remove()
-
-
-@pytest.fixture(scope="module")
-def seaweedfs():
-    server = SeaweedFS().start()
-    yield server
-    server.stop()
 
 
 @pytest.fixture
@@ -58,27 +40,6 @@ def new_catalog(properties):
     catalog = load_catalog("prod", **properties)
     catalog.create_namespace("db")
     return catalog
-
-
-class TestManyWriters:
-    """Eight processes with 125 commits each: a thousand versions, nothing lost, nothing doubled.
-
-    Over HTTP to the same HDFS a dozen each: a request takes ten times as long there.
-    """
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize(
-        ("properties", "commits"), [("hdfs", COMMITS), ("webhdfs", 12), ("s3", COMMITS)], indirect=["properties"]
-    )
-    def test_a_thousand_commits(self, properties, commits):
-        catalog = new_catalog(properties)
-        make_table(catalog, **{"write.metadata.previous-versions-max": "2000"})
-        tags = [f"p{number}" for number in range(WRITERS)]
-        run_processes(commit_in_process, [(properties, "db.t", commits, tag) for tag in tags], seconds=1500)
-        state = catalog.load("db.t")
-        assert {f"{tag}-{n}" for tag in tags for n in range(commits)} <= set(state.metadata.properties)
-        assert len(state.metadata.metadata_log) == WRITERS * commits
-        assert state.token == WRITERS * commits + 1
 
 
 class TestLostRenameRepliesThatDestroyTablesOfIcebergJava:
@@ -150,43 +111,3 @@ class TestKilledWriters:
             assert numbers == list(range(len(numbers)))
             state = catalog.commit(catalog.load("db.t"), setting(**{f"after-{turn}": "1"}))
             assert catalog.load("db.t") == state
-
-
-@pytest.mark.java
-class TestIcebergJavaBesideUs:
-    """Iceberg Java commits to the same table on HDFS at the same time: nobody's rows are lost or doubled."""
-
-    @pytest.mark.parametrize("properties", ["hdfs"], indirect=True)
-    def test_both_append(self, properties):
-        catalog = new_catalog(properties)
-        table = Table.create(catalog, "db.t", schema={"writer": "int", "number": "int"})
-        table.alter([{"set_properties": {"commit.retry.num-retries": "100", "commit.retry.max-wait-ms": "500"}}])
-        took = [1.0]
-        with IcebergJava.start(properties["warehouse"]) as java:
-            java.sql("insert into ref.db.t values (7, 0)")  # it is warm from here on
-
-            def theirs() -> None:
-                for number in range(1, 21):
-                    start = time.monotonic()
-                    java.sql(f"insert into ref.db.t values (7, {number})")
-                    took[0] = time.monotonic() - start
-
-            with ThreadPoolExecutor(1) as pool:
-                running, number = pool.submit(theirs), 0
-                while not running.done() or number < 20:
-                    Table.load(catalog, "db.t").append(row(1, number))
-                    number += 1
-                    time.sleep(min(took[0], 2) * 0.5)
-                running.result()
-            expected = Counter([(7, n) for n in range(21)] + [(1, n) for n in range(number)])
-            seen = java.sql("select writer, number from ref.db.t")
-        assert Counter((each["writer"], each["number"]) for each in seen) == expected
-        table = Table.load(catalog, "db.t")
-        rows = table.scan().to_arrow().to_pylist()
-        assert Counter((each["writer"], each["number"]) for each in rows) == expected
-        engines = ["spark" in str(snapshot.summary) for snapshot in table.snapshots()]
-        assert len(list(itertools.groupby(engines))) >= 6, "the two did not race"
-
-
-def row(writer, number):
-    return pa.table({"writer": pa.array([writer], pa.int32()), "number": pa.array([number], pa.int32())})

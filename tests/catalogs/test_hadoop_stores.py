@@ -6,23 +6,7 @@ import pytest
 
 from tests.catalogs.contract import CatalogContract
 from tests.services.gcs import BUCKET as GCS_BUCKET
-from tests.services.gcs import FakeGcs
 from tests.services.seaweedfs import BUCKET as S3_BUCKET
-from tests.services.seaweedfs import SeaweedFS
-
-
-@pytest.fixture(scope="module")
-def seaweedfs():
-    server = SeaweedFS().start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="module")
-def gcs():
-    server = FakeGcs()
-    yield server
-    server.stop()
 
 
 class StoreContract(CatalogContract):
@@ -58,26 +42,9 @@ class TestOnGcs(StoreContract):
 class TestOnAzure(StoreContract):
     """On Azure's Blob storage."""
 
-    @pytest.fixture(scope="class")
-    def azurite(self):
-        from tests.services.azurite import Azurite
-
-        server = Azurite()
-        yield server
-        server.stop()
-
     @pytest.fixture
     def properties(self, azurite):
         return {"type": "hadoop", "warehouse": f"abfs://lake/{uuid.uuid4().hex}", **azurite.properties()}
-
-
-@pytest.fixture(scope="module")
-def hdfs():
-    from tests.services.hdfs import Hdfs
-
-    server = Hdfs()
-    yield server
-    server.remove()
 
 
 @pytest.mark.services

@@ -1,20 +1,14 @@
-"""The Hive catalog on other metastores (4.0.1, and the 2.3.9 that ignores expected parameters), and in races."""
+"""The Hive catalog on other metastores: 4.0.1, and the 2.3.9 that ignores expected parameters. Races: `test_races`."""
 
 from __future__ import annotations
 
 import datetime as dt
 import ipaddress
-import itertools
 import os
-import random
 import signal
 import subprocess
 import sys
-import time
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 
-import pyarrow as pa
 import pytest
 
 from airflow_iceberg.catalogs import load_catalog
@@ -22,48 +16,32 @@ from airflow_iceberg.catalogs.hive_client import HiveClient
 from airflow_iceberg.catalogs.hive_thrift import EnvironmentContext, ShowLocksRequest
 from airflow_iceberg.errors import CommitConflictError, StorageError, UnsupportedError
 from airflow_iceberg.table import Table
-from tests.catalogs.contract import make_table, run_processes, setting
+from tests.catalogs.contract import make_table, setting
 from tests.catalogs.hive_contract import NO_LOCKS, HiveContract, empty_metastore
-from tests.services.hive_metastore import metastore_2_3, metastore_2_3_9
-from tests.services.hive_metastore_4 import metastore_4, metastore_4_jars
+from tests.catalogs.java import add_catalog
+from tests.services.hive_metastore import metastore_2_3
 from tests.services.launch import HOST
-from tests.support.iceberg_java import IcebergJava
-from tests.support.postgresql import PASSWORD, PostgreSQL
+from tests.support.postgresql import PASSWORD
 
 pytestmark = pytest.mark.services
 
-# In a crowd a lock is asked for more often than the default's 5 s, or it lies idle most of the time.
-EAGER = {"iceberg.hive.lock-check-max-wait-ms": "50", "iceberg.hive.lock-timeout-ms": "600000"}
-
-# Appends of each of eight writers; the thousand of the other tests would take most of an hour.
-UNDER_LOCKS = int(os.environ.get("HIVE_APPENDS_UNDER_LOCKS", "8"))
-
 
 @pytest.fixture(scope="module")
-def metastore(tmp_path_factory):
+def metastore(hive_4):
     """A 4.0.1 on PostgreSQL."""
-    database = PostgreSQL()
-    url = f"jdbc:postgresql://{HOST}:{database.port}/postgres"
-    metastore = metastore_4(tmp_path_factory.mktemp("hive4"), database=(url, "lab", PASSWORD))
-    yield metastore
-    metastore.stop()
-    database.remove()
+    return hive_4
 
 
 @pytest.fixture(scope="module")
-def metastore_2(tmp_path_factory):
+def metastore_2(hive_2_3_10):
     """A 2.3.10 on Derby."""
-    metastore = metastore_2_3(tmp_path_factory.mktemp("hive2"))
-    yield metastore
-    metastore.stop()
+    return hive_2_3_10
 
 
 @pytest.fixture(scope="module")
-def ignorant(tmp_path_factory):
+def ignorant(hive_2_3_9):
     """The 2.3.9, which ignores expected parameters."""
-    metastore = metastore_2_3_9(tmp_path_factory.mktemp("hive239"))
-    yield metastore
-    metastore.stop()
+    return hive_2_3_9
 
 
 def properties_of(metastore, tmp_path, **more):
@@ -152,11 +130,6 @@ class TestAServerThatIgnoresTheExpectedParameter:
         with pytest.raises(UnsupportedError, match=r"cannot commit to db\.t without locks"):
             catalog.rename_table("db.t", "db.u")
 
-    def test_under_locks_it_serves(self, ignorant, tmp_path):
-        properties = properties_of(ignorant, tmp_path, **EAGER)
-        catalog = new_catalog(properties)
-        race(catalog, properties, processes=3, appends=8)
-
 
 def new_catalog(properties):
     catalog = load_catalog("prod", **properties)
@@ -164,120 +137,23 @@ def new_catalog(properties):
     return catalog
 
 
-def rows_of(writer, number):
-    return pa.table({"writer": pa.array([writer], pa.int32()), "number": pa.array([number], pa.int32())})
-
-
-def append_in_process(properties, writer, appends):
-    table = Table.load(load_catalog("prod", **properties), "db.t")
-    for number in range(appends):
-        table.append(rows_of(writer, number))
-
-
-def check(catalog, expected):
-    table = Table.load(catalog, "db.t")
-    rows = table.scan().to_arrow().to_pylist()
-    assert Counter((row["writer"], row["number"]) for row in rows) == Counter(expected)
-    assert len(table.snapshots()) == len(expected)
-
-
-def race(catalog, properties, *, processes, appends, **table_properties):
-    """Let processes append to one table, and check that each row is there once."""
-    Table.create(catalog, "db.t", schema={"writer": "int", "number": "int"}, properties=table_properties)
-    run_processes(append_in_process, [(properties, writer, appends) for writer in range(processes)], seconds=1500)
-    check(catalog, [(writer, number) for writer in range(processes) for number in range(appends)])
-
-
-@pytest.mark.slow
-class TestManyWriters:
-    """Eight processes with 125 commits each make a thousand snapshots: nothing lost, nothing doubled.
-
-    Under locks the metastore lets through a few commits a second at best, so there it is fewer each.
-    """
-
-    @pytest.mark.parametrize(("mode", "each"), [(EAGER, UNDER_LOCKS), (NO_LOCKS, 125)], ids=["locks", "no-locks"])
-    def test_on_hive_4(self, metastore, tmp_path, mode, each):
-        properties = properties_of(metastore, tmp_path, **mode)
-        race(new_catalog(properties), properties, processes=8, appends=each)
-
-    @pytest.mark.parametrize("mode", [EAGER, NO_LOCKS], ids=["locks", "no-locks"])
-    def test_on_hive_2_3(self, metastore_2, tmp_path, mode):
-        properties = properties_of(metastore_2, tmp_path, **mode)
-        race(new_catalog(properties), properties, processes=8, appends=UNDER_LOCKS)
-
-
 @pytest.mark.java
-@pytest.mark.slow
 class TestBesideIcebergJava:
-    """Iceberg Java and we append to one table at the same time: each row is there once, whoever reads."""
+    """Iceberg Java and we see one catalog; both commit at the same time in `test_races_beside`."""
 
-    @pytest.mark.parametrize("locks", ["true", "false"], ids=["locks", "no-locks"])
-    @pytest.mark.parametrize("version", ["4.0.1", "2.3.10"])
-    def test_both_append(self, request, tmp_path, locks, version):
-        metastore = request.getfixturevalue("metastore" if version == "4.0.1" else "metastore_2")
-        catalog = new_catalog(properties_of(metastore, tmp_path, **EAGER))
-        patience = {"commit.retry.num-retries": "100", "commit.retry.max-wait-ms": "200"}
-        table = Table.create(
-            catalog,
-            "db.t",
-            schema={"writer": "int", "number": "int"},
-            properties={"engine.hive.lock-enabled": locks, **patience},
-        )
-        with IcebergJava.start(tmp_path.as_uri(), **spark_settings(metastore, version, locks)) as java:
-            java.sql("insert into prod.db.t values (7, 0)")  # it is warm from here on
-            with ThreadPoolExecutor(1) as pool:
-                theirs = pool.submit(lambda: [java.sql(f"insert into prod.db.t values (7, {n})") for n in range(1, 30)])
-                mine, number, chance = Table.load(catalog, "db.t"), 0, random.Random(7)
-                while not theirs.done() or number < 30:
-                    mine.append(rows_of(1, number))
-                    number += 1
-                    # We are several times as fast: without a pause Java would lose every race.
-                    time.sleep(chance.uniform(0, 1.5))
-                theirs.result()
-            java.sql("alter table prod.db.t set tblproperties ('of-java' = '1')")
-            read = Counter((row["writer"], row["number"]) for row in java.sql("select * from prod.db.t"))
-            shown = {row["key"]: row["value"] for row in java.sql("show tblproperties prod.db.t")}
-        expected = [*((7, n) for n in range(30)), *((1, n) for n in range(number))]
-        assert read == Counter(expected)
-        check(catalog, expected)
-        assert shown["engine.hive.lock-enabled"] == locks
-        table = Table.load(catalog, "db.t")
-        assert table.metadata.properties["of-java"] == "1"
-        engines = [each.summary.get("engine-name") for each in table.snapshots()]
-        turns = sum(one != other for one, other in itertools.pairwise(engines))
-        assert turns >= 10, f"the two did not race: {turns} turns"
-
-    def test_each_opens_what_the_other_made(self, metastore_2, tmp_path):
-        catalog = new_catalog(properties_of(metastore_2, tmp_path))
-        with IcebergJava.start(tmp_path.as_uri(), **spark_settings(metastore_2, "2.3.10", "true")) as java:
-            java.sql("create table prod.db.theirs (id bigint, ts timestamp) using iceberg partitioned by (days(ts))")
-            java.sql("insert into prod.db.theirs values (1, timestamp '2026-01-01')")
-            state = catalog.load("db.theirs")
-            catalog.commit(state, setting(color="green"))
-            assert {row["key"]: row["value"] for row in java.sql("show tblproperties prod.db.theirs")}[
-                "color"
-            ] == "green"
-            shown = HiveClient("test", {"uri": metastore_2.uri}).table("db", "theirs").parameters
-            assert (shown["numRows"], shown["color"], shown["table_type"]) == ("1", "green", "ICEBERG")
-            java.sql("drop table prod.db.theirs")
-            assert not catalog.table_exists("db.theirs")
-
-
-def spark_settings(metastore, version, locks):
-    settings = {
-        "spark.sql.catalog.prod": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.prod.type": "hive",
-        "spark.sql.catalog.prod.uri": metastore.uri,
-        "spark.sql.catalog.prod.cache-enabled": "false",
-        "spark.hadoop.iceberg.engine.hive.lock-enabled": locks,
-        **{f"spark.hadoop.{name}": value for name, value in EAGER.items()},
-    }
-    if version == "4.0.1":
-        # Spark's own client is a 2.3.9, which asks with a call that Hive 4 has no more
-        lib = metastore_4_jars()
-        jars = [f"{lib}/hive-standalone-metastore-common-4.0.1.jar", f"{lib}/libthrift-0.16.0.jar"]
-        settings["spark.driver.extraClassPath"] = ":".join(jars)
-    return settings
+    def test_each_opens_what_the_other_made(self, metastore_2, tmp_path, iceberg_java):
+        catalog, java = new_catalog(properties_of(metastore_2, tmp_path)), iceberg_java
+        theirs = f"{add_catalog(java, type='hive', uri=metastore_2.uri)}.db.theirs"
+        java.sql(f"create table {theirs} (id bigint, ts timestamp) using iceberg partitioned by (days(ts))")
+        java.sql(f"insert into {theirs} values (1, timestamp '2026-01-01')")
+        state = catalog.load("db.theirs")
+        catalog.commit(state, setting(color="green"))
+        shown = {row["key"]: row["value"] for row in java.sql(f"show tblproperties {theirs}")}
+        assert shown["color"] == "green"
+        parameters = HiveClient("test", {"uri": metastore_2.uri}).table("db", "theirs").parameters
+        assert (parameters["numRows"], parameters["color"], parameters["table_type"]) == ("1", "green", "ICEBERG")
+        java.sql(f"drop table {theirs}")
+        assert not catalog.table_exists("db.theirs")
 
 
 class TestADeadClient:

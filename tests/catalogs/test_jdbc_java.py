@@ -1,39 +1,22 @@
 """The SQL catalog beside Iceberg Java's JdbcCatalog, on one PostgreSQL, in both of its schemas."""
 
-import glob
-import itertools
-import time
 import uuid
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 
-import pyarrow as pa
 import pytest
 import sqlalchemy
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.table import Table
-from tests.services.launch import maven_jars
-from tests.support.iceberg_java import IcebergJava
-from tests.support.postgresql import PASSWORD, PostgreSQL
+from tests.catalogs.java import add_catalog
+from tests.catalogs.races import row
+from tests.support.postgresql import PASSWORD
 
 pytestmark = [pytest.mark.services, pytest.mark.java]
 
-_DRIVER = """<project>
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>tests</groupId><artifactId>postgresql-driver</artifactId><version>1</version><packaging>pom</packaging>
-  <dependencies>
-    <dependency><groupId>org.postgresql</groupId><artifactId>postgresql</artifactId><version>42.7.4</version></dependency>
-  </dependencies>
-</project>
-"""
-
 
 @pytest.fixture(scope="module")
-def server():
-    server = PostgreSQL()
-    yield server
-    server.remove()
+def server(postgresql):
+    return postgresql
 
 
 @pytest.fixture(scope="module")
@@ -54,23 +37,19 @@ def warehouse(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def java(server, databases, warehouse):
-    jars = sorted(glob.glob(f"{maven_jars('postgresql-driver-42.7.4', _DRIVER)}/*.jar"))
-    settings = {"spark.driver.extraClassPath": ":".join(jars)}
+def java(iceberg_java, server, databases, warehouse):
+    """A Spark that knows the catalogs as `v0` and `v1`."""
     for version, database in databases.items():
-        name = f"spark.sql.catalog.{version.lower()}"
-        settings |= {
-            name: "org.apache.iceberg.spark.SparkCatalog",
-            f"{name}.type": "jdbc",
-            f"{name}.uri": f"jdbc:postgresql://127.0.0.1:{server.port}/{database}",
-            f"{name}.jdbc.user": "lab",
-            f"{name}.jdbc.password": PASSWORD,
-            f"{name}.jdbc.schema-version": version,
-            f"{name}.warehouse": warehouse,
-            f"{name}.cache-enabled": "false",
+        settings = {
+            "type": "jdbc",
+            "uri": f"jdbc:postgresql://127.0.0.1:{server.port}/{database}",
+            "jdbc.user": "lab",
+            "jdbc.password": PASSWORD,
+            "jdbc.schema-version": version,
+            "warehouse": warehouse,
         }
-    with IcebergJava.start(warehouse, **settings) as java:
-        yield java
+        add_catalog(iceberg_java, name=version.lower(), **settings)
+    return iceberg_java
 
 
 @pytest.fixture(params=["V0", "V1"])
@@ -104,35 +83,3 @@ class TestBesideIcebergJava:
         java.sql(f"create namespace {catalog.name}.theirs")
         assert ("theirs",) in catalog.list_namespaces()
         catalog.drop_namespace("theirs")
-
-    def test_both_append_at_once(self, catalog, java):
-        name = f"db.raced_{uuid.uuid4().hex[:8]}"
-        table = Table.create(catalog, name, schema={"writer": "int", "number": "int"})
-        table.alter([{"set_properties": {"commit.retry.num-retries": "100", "commit.retry.max-wait-ms": "500"}}])
-        java.sql(f"insert into {catalog.name}.{name} values (7, 0)")  # it is warm from here on
-        took = [1.0]
-
-        def theirs() -> None:
-            for number in range(1, 21):
-                start = time.monotonic()
-                java.sql(f"insert into {catalog.name}.{name} values (7, {number})")
-                took[0] = time.monotonic() - start
-
-        with ThreadPoolExecutor(1) as pool:
-            running, number = pool.submit(theirs), 0
-            while not running.done() or number < 20:
-                Table.load(catalog, name).append(row(1, number))
-                number += 1
-                time.sleep(min(took[0], 2) * 0.5)
-            running.result()
-        expected = Counter([(7, n) for n in range(21)] + [(1, n) for n in range(number)])
-        table = Table.load(catalog, name)
-        assert Counter((each["writer"], each["number"]) for each in table.scan().to_arrow().to_pylist()) == expected
-        seen = java.sql(f"select * from {catalog.name}.{name}")
-        assert Counter((each["writer"], each["number"]) for each in seen) == expected
-        engines = ["spark" in str(snapshot.summary) for snapshot in table.snapshots()]
-        assert len(list(itertools.groupby(engines))) >= 6, "the two did not race"
-
-
-def row(writer, number):
-    return pa.table({"writer": pa.array([writer], pa.int32()), "number": pa.array([number], pa.int32())})

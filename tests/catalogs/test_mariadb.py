@@ -6,17 +6,15 @@ import pytest
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import CommitUnknownError, StorageError
 from tests.catalogs.contract import CatalogContract, make_table, setting
-from tests.services.mariadb import PASSWORD, MariaDB
+from tests.services.mariadb import PASSWORD
 from tests.support.postgresql import CuttingProxy
 
 pytestmark = pytest.mark.services
 
 
 @pytest.fixture(scope="module")
-def server():
-    server = MariaDB()
-    yield server
-    server.remove()
+def server(mariadb):
+    return mariadb
 
 
 @pytest.fixture
@@ -85,9 +83,11 @@ class TestAccess:
     def test_a_server_that_was_restarted_between_two_calls_is_no_failure(self, server, catalog):
         state = make_table(catalog)
         server.stop()
-        with pytest.raises(StorageError):
-            catalog.load("db.t")
-        server.start()
+        try:
+            with pytest.raises(StorageError):
+                catalog.load("db.t")
+        finally:
+            server.start()
         assert catalog.commit(state, setting(a="1")) == catalog.load("db.t")
 
 

@@ -29,14 +29,11 @@ from airflow_iceberg.errors import (
 from airflow_iceberg.table import Table
 from tests.catalogs.contract import (
     CatalogContract,
-    commit_in_process,
     make_table,
     new_metadata,
-    run_processes,
     setting,
 )
 from tests.services.http_proxy import HttpProxy, delay, double, fail_after, fail_before, lose_reply, lose_request
-from tests.services.nessie import start_nessie
 
 pytestmark = pytest.mark.services
 
@@ -44,10 +41,8 @@ TOKEN = "s3cret-t0ken"
 
 
 @pytest.fixture(scope="module")
-def uri():
-    server, uri = start_nessie()
-    yield uri
-    server.stop()
+def uri(nessie):
+    return nessie
 
 
 @pytest.fixture
@@ -114,27 +109,6 @@ class TestContract(CatalogContract):
         assert catalog.default_location("db.t").startswith(place)
         assert catalog.default_location("db.t") != catalog.default_location("db.t")  # branches must not share files
         assert make_table(catalog).metadata_location.startswith(place)
-
-    def test_eight_processes_with_125_commits_each_lose_nothing(self, catalog, properties, uri, branch):
-        make_table(catalog, **{"write.metadata.previous-versions-max": "2000"})
-        tags = [f"p{number}" for number in range(8)]
-        run_processes(commit_in_process, [(properties, "db.t", 125, tag) for tag in tags], seconds=900)
-        metadata = catalog.load("db.t").metadata
-        assert set(metadata.properties) >= {f"{tag}-{n}" for tag in tags for n in range(125)}
-        assert len(metadata.metadata_log) == 1000
-        table_commits = [e for e in history_pages(uri, branch) if "against db.t" in e["commitMeta"]["message"]]
-        assert len(table_commits) == 1000
-
-
-def history_pages(uri, branch):
-    token = None
-    while True:
-        params = {"page-token": token} if token else {}
-        page = requests.get(f"{uri}/trees/{branch}/history", params=params, timeout=30).json()
-        yield from page["logEntries"]
-        token = page.get("token")
-        if not page.get("hasMore"):
-            return
 
 
 class TestWhatACommitIs:

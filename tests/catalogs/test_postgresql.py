@@ -10,16 +10,14 @@ import sqlalchemy
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import CommitConflictError, CommitUnknownError, StorageError
 from tests.catalogs.contract import CatalogContract, commit_until_done, make_table, new_metadata, setting
-from tests.support.postgresql import PASSWORD, CuttingProxy, PostgreSQL
+from tests.support.postgresql import PASSWORD, CuttingProxy
 
 pytestmark = pytest.mark.services
 
 
 @pytest.fixture(scope="module")
-def server():
-    server = PostgreSQL()
-    yield server
-    server.remove()
+def server(postgresql):
+    return postgresql
 
 
 @pytest.fixture
@@ -71,9 +69,11 @@ class TestAccess:
     def test_a_server_that_was_restarted_between_two_calls_is_no_failure(self, server, catalog):
         state = make_table(catalog)
         server.stop()
-        with pytest.raises(StorageError, match=f"catalog prod cannot connect to .* on 127.0.0.1:{server.port}: "):
-            catalog.load("db.t")
-        server.start()
+        try:
+            with pytest.raises(StorageError, match=f"catalog prod cannot connect to .* on 127.0.0.1:{server.port}: "):
+                catalog.load("db.t")
+        finally:
+            server.start()
         assert catalog.commit(state, setting(a="1")) == catalog.load("db.t")
 
     def test_a_catalog_that_is_opened_first_by_many_at_once_is_made_once(self, properties):

@@ -1,13 +1,9 @@
 """The REST catalog on the server of Iceberg Java's own tests: the reference for what the protocol means."""
 
-import itertools
 import signal
 import subprocess
 import sys
-import time
 import uuid
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,11 +14,9 @@ from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.commit.operation import OperationKey
 from airflow_iceberg.errors import AlreadyExistsError, CommitUnknownError, NotFoundError, StorageError, UnsupportedError
 from airflow_iceberg.table import Table
-from tests.catalogs.contract import make_table, run_processes, setting
+from tests.catalogs.contract import make_table, setting
 from tests.catalogs.rest_contract import RestContract, empty
-from tests.services.iceberg_rest import IcebergRest
 from tests.support.http_server import Fault, SpoilingProxy
-from tests.support.iceberg_java import IcebergJava
 
 pytestmark = pytest.mark.services
 
@@ -40,10 +34,8 @@ FAULTS = [
 
 
 @pytest.fixture(scope="module")
-def server():
-    server = IcebergRest().start()
-    yield server
-    server.stop()
+def server(iceberg_rest):
+    return iceberg_rest
 
 
 @pytest.fixture
@@ -250,80 +242,3 @@ class TestRegistration:
         ):
             catalog.register_table("db.t", before, overwrite=True)
         assert Table.load(catalog, "db.t").scan().to_arrow().num_rows == 1
-
-
-def append_in_process(properties, writer, appends, tag):
-    table = Table.load(load_catalog("prod", **properties), "db.t")
-    for number in range(appends):
-        table.append(pa.table({"writer": pa.array([writer], pa.int32()), "number": pa.array([number], pa.int32())}))
-
-
-class TestManyWriters:
-    """Of writers that append at once nobody loses a row, and none comes twice."""
-
-    def check(self, catalog, expected):
-        table = Table.load(catalog, "db.t")
-        rows = table.scan().to_arrow().to_pylist()
-        assert Counter((row["writer"], row["number"]) for row in rows) == Counter(expected)
-        assert len(table.snapshots()) == len(expected)
-
-    @pytest.mark.slow
-    def test_eight_processes_with_125_appends_each_make_1000_snapshots(self, server, catalog):
-        Table.create(catalog, "db.t", schema={"writer": "int", "number": "int"})  # with the waits of every table
-        jobs = [(server.catalog_properties, writer, 125, "") for writer in range(8)]
-        run_processes(append_in_process, jobs, seconds=900)
-        self.check(catalog, [(writer, number) for writer in range(8) for number in range(125)])
-
-    def test_pyiceberg_beside_us(self, server, catalog):
-        program = """
-import sys, pyarrow as pa
-from pyiceberg.catalog import load_catalog
-from pyiceberg.exceptions import CommitFailedException
-table = load_catalog("prod", type="rest", uri=sys.argv[1]).load_table("db.t")
-for number in range(20):
-    rows = pa.table({"writer": pa.array([9], pa.int32()), "number": pa.array([number], pa.int32())})
-    while True:
-        try:
-            table.refresh().append(rows)
-            break
-        except CommitFailedException:
-            pass
-"""
-        new_table(catalog)
-        other = subprocess.Popen([sys.executable, "-c", program, server.uri], stderr=subprocess.PIPE, text=True)
-        while not Table.load(catalog, "db.t").snapshots():
-            assert other.poll() is None, other.stderr.read()
-            time.sleep(0.05)
-        run_processes(append_in_process, [(server.catalog_properties, writer, 20, "") for writer in range(2)])
-        _, errors = other.communicate(timeout=120)
-        assert other.returncode == 0, errors
-        self.check(catalog, [(writer, number) for writer in (0, 1, 9) for number in range(20)])
-
-    @pytest.mark.java
-    def test_iceberg_java_beside_us(self, server, catalog, tmp_path):
-        table = new_table(catalog)
-        table.alter([{"set_properties": {"commit.retry.num-retries": "100", "commit.retry.max-wait-ms": "500"}}])
-        settings = {
-            "spark.sql.catalog.prod": "org.apache.iceberg.spark.SparkCatalog",
-            "spark.sql.catalog.prod.type": "rest",
-            "spark.sql.catalog.prod.uri": server.uri,
-            "spark.sql.catalog.prod.cache-enabled": "false",
-        }
-        with IcebergJava.start(tmp_path.as_uri(), **settings) as java:
-            java.sql("insert into prod.db.t values (7, 0)")  # it is warm from here on
-            with ThreadPoolExecutor(1) as pool:
-                theirs = pool.submit(lambda: [java.sql(f"insert into prod.db.t values (7, {n})") for n in range(1, 16)])
-                mine, number = Table.load(catalog, "db.t"), 0
-                while not theirs.done() or number < 15:
-                    rows = {"writer": pa.array([1], pa.int32()), "number": pa.array([number], pa.int32())}
-                    mine.append(pa.table(rows))
-                    number += 1
-                    time.sleep(0.25)  # a Spark job takes longer than an append: it must get its turn
-                theirs.result()
-            read = Counter((row["writer"], row["number"]) for row in java.sql("select * from prod.db.t"))
-        expected = [*((7, n) for n in range(16)), *((1, n) for n in range(number))]
-        assert read == Counter(expected)
-        self.check(catalog, expected)
-        engines = [each.summary.get("engine-name") for each in Table.load(catalog, "db.t").snapshots()]
-        turns = sum(one != other for one, other in itertools.pairwise(engines))
-        assert turns >= 6, f"the two did not race: {turns} turns"
