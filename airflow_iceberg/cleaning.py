@@ -51,7 +51,7 @@ from airflow_iceberg.walk.listing import (
     statuses,
 )
 from airflow_iceberg.walk.manifests import find_manifests, hashed_paths
-from airflow_iceberg.walk.running import Progress
+from airflow_iceberg.walk.running import Progress, in_bytes
 from airflow_iceberg.walk.units import ListingUnit, Outcome, manifest_units
 from airflow_iceberg.walking import Walker, expected_files
 
@@ -118,7 +118,7 @@ class OrphanResult:
         orphan_files, orphan_bytes: that were found by this call.
         orphans: locations of the first of them.
         quarantine: name of the quarantine, for `restore_quarantine`; None if there is none.
-        staging_files: left by jobs that died long ago, removed.
+        staging_files, staging_bytes: documents of jobs that died long ago, removed.
         purged_quarantines: names of quarantines that were deleted for good.
     """
 
@@ -130,7 +130,23 @@ class OrphanResult:
     orphans: tuple[str, ...] = ()
     quarantine: str | None = None
     staging_files: int = 0
+    staging_bytes: int = 0
     purged_quarantines: tuple[str, ...] = ()
+
+    def lines(self) -> Iterator[str]:
+        """Yield what people read of it."""
+        what = {
+            "quarantined": f"moved to quarantine {self.quarantine}",
+            "deleted": "deleted",
+            "dry-run": "found, nothing was touched",
+        }.get(self.outcome, "found")
+        yield f"{self.orphan_files} orphans of {self.listed_files} files, {in_bytes(self.orphan_bytes)}, {what}"
+        for location in self.orphans:
+            yield f"orphan: {location}"
+        if self.staging_files:
+            yield f"{self.staging_files} documents of jobs that died long ago, {in_bytes(self.staging_bytes)}"
+        for name in self.purged_quarantines:
+            yield f"quarantine {name} is deleted for good"
 
     def to_xcom(self) -> dict[str, Any]:
         """Return plain values."""
@@ -169,6 +185,8 @@ def remove_orphans(
         orphan_files=len(orphans),
         orphan_bytes=sum(status.size_bytes for status in orphans),
         orphans=tuple(status.location for status in orphans[:MOST_SHOWN]),
+        staging_files=len(listed.staging),
+        staging_bytes=sum(status.size_bytes for status in listed.staging),
     )
     if request.action == "dry-run":
         return found
@@ -195,7 +213,7 @@ def _carry_out(
         found = replace(found, outcome="deleted")
     _delete(table, listed.staging, "files of dead jobs")
     purged = () if request.purge_older_than_ms is None else _purge(table, request.purge_older_than_ms, keep=name)
-    return replace(found, staging_files=len(listed.staging), purged_quarantines=purged)
+    return replace(found, purged_quarantines=purged)
 
 
 # -- what lies there ---------------------------------------------------------------------------------------------------
@@ -439,13 +457,12 @@ def _common_bytes(io: FileIO, file: QuarantinedFile) -> int | None:
 def _quarantine(table: Table, orphans: Sequence[FileStatus], now: int, operation: OperationKey | None) -> str:
     """Write the list, then move the files."""
     name, files = _write_list(table, orphans, now, operation)
-    home = _home(table, name)
+    progress = Progress(f"{table.name}: moving orphan files to {_home(table, name)}", whole=len(files))
     with ThreadPoolExecutor(THREADS) as pool:
-        for done, _ in enumerate(
-            pool.map(lambda file: _move(table.io, file.location, file.quarantined, file.size_bytes), files), 1
-        ):
-            if done % BATCH == 0 or done == len(files):
-                log.info("%s: %d of %d orphan files moved to %s", table.name, done, len(files), home)
+        moved = pool.map(lambda file: _move(table.io, file.location, file.quarantined, file.size_bytes), files)
+        for file, _ in zip(files, moved, strict=True):
+            progress.come_past(1, file.size_bytes)
+            progress.finish(1)
     return name
 
 

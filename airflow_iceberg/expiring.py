@@ -5,8 +5,9 @@ commit (`commit.expire`), reachability (`reachability`).
 
 Before each attempt to commit, the snapshots that are to go are noted in a document under the table's staging prefix.
 Only when the table is known not to have them any more are their files looked for, against the table as it is then. A
-try that died between commit and the last file is finished by the next one, which finds the document. Files go in the
-order data, manifests, lists: as long as a list is there, all that it leads to can be found again.
+try that died between commit and the last file is finished by the next one, which finds the document; one that no try
+comes after, by whichever expiry comes once it is too old to be of a running task. Files go in the order data,
+manifests, lists: as long as a list is there, all that it leads to can be found again.
 """
 
 from __future__ import annotations
@@ -23,19 +24,21 @@ from airflow_iceberg.commit.expire import ExpireSnapshots
 from airflow_iceberg.commit.forget import ForgetUnused, Forgotten
 from airflow_iceberg.errors import FormatError, NotFoundError, StorageError
 from airflow_iceberg.expired_meanwhile import on_newest
+from airflow_iceberg.plan.orphans import DEFAULT_AGE_MS
 from airflow_iceberg.plan.retention import Expiry, check_may_delete
 from airflow_iceberg.reachability import Deletable, RefSize, find_deletable, sizes_of_refs, statistics_paths
 from airflow_iceberg.spec._fields import Fields
 from airflow_iceberg.spec.manifests import FileContent
 from airflow_iceberg.spec.snapshots import Snapshot
-from airflow_iceberg.staging import STAGING_FOLDER
-from airflow_iceberg.walk.running import Progress
+from airflow_iceberg.staging import STAGING_FOLDER, of_dead_jobs, remove
+from airflow_iceberg.walk.running import Progress, in_bytes
 from airflow_iceberg.walking import Walker
 
 if TYPE_CHECKING:
     from airflow_iceberg.commit.operation import OperationKey
     from airflow_iceberg.spec.changes import Change
     from airflow_iceberg.spec.metadata import TableMetadata
+    from airflow_iceberg.storage.base import FileStatus
     from airflow_iceberg.table import Table
     from airflow_iceberg.walking import Walk
 
@@ -73,6 +76,7 @@ class ExpireResult:
         outcome: "committed"; "finished", when only files that an earlier try left were deleted; "nothing"; "dry-run".
         deleted_bytes: of data and delete files.
         failed_files: files that could not be deleted; the clean-up of orphans will find them.
+        staging_files: documents of jobs that died long ago, removed.
         refs: what each ref keeps alive, for a dry run.
     """
 
@@ -90,7 +94,36 @@ class ExpireResult:
     failed_files: int = 0
     removed_schemas: int = 0
     removed_partition_specs: int = 0
+    staging_files: int = 0
     refs: tuple[RefSize, ...] = field(default=())
+
+    def lines(self) -> Iterator[str]:
+        """Yield what people read of it."""
+        if self.outcome == "nothing":
+            yield "no snapshot is to go"
+        else:
+            verb = "would go" if self.outcome == "dry-run" else "are gone"
+            yield f"{self.expired_snapshots} snapshots {verb}{self._names_of_refs()}"
+            yield (
+                f"{self.deleted_data_files_count} data files, {self.deleted_position_delete_files_count} position and "
+                f"{self.deleted_equality_delete_files_count} equality delete files, {in_bytes(self.deleted_bytes)}, "
+                f"{self.deleted_manifest_files_count} manifests, {self.deleted_manifest_lists_count} manifest lists "
+                f"and {self.deleted_statistics_files_count} statistics files {verb}"
+            )
+        if self.failed_files:
+            yield f"{self.failed_files} files could not be deleted; the next try takes them up"
+        if self.removed_schemas or self.removed_partition_specs:
+            yield f"{self.removed_schemas} schemas and {self.removed_partition_specs} partition specs are forgotten"
+        if self.staging_files:
+            yield f"{self.staging_files} documents of jobs that died long ago"
+        for ref in self.refs:
+            yield (
+                f"ref {ref.name}: {ref.snapshots} snapshots keep {in_bytes(ref.size_bytes)} alive, "
+                f"{in_bytes(ref.exclusive_bytes)} of them nothing else does"
+            )
+
+    def _names_of_refs(self) -> str:
+        return f", and the refs {', '.join(self.expired_refs)}" if self.expired_refs else ""
 
     def to_xcom(self) -> dict[str, Any]:
         """Return plain values."""
@@ -144,10 +177,11 @@ def expire_snapshots(
     removed = _Removed()
     for note in notes.due(table.metadata):
         _delete_files(table, note, removed, walk)
+    staged = _clear_dead(table, notes, removed, walk)
     cleaned = _clean_metadata(table) if request.clean_expired_metadata else Forgotten()
     is_committed = not (action.expiry.is_empty and cleaned.is_empty)
     outcome = "committed" if is_committed else "finished" if removed.files else "nothing"
-    return removed.result(table, action.expiry, outcome, cleaned=cleaned)
+    return removed.result(table, action.expiry, outcome, cleaned=cleaned, staging_files=staged)
 
 
 def _check_ids(table: Table, request: ExpireRequest, notes: _Notes) -> None:
@@ -188,7 +222,8 @@ def _dry_run(table: Table, action: ExpireSnapshots, walk: Walk) -> ExpireResult:
     removed = _Removed()
     statistics = statistics_paths(metadata, expiry.snapshot_ids)
     removed.add(find_deletable(table.io, gone, after, statistics, walk=walk), failed=0)
-    return removed.result(table, expiry, "dry-run", refs=sizes_of_refs(table.io, metadata, walk=walk))
+    refs = sizes_of_refs(table.io, metadata, walk=walk)
+    return removed.result(table, expiry, "dry-run", refs=refs, staging_files=len(_dead_documents(table)))
 
 
 def _without(metadata: TableMetadata, snapshot_ids: Sequence[int], refs: Sequence[str]) -> TableMetadata:
@@ -244,16 +279,48 @@ class _Notes:
 
     def due(self, metadata: TableMetadata) -> Iterator[_Note]:
         """Yield the notes, with those of their snapshots that the table has not any more."""
-        known = {snapshot.snapshot_id for snapshot in metadata.snapshots}
         for status in list(self._table.io.list(self._prefix)):
             if not status.location.endswith(f"/{NOTE}"):
                 continue
-            note = _read_note(status.location, self._table.io.read(status.location))
-            # The table was dropped and made again in the same place: the files of the old one are not ours to take.
-            if note.table_uuid not in (None, metadata.table_uuid):
-                continue
-            gone = tuple(snapshot for snapshot in note.snapshots if snapshot.snapshot_id not in known)
-            yield replace(note, snapshots=gone)
+            note = self.read(status.location, metadata)
+            if note is not None:
+                yield note
+
+    def read(self, location: str, metadata: TableMetadata) -> _Note | None:
+        """Return a note with those of its snapshots that the table has not any more; None if it is another table's.
+
+        Raises:
+            FormatError: it is damaged.
+        """
+        note = _read_note(location, self._table.io.read(location))
+        # The table was dropped and made again in the same place: the files of the old one are not ours to take.
+        if note.table_uuid not in (None, metadata.table_uuid):
+            return None
+        known = {snapshot.snapshot_id for snapshot in metadata.snapshots}
+        return replace(note, snapshots=tuple(s for s in note.snapshots if s.snapshot_id not in known))
+
+
+def _dead_documents(table: Table) -> tuple[FileStatus, ...]:
+    """Return what is too old under the staging prefix to be of a job that still runs."""
+    root = f"{table.location.rstrip('/')}/{STAGING_FOLDER}/"
+    return of_dead_jobs(table.io.list(root), root, now_ms() - DEFAULT_AGE_MS)
+
+
+def _clear_dead(table: Table, notes: _Notes, removed: _Removed, walk: Walk) -> int:
+    """Finish what expiries have noted that nobody tries any more, and remove what dead jobs left; return how much."""
+    done: list[str] = []
+    for status in _dead_documents(table):
+        try:
+            note = notes.read(status.location, table.metadata) if status.location.endswith(f"/{NOTE}") else None
+        except (FormatError, NotFoundError) as error:
+            log.warning("%s: what an expiry had noted cannot be read: %s", table.name, error)
+            note = None
+        if note is None:
+            done.append(status.location)
+        elif _delete_files(table, note, removed, walk):
+            done.append(note.location)
+    remove(table.io, done)
+    return len(done)
 
 
 def _read_note(location: str, data: bytes) -> _Note:
@@ -311,6 +378,7 @@ class _Removed:
         *,
         cleaned: Forgotten | None = None,
         refs: tuple[RefSize, ...] = (),
+        staging_files: int = 0,
     ) -> ExpireResult:
         return ExpireResult(
             table=table.name,
@@ -327,12 +395,13 @@ class _Removed:
             failed_files=self.failed,
             removed_schemas=0 if cleaned is None else len(cleaned.schema_ids),
             removed_partition_specs=0 if cleaned is None else len(cleaned.spec_ids),
+            staging_files=staging_files,
             refs=refs,
         )
 
 
-def _delete_files(table: Table, note: _Note, removed: _Removed, walk: Walk) -> None:
-    """Delete what only the snapshots of a note reached, then the note itself."""
+def _delete_files(table: Table, note: _Note, removed: _Removed, walk: Walk) -> bool:
+    """Delete what only the snapshots of a note reached, then the note itself; return whether all of it is gone."""
     statistics = note.statistics if note.snapshots else ()
     found = on_newest(table, lambda: find_deletable(table.io, note.snapshots, table.metadata, statistics, walk=walk))
     for what, parts, count in (
@@ -345,9 +414,10 @@ def _delete_files(table: Table, note: _Note, removed: _Removed, walk: Walk) -> N
         if failed:
             # A list that stays leads the next try to what could not be deleted.
             removed.add(_only(found, what), failed=failed)
-            return
+            return False
     removed.add(found, failed=0)
     table.io.delete([note.location])
+    return True
 
 
 def _only(found: Deletable, what: str) -> Deletable:

@@ -295,9 +295,21 @@ class TestStaging:
         old, *_ = litter(table, ".staging/dead/plan.json", ".staging/dead/exchange/x.arrow")
         litter(table, ".staging/alive/plan.json")
         (alive,) = litter(table, ".staging/alive/result.json", days=0)
-        assert run(table).staging_files == 2
+        dry = run(table, action="dry-run")
+        assert (dry.staging_files, dry.staging_bytes, old.exists()) == (2, 12, True)
+        result = run(table)
+        assert (result.staging_files, result.staging_bytes) == (2, 12)
         assert not old.exists()
         assert alive.exists()
+
+    def test_the_log_says_what_went(self, table):
+        litter(table, ".staging/dead/plan.json")
+        (path,) = litter(table, "data/a.parquet")
+        lines = list(run(table, action="delete").lines())
+        assert lines[0].startswith("1 orphans of ")
+        assert lines[0].endswith(" files, 6 bytes, deleted")
+        assert lines[1:] == [f"orphan: {path.as_uri()}", "1 documents of jobs that died long ago, 6 bytes"]
+        assert next(run(table).lines()).startswith("0 orphans of ")
 
 
 class TestRefusals:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -255,6 +258,105 @@ class TestATryThatDies:
         table.io.create(note, text)
         assert expire_snapshots(table.refresh(), ALL, operation=KEY).outcome == "nothing"
         assert on_disk(table) == before
+
+
+class TestWhatDeadJobsLeave:
+    """Documents go once they are too old to be of a running job; what an expiry had noted is finished first."""
+
+    def dies_before_the_files(self, table, monkeypatch, key):
+        """Let an expiry die between its commit and the first file."""
+        delete = type(table.io).delete
+
+        def dies(self, locations):
+            if any(location.endswith((".parquet", ".avro")) for location in locations):
+                raise KeyboardInterrupt
+            delete(self, locations)
+
+        monkeypatch.setattr(type(table.io), "delete", dies)
+        with pytest.raises(KeyboardInterrupt):
+            expire_snapshots(table, ALL, operation=key)
+        monkeypatch.undo()
+
+    def staged(self, table):
+        return sorted(Path(s.location.removeprefix("file://")) for s in table.io.list(f"{table.location}/.staging"))
+
+    def age(self, path, days):
+        os.utime(path, (time.time() - days * 24 * 60 * 60,) * 2)
+
+    def test_files_of_an_expiry_that_nobody_tries_again_go_with_a_later_one(self, table, monkeypatch):
+        self.dies_before_the_files(table, monkeypatch, KEY)
+        (note,) = self.staged(table)
+        self.age(note, days=4)
+        result = expire_snapshots(table.refresh(), ExpireRequest())
+        assert (result.outcome, result.deleted_data_files_count, result.staging_files) == ("finished", 5, 1)
+        assert on_disk(table) == reachable(table)
+        assert not self.staged(table)
+
+    def test_one_that_may_still_be_running_is_left_alone(self, table, monkeypatch):
+        self.dies_before_the_files(table, monkeypatch, KEY)
+        (note,) = self.staged(table)
+        self.age(note, days=2)
+        assert expire_snapshots(table.refresh(), ExpireRequest()).outcome == "nothing"
+        assert self.staged(table) == [note]
+
+    def test_a_note_whose_commit_never_landed_deletes_no_file(self, table, monkeypatch):
+        def fails(*_: object) -> None:
+            raise IcebergError("no")
+
+        monkeypatch.setattr(type(table.catalog), "commit", fails)
+        with pytest.raises(IcebergError):
+            expire_snapshots(table, ALL, operation=KEY)
+        monkeypatch.undo()
+        before = on_disk(table)
+        self.age(self.staged(table)[0], days=4)
+        result = expire_snapshots(table.refresh(), ExpireRequest())
+        assert (result.outcome, result.staging_files) == ("nothing", 1)
+        assert on_disk(table) == before
+        assert not self.staged(table)
+
+    def test_documents_of_other_jobs_go_by_the_youngest_of_each(self, table):
+        for name, days in (("dead/plan.json", 9), ("dead/walked/0.arrow", 4), ("alive/plan.json", 9), ("alive/x", 1)):
+            path = Path(table.location.removeprefix("file://")) / ".staging" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"{}")
+            self.age(path, days=days)
+        dry = expire_snapshots(table, ExpireRequest(dry_run=True))
+        assert (dry.staging_files, len(self.staged(table))) == (2, 4)
+        assert expire_snapshots(table, ExpireRequest()).staging_files == 2
+        assert {path.parent.name for path in self.staged(table)} == {"alive"}
+
+    @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"snapshots": 3}'])
+    def test_a_damaged_note_of_a_dead_expiry_stops_nobody(self, table, text):
+        path = Path(table.location.removeprefix("file://")) / ".staging" / "expire-x" / "y" / "expired.json"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(text)
+        self.age(path, days=4)
+        result = expire_snapshots(table, ALL)
+        assert (result.outcome, result.staging_files) == ("committed", 1)
+        assert not self.staged(table)
+        assert on_disk(table) == reachable(table)
+
+
+class TestWhatTheLogSays:
+    """A line for what went, in words; of a dry run one for each ref."""
+
+    def test_of_a_run(self, table):
+        lines = list(expire_snapshots(table, ALL).lines())
+        assert lines[0] == "5 snapshots are gone"
+        assert re.fullmatch(
+            r"5 data files, 0 position and 0 equality delete files, [\d.]+ KiB, \d manifests, 5 manifest lists and "
+            r"0 statistics files are gone",
+            lines[1],
+        )
+        assert len(lines) == 2
+        assert list(expire_snapshots(table, ALL).lines()) == ["no snapshot is to go"]
+
+    def test_of_a_dry_run(self, table):
+        make_ref(table, "kept", snapshot_id=table.snapshots()[1].snapshot_id)
+        lines = list(expire_snapshots(table, ExpireRequest(older_than_ms=2**62, dry_run=True)).lines())
+        assert lines[0] == "4 snapshots would go"
+        assert re.fullmatch(r"ref kept: 1 snapshots keep .* alive, 0 bytes of them nothing else does", lines[-2])
+        assert re.fullmatch(r"ref main: 6 snapshots keep .* alive, .* of them nothing else does", lines[-1])
 
 
 class TestOneFileByTwoNames:

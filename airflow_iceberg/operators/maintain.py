@@ -15,6 +15,7 @@ from airflow_iceberg.failures import airflow_failures
 from airflow_iceberg.hooks import IcebergHook
 from airflow_iceberg.operators._arguments import moment_ms, whole_number, yes_or_no
 from airflow_iceberg.operators._job import JobOperator
+from airflow_iceberg.operators._walk import WalkOperator
 from airflow_iceberg.operators.write import operation_of
 
 if TYPE_CHECKING:
@@ -204,12 +205,13 @@ class IcebergRewriteManifestsOperator(BaseOperator):
         return result.to_xcom()
 
 
-class IcebergExpireSnapshotsOperator(BaseOperator):
+class IcebergExpireSnapshotsOperator(WalkOperator):
     """Removes old snapshots, then the files that only they reached.
 
     The work of Iceberg's procedure `expire_snapshots`, with its rules for branches and tags. Files are deleted only
-    once the commit is known to have landed; a try that dies in between is finished by the next one. It runs in this
-    process.
+    once the commit is known to have landed; a try that dies in between is finished by the next one, or, once it is
+    three days old, by the next task that expires snapshots of the table. The manifests of a large table are read by a
+    job.
 
     Args:
         table: namespace and name, `sales.orders`.
@@ -221,12 +223,16 @@ class IcebergExpireSnapshotsOperator(BaseOperator):
         clean_expired_metadata: forget schemas and partition specs that nothing uses any more.
         dry_run: change nothing, and say what would go and how many bytes each ref keeps alive.
         iceberg_conn_id: the catalog's connection.
+        spark_conn_id: where the job for a large table runs; None reads every table in this process.
+        spark_config: resources and options of that job.
+        spark_from_files: a table is large from so many entries of manifests on; 1,000,000.
 
     Returns:
         table, outcome (`committed`, `finished`: files that an earlier try had left, `nothing`, `dry-run`),
         expired_snapshots, expired_refs, deleted_data_files_count, deleted_position_delete_files_count,
         deleted_equality_delete_files_count, deleted_manifest_files_count, deleted_manifest_lists_count,
-        deleted_statistics_files_count, deleted_bytes, failed_files, removed_schemas, removed_partition_specs, refs.
+        deleted_statistics_files_count, deleted_bytes, failed_files, removed_schemas, removed_partition_specs, refs (of
+        a dry run: name, snapshots, size_bytes, exclusive_bytes), staging_files (left by jobs that died, removed).
     """
 
     template_fields: Sequence[str] = (
@@ -235,8 +241,11 @@ class IcebergExpireSnapshotsOperator(BaseOperator):
         "retain_last",
         "snapshot_ids",
         "iceberg_conn_id",
+        "spark_conn_id",
+        "spark_config",
+        "spark_from_files",
     )
-    template_fields_renderers: ClassVar[dict[str, str]] = {"snapshot_ids": "json"}
+    template_fields_renderers: ClassVar[dict[str, str]] = {"snapshot_ids": "json", "spark_config": "json"}
     ui_color = "#e4f0da"
 
     def __init__(
@@ -249,6 +258,9 @@ class IcebergExpireSnapshotsOperator(BaseOperator):
         clean_expired_metadata: bool = False,
         dry_run: bool = False,
         iceberg_conn_id: str = IcebergHook.default_conn_name,
+        spark_conn_id: str | None = "spark_default",
+        spark_config: SparkConfig | None = None,
+        spark_from_files: int | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -260,6 +272,9 @@ class IcebergExpireSnapshotsOperator(BaseOperator):
         # Not `dry_run`, which is a method of Airflow's.
         self._is_dry_run = dry_run
         self.iceberg_conn_id = iceberg_conn_id
+        self.spark_conn_id = spark_conn_id
+        self.spark_config = spark_config
+        self.spark_from_files = spark_from_files
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Expire the snapshots and delete their files, or finish what an earlier try began."""
@@ -274,16 +289,10 @@ class IcebergExpireSnapshotsOperator(BaseOperator):
                 dry_run=yes_or_no("dry_run", self._is_dry_run),
             )
             table = IcebergHook(self.iceberg_conn_id).load_table(self.table)
-            result = expire_snapshots(table, request, operation=operation_of(context))
-        self.log.info(
-            "%s: %s; %d snapshots, %d data files and %d bytes %s",
-            result.table,
-            result.outcome,
-            result.expired_snapshots,
-            result.deleted_data_files_count,
-            result.deleted_bytes,
-            "would go" if result.outcome == "dry-run" else "are gone",
-        )
+            walk = self.open_walker(table, context)
+            result = expire_snapshots(table, request, operation=operation_of(context), walk=walk)
+        for line in result.lines():
+            self.log.info("%s: %s", result.table, line)
         return result.to_xcom()
 
 
@@ -294,11 +303,12 @@ def _snapshot_ids(given: Any) -> list[int]:
     return [whole_number("snapshot_ids", item) or 0 for item in given or ()]
 
 
-class IcebergRemoveOrphanFilesOperator(BaseOperator):
+class IcebergRemoveOrphanFilesOperator(WalkOperator):
     """Finds files below a table that are not the table's, and moves them into a quarantine.
 
     The work of Iceberg's procedure `remove_orphan_files`, with a way back: `IcebergRestoreOrphanFilesOperator`. Files
-    of the last three days stay, since those of running jobs are in no table yet. It runs in this process.
+    of the last three days stay, since those of running jobs are in no table yet. The files of a large table are listed,
+    and its manifests read, by jobs.
 
     Args:
         table: namespace and name, `sales.orders`.
@@ -310,10 +320,15 @@ class IcebergRemoveOrphanFilesOperator(BaseOperator):
             `"ignore"`, `"delete"`), `allow_recent` (take an `older_than` of less than 24 hours).
         purge_older_than: quarantines of before that moment are deleted for good, given like `older_than`.
         iceberg_conn_id: the catalog's connection.
+        spark_conn_id: where the jobs for a large table run; None does everything in this process.
+        spark_config: resources and options of those jobs.
+        spark_from_files: a table is large from so many files on, by the summaries of its snapshots for listing them,
+            by entries of manifests for reading these; 1,000,000.
 
     Returns:
         table, outcome (`quarantined`, `deleted`, `dry-run`, `nothing`), listed_files, orphan_files, orphan_bytes,
-        orphans (the first of them), quarantine (its name), staging_files, purged_quarantines.
+        orphans (the first of them), quarantine (its name), staging_files (left by jobs that died), staging_bytes,
+        purged_quarantines.
     """
 
     template_fields: Sequence[str] = (
@@ -324,8 +339,11 @@ class IcebergRemoveOrphanFilesOperator(BaseOperator):
         "options",
         "purge_older_than",
         "iceberg_conn_id",
+        "spark_conn_id",
+        "spark_config",
+        "spark_from_files",
     )
-    template_fields_renderers: ClassVar[dict[str, str]] = {"options": "json"}
+    template_fields_renderers: ClassVar[dict[str, str]] = {"options": "json", "spark_config": "json"}
     ui_color = "#e4f0da"
 
     def __init__(
@@ -338,6 +356,9 @@ class IcebergRemoveOrphanFilesOperator(BaseOperator):
         options: Mapping[str, Any] | None = None,
         purge_older_than: datetime | timedelta | str | None = None,
         iceberg_conn_id: str = IcebergHook.default_conn_name,
+        spark_conn_id: str | None = "spark_default",
+        spark_config: SparkConfig | None = None,
+        spark_from_files: int | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -348,6 +369,9 @@ class IcebergRemoveOrphanFilesOperator(BaseOperator):
         self.options = options
         self.purge_older_than = purge_older_than
         self.iceberg_conn_id = iceberg_conn_id
+        self.spark_conn_id = spark_conn_id
+        self.spark_config = spark_config
+        self.spark_from_files = spark_from_files
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Look for orphans and put them out of the way."""
@@ -356,17 +380,10 @@ class IcebergRemoveOrphanFilesOperator(BaseOperator):
         with airflow_failures():
             request = self._request()
             table = IcebergHook(self.iceberg_conn_id).load_table(self.table)
-            result = remove_orphans(table, request, operation=operation_of(context))
-        self.log.info(
-            "%s: %s; %d of %d files are orphans, %d bytes",
-            result.table,
-            result.outcome,
-            result.orphan_files,
-            result.listed_files,
-            result.orphan_bytes,
-        )
-        for location in result.orphans:
-            self.log.info("orphan: %s", location)
+            walk = self.open_walker(table, context)
+            result = remove_orphans(table, request, operation=operation_of(context), walk=walk)
+        for line in result.lines():
+            self.log.info("%s: %s", result.table, line)
         return result.to_xcom()
 
     def _request(self) -> OrphanRequest:

@@ -47,7 +47,8 @@ def is_metadata_file(location: str) -> bool:
 def list_files(io: FileIO, unit: ListingUnit, tick: Tick) -> Iterator[pa.RecordBatch]:
     """Yield the files of folders that a clean-up looks at: rows of SCHEMA.
 
-    Hidden files are not, but for documents of jobs; files that are young are not, but for metadata files.
+    Hidden files are not, but for documents of jobs, which do not count; files that are young are not, but for metadata
+    files.
 
     Raises:
         StorageError: a folder cannot be listed.
@@ -59,10 +60,12 @@ def list_files(io: FileIO, unit: ListingUnit, tick: Tick) -> Iterator[pa.RecordB
             relative = status.location[len(unit.root) :]
             if relative.startswith(f"{QUARANTINE_FOLDER}/"):
                 continue
-            files, size_bytes = files + 1, size_bytes + status.size_bytes
             kind = _kind(status, relative, unit)
             if kind:
                 chosen.append((status, kind))
+            if kind == STAGED:  # no file of a table: a job that lists has documents there of its own
+                continue
+            files, size_bytes = files + 1, size_bytes + status.size_bytes
             if files == TICK:
                 tick(files, size_bytes)
                 files = size_bytes = 0

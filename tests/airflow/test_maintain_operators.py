@@ -159,9 +159,30 @@ class TestExpiry:
         assert run_dag(dag).result("expire")["outcome"] == "nothing"
         assert len(table.load().snapshots()) == 6
 
+    def test_a_spark_that_is_not_there_is_missed_before_anything_is_changed(
+        self, table: Lake, new_dag: Callable, run_dag: Callable, failures: list[BaseException]
+    ) -> None:
+        with new_dag(params={"files": "6"}) as dag:
+            IcebergExpireSnapshotsOperator(
+                task_id="small", table="s.t", older_than="2100-01-01", dry_run=True, spark_conn_id="nowhere"
+            )
+            IcebergExpireSnapshotsOperator(
+                task_id="large",
+                table="s.t",
+                older_than="2100-01-01",
+                spark_conn_id="nowhere",
+                spark_from_files="{{ params.files }}",
+            )
+        run = run_dag(dag)
+        assert run.result("small")["expired_snapshots"] == 5
+        (failure,) = failures
+        assert "spark connection 'nowhere' does not exist" in str(failure)
+        assert len(table.load().snapshots()) == 6
+
     @pytest.mark.parametrize(
         ("options", "message"),
         [
+            ({"spark_from_files": "many"}, "spark_from_files is 'many', expected a whole number"),
             ({"older_than": "yesterday"}, "older_than is 'yesterday', expected a moment"),
             ({"retain_last": "many"}, "retain_last is 'many', expected a whole number"),
             ({"retain_last": 0}, "retain_last 0 (expected at least 1)"),
