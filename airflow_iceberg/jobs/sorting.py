@@ -13,13 +13,13 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.jobs import exchange, stages
 from airflow_iceberg.jobs.exchange import Slice
-from airflow_iceberg.jobs.table_input import WorkItem
+from airflow_iceberg.jobs.table_input import FileUnit, WorkItem
 from airflow_iceberg.jobs.tasks import (
     GATHER,
     REWRITE,
@@ -139,18 +139,14 @@ class _Group:
     """A group that is too large to be sorted in memory.
 
     Attributes:
-        whole: all of its files, to tell whether they are of one partition.
+        members: as many of its files as tell whether all are of one partition: a task for each output gets them.
         ranges: the location of its boundaries.
     """
 
     number: int
     items: tuple[WorkItem, ...]
+    members: tuple[FileUnit, ...]
     ranges: str
-
-    @property
-    def whole(self) -> WorkItem:
-        units = tuple(unit for item in self.items for unit in item.units)
-        return WorkItem(number=0, group=self.number, units=units)
 
 
 def sort_groups(
@@ -202,8 +198,8 @@ def _sort_large(
     for group in ranged:
         slices = [piece for item in group.items for piece in spilled[item.number].slices]
         for run_of_ranges in outputs(slices, len(group.items)):
-            whole = replace(group.whole, number=len(owners))
-            gathers.append(TaskSpec(number=whole.number, kind=GATHER, groups=run_of_ranges, item=whole))
+            item = WorkItem(number=len(owners), group=group.number, units=group.members)
+            gathers.append(TaskSpec(number=item.number, kind=GATHER, groups=run_of_ranges, item=item))
             owners.append(group.number)
     with timings.phase("gather"):
         reports = stages.checked(run(gathers), io)
@@ -227,7 +223,17 @@ def _ranged(plan: JobPlan, io: FileIO, items: Sequence[WorkItem], samples: dict[
     boundaries = choose_boundaries(pa.concat_tables(keys), order, ranges) if keys else None
     location = context.exchange_file(f"ranges-{items[0].group:05d}")
     write_keys(io, location, boundaries if boundaries is not None else order.keys(context.row_schema.empty_table()))
-    return _Group(number=items[0].group, items=tuple(items), ranges=location)
+    members = _members([unit for item in items for unit in item.units], plan.spec.spec_id)
+    return _Group(number=items[0].group, items=tuple(items), members=members, ranges=location)
+
+
+def _members(units: Sequence[FileUnit], spec_id: int) -> tuple[FileUnit, ...]:
+    """Return one file, and another that is of another partition if there is one."""
+    from airflow_iceberg.jobs.rewrite import common_partition
+
+    first = units[0]
+    other = next((unit for unit in units[1:] if common_partition((first, unit), spec_id) is None), None)
+    return (first,) if other is None else (first, other)
 
 
 def outputs(slices: Sequence[Slice], count: int) -> Iterator[tuple[tuple[Slice, ...], ...]]:

@@ -241,3 +241,36 @@ class TestChecks:
         items = work_items(plan_compaction(table.scan(), RewriteOptions.of({"rewrite-all": True}, {})).groups)
         with pytest.raises(IcebergError, match="has 2 rows by the table's manifests and gave out 0"):
             group_outputs(items, [(items[0].group, TaskReport(number=0, record_count=2))])
+
+
+class TestWhatATaskIsSent:
+    """Every task of Spark gets the work of all, closed, and opens its own: the others may be very many files."""
+
+    def test_it_opens_its_own_work_alone(self, tmp_path):
+        from airflow_iceberg.jobs.spark import Worker
+        from airflow_iceberg.jobs.tasks import REWRITE, TaskSpec
+
+        table = new_table(tmp_path)
+        for start in range(0, 50, 10):
+            table.append(rows(range(start, start + 10)))
+        options = RewriteOptions.of({"rewrite-all": True}, table.properties)
+        plan = write_rewrite_plan(table.io, table.metadata, plan_compaction(table.scan(), options), table=table.name)
+        items = read_work(table.io, plan.source.table)
+        specs = [TaskSpec(number=item.number, kind=REWRITE, item=item) for item in items]
+        sent = Worker(plan=plan.to_json(), storage={}, max_failures=1).with_specs(specs).__self__
+        assert len(sent.specs) == 2
+        here = replace(sent, specs=(b"of another task", sent.specs[1]))
+        (row,) = here.run_numbers(iter([pa.record_batch([pa.array([1])], ["id"])]))
+        report = TaskReport.from_json(row.column(0)[0].as_py())
+        assert report.error is None
+        assert (report.number, report.record_count) == (1, 25)
+
+    @pytest.mark.parametrize("spec_ids", [(0, 0), (0, 1)])
+    def test_an_output_of_a_sort_knows_of_two_files_at_most(self, tmp_path, spec_ids):
+        table = new_table(tmp_path)
+        table.append(rows(range(10)))
+        task = table.scan().plan_files()[0]
+        units = [FileUnit(file=replace(task.file, spec_id=spec_ids[0]), sequence_number=1) for _ in range(50)]
+        units.append(FileUnit(file=replace(task.file, spec_id=spec_ids[1]), sequence_number=1))
+        members = sorting._members(units, 0)
+        assert members == ((units[0],) if spec_ids == (0, 0) else (units[0], units[-1]))
