@@ -1,4 +1,4 @@
-"""Measures side by side with the peers: `python -m tests.benchmarks [area …] [--rows N] [--runs N]`, or `make bench`.
+"""Measures side by side with the peers: `python -m tests.benchmarks [area …] [--only LINE …]`, or `make bench`.
 
 Prints a line `name | ours | peer | ratio | goal` a measurement and writes them as a list of objects to
 `build/bench.json`. A goal that is missed is marked and fails nothing: a busy machine must not break a build. The exit
@@ -72,10 +72,10 @@ def paimon(options: argparse.Namespace) -> Iterator[Measurement]:
 
 
 def maintain(options: argparse.Namespace) -> Iterator[Measurement]:
-    """Compaction, sorting, expiry, orphans and manifests, with Iceberg Java's procedures and bare pyarrow."""
+    """Compaction, expiry, orphans, manifests, deletes and overwrites, with Iceberg Java and bare pyarrow."""
     from tests.benchmarks import maintain
 
-    return maintain.measure(FOLDER, rows=options.rows, runs=options.runs)
+    return maintain.measure(FOLDER, rows=options.rows, runs=options.runs, only=options.only)
 
 
 AREAS: Mapping[str, Area] = {
@@ -89,10 +89,16 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("areas", nargs="*", metavar="area", help=f"one of {', '.join(AREAS)}; all by default")
     parser.add_argument("--rows", type=int, default=lineitem.ROWS, help="rows of lineitem; fewer to try things out")
     parser.add_argument("--runs", type=int, default=RUNS, help="runs a measurement, of which the median counts")
+    parser.add_argument("--only", nargs="+", default=(), metavar="line", help="lines of the area maintain alone")
     parser.add_argument("--report", type=Path, default=BUILD / "bench.json")
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.areas if name not in AREAS]:
         parser.error(f"no area {', '.join(unknown)}; there are {', '.join(AREAS)}")
+    if options.only:
+        from tests.benchmarks.maintain import LINES
+
+        if unknown := [name for name in options.only if name not in LINES]:
+            parser.error(f"no line {', '.join(unknown)}; there are {', '.join(LINES)}")
     return run(options)
 
 

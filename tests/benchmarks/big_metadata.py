@@ -47,7 +47,7 @@ def make(root: Path, *, layout: str = "clustered") -> Path:
     Args:
         layout: "clustered" or "random".
     """
-    folder = root / (f"big-{VERSION}" if layout == "clustered" else f"big-{VERSION}-{layout}")
+    folder = folder_of(root, layout)
     metadata = folder / "metadata" / "00000-made.metadata.json"
     if not metadata.exists():
         note(f"making the metadata of {SNAPSHOTS * FILES_PER_SNAPSHOT} files in {folder}")
@@ -55,6 +55,11 @@ def make(root: Path, *, layout: str = "clustered") -> Path:
         metadata.parent.mkdir(parents=True)
         metadata.write_bytes(_write(folder, layout).to_json())
     return metadata
+
+
+def folder_of(root: Path, layout: str = "clustered") -> Path:
+    """Return the table's location."""
+    return root / (f"big-{VERSION}" if layout == "clustered" else f"big-{VERSION}-{layout}")
 
 
 def make_larger(root: Path, times: int) -> Path:

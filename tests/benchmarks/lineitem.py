@@ -110,38 +110,41 @@ def table(number: int, rows: int) -> pa.Table:
         pa.array(part),
         pa.array((part + dice.integers(0, 4, rows) * 2_501) % 10_000 + 1),
         pa.array(line.astype(np.int32)),
-        _decimal(quantity * 100),
-        _decimal(cents * quantity),
-        _decimal(dice.integers(0, 11, rows)),
-        _decimal(dice.integers(0, 9, rows)),
-        _choice(("R", "A", "N"), returned),
-        _choice(("O", "F"), (ship <= TODAY).astype(int)),
-        _date(ship),
-        _date(ship + dice.integers(-60, 61, rows)),
-        _date(receipt),
-        _choice(INSTRUCTIONS, dice.integers(0, len(INSTRUCTIONS), rows)),
-        _choice(MODES, dice.integers(0, len(MODES), rows)),
-        _comments(dice, rows),
+        decimal(quantity * 100),
+        decimal(cents * quantity),
+        decimal(dice.integers(0, 11, rows)),
+        decimal(dice.integers(0, 9, rows)),
+        choice(("R", "A", "N"), returned),
+        choice(("O", "F"), (ship <= TODAY).astype(int)),
+        date(ship),
+        date(ship + dice.integers(-60, 61, rows)),
+        date(receipt),
+        choice(INSTRUCTIONS, dice.integers(0, len(INSTRUCTIONS), rows)),
+        choice(MODES, dice.integers(0, len(MODES), rows)),
+        comments(dice, rows),
         pa.array(receipt * 86_400_000_000 + dice.integers(0, 86_400_000_000, rows)).view(pa.timestamp("us", "UTC")),
     ]
     return pa.table(columns, names=list(COLUMNS))
 
 
-def _decimal(unscaled: np.ndarray) -> pa.Array:
+def decimal(unscaled: np.ndarray) -> pa.Array:
+    """Return decimals with two digits behind the point."""
     halves = np.empty((len(unscaled), 2), np.int64)
     halves[:, 0], halves[:, 1] = unscaled, unscaled >> 63
     return pa.Array.from_buffers(pa.decimal128(15, 2), len(unscaled), [None, pa.py_buffer(halves)])
 
 
-def _date(days: np.ndarray) -> pa.Array:
+def date(days: np.ndarray) -> pa.Array:
+    """Return dates of days since 1970."""
     return pa.array(days.astype(np.int32)).view(pa.date32())
 
 
-def _choice(values: tuple[str, ...], numbers: np.ndarray) -> pa.Array:
+def choice(values: tuple[str, ...], numbers: np.ndarray) -> pa.Array:
+    """Return the texts of these numbers."""
     return pa.array(values).take(pa.array(numbers))
 
 
-def _comments(dice: np.random.Generator, rows: int) -> pa.Array:
+def comments(dice: np.random.Generator, rows: int) -> pa.Array:
     """Return pieces of 10 to 43 characters of one long text, as TPC-H cuts its comments."""
     vocabulary = np.array(TEXT.encode().split())
     words = vocabulary[dice.integers(0, len(vocabulary), TEXT_WORDS)]

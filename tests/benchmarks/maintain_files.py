@@ -1,0 +1,146 @@
+"""Compaction and sorting of 400 small files: the whole of it, from the plan to the commit, with the job on Spark 3.5.
+
+Bare pyarrow, two processes that read the same files and write files of the target size, says how much of our time is
+anything else than Parquet.
+"""
+
+import multiprocessing
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from airflow_iceberg.commit.append import AppendFiles
+from airflow_iceberg.compacting import CompactionRequest, compact
+from airflow_iceberg.data.append import write_rows
+from airflow_iceberg.table import Table
+from tests.benchmarks import lineitem
+from tests.benchmarks.maintained import Frozen, Sides, against_java
+from tests.benchmarks.measure import Measurement, Stopwatch, alternate, note
+from tests.benchmarks.sessions import check_rows
+
+BINPACK_GOAL, BARE_GOAL, SORT_GOAL = 0.33, 1.1, 0.45
+SMALL_FILES = 400
+TARGET_BYTES = 128 << 20
+SORT_COLUMN = "l_shipdate"
+
+
+def binpack(sides: Sides, *, rows: int, runs: int) -> Iterator[Measurement]:
+    """Measure three sides at once."""
+    small = _Small(sides, rows)
+    with BareRewrite(small.sources, sides.folder / "bare", rows) as bare:
+        found = alternate(
+            {
+                "ours": lambda: small.frozen.timed(lambda: small.ours("binpack")),
+                "java": lambda: small.frozen.timed(lambda: small.java("binpack")),
+                "bare": bare.rewrite,
+            },
+            runs=runs,
+        )
+    small.frozen.restore()
+    what = f"bin-pack of {SMALL_FILES} files"
+    yield Measurement(
+        name=f"{what}, vs Iceberg Java, seconds", ours=found["ours"], peer=found["java"], goal=BINPACK_GOAL
+    )
+    yield Measurement(name=f"{what}, vs bare pyarrow, seconds", ours=found["ours"], peer=found["bare"], goal=BARE_GOAL)
+
+
+def sort(sides: Sides, *, rows: int, runs: int) -> Iterator[Measurement]:
+    """Measure a sort by one column."""
+    small = _Small(sides, rows)
+    yield against_java(
+        f"sort of {SMALL_FILES} files",
+        small.frozen,
+        ours=lambda: small.ours("sort"),
+        java=lambda: small.java("sort"),
+        goal=SORT_GOAL,
+        runs=runs,
+    )
+
+
+class _Small:
+    """A table of many small files with the rows of lineitem, and what both sides do to it."""
+
+    def __init__(self, sides: Sides, rows: int) -> None:
+        self._sides, self._rows, self._name = sides, rows, f"small_{rows}"
+        self.frozen = Frozen.of(sides.warehouse / "db" / self._name, self._make)
+        tasks = sides.load(self._name).scan().plan_files()
+        self.sources = [Path(task.file.file_path.removeprefix("file://")) for task in tasks]
+        note(f"  {len(tasks)} files, {sum(task.file.file_size_in_bytes for task in tasks) >> 20} MiB")
+
+    def _make(self) -> None:
+        note(f"  making {SMALL_FILES} files of {self._rows} rows")
+        properties = {"write.target-file-size-bytes": str(TARGET_BYTES), "write.parquet.compression-codec": "zstd"}
+        table = Table.create(self._sides.catalog, f"db.{self._name}", schema=lineitem.COLUMNS, properties=properties)
+        files = []
+        for number in range(SMALL_FILES):
+            count = self._rows // SMALL_FILES + (1 if number < self._rows % SMALL_FILES else 0)
+            rows = lineitem.table(number, count)
+            files += write_rows(table.io, table.metadata, rows, file_prefix=f"manual-{number}")
+        table.commit(AppendFiles(table.io, files, table.commit_settings(), written_schema=table.schema()))
+
+    def ours(self, strategy: str) -> None:
+        """Rewrite all files."""
+        sort_by = (SORT_COLUMN,) if strategy == "sort" else ()
+        request = CompactionRequest(strategy=strategy, sort_by=sort_by, options={"rewrite-all": True})
+        result = compact(self._sides.load(self._name), request, run=self._sides.run)
+        check_rows("our compaction", result.records, self._rows)
+        note(f"    ours: {result.added_data_files} files")
+
+    def java(self, strategy: str) -> None:
+        """Rewrite all files by the procedure."""
+        order = f", sort_order => '{SORT_COLUMN} asc nulls first'" if strategy == "sort" else ""
+        (found,) = self._sides.java.sql(
+            f"call ref.system.rewrite_data_files(table => 'db.{self._name}', strategy => '{strategy}'{order}, "
+            f"options => map('rewrite-all', 'true'))"
+        )
+        check_rows("Iceberg Java's files", found["rewritten_data_files_count"], SMALL_FILES)
+        note(f"    Iceberg Java: {found['added_data_files_count']} files")
+
+
+class BareRewrite:
+    """Two processes, each of which reads half of the files and writes them as files of the target size."""
+
+    def __init__(self, sources: Sequence[Path], folder: Path, rows: int) -> None:
+        self._folder, self._rows = folder, rows
+        self._work = [(sources[number::2], folder / f"{number}") for number in range(2)]
+        # Started fresh: a fork would take the threads' locks of this process along.
+        self._pool = multiprocessing.get_context("spawn").Pool(2)
+
+    def __enter__(self) -> "BareRewrite":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.terminate()
+        self._pool.join()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def rewrite(self) -> float:
+        """Rewrite all rows once and return the seconds."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+        for _, target in self._work:
+            target.mkdir(parents=True)
+        with Stopwatch() as watch:
+            rows = sum(self._pool.starmap(_rewrite, self._work))
+        check_rows("bare pyarrow", rows, self._rows)
+        return watch.seconds
+
+
+def _rewrite(sources: Sequence[Path], folder: Path) -> int:
+    """Write the rows of files into files of about the target size, a row group for as much as one is full of."""
+    schema = pq.read_schema(sources[0])
+    waiting: list[pa.Table] = []
+    waiting_bytes = rows = 0
+    for number, path in enumerate(sources):
+        waiting.append(pq.ParquetFile(path).read(use_threads=False))
+        waiting_bytes += path.stat().st_size
+        if waiting_bytes >= TARGET_BYTES or number == len(sources) - 1:
+            table = pa.concat_tables(waiting)
+            target = folder / f"{number}.parquet"
+            with pq.ParquetWriter(target, schema, compression="zstd", store_decimal_as_integer=True) as writer:
+                writer.write_table(table, row_group_size=table.num_rows)
+            rows += table.num_rows
+            waiting, waiting_bytes = [], 0
+    return rows
