@@ -171,23 +171,39 @@ def sizes_of_refs(io: FileIO, metadata: TableMetadata, *, walk: Walk) -> tuple[R
         FormatError, NotFoundError, StorageError: something cannot be read.
     """
     counts: dict[str, int] = {}
-    manifests: dict[str, ManifestFile] = {}
-    reaching: dict[str, set[str]] = {}
+    owners: dict[int, set[str]] = {}
     for name, ref in metadata.refs.items():
         head = metadata.snapshot(ref.snapshot_id)
         reached = list(metadata.ancestors(ref.snapshot_id)) if ref.is_branch else [s for s in (head,) if s]
         counts[name] = len(reached)
-        for path, manifest in find_manifests(io, reached).items():
-            manifests[path] = manifest
-            reaching.setdefault(path, set()).add(name)
-    by_owners: dict[frozenset[str], list[ManifestFile]] = {}
-    for path, names in reaching.items():
-        by_owners.setdefault(frozenset(names), []).append(manifests[path])
+        for snapshot in reached:
+            owners.setdefault(snapshot.snapshot_id, set()).add(name)
+    by_owners = _manifests_by_owners(io, metadata, owners)
     sizes, alone = _sizes_by_owners(by_owners, walk)
     return tuple(
         RefSize(name=name, snapshots=counts[name], size_bytes=sizes.get(name, 0), exclusive_bytes=alone.get(name, 0))
         for name in sorted(metadata.refs)
     )
+
+
+def _manifests_by_owners(
+    io: FileIO, metadata: TableMetadata, owners: Mapping[int, set[str]]
+) -> dict[frozenset[str], list[ManifestFile]]:
+    """Return manifests by the refs that reach them; each list is read once, and each manifest is there once."""
+    snapshots: dict[frozenset[str], list[Snapshot]] = {}
+    for snapshot in metadata.snapshots:
+        if snapshot.snapshot_id in owners:
+            snapshots.setdefault(frozenset(owners[snapshot.snapshot_id]), []).append(snapshot)
+    manifests: dict[str, ManifestFile] = {}
+    reaching: dict[str, frozenset[str]] = {}
+    for names, group in snapshots.items():
+        for path, manifest in find_manifests(io, group).items():
+            manifests[path] = manifest
+            reaching[path] = reaching.get(path, frozenset()) | names
+    found: dict[frozenset[str], list[ManifestFile]] = {}
+    for path, names in reaching.items():
+        found.setdefault(names, []).append(manifests[path])
+    return found
 
 
 def _sizes_by_owners(

@@ -14,7 +14,7 @@ import logging
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_iceberg import staging
@@ -93,12 +93,13 @@ class Walker:
         else:
             outcomes = walk_here(self._table.io, units, progress)
         walked_files = size_bytes = 0
-        for outcome in outcomes:
-            walked_files, size_bytes = walked_files + outcome.files, size_bytes + outcome.size_bytes
-            yield outcome
+        with closing(outcomes):  # whoever has seen enough leaves neither threads nor documents behind
+            for outcome in outcomes:
+                walked_files, size_bytes = walked_files + outcome.files, size_bytes + outcome.size_bytes
+                yield outcome
         log.info("%s: %s: %d files of %s", self._table.name, what, walked_files, in_bytes(size_bytes))
 
-    def _on_spark(self, units: Sequence[Unit], what: str, files: int, progress: Progress) -> Iterator[Outcome]:
+    def _on_spark(self, units: Sequence[Unit], what: str, files: int, progress: Progress) -> Generator[Outcome]:
         """Let a job run the units, and read what it wrote, a unit at a time."""
         assert self._run is not None
         io, name = self._table.io, self._table.name

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from airflow_iceberg.storage.base import FileIO
@@ -77,7 +77,7 @@ def in_bytes(count: int) -> str:
     return f"{count} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
 
 
-def walk_here(io: FileIO, units: Iterable[Unit], progress: Progress, *, threads: int = THREADS) -> Iterator[Outcome]:
+def walk_here(io: FileIO, units: Iterable[Unit], progress: Progress, *, threads: int = THREADS) -> Generator[Outcome]:
     """Yield what comes of each unit, in their order; memory does not grow with their number.
 
     Raises:
