@@ -37,3 +37,9 @@ def airflow_db(airflow_home: Path) -> Path:
     """Airflow's database, migrated once per session; gives the folder that Airflow lives in."""
     migrate(airflow_home)
     return airflow_home
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files that start a Spark or an Airflow first: no worker has a long one left when the others are done."""
+    long = {item.path for item in items if any(item.get_closest_marker(name) for name in ("slow", "spark", "java"))}
+    items.sort(key=lambda item: item.path not in long)

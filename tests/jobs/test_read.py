@@ -19,7 +19,7 @@ from airflow_iceberg.jobs.spark_schema import SparkRows, spark_ddl
 from airflow_iceberg.spec.arrow import schema_to_arrow
 from airflow_iceberg.spec.schema import schema_from_shorthand
 from airflow_iceberg.table import Table
-from tests.jobs.test_spark import HERE, SPARK_4, SPARK_4_CONNECT, SPARK_35, submit
+from tests.jobs.submissions import HERE, SPARK_4, SPARK_4_CONNECT, SPARK_35, submit
 from tests.support import golden
 
 COLUMNS = {

@@ -12,11 +12,11 @@ from airflow_iceberg.plan.compaction import RewriteOptions
 from airflow_iceberg.spec.sorting import sort_order_from_shorthand
 from airflow_iceberg.staging import staged_files
 from airflow_iceberg.table import Table
+from tests.jobs.submissions import HERE, SPARK_4, SPARK_35, submit
 from tests.jobs.test_rewrite import as_lines, new_table, read, rows
 from tests.jobs.test_sorted_staging import assert_sorted, ids_of
 from tests.jobs.test_sorted_staging import new_table as sorted_table
 from tests.jobs.test_sorted_staging import rows as sorted_rows
-from tests.jobs.test_spark import HERE, SPARK_4, SPARK_35, submit
 
 QUERY = "select id, date_add(DATE'1970-01-01', int(id % 3)) as day, concat('n', id * 37 % 101) as name from range(900)"
 

@@ -1,11 +1,5 @@
-import contextlib
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -16,16 +10,13 @@ import pytest
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.deletion_plan import MERGE_ON_READ, plan_deletion, read_changes, write_delete_plan
 from airflow_iceberg.errors import IcebergError, InvalidInputError, StorageError
-from airflow_iceberg.jobs.local_spark import environment, spark_home
-from airflow_iceberg.jobs.package import build_zip, main_program
 from airflow_iceberg.jobs.protocol import Condition, JobPlan, JobResult, Source
 from airflow_iceberg.plan.filters import parse
 from airflow_iceberg.spec.variant import Primitive, decode
 from tests.jobs.builders import IO, data_files, files_below, make_plan, rows_of
-from tests.support.iceberg_java_env import java_environ, java_python
+from tests.jobs.submissions import HERE, SPARK_4_CONNECT, SPARK_35, VERSIONS, submit, write_csv_files
 from tests.test_deleting import make as make_table
 
-HERE = Path(__file__).parent
 EVERY_TYPE = {
     "b": "boolean",
     "i": "int",
@@ -43,12 +34,6 @@ EVERY_TYPE = {
     "p": "struct<x: double, y: list<long>>",
 }
 VARIANTS = {"v": "variant", "l": "list<variant>", "s": "struct<v: variant>"}
-SPARK_4, SPARK_4_CONNECT, SPARK_35 = "spark-4", "spark-4-connect", "spark-3.5"
-VERSIONS = [
-    pytest.param(SPARK_4, marks=pytest.mark.spark),
-    pytest.param(SPARK_4_CONNECT, marks=[pytest.mark.spark, pytest.mark.slow]),
-    pytest.param(SPARK_35, marks=pytest.mark.java),
-]
 
 
 def plain(node: Any) -> Any:
@@ -58,40 +43,6 @@ def plain(node: Any) -> Any:
     if isinstance(node, Mapping):
         return {name: plain(child) for name, child in node.items()}
     return [plain(child) for child in node]
-
-
-def submission(version: str, folder: Path) -> tuple[list[str], dict[str, str]]:
-    """Return the begin of a spark-submit command and its variables; our package is in the zip and nowhere else."""
-    if version == SPARK_35:
-        environ = java_environ()
-        submit = java_python().parent / "spark-submit"
-    else:
-        environ = {**os.environ, **environment(), "PYSPARK_PYTHON": sys.executable}
-        submit = spark_home() / "bin" / "spark-submit"
-    environ = {**{k: v for k, v in environ.items() if k != "PYTHONPATH"}, "SPARK_LOCAL_IP": "127.0.0.1"}
-    conf = ["--conf", "spark.ui.enabled=false", "--conf", "spark.sql.session.timeZone=Asia/Tokyo"]
-    command = [str(submit), *conf, "--conf", f"spark.sql.warehouse.dir={folder}/warehouse"]
-    return [*command, "--py-files", f"{build_zip(folder / 'zip')},{HERE / 'frames.py'}"], environ
-
-
-def submit(version: str, folder: Path, program: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    command, environ = submission(version, folder)
-    if version == SPARK_4_CONNECT:
-        # A Connect client is a plain Python program; it sends the zip to its server itself.
-        command = [sys.executable]
-        environ = {**environ, "PYTHONPATH": f"{build_zip(folder / 'zip')}:{HERE}"}
-    return subprocess.run(
-        [*command, str(program), *arguments], cwd=folder, env=environ, capture_output=True, text=True, check=False
-    )
-
-
-def write_csv_files(folder: Path, *, wrong: int | None = None) -> Source:
-    folder.mkdir()
-    for number in range(12):
-        value = "oops" if number == wrong else number + 100
-        lines = f"id,name,day\n{number},a,2026-01-0{number % 5 + 1}\n{value},b,\n"
-        (folder / f"{number:02d}.csv").write_text(lines)
-    return Source.from_files(f"{folder}/*.csv")
 
 
 def make_cases(root: Path) -> Mapping[str, JobPlan]:
@@ -323,100 +274,3 @@ class TestFailure:
             error = ran.result(name).error
             message = error.message if error else ""
             assert not any(part in message for part in ("Traceback", "\tat ", "JVM stacktrace", "'Project"))
-
-
-@pytest.mark.parametrize("version", [VERSIONS[0], VERSIONS[2]])
-class TestProgram:
-    """`main.py` reads the plan, writes the result, says one line and tells by its exit code how it went."""
-
-    def test_success(self, version: str, tmp_path: Path) -> None:
-        plan = make_plan(tmp_path, write_csv_files(tmp_path / "in"), partition_by=["day"])
-        IO.create(plan.location, plan.to_json())
-        ended = submit(version, tmp_path, main_program(), plan.location)
-        assert ended.returncode == 0, ended.stderr[-5000:]
-        assert "airflow_iceberg: append sales.orders: staged 24 rows in 6 files in " in ended.stdout
-        assert JobResult.from_json(IO.read(plan.result_location)).record_count == 24
-
-    def test_failure(self, version: str, tmp_path: Path) -> None:
-        plan = make_plan(tmp_path, write_csv_files(tmp_path / "in", wrong=7))
-        IO.create(plan.location, plan.to_json())
-        ended = submit(version, tmp_path, main_program(), plan.location)
-        assert ended.returncode == 1
-        assert "failed: InvalidInputError: column 'id', row 2 of" in ended.stdout
-        assert "Traceback" not in ended.stdout + ended.stderr
-        assert files_below(plan.data_location) == []
-
-
-@pytest.mark.spark
-@pytest.mark.slow
-@pytest.mark.parametrize("signalled", ["once", "for good"])
-def test_a_killed_worker_leaves_only_files_that_nobody_refers_to(signalled: str, tmp_path: Path) -> None:
-    """Spark tries the task again where it may; only the files of the attempt that came through are named."""
-    small = {"write.parquet.row-group-size-bytes": "100000"}
-    source = Source.from_callable("frames:slow")
-    plan = make_plan(tmp_path, source, columns={"id": "long"}, properties=small)
-    IO.create(plan.location, plan.to_json())
-    command, environ = submission(SPARK_4, tmp_path)
-    master = "local[2,2]" if signalled == "once" else "local[2]"
-    process = subprocess.Popen(
-        [*command, "--master", master, str(main_program()), plan.location],
-        cwd=tmp_path,
-        env=environ,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        wait_for(lambda: bool(files_below(plan.data_location)))
-        orphans = files_below(plan.data_location)
-        victims = python_workers(process.pid)
-        assert victims
-        for victim in victims:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(victim, signal.SIGKILL)
-        process.wait(timeout=300)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-    result = JobResult.from_json(IO.read(plan.result_location))
-    named = {file.file_path for file in data_files(plan, result)}
-    assert named.isdisjoint(orphans)
-    if signalled == "once":
-        assert sorted(row["id"] for row in rows_of(plan, result)) == list(range(2_000_000))
-    else:
-        assert (result.status, named) == ("failed", set())
-
-
-def wait_for(happened: Any, seconds: float = 240.0) -> None:
-    end = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
-
-
-def python_workers(root: int) -> Sequence[int]:
-    """Return the Python workers below a process: the children of the daemons."""
-    return [pid for pid in descendants(root) if "pyspark.daemon" in command_line(pid) and is_worker(pid)]
-
-
-def is_worker(pid: int) -> bool:
-    return "pyspark.daemon" in command_line(parent(pid))
-
-
-def descendants(root: int) -> Iterator[int]:
-    children = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if parent(pid) == root]
-    for child in children:
-        yield child
-        yield from descendants(child)
-
-
-def parent(pid: int) -> int:
-    with contextlib.suppress(OSError):
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    return 0
-
-
-def command_line(pid: int) -> str:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-    return ""
