@@ -3,8 +3,8 @@
 Here: pure names, relative to the table. Not here: looking whether a file is there (`table`).
 
 A directory of a partition is `<key>=<value>`. With `partition.legacy-name`, on by default, the value is what Java's
-`toString` gives for Paimon's internal value (the days of a DATE), otherwise the value cast to text. Old pypaimon wrote
-Python's `str` of the value and escaped nothing.
+`toString` gives for Paimon's internal value (the days of a DATE), otherwise the value cast to text. pypaimon wrote
+Python's `str` of the value, of old without escaping anything, and still does so for bytes.
 """
 
 from __future__ import annotations
@@ -58,13 +58,16 @@ class PathRules:
         """Return the directory of a bucket, relative to the table, as Java writes it."""
         return self._join(self.partition_names(schema, partition), bucket)
 
-    def python_bucket_directory(self, schema: PaimonSchema, partition: Sequence[Any], bucket: int) -> str:
-        """Return the directory of a bucket as old versions of pypaimon wrote it."""
-        names = [
-            f"{field.name}={self.default_name if _is_blank(value) else python_text(value, field.type)}"
+    def python_bucket_directories(self, schema: PaimonSchema, partition: Sequence[Any], bucket: int) -> tuple[str, ...]:
+        """Return the directories of a bucket that versions of pypaimon have written it to."""
+        pairs = [
+            (field.name, self.default_name if _is_blank(value) else python_text(value, field.type))
             for field, value in zip(schema.partition_fields, partition, strict=True)
         ]
-        return self._join(names, bucket)
+        plain = [f"{name}={text}" for name, text in pairs]
+        escaped = [f"{escape(name)}={escape(text)}" for name, text in pairs]
+        found = dict.fromkeys(self._join(names, bucket) for names in (plain, escaped))
+        return tuple(directory for directory in found if "\0" not in directory)  # no store has such names
 
     def partition_names(self, schema: PaimonSchema, partition: Sequence[Any]) -> list[str]:
         """Return the names of the directories of a partition, outermost first."""
@@ -132,7 +135,7 @@ def python_text(value: Any, type_: PaimonType) -> str:
         zone = "+00:00" if type_.root == "TIMESTAMP_LTZ" else ""
         micros = f".{nanos // 1000:06}" if nanos // 1000 else ""
         return f"{_date(seconds // _DAY)} {_clock(seconds % _DAY)}{micros}{zone}"
-    return str(value) if isinstance(value, (int, float, Decimal)) else _text(value, type_)
+    return str(value)
 
 
 def _text(value: Any, type_: PaimonType) -> str:

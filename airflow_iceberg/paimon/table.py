@@ -366,7 +366,7 @@ class PaimonTable:
         return f"{self.location}/{directory}/{entry.file_name}"
 
     def find_data_file(self, entry: FileEntry) -> str:
-        """Return where a data file is: where Java writes it, where old pypaimon did, or where a listing finds it.
+        """Return where a data file is: where Java writes it, where pypaimon did, or where a listing finds it.
 
         Raises:
             NotFoundError: at none of these places.
@@ -376,10 +376,10 @@ class PaimonTable:
             return expected
         if not entry.external_path and entry.partition:
             schema = self.schema(entry.schema_id)
-            directory = self.path_rules.python_bucket_directory(schema, entry.partition, entry.bucket)
-            location = f"{self.location}/{directory}/{entry.file_name}"
-            if self.io.exists(location):
-                return location
+            for directory in self.path_rules.python_bucket_directories(schema, entry.partition, entry.bucket):
+                location = f"{self.location}/{directory}/{entry.file_name}"
+                if self.io.exists(location):
+                    return location
             # The text of a FLOAT or DOUBLE depends on the version of Java.
             if any(field.type.root in ("FLOAT", "DOUBLE") for field in schema.partition_fields):
                 root = "/".join(part for part in (self.location, self.path_rules.directory) if part)

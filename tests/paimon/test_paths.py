@@ -39,6 +39,7 @@ class TestOneValue:
             ("TIMESTAMP(0)", MOMENT - 3_000_000, "2026-11-21T01:02", "2026-11-21 01:02:00", "2026-11-21 01:02:00"),
             ("TIMESTAMP(6)", -1, "1969-12-31T23:59:59.999999", "1969-12-31 23:59:59.999999",
              "1969-12-31 23:59:59.999999"),
+            ("VARBINARY", b"\0\xff", "\0\ufffd", "\0\ufffd", r"b'\x00\xff'"),
             ("TIMESTAMP_LTZ(0)", 0, "1970-01-01T00:00", "1970-01-01 00:00:00", "1970-01-01 00:00:00+00:00"),
         ],
     )  # fmt: skip
@@ -104,5 +105,10 @@ class TestDirectories:
 
     def test_old_pypaimon_escaped_nothing(self) -> None:
         schema = self.schema()
-        directory = PathRules.of(schema).python_bucket_directory(schema, ("a:b", 20777), 3)
-        assert directory == "region=a:b/dt=2026-11-20/bucket-3"
+        directories = PathRules.of(schema).python_bucket_directories(schema, ("a:b", 20777), 3)
+        assert directories == ("region=a:b/dt=2026-11-20/bucket-3", "region=a%3Ab/dt=2026-11-20/bucket-3")
+
+    def test_a_name_that_no_store_has_is_not_looked_for(self) -> None:
+        schema = self.schema()
+        directories = PathRules.of(schema).python_bucket_directories(schema, ("a\0b", 20777), 3)
+        assert directories == ("region=a%00b/dt=2026-11-20/bucket-3",)
