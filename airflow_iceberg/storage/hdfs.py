@@ -10,21 +10,19 @@ from __future__ import annotations
 import os
 import socket
 import threading
-import time
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 from hdfs_native import Client, WriteOptions
 from hdfs_native.fsspec import HdfsFileSystem
 
 from airflow_iceberg.errors import UnsupportedError
-from airflow_iceberg.storage.store import Location, RefusedError, Settings, UnclearError
+from airflow_iceberg.storage.renaming import RenamingStore
+from airflow_iceberg.storage.store import RefusedError, Settings, UnclearError
 
 _CONFIG = "hdfs.config."
 _USER = "HADOOP_USER_NAME"
-_TRIES = 5
 # By itself the driver asks a NameNode that refuses connections for six minutes, as if it had another to go to.
 _ATTEMPTS = "dfs.client.failover.max.attempts"
 _ATTEMPTS_AT_ONE = "5"  # with growing pauses, some ten seconds: as Hadoop's own client
@@ -53,32 +51,18 @@ class _FileSystem(HdfsFileSystem):  # type: ignore[misc]
         return super()._open(path, mode, **options)
 
 
-class HdfsStore:
+class HdfsStore(RenamingStore):
     """Files of one HDFS; paths are absolute.
 
     Args:
         instance: "host:port" or a name service of Hadoop's settings; empty for the properties' or Hadoop's own default.
     """
 
-    is_local: ClassVar[bool] = False
-    is_conditional: ClassVar[bool] = False
-    answers_are_final: ClassVar[bool] = False
-
     def __init__(self, instance: str, settings: Settings) -> None:
         self._instance = instance
         self._settings = settings
         self._lock = threading.Lock()
         self._opened: tuple[int, Any] | None = None
-
-    @classmethod
-    def instance_of(cls, location: Location) -> str:
-        """Return which HDFS."""
-        return f"{location.scheme}://{location.authority}"
-
-    @classmethod
-    def path_of(cls, location: Location) -> str:
-        """Return the absolute path."""
-        return "/" + location.path.strip("/")
 
     def filesystem(self) -> Any:
         """Return the driver's file system."""
@@ -141,7 +125,7 @@ class HdfsStore:
 
     def create(self, path: str, data: bytes) -> None:
         """Write a temporary file and give it the name, if that is free."""
-        temporary = f"{path.rpartition('/')[0]}/{uuid.uuid4().hex}.tmp"
+        temporary = self._beside(path)
         try:
             self._write(temporary, data)
         except OSError as error:
@@ -160,33 +144,13 @@ class HdfsStore:
         with _translated(), self._client.create(path, WriteOptions(overwrite=False, create_parent=True)) as file:
             file.write(data)
 
-    def _rename(self, temporary: str, path: str, data: bytes) -> None:
-        """Rename; when the answer is lost, the temporary file tells: only our own rename can have taken it away."""
-        for attempt in range(_TRIES):
-            try:
-                with _translated():
-                    return cast(None, self._client.rename(temporary, path, False))
-            except (FileExistsError, FileNotFoundError) as error:
-                # Also the echo of a request that the driver has repeated.
-                if self._was_renamed(temporary, path, data):
-                    return None
-                raise FileExistsError(path) from error
-            except UnclearError as error:
-                with suppress(OSError):
-                    if self._was_renamed(temporary, path, data):
-                        return None
-                if attempt == _TRIES - 1:
-                    raise UnclearError(*error.args) from error
-                time.sleep(0.1 * 2**attempt)
-        raise AssertionError("unreachable")
-
-    def _was_renamed(self, temporary: str, path: str, data: bytes) -> bool:
-        # The bytes are looked at as well: somebody who clears up may have removed the temporary file.
-        return not self.is_file(temporary) and self.is_file(path) and self.read(path, 0, None) == data
+    def _give_name(self, temporary: str, path: str) -> None:
+        with _translated():
+            self._client.rename(temporary, path, False)
 
     def replace(self, path: str, data: bytes) -> None:
         """Write a temporary file and rename it over whatever is there."""
-        temporary = f"{path.rpartition('/')[0]}/{uuid.uuid4().hex}.tmp"
+        temporary = self._beside(path)
         try:
             self._write(temporary, data)
             with _translated():
@@ -195,8 +159,8 @@ class HdfsStore:
             self._remove_quietly(temporary)
             raise
 
-    def _remove_quietly(self, path: str) -> None:
-        with suppress(OSError), _translated():
+    def _remove(self, path: str) -> None:
+        with _translated():
             self._client.delete(path, False)
 
     def walk(self, path: str) -> Iterator[tuple[str, int, int | None]]:
@@ -208,19 +172,6 @@ class HdfsStore:
             for each in self._client.list_status(path, True):
                 if not each.isdir:
                     yield each.path.removeprefix(base), each.length, each.modification_time
-
-    def delete(self, paths: Sequence[str]) -> Mapping[str, Exception]:
-        """Remove files, one by one."""
-        failures: dict[str, Exception] = {}
-        for path in paths:
-            try:
-                if self.is_directory(path):
-                    raise IsADirectoryError(f"{path} is a directory")
-                with suppress(FileNotFoundError, NotADirectoryError), _translated():
-                    self._client.delete(path, False)
-            except OSError as error:
-                failures[path] = error
-        return failures
 
     def is_file(self, path: str) -> bool:
         """Tell whether there is a file."""
@@ -239,10 +190,6 @@ class HdfsStore:
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def names(self, path: str, prefix: str) -> list[str]:
-        """Return the files of a directory whose names begin like this."""
-        return [name for name, is_directory in self.children(path) if name.startswith(prefix) and not is_directory]
-
     def children(self, path: str) -> list[tuple[str, bool]]:
         """Return what is directly in a directory."""
         if not self.is_directory(path):
@@ -258,8 +205,7 @@ class HdfsStore:
 
     def remove_directory(self, path: str) -> None:
         """Remove an empty directory."""
-        with _translated():
-            self._client.delete(path, False)
+        self._remove(path)
 
     def remove_tree(self, path: str) -> None:
         """Remove a directory and all in it."""

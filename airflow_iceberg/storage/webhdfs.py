@@ -10,19 +10,17 @@ from __future__ import annotations
 import json
 import os
 import threading
-import time
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 from urllib.parse import quote
 
 import requests
 
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
-from airflow_iceberg.storage.store import Location, RefusedError, Settings, UnclearError
+from airflow_iceberg.storage.renaming import RenamingStore
+from airflow_iceberg.storage.store import RefusedError, Settings, UnclearError
 
-_TRIES = 5
 _TIMEOUTS_S = (30, 300)
 _EXCEPTIONS: Mapping[str, type[OSError]] = {
     "FileNotFoundException": FileNotFoundError,
@@ -37,16 +35,12 @@ _EXCEPTIONS: Mapping[str, type[OSError]] = {
 }
 
 
-class WebHdfsStore:
+class WebHdfsStore(RenamingStore):
     """Files of one HDFS; paths are absolute.
 
     Args:
         instance: "scheme://host:port".
     """
-
-    is_local: ClassVar[bool] = False
-    is_conditional: ClassVar[bool] = False
-    answers_are_final: ClassVar[bool] = False
 
     def __init__(self, instance: str, settings: Settings) -> None:
         scheme, _, authority = instance.partition("://")
@@ -63,16 +57,6 @@ class WebHdfsStore:
         self._local = threading.local()
         self._lock = threading.Lock()
         self._opened: tuple[int, Any] | None = None
-
-    @classmethod
-    def instance_of(cls, location: Location) -> str:
-        """Return which HDFS."""
-        return f"{location.scheme}://{location.authority}"
-
-    @classmethod
-    def path_of(cls, location: Location) -> str:
-        """Return the absolute path."""
-        return "/" + location.path.strip("/")
 
     def filesystem(self) -> Any:
         """Return fsspec's file system, for data files."""
@@ -151,7 +135,7 @@ class WebHdfsStore:
 
     def create(self, path: str, data: bytes) -> None:
         """Write a temporary file and give it the name, if that is free."""
-        temporary = f"{path.rpartition('/')[0]}/{uuid.uuid4().hex}.tmp"
+        temporary = self._beside(path)
         try:
             self._write(temporary, data, overwrite=False)
         except OSError as error:
@@ -169,39 +153,19 @@ class WebHdfsStore:
         answer = self._ask("PUT", "CREATE", path, **wanted)
         self._follow(answer, "PUT", data=data, headers={"Content-Type": "application/octet-stream"})
 
-    def _rename(self, temporary: str, path: str, data: bytes) -> None:
-        """Rename; when the answer is lost, the temporary file tells: only our own rename can have taken it away."""
-        for attempt in range(_TRIES):
-            try:
-                # With the option the NameNode raises when the name is taken, and never moves *into* a directory of
-                # that name; HttpFS doesn't know the option and answers with a boolean, as all do without it.
-                answer = self._ask("PUT", "RENAME", path=temporary, destination=path, renameoptions="NONE")
-                if not answer.content or _document(answer).get("boolean", True):
-                    return
-                raise FileExistsError(path)
-            except (FileExistsError, FileNotFoundError) as error:
-                if self._was_renamed(temporary, path, data):
-                    return
-                raise FileExistsError(path) from error
-            except UnclearError as error:
-                with suppress(OSError):
-                    if self._was_renamed(temporary, path, data):
-                        return
-                if attempt == _TRIES - 1:
-                    raise UnclearError(*error.args) from error
-                time.sleep(0.1 * 2**attempt)
-
-    def _was_renamed(self, temporary: str, path: str, data: bytes) -> bool:
-        # The bytes are looked at as well: somebody who clears up may have removed the temporary file.
-        return not self.is_file(temporary) and self.is_file(path) and self.read(path, 0, None) == data
+    def _give_name(self, temporary: str, path: str) -> None:
+        # With the option the NameNode raises when the name is taken, and never moves *into* a directory of that name;
+        # HttpFS doesn't know the option and answers with a boolean, as all do without it.
+        answer = self._ask("PUT", "RENAME", path=temporary, destination=path, renameoptions="NONE")
+        if answer.content and not _document(answer).get("boolean", True):
+            raise FileExistsError(path)
 
     def replace(self, path: str, data: bytes) -> None:
         """Write over whatever is there; for a moment a reader can find the file empty."""
         self._write(path, data, overwrite=True)
 
-    def _remove_quietly(self, path: str) -> None:
-        with suppress(OSError):
-            self._ask("DELETE", "DELETE", path)
+    def _remove(self, path: str) -> None:
+        self._ask("DELETE", "DELETE", path)
 
     def walk(self, path: str) -> Iterator[tuple[str, int, int | None]]:
         """Yield (name below the directory, size, time) of each file."""
@@ -214,19 +178,6 @@ class WebHdfsStore:
                     waiting.append(name)
                 elif name:  # of a file, its own status comes, without a name
                     yield name, int(each["length"]), int(each["modificationTime"])
-
-    def delete(self, paths: Sequence[str]) -> Mapping[str, Exception]:
-        """Remove files, one by one."""
-        failures: dict[str, Exception] = {}
-        for path in paths:
-            try:
-                if self.is_directory(path):
-                    raise IsADirectoryError(f"{path} is a directory")
-                with suppress(FileNotFoundError, NotADirectoryError):
-                    self._ask("DELETE", "DELETE", path)
-            except OSError as error:
-                failures[path] = error
-        return failures
 
     def is_file(self, path: str) -> bool:
         """Tell whether there is a file."""
@@ -251,10 +202,6 @@ class WebHdfsStore:
             return []
         return cast(list[dict[str, Any]], found)
 
-    def names(self, path: str, prefix: str) -> list[str]:
-        """Return the files of a directory whose names begin like this."""
-        return [name for name, is_directory in self.children(path) if name.startswith(prefix) and not is_directory]
-
     def children(self, path: str) -> list[tuple[str, bool]]:
         """Return what is directly in a directory."""
         found = self._listed(path)
@@ -267,7 +214,7 @@ class WebHdfsStore:
 
     def remove_directory(self, path: str) -> None:
         """Remove an empty directory."""
-        self._ask("DELETE", "DELETE", path)
+        self._remove(path)
 
     def remove_tree(self, path: str) -> None:
         """Remove a directory and all in it."""
