@@ -168,8 +168,8 @@ done(tasks=len(items), files=sum(len(item.units) for item in items),
     @pytest.mark.parametrize(
         ("files", "most_bytes"),
         [
-            pytest.param(10_000, GIB // 2, id="14 GB"),
-            pytest.param(100_000, GIB, id="144 GB", marks=pytest.mark.services),
+            pytest.param(10_000, GIB // 4, id="14 GB"),
+            pytest.param(100_000, GIB // 2, id="144 GB", marks=pytest.mark.services),
         ],
     )
     def test_many_small_files(self, tmp_path: Path, files: int, most_bytes: int) -> None:

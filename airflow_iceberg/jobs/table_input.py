@@ -134,15 +134,7 @@ class TableInput:
 
 def without_statistics(file: DataFile) -> DataFile:
     """Return a file without what only planning needs: the work document of a large table stays readable."""
-    return replace(
-        file,
-        column_sizes=None,
-        value_counts=None,
-        null_value_counts=None,
-        nan_value_counts=None,
-        lower_bounds=None,
-        upper_bounds=None,
-    )
+    return file.without_statistics()
 
 
 def write_work(io: FileIO, table: TableInput, items: Iterable[WorkItem]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import repeat
 from typing import Any
 
@@ -17,7 +17,7 @@ from airflow_iceberg.errors import FormatError
 from airflow_iceberg.spec.avro_records import Column, Ints, Records
 from airflow_iceberg.spec.manifest_avro import RecordReader
 from airflow_iceberg.spec.manifest_records import record_to_entry
-from airflow_iceberg.spec.manifests import DataFile, FileContent
+from airflow_iceberg.spec.manifests import NO_STATISTICS, DataFile, FileContent
 
 _CONTENTS = tuple(FileContent)
 
@@ -83,13 +83,20 @@ class ColumnDataFile(DataFile):
             value = getattr(self.origin, name)(self.number)
             _SETTERS[name](self, value)
             return value
-        try:
-            file = self.origin.file(self.number)
-        except (FormatError, ValueError) as error:
-            raise FormatError(f"unexpected value in the entry of file {self.file_path} ({error})") from error
+        file = self._decoded()
         for later in _LATER:
             _SETTERS[later](self, getattr(file, later))
         return getattr(self, name)
+
+    def _decoded(self) -> DataFile:
+        try:
+            return self.origin.file(self.number)
+        except (FormatError, ValueError) as error:
+            raise FormatError(f"unexpected value in the entry of file {self.file_path} ({error})") from error
+
+    def without_statistics(self) -> DataFile:
+        """Return the file without what only planning needs of it; nothing of that is kept here either."""
+        return replace(self._decoded(), first_row_id=self.first_row_id, **NO_STATISTICS)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, DataFile):

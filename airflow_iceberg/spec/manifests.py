@@ -98,6 +98,10 @@ class DataFile:
         """What a file is known by: several deletion vectors share one Puffin file, so the path alone is not enough."""
         return self.file_path, self.content_offset
 
+    def without_statistics(self) -> DataFile:
+        """Return the file without what only planning needs of it."""
+        return replace(self, **NO_STATISTICS)
+
     @property
     def is_deletion_vector(self) -> bool:
         """Whether this is a deletion vector (v3): a position delete inside a Puffin file."""
@@ -157,6 +161,9 @@ class DataFile:
         )
 
 
+NO_STATISTICS: Mapping[str, None] = dict.fromkeys(
+    ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
+)
 _COUNT_MAPS = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
 _BOUND_MAPS = ("lower_bounds", "upper_bounds")
 _ID_LISTS = ("split_offsets", "equality_ids")

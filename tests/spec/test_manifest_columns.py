@@ -312,6 +312,13 @@ class TestAFileFromColumns:
         assert replace(self.file(), record_count=8).value_counts == {1: 7}
         assert pickle.loads(pickle.dumps(self.file())) == self.file()
 
+    def test_without_statistics_it_holds_none_either(self) -> None:
+        file = self.file()
+        assert file.without_statistics() == data_file(1, split_offsets=(4,))
+        with pytest.raises(AttributeError):
+            DataFile.value_counts.__get__(file)  # type: ignore[attr-defined]
+        assert file.value_counts == {1: 7}
+
     def test_it_has_no_other_attributes(self) -> None:
         with pytest.raises(AttributeError, match="no attribute 'rows'"):
             self.file().rows  # type: ignore[attr-defined]  # noqa: B018
