@@ -161,7 +161,7 @@ class DataFile:
         )
 
 
-NO_STATISTICS: Mapping[str, None] = dict.fromkeys(
+NO_STATISTICS: Mapping[str, Any] = dict.fromkeys(
     ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
 )
 _COUNT_MAPS = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
