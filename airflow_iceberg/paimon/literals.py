@@ -10,7 +10,7 @@ import datetime as dt
 import re
 import struct
 from collections.abc import Callable, Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 from typing import Any, NoReturn
 
 from airflow_iceberg.errors import InvalidInputError
@@ -19,6 +19,7 @@ from airflow_iceberg.paimon.types import PaimonType
 
 _EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_WIDE = Context(prec=76)  # Python's own has 28 digits, a DECIMAL up to 38
 _BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 
 
@@ -89,7 +90,7 @@ def _float(value: Any, type_: PaimonType) -> float:
 def _decimal(value: Any, type_: PaimonType) -> Decimal:
     try:
         exact = Decimal(str(value))
-        result = exact.quantize(Decimal((0, (1,), -type_.scale)))
+        result = exact.quantize(Decimal((0, (1,), -type_.scale)), context=_WIDE)
     except InvalidOperation as error:
         raise ValueError from error
     return result if result == exact and not isinstance(value, bool) else _refuse()
