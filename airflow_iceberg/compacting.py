@@ -22,6 +22,8 @@ from airflow_iceberg.commit.actions import CommitSettings
 from airflow_iceberg.commit.operation import OPERATION_KEY, OperationKey, check_properties
 from airflow_iceberg.commit.rewrite import RewriteFiles
 from airflow_iceberg.compaction_plan import Compaction, find_dangling, plan_compaction, write_rewrite_plan
+from airflow_iceberg.data.ordering import ZOrderedRows
+from airflow_iceberg.data.sorted_write import write_order
 from airflow_iceberg.errors import (
     CommitConflictError,
     CommitUnknownError,
@@ -186,6 +188,8 @@ class _Run:
         self._try_number = try_number
         self._parallelism = parallelism
         self._order = _sort_order(table, request)
+        if request.strategy == "zorder":
+            ZOrderedRows(request.sort_by, table.schema())
         self._committed: list[Snapshot] = []
         self._failed_groups = 0
         self._failed_commits = 0
@@ -441,6 +445,8 @@ def _sort_order(table: Table, request: CompactionRequest) -> SortOrder | None:
         raise InvalidInputError(
             f"table {table.name} has no sort order; give one in sort_by, or set the table's (alter: set_sort_order)"
         )
+    # What cannot be sorted by is found before a job is planned, and also where there is nothing to rewrite.
+    write_order(order, table.schema(), table.spec())
     return order
 
 

@@ -112,6 +112,10 @@ class Table:
         _check_catalog(catalog, 'Table.create(catalog, "namespace.table", schema=…)')
         table = TableId.of(identifier)
         columns = schema_from_shorthand(schema)
+        if not columns.fields:
+            raise InvalidInputError(
+                f"table {table} would have no columns; name them and their types, such as schema={{'id': 'long'}}"
+            )
         metadata = new_table_metadata(
             location=(location or catalog.default_location(table)).rstrip("/"),
             schema=columns,

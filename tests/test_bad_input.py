@@ -20,6 +20,7 @@ from airflow_iceberg.errors import (
 from airflow_iceberg.jobs.local import run_local
 from airflow_iceberg.jobs.protocol import Source
 from airflow_iceberg.spec.changes import Change, SetProperties
+from airflow_iceberg.spec.schema import Schema
 from airflow_iceberg.table import Table
 
 
@@ -385,6 +386,13 @@ class TestADatabaseWithoutADriver:
 
 class TestArgumentsOfTheWrongKind:
     """What was meant for another place is said so, whatever Python would make of it."""
+
+    @pytest.mark.parametrize("columns", [{}, pa.schema([]), Schema()], ids=["dict", "arrow", "schema"])
+    def test_a_table_without_columns(self, catalog, columns):
+        with pytest.raises(InvalidInputError, match=r"table db\.bad would have no columns; name them") as error:
+            Table.create(catalog, "db.bad", schema=columns)
+        one_line(error)
+        assert not catalog.table_exists("db.bad")
 
     @pytest.mark.parametrize("columns", ["id long", ["id", "long"], 5], ids=str)
     def test_a_schema_that_is_none(self, catalog, columns):

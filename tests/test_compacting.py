@@ -234,11 +234,12 @@ class TestBadInput:
         [
             ({"where": "id >"}, InvalidInputError, "id >"),
             ({"where": "nope = 1"}, NotFoundError, "nope"),
-            ({"options": {"target-file-size-bytes": 0}}, InvalidInputError, "min < target < max"),
+            ({"options": {"target-file-size-bytes": 0}}, InvalidInputError, "target-file-size-bytes is 0, expected 1"),
             ({"strategy": "shuffle"}, InvalidInputError, "unknown strategy 'shuffle'; one of binpack, sort, zorder"),
             ({"strategy": "sort"}, InvalidInputError, "table db.t has no sort order"),
             ({"strategy": "zorder"}, InvalidInputError, "'zorder' needs the columns"),
             ({"strategy": "sort", "sort_by": ("nope",)}, NotFoundError, "nope"),
+            ({"strategy": "zorder", "sort_by": ("nope",)}, NotFoundError, "nope"),
             ({"options": {"output-spec-id": 7}}, InvalidInputError, "output-spec-id is 7, expected one of 0"),
             ({"branch": "nope"}, NotFoundError, "nope"),
         ],
@@ -248,6 +249,12 @@ class TestBadInput:
         with pytest.raises(error, match=message):
             compact(table, CompactionRequest(**request_), run=fail)
         assert table.refresh().current_snapshot() == before
+
+    def test_also_where_nothing_is_to_be_done(self, table):
+        for strategy in ("sort", "zorder"):
+            request = CompactionRequest(strategy=strategy, sort_by=("nope",), where="false")
+            with pytest.raises(NotFoundError, match="nope"):
+                compact(table, request, run=fail)
 
 
 def fail(plan: JobPlan) -> JobResult:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_iceberg.data.casts import Conversion, Misfit, conversion, decoded, decoded_type, refusal_hint
+from airflow_iceberg.data.casts import Conversion, Misfit, conversion, decoded, decoded_type, misfit_hint, refusal_hint
 from airflow_iceberg.data.variant_rows import BadVariant, check_variant_type, variant_column
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.spec import values
@@ -247,7 +247,8 @@ def _primitive(array: pa.Array, convert: Conversion, type_: IcebergType, name: s
     except (pa.ArrowInvalid, Misfit):
         index = _first_misfit(array, convert)
         shown = _shown(array[index])
-        problem = f"value {shown} ({array.type}) does not fit {type_}; change the value or the column's type"
+        hint = misfit_hint(array[index], type_) or "change the value or the column's type"
+        problem = f"value {shown} ({array.type}) does not fit {type_}; {hint}"
     raise _Offence(name, index, problem)
 
 

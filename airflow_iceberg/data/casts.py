@@ -132,6 +132,24 @@ def refusal_hint(arrow: pa.DataType, type_: IcebergType) -> str:
     return ""
 
 
+def misfit_hint(value: pa.Scalar, type_: IcebergType) -> str:
+    """Return what to do about a value that does not fit, "" when there is nothing to say but that."""
+    is_text = is_.is_string(value.type) or is_.is_large_string(value.type)
+    found = _WRITTEN_TIMESTAMP.fullmatch(value.as_py().strip()) if is_text else None
+    if found is None:
+        return ""
+    if isinstance(type_, TimestamptzType | TimestamptzNsType) and not found["offset"]:
+        return "it has no offset from UTC; write one, such as '2026-01-31 12:30:00+00:00' or '2026-01-31T12:30:00Z'"
+    if isinstance(type_, TimestampType | TimestampNsType) and found["offset"]:
+        return "it has an offset from UTC, which would be lost; leave it out, or make the column timestamptz"
+    return ""
+
+
+_WRITTEN_TIMESTAMP = re.compile(
+    r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?\s*(?P<offset>Z|UTC|[+-]\d{2}(:?\d{2})?)?)?", re.IGNORECASE
+)
+
+
 def _same(array: pa.Array) -> pa.Array:
     return array
 

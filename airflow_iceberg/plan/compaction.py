@@ -73,6 +73,7 @@ class RewriteOptions:
     output_spec_id: int | None = None
 
     def __post_init__(self) -> None:
+        self._check_positive("target_file_size_bytes")
         if not 0 <= self.min_file_size_bytes < self.target_file_size_bytes < self.max_file_size_bytes:
             raise InvalidInputError(
                 f"min-file-size-bytes is {self.min_file_size_bytes}, target-file-size-bytes "

@@ -91,6 +91,7 @@ def _reason(error: SqlglotError) -> str:
     found = str(details.get("description") or str(error).splitlines()[0])
     if found.startswith("Required keyword"):
         found = "something is missing"
+    found = found.partition(" but got <")[0]  # what follows is an object of sqlglot's
     place = f" near line {details['line']}, column {details['col']}" if details.get("line") else ""
     return f"{found.rstrip('.').split(chr(27))[0].lower()}{place}"
 
@@ -196,6 +197,10 @@ class _Reader:
 
     def _like(self, node: sql.Like, escape: str) -> Expression:
         column, pattern = self._column(node.this), self._literal(node.expression)
+        if pattern is not None and not isinstance(pattern, str):
+            raise InvalidInputError(
+                f"LIKE needs a pattern in quotes, such as 'abc%', got {pattern!r} in the filter '{self._text}'"
+            )
         return AlwaysNull() if pattern is None else Like(column, _with_backslash(pattern, escape))
 
     def _starts_with(self, node: sql.StartsWith) -> Expression:

@@ -77,6 +77,16 @@ _INSTANT = re.compile(
     re.IGNORECASE,
 )
 _TIME = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?")
+_SPELLINGS: tuple[tuple[tuple[type[IcebergType], ...], str], ...] = (
+    ((StringType,), "write a string in quotes"),
+    ((BinaryType, FixedType), "write bytes as X'1F'"),
+    ((BooleanType,), "write true or false"),
+    ((DateType,), "write a date as '2026-01-31'"),
+    ((TimeType,), "write a time of day as '12:30:00'"),
+    (_WITHOUT_ZONE, "write a timestamp as '2026-01-31 12:30:00'"),
+    (_ZONED, "write a timestamp as '2026-01-31 12:30:00+00:00'"),
+    ((UUIDType,), "write a uuid in quotes, all 36 characters of it"),
+)
 # Decimals with absurd exponents would cost memory without end; nothing that a column holds is that large or small.
 _MAX_EXPONENT = 500
 
@@ -356,9 +366,10 @@ def _offset_ns(zone: str | None) -> int:
 
 def _mismatch(column: Column, literal: Any) -> InvalidInputError:
     shown = f"'{literal.text}'" if isinstance(literal, TypedText) else repr(literal)
-    hint = ""
-    if isinstance(column.type, StringType):
-        hint = "; write a string in quotes"
-    elif isinstance(column.type, (BinaryType, FixedType)):
-        hint = "; write bytes as X'1F'"
+    if literal is True and not isinstance(column.type, BooleanType):
+        return InvalidInputError(
+            f"cannot compare column '{column}' ({column.type}) with {shown}, and by itself it is no predicate; compare "
+            f"it with a value of its type"
+        )
+    hint = next((f"; {text}" for kinds, text in _SPELLINGS if isinstance(column.type, kinds)), "; write a number")
     return InvalidInputError(f"cannot compare column '{column}' ({column.type}) with {shown}{hint}")

@@ -142,8 +142,11 @@ class _TypeText:
     def _primitive(self, text: str) -> PrimitiveType:
         spelled = " ".join(text.lower().split())
         if spelled in ("decimal", "numeric", "dec"):
-            # SQL's default of a decimal without parameters, as in Spark.
-            return DecimalType(10, 0)
+            # Differs from Spark, where it is one of 10 digits, none of them after the point: hardly ever what is meant.
+            self._fail(
+                f"{spelled} needs its number of digits, and how many of them are after the point: decimal(9, 2), or "
+                f"decimal(10, 0) for none"
+            )
         name = _ALIASES.get(spelled, text)
         for pattern, form in _PARAMETRIC_ALIASES:
             if pattern.fullmatch(name):

@@ -249,6 +249,18 @@ REFUSED = [
     (pa.array([0, 1], pa.timestamp("ns")), "timestamp", "(timestamp[ns]) does not fit timestamp"),
     (pa.array(["2026-01-31", "2026-01-31T10:00:00Z"]), "timestamp", "'2026-01-31T10:00:00Z' (string)"),
     (pa.array(["2026-01-31T10:00Z", "2026-01-31T10:00"]), "timestamptz", "'2026-01-31T10:00' (string)"),
+    (pa.array(["2026-01-31T10:00Z", "2026-01-31 10:00:00.5"]), "timestamptz", "it has no offset from UTC; write one"),
+    (pa.array(["2026-01-31T10:00Z", "2026-01-31"]), "timestamptz", "it has no offset from UTC; write one"),
+    (
+        pa.array(["2026-01-31", "2026-01-31 10:00:00+01:00"]),
+        "timestamp",
+        "it has an offset from UTC, which would be lost",
+    ),
+    (
+        pa.array(["2026-01-31T10:00Z", "yesterday"]),
+        "timestamptz",
+        "does not fit timestamptz; change the value or the column's type",
+    ),
     (pa.array([b"abc", b"ab"]), "fixed[3]", "value b'ab' (binary) does not fit fixed[3]"),
     (pa.array(["0" * 32, "0" * 31]), "uuid", "(string) does not fit uuid"),
     (pa.array([[1], [2, 2**31]]), "list<int>", "value 2147483648 (int64) does not fit int"),

@@ -158,7 +158,7 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("given", "message"),
         [
-            ({"target-file-size-bytes": 0}, "0 <= min < target < max"),
+            ({"target-file-size-bytes": 0}, "target-file-size-bytes is 0, expected 1 or more"),
             ({"min-file-size-bytes": 600 * MB}, "0 <= min < target < max"),
             ({"min-input-files": 0}, "min-input-files is 0, expected 1 or more"),
             ({"min-input-files": "many"}, "option min-input-files is 'many', expected a whole number"),
