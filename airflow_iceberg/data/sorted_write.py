@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from airflow_iceberg.data.ordering import RowOrder, SortedRows
-    from airflow_iceberg.data.write import PartitionedWriter
     from airflow_iceberg.spec.manifests import DataFile
     from airflow_iceberg.spec.partitioning import PartitionSpec
     from airflow_iceberg.spec.schema import Schema
@@ -58,23 +57,29 @@ def unsortable(order: SortOrder, schema: Schema, spec: PartitionSpec) -> str | N
     return None
 
 
+class RowFiles(Protocol):
+    """What takes rows in and gives data files; a `PartitionedWriter`."""
+
+    def write(self, table: pa.Table) -> None: ...
+    def close(self) -> tuple[DataFile, ...]: ...
+    def abort(self) -> None: ...
+
+
 class SortedRuns:
     """Takes rows in any order and writes files that are in order; used like a `PartitionedWriter`.
 
     Args:
         new_writer: gives a writer whose files claim the order; one for each run.
-        run_bytes: rows in memory that make a run.
+        run_bytes: rows in memory that make a run; RUN_BYTES by default.
     """
 
-    def __init__(
-        self, new_writer: Callable[[], PartitionedWriter], order: RowOrder, *, run_bytes: int = RUN_BYTES
-    ) -> None:
+    def __init__(self, new_writer: Callable[[], RowFiles], order: RowOrder, *, run_bytes: int | None = None) -> None:
         self._new_writer = new_writer
         self._order = order
-        self._run_bytes = run_bytes
+        self._run_bytes = RUN_BYTES if run_bytes is None else run_bytes
         self._held: list[pa.Table] = []
         self._held_bytes = 0
-        self._writers: list[PartitionedWriter] = []
+        self._writers: list[RowFiles] = []
         self._files: list[DataFile] = []
 
     def write(self, table: pa.Table) -> None:

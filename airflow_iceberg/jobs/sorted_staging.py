@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING
 from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.jobs import exchange, stages
 from airflow_iceberg.jobs.exchange import Slice
-from airflow_iceberg.jobs.sorting import MOST_RANGES, RANGE_BYTES, SAMPLED_ROWS, outputs, read_keys, write_keys
+from airflow_iceberg.jobs.sorting import (
+    MOST_RANGES,
+    RANGE_BYTES,
+    SAMPLED_ROWS,
+    RangeFiles,
+    outputs,
+    read_keys,
+    write_keys,
+)
 from airflow_iceberg.jobs.sources import Unit, task_count
 from airflow_iceberg.jobs.tasks import COLLECT, CUT, MERGE, WRITE, TaskContext, TaskReport, TaskSpec, removing_on_error
 
@@ -28,15 +36,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from airflow_iceberg.jobs.protocol import JobPlan
-    from airflow_iceberg.jobs.rewrite import RowSink
     from airflow_iceberg.storage.base import FileIO
 
 # Files that become less than this are sorted by one task in memory.
 SMALL_SOURCE_BYTES = 48 << 20
 SAMPLE_EVERY = 32
 """One key is sampled of so many rows."""
-HEAVY_RANGES = 4
-"""A range so many times larger than planned has one key in most of its rows: it is written in runs."""
 
 
 # -- the tasks ---------------------------------------------------------------------------------------------------------
@@ -79,52 +84,12 @@ def cut(context: TaskContext, spec: TaskSpec) -> TaskReport:
 
 def merge(context: TaskContext, spec: TaskSpec) -> TaskReport:
     """Sort ranges, one after the other, and write them; files go on over the borders of ranges."""
-    started = time.monotonic()
-    with removing_on_error(_Files(context, spec.number)) as files:
+    started, order = time.monotonic(), context.row_order()
+    with removing_on_error(RangeFiles(order, lambda: context.writer(spec.number))) as files:
         for pieces in spec.groups:
-            if sum(piece.size_bytes for piece in pieces) > HEAVY_RANGES * RANGE_BYTES:
-                files.write_runs(exchange.read_slices(context.io, pieces))
-            else:
-                files.write_sorted(list(exchange.read_slices(context.io, pieces)))
+            files.write_range(context, pieces)
         found = files.close()
     return context.report(spec.number, found, started)
-
-
-class _Files:
-    """The files of one merge: sorted ranges go on in one file; runs of a heavy range have their own."""
-
-    def __init__(self, context: TaskContext, number: int) -> None:
-        self._context, self._number = context, number
-        self._order = context.row_order()
-        self._writers: list[RowSink] = [context.writer(number)]
-        self._done: list[object] = []
-
-    def write_sorted(self, tables: Sequence[pa.Table]) -> None:
-        import pyarrow as pa
-
-        from airflow_iceberg.data.ordering import sort_rows
-
-        self._writers[-1].write(sort_rows(pa.concat_tables(tables), self._order))
-
-    def write_runs(self, tables: Iterator[pa.Table]) -> None:
-        self._end_files()
-        runs = self._context.sink(self._number)
-        self._writers.append(runs)
-        for table in tables:
-            runs.write(table)
-        self._end_files()
-        self._writers.append(self._context.writer(self._number))
-
-    def close(self) -> list[object]:
-        self._end_files()
-        return self._done
-
-    def abort(self) -> None:
-        for writer in self._writers:
-            writer.abort()
-
-    def _end_files(self) -> None:
-        self._done.extend(self._writers[-1].close())
 
 
 def _as_one(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:

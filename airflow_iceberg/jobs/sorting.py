@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
     from airflow_iceberg.data.ordering import RowOrder
     from airflow_iceberg.jobs.protocol import JobPlan
+    from airflow_iceberg.jobs.rewrite import RowSink
+    from airflow_iceberg.spec.manifests import DataFile
     from airflow_iceberg.storage.base import FileIO
 
 # What is smaller on disk is sorted in memory as a whole.
@@ -46,6 +48,8 @@ RANGE_BYTES = 128 << 20
 SAMPLED_ROWS = 50_000
 """Keys that a task samples; a range is then some hundred of them, which makes ranges even enough."""
 MOST_RANGES = 4096
+HEAVY_RANGES = 4
+"""A range so many times larger than planned has one key in most of its rows: it is written in runs."""
 
 
 # -- the tasks ---------------------------------------------------------------------------------------------------------
@@ -117,18 +121,72 @@ def spill_item(context: TaskContext, item: WorkItem, ranges: str) -> TaskReport:
 
 def gather_ranges(context: TaskContext, spec: TaskSpec) -> TaskReport:
     """Sort ranges, one after the other, and write them."""
-    import pyarrow as pa
-
-    from airflow_iceberg.data.ordering import sort_rows
-
     assert spec.item is not None
-    started, order = time.monotonic(), row_order(context, [spec.item])
-    with removing_on_error(context.group_writer(spec.item)) as writer:
+    started, item = time.monotonic(), spec.item
+    order = row_order(context, [item])
+    with removing_on_error(RangeFiles(order, lambda: context.group_writer(item))) as files:
         for pieces in spec.groups:
-            tables = list(exchange.read_slices(context.io, pieces))
-            writer.write(sort_rows(pa.concat_tables(tables).cast(context.row_schema), order))
-        files = writer.close()
-    return context.report(spec.number, files, started)
+            files.write_range(context, pieces)
+        found = files.close()
+    return context.report(spec.number, found, started)
+
+
+class RangeFiles:
+    """The files of one output: sorted ranges go on in one file; runs of a heavy range have their own.
+
+    Args:
+        new_writer: gives a writer whose files claim the order.
+    """
+
+    def __init__(self, order: RowOrder, new_writer: Callable[[], RowSink]) -> None:
+        self._order, self._new_writer = order, new_writer
+        self._writers: list[RowSink] = []
+        self._is_open = False
+        self._done: list[DataFile] = []
+
+    def write_range(self, context: TaskContext, pieces: Sequence[Slice]) -> None:
+        """Write the rows of a range, which lies behind those before."""
+        tables = exchange.read_slices(context.io, pieces)
+        rows = (table.cast(context.row_schema) for table in tables)
+        if sum(piece.size_bytes for piece in pieces) > HEAVY_RANGES * RANGE_BYTES:
+            self._write_runs(rows)
+        else:
+            self._write_sorted(rows)
+
+    def _write_sorted(self, tables: Iterator[pa.Table]) -> None:
+        import pyarrow as pa
+
+        from airflow_iceberg.data.ordering import sort_rows
+
+        if not self._is_open:
+            self._writers.append(self._new_writer())
+            self._is_open = True
+        self._writers[-1].write(sort_rows(pa.concat_tables(list(tables)), self._order))
+
+    def _write_runs(self, tables: Iterator[pa.Table]) -> None:
+        from airflow_iceberg.data.sorted_write import SortedRuns
+
+        self._end_files()
+        self._writers.append(SortedRuns(self._new_writer, self._order))
+        self._is_open = True
+        for table in tables:
+            self._writers[-1].write(table)
+        self._end_files()
+
+    def close(self) -> tuple[DataFile, ...]:
+        """Finish and return the files, in the order of their rows."""
+        self._end_files()
+        return tuple(self._done)
+
+    def abort(self) -> None:
+        """Remove every file that was written."""
+        for writer in self._writers:
+            writer.abort()
+
+    def _end_files(self) -> None:
+        if self._is_open:
+            self._done.extend(self._writers[-1].close())
+            self._is_open = False
 
 
 # -- the job -----------------------------------------------------------------------------------------------------------

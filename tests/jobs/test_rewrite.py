@@ -8,6 +8,7 @@ import pytest
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.compaction_plan import plan_compaction, work_items, write_rewrite_plan
+from airflow_iceberg.data import sorted_write
 from airflow_iceberg.errors import FormatError, IcebergError
 from airflow_iceberg.jobs import sorting
 from airflow_iceberg.jobs.local import run_local
@@ -170,6 +171,20 @@ class TestSorted:
         for file in files:
             ids = read(table, [file])["id"].to_pylist()
             assert ids == sorted(ids, reverse=True)
+        assert as_lines(read(table, files)) == as_lines(table.scan().to_arrow())
+
+    def test_a_range_that_is_one_key_is_written_in_runs(self, table, monkeypatch):
+        monkeypatch.setattr(sorting, "SMALL_GROUP_BYTES", 0)
+        monkeypatch.setattr(sorting, "RANGE_BYTES", 200)
+        monkeypatch.setattr(sorted_write, "RUN_BYTES", 2000)
+        table.alter([{"drop_partition_field": "day"}])
+        _, files = sort(table, ["day", "id"])
+        assert len(files) == 1  # no range is heavy
+        _, files = sort(table, ["day"])
+        assert len(files) > 2
+        for file in files:
+            days = read(table, [file])["day"].to_pylist()
+            assert days == sorted(days)
         assert as_lines(read(table, files)) == as_lines(table.scan().to_arrow())
 
     def test_z_order_keeps_all_rows(self, table):

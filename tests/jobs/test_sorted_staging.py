@@ -11,7 +11,7 @@ from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.data import sorted_write
 from airflow_iceberg.data.ordering import sort_rows
 from airflow_iceberg.data.sorted_write import write_order
-from airflow_iceberg.jobs import sorted_staging, sources
+from airflow_iceberg.jobs import sorted_staging, sorting, sources
 from airflow_iceberg.jobs.local import run_local
 from airflow_iceberg.jobs.protocol import JobPlan, Source
 from airflow_iceberg.spec.arrow import schema_to_arrow
@@ -100,7 +100,8 @@ class TestFiles:
     def test_a_range_that_is_one_key_is_written_in_runs(self, monkeypatch, tmp_path):
         monkeypatch.setattr(sorted_staging, "SMALL_SOURCE_BYTES", 0)
         monkeypatch.setattr(sorted_staging, "RANGE_BYTES", 200)
-        monkeypatch.setattr(sorted_write, "RUN_BYTES", 100)
+        monkeypatch.setattr(sorting, "RANGE_BYTES", 200)
+        monkeypatch.setattr(sorted_write, "RUN_BYTES", 4000)
         table = new_table(tmp_path, sort_by=["day"])
         _, files = stage(table, tmp_path)
         assert_sorted(table, files)
@@ -132,7 +133,7 @@ class TestInProcess:
         assert ids_of(table, files) == list(range(500))
 
     def test_each_run_has_files_of_its_own(self, monkeypatch, tmp_path):
-        monkeypatch.setattr(sorted_write.SortedRuns.__init__, "__kwdefaults__", {"run_bytes": 4000})
+        monkeypatch.setattr(sorted_write, "RUN_BYTES", 4000)
         table = new_table(tmp_path)
         table.append(rows(range(500)))
         files = [task.file for task in table.scan().plan_files()]
