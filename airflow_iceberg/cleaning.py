@@ -1,49 +1,33 @@
-"""Orphan files: what lies below a table and is not the table's; moved into a quarantine, from which it can come back.
+"""Orphan files: what lies below a table and is not the table's; put aside, or deleted.
 
-Here: `remove_orphans`, `restore_quarantine` and the quarantine's folders. Not here: comparing locations
+Here: `remove_orphans`. Not here: where they are put, and how they come back (`quarantine`), comparing locations
 (`plan.orphans`), files of expired snapshots (`expiring`).
 
 The location is listed first and the table is loaded afterwards, so that a file that is committed in between is known;
 files younger than a safe age stay in any case, since those of a running job are in no table yet.
-
-A quarantine is a folder `<table>/.quarantine/<run>/`: a list, written before the first file is moved, and the files
-under their paths below the table. Nothing hidden is ever listed, so a quarantine is not looked at again but by its own
-functions.
 """
 
 from __future__ import annotations
 
-import itertools
-import json
 import logging
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus
-from uuid import uuid4
 
 from airflow_iceberg.changing import now_ms
-from airflow_iceberg.errors import (
-    AlreadyExistsError,
-    FormatError,
-    InvalidInputError,
-    NotFoundError,
-    StorageError,
-)
+from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.expired_meanwhile import on_newest
 from airflow_iceberg.plan.orphans import MISMATCH_MODES, KnownFiles, Spelling, older_than_ms
 from airflow_iceberg.plan.retention import check_may_delete
+from airflow_iceberg.quarantine import purge, put_aside
 from airflow_iceberg.reachability import statistics_paths
 from airflow_iceberg.shared_location import check_not_shared
-from airflow_iceberg.spec._fields import Fields
 from airflow_iceberg.staging import STAGING_FOLDER, of_dead_jobs
-from airflow_iceberg.storage.base import FileIO, FileStatus
+from airflow_iceberg.storage.base import FileStatus
 from airflow_iceberg.walk.listing import (
     METADATA,
     OLD,
-    QUARANTINE_FOLDER,
     STAGED,
     find_folders,
     is_metadata_file,
@@ -64,16 +48,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-QUARANTINE = QUARANTINE_FOLDER
-LIST = "list.jsonl"
 ACTIONS = ("quarantine", "delete", "dry-run")
 THREADS = 8
 BATCH = 1000
 # Smaller tables are listed in one go: looking for folders to list side by side would take longer.
 LISTED_AT_ONCE = 10_000
 MOST_SHOWN = 20
-# So much of two files is compared at a time.
-CHUNK = 8 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,7 +95,7 @@ class OrphanResult:
 
     Attributes:
         outcome: "quarantined", "deleted", "dry-run" or "nothing".
-        orphan_files, orphan_bytes: that were found by this call.
+        orphan_files, orphan_bytes: that were found by this call; with a quarantine by all tries of the task.
         orphans: locations of the first of them.
         quarantine: name of the quarantine, for `restore_quarantine`; None if there is none.
         staging_files, staging_bytes: documents of jobs that died long ago, removed.
@@ -204,15 +184,21 @@ def _carry_out(
 ) -> OrphanResult:
     from dataclasses import replace
 
-    name = None
-    if orphans and request.action == "quarantine":
-        name = _quarantine(table, orphans, now, operation)
-        found = replace(found, outcome="quarantined", quarantine=name)
+    aside = put_aside(table, orphans, now_ms=now, operation=operation) if request.action == "quarantine" else None
+    if aside is not None:
+        found = replace(
+            found,
+            outcome="quarantined",
+            quarantine=aside.name,
+            orphan_files=len(aside.files),
+            orphan_bytes=sum(file.size_bytes for file in aside.files),
+            orphans=tuple(file.location for file in aside.files[:MOST_SHOWN]),
+        )
     elif orphans:
         _delete(table, orphans, "orphan files")
         found = replace(found, outcome="deleted")
     _delete(table, listed.staging, "files of dead jobs")
-    purged = () if request.purge_older_than_ms is None else _purge(table, request.purge_older_than_ms, keep=name)
+    purged = () if request.purge_older_than_ms is None else purge(table, request.purge_older_than_ms, keep=aside)
     return replace(found, purged_quarantines=purged)
 
 
@@ -345,216 +331,3 @@ def _delete(table: Table, files: Sequence[FileStatus], what: str) -> None:
         table.io.delete([status.location for status in batch])
         progress.come_past(len(batch), sum(status.size_bytes for status in batch))
         progress.finish(len(batch))
-
-
-# -- the quarantine ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class QuarantinedFile:
-    """A file that was moved.
-
-    Attributes:
-        location: where it was.
-        quarantined: where it is.
-    """
-
-    location: str
-    quarantined: str
-    size_bytes: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RestoreResult:
-    """What came back from a quarantine."""
-
-    table: str
-    quarantine: str
-    restored_files: int
-    restored_bytes: int
-
-    def to_xcom(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
-
-def quarantines(table: Table) -> tuple[str, ...]:
-    """Return the names of a table's quarantines, oldest first."""
-    root = f"{table.location.rstrip('/')}/{QUARANTINE}/"
-    return tuple(
-        sorted(
-            status.location[len(root) :].partition("/")[0]
-            for status in table.io.list(root)
-            if status.location.endswith(f"/{LIST}") and status.location[len(root) :].count("/") == 1
-        )
-    )
-
-
-def restore_quarantine(table: Table, name: str) -> RestoreResult:
-    """Move the files of a quarantine back to where they were, and forget the quarantine.
-
-    A file whose place is taken stays in the quarantine, and so does the list. Restoring twice does the rest: what a try
-    that died had copied, in whole or in part, does not take the place. Half of a copy, of a move into the quarantine
-    that died, is removed.
-
-    Raises:
-        NotFoundError: no such quarantine.
-        AlreadyExistsError: places are taken; what could be restored was.
-        FormatError: the list is damaged.
-    """
-    location = _list_location(table, name)
-    try:
-        files = list(_read_list(location, table.io.read(location)))
-    except NotFoundError as error:
-        known = ", ".join(quarantines(table)) or "none"
-        raise NotFoundError(f"table {table.name} has no quarantine {name!r}; it has: {known}") from error
-    sizes = {status.location: status.size_bytes for status in table.io.list(f"{_home(table, name)}/files/")}
-    # Half of a copy is of a move that died: its original was not removed before the copy was whole.
-    whole = [file for file in files if sizes.get(file.quarantined) == file.size_bytes]
-    with ThreadPoolExecutor(THREADS) as pool:
-        is_back = list(pool.map(lambda file: _restore(table.io, file), whole))
-    back = [file for file, came in zip(whole, is_back, strict=True) if came]
-    taken = [file for file, came in zip(whole, is_back, strict=True) if not came]
-    if taken:
-        raise AlreadyExistsError(
-            f"{len(taken)} files of quarantine {name} stay there, since their places are taken: {taken[0].location} is "
-            f"there; {len(back)} files were restored"
-        )
-    torn = [file.quarantined for file in files if sizes.get(file.quarantined, file.size_bytes) != file.size_bytes]
-    table.io.delete([*torn, location])
-    size = sum(file.size_bytes for file in back)
-    return RestoreResult(table=table.name, quarantine=name, restored_files=len(back), restored_bytes=size)
-
-
-def _restore(io: FileIO, file: QuarantinedFile) -> bool:
-    """Move one file back; False if something else is in its place."""
-    if not io.exists(file.location):
-        _move(io, file.quarantined, file.location, file.size_bytes)
-        return True
-    copied = _common_bytes(io, file)
-    if copied is None:
-        return False
-    if copied < file.size_bytes:
-        _move(io, file.quarantined, file.location, file.size_bytes)
-    else:
-        # The copy was whole, and the one that made it died before it could remove the original.
-        io.delete([file.quarantined])
-    return True
-
-
-def _common_bytes(io: FileIO, file: QuarantinedFile) -> int | None:
-    """Return how much of a quarantined file is in its place already; None if the place holds something else."""
-    for offset in range(0, file.size_bytes + 1, CHUNK):
-        there = io.read(file.location, offset=offset, length=CHUNK)
-        own = io.read(file.quarantined, offset=offset, length=CHUNK)
-        if not own.startswith(there):
-            return None
-        if len(there) < CHUNK:
-            return offset + len(there)
-    return file.size_bytes
-
-
-def _quarantine(table: Table, orphans: Sequence[FileStatus], now: int, operation: OperationKey | None) -> str:
-    """Write the list, then move the files."""
-    name, files = _write_list(table, orphans, now, operation)
-    progress = Progress(f"{table.name}: moving orphan files to {_home(table, name)}", whole=len(files))
-    with ThreadPoolExecutor(THREADS) as pool:
-        moved = pool.map(lambda file: _move(table.io, file.location, file.quarantined, file.size_bytes), files)
-        for file, _ in zip(files, moved, strict=True):
-            progress.come_past(1, file.size_bytes)
-            progress.finish(1)
-    return name
-
-
-def _write_list(
-    table: Table, orphans: Sequence[FileStatus], now: int, operation: OperationKey | None
-) -> tuple[str, list[QuarantinedFile]]:
-    """Write the list of a quarantine under a name that no other one has; return name and files."""
-    token = uuid4().hex[:12] if operation is None else operation.file_token
-    root = table.location.rstrip("/")
-    head = json.dumps({"version": 1, "moved-at-ms": now, "table-uuid": table.metadata.table_uuid})
-    # Two tries of a task may come in one millisecond: the second one takes the next.
-    for moment_ms in itertools.count(now):
-        moment = datetime.fromtimestamp(moment_ms / 1000, UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
-        name = f"{moment}-{token}"
-        files = [
-            QuarantinedFile(
-                location=status.location,
-                quarantined=f"{_home(table, name)}/files/{status.location[len(root) + 1 :]}",
-                size_bytes=status.size_bytes,
-            )
-            for status in orphans
-        ]
-        lines = [{"location": f.location, "quarantined": f.quarantined, "size-bytes": f.size_bytes} for f in files]
-        try:
-            table.io.create(_list_location(table, name), "\n".join([head, *map(json.dumps, lines)]).encode())
-        except AlreadyExistsError:
-            continue
-        return name, files
-    raise AssertionError("there is always a next millisecond")
-
-
-def _purge(table: Table, before_ms: int, *, keep: str | None) -> tuple[str, ...]:
-    """Delete quarantines of before a moment for good."""
-    gone: list[str] = []
-    for name in quarantines(table):
-        location = _list_location(table, name)
-        if name == keep or _moved_at_ms(location, table.io.read(location)) >= before_ms:
-            continue
-        files = list(table.io.list(f"{_home(table, name)}/files/"))
-        _delete(table, files, f"files of quarantine {name}")
-        table.io.delete([location])
-        gone.append(name)
-    return tuple(gone)
-
-
-def _home(table: Table, name: str) -> str:
-    if not name or "/" in name or name.startswith("."):
-        raise InvalidInputError(f"{name!r} is not the name of a quarantine")
-    return f"{table.location.rstrip('/')}/{QUARANTINE}/{name}"
-
-
-def _list_location(table: Table, name: str) -> str:
-    return f"{_home(table, name)}/{LIST}"
-
-
-def _read_list(location: str, data: bytes) -> Iterator[QuarantinedFile]:
-    for fields in _lines(location, data)[1:]:
-        yield QuarantinedFile(
-            location=fields.str("location"),
-            quarantined=fields.str("quarantined"),
-            size_bytes=fields.int("size-bytes"),
-        )
-
-
-def _moved_at_ms(location: str, data: bytes) -> int:
-    return _lines(location, data)[0].int("moved-at-ms")
-
-
-def _lines(location: str, data: bytes) -> list[Fields]:
-    try:
-        found = [Fields(json.loads(line), f"line {n}", location) for n, line in enumerate(data.split(b"\n"), 1) if line]
-    except ValueError as error:
-        raise FormatError(f"the list of a quarantine is damaged: {error}", path=location) from error
-    if not found:
-        raise FormatError("the list of a quarantine is empty", path=location)
-    return found
-
-
-def _move(io: FileIO, source: str, target: str, size_bytes: int) -> None:
-    """Copy a file, look whether all of it is there, and remove the original: at every moment one of them is whole."""
-    filesystem, source_path = io.filesystem(source)
-    _, target_path = io.filesystem(target)
-    try:
-        filesystem.makedirs(target_path.rpartition("/")[0], exist_ok=True)
-        filesystem.cp_file(source_path, target_path)
-        copied = filesystem.size(target_path)
-    except FileNotFoundError:
-        return  # gone meanwhile: nobody needs to move it
-    except OSError as error:
-        io.delete([target])
-        raise StorageError(f"cannot move {source} to {target}: {error}") from error
-    if copied != size_bytes:
-        io.delete([target])
-        raise StorageError(f"moved {copied} bytes of {source} to {target}, expected {size_bytes}; the original stays")
-    io.delete([source])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import time
@@ -11,9 +12,10 @@ import pyarrow as pa
 import pytest
 
 from airflow_iceberg.catalogs import load_catalog
-from airflow_iceberg.cleaning import OrphanRequest, OrphanResult, quarantines, remove_orphans, restore_quarantine
+from airflow_iceberg.cleaning import OrphanRequest, OrphanResult, remove_orphans
 from airflow_iceberg.commit.operation import OperationKey
 from airflow_iceberg.errors import AlreadyExistsError, IncompatibleChangeError, InvalidInputError, NotFoundError
+from airflow_iceberg.quarantine import quarantines, restore_quarantine
 from airflow_iceberg.table import Table
 
 DAY = 24 * 60 * 60
@@ -207,7 +209,8 @@ class TestQuarantine:
         assert first.read_bytes() == b"new"
         assert second.read_bytes() == b"litter"
         first.unlink()
-        assert restore_quarantine(table, name).restored_files == 1
+        # Over both tries.
+        assert restore_quarantine(table, name).restored_files == 2
 
     def test_a_move_that_died_is_finished_by_the_next_run(self, table, monkeypatch):
         paths = litter(table, "data/a.parquet", "data/b.parquet", "data/c.parquet")
@@ -234,6 +237,38 @@ class TestQuarantine:
             restore_quarantine(table, name)
         assert ids(table) == [0, 1, 2]
 
+    def test_all_tries_of_a_task_share_one(self, table):
+        first, second = litter(table, "data/a.parquet", "data/b.parquet")
+        hidden = second.rename(second.with_name("_b.parquet"))
+        one = remove_orphans(table, OrphanRequest(), operation=KEY)
+        hidden.rename(second)
+        two = remove_orphans(table, OrphanRequest(), operation=KEY)
+        again = remove_orphans(table, OrphanRequest(), operation=KEY)
+        assert (one.orphan_files, two.orphan_files, again.orphan_files) == (1, 2, 2)
+        assert {one.quarantine, two.quarantine, again.quarantine} == set(quarantines(table))
+        assert again.outcome == "quarantined"
+        assert restore_quarantine(table, str(one.quarantine)).restored_files == 2
+        assert first.exists()
+        assert second.exists()
+        assert quarantines(table) == ()
+
+    def test_a_cleared_task_has_one_of_its_own(self, table):
+        litter(table, "data/a.parquet")
+        remove_orphans(table, OrphanRequest(), operation=KEY)
+        cleared = dataclasses.replace(KEY, epoch=1)
+        assert remove_orphans(table, OrphanRequest(), operation=cleared).outcome == "nothing"
+        litter(table, "data/b.parquet")
+        assert remove_orphans(table, OrphanRequest(), operation=cleared).orphan_files == 1
+        assert len(quarantines(table)) == 2
+
+    def test_a_restore_that_is_tried_again_says_what_it_has_done(self, table):
+        litter(table, "data/a.parquet", "data/b.parquet")
+        name = str(run(table).quarantine)
+        assert restore_quarantine(table, name) == restore_quarantine(table, name)
+        run(table, purge_older_than_ms=int((time.time() + DAY) * 1000))
+        with pytest.raises(NotFoundError, match="has no quarantine"):
+            restore_quarantine(table, name)
+
     def test_half_of_a_copy_never_comes_back(self, table):
         (path,) = litter(table, "data/a.parquet")
         name = str(run(table).quarantine)
@@ -256,7 +291,7 @@ class TestQuarantine:
 
     @pytest.mark.parametrize("there", [b"new", b"litterbox", b"LITTER", b"lix"])
     def test_what_is_not_the_beginning_of_the_file_is_not_half_of_it(self, table, there, monkeypatch):
-        monkeypatch.setattr("airflow_iceberg.cleaning.CHUNK", 2)
+        monkeypatch.setattr("airflow_iceberg.quarantine.CHUNK", 2)
         (path,) = litter(table, "data/a.parquet")
         name = str(run(table).quarantine)
         path.write_bytes(there)
@@ -265,7 +300,7 @@ class TestQuarantine:
         assert path.read_bytes() == there
 
     def test_halves_of_any_length_are_told(self, table, monkeypatch):
-        monkeypatch.setattr("airflow_iceberg.cleaning.CHUNK", 2)
+        monkeypatch.setattr("airflow_iceberg.quarantine.CHUNK", 2)
         for length in range(7):
             (path,) = litter(table, "data/a.parquet")
             name = str(run(table).quarantine)
@@ -275,10 +310,10 @@ class TestQuarantine:
 
     def test_runs_of_one_moment_have_quarantines_of_their_own(self, table, monkeypatch):
         monkeypatch.setattr("airflow_iceberg.cleaning.now_ms", lambda: 1_790_000_000_000)
-        for name in ("data/a.parquet", "data/b.parquet"):
+        for epoch, name in enumerate(("data/a.parquet", "data/b.parquet")):
             litter(table, name)
             os.utime(folder(table) / name, (1_700_000_000,) * 2)
-            remove_orphans(table, OrphanRequest(), operation=KEY)
+            remove_orphans(table, OrphanRequest(), operation=dataclasses.replace(KEY, epoch=epoch))
         assert len(quarantines(table)) == 2
 
     def test_an_unknown_name_is_said_with_the_known_ones(self, table):

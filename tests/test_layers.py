@@ -74,6 +74,7 @@ TOP = {
     "altering": "table",
     "changing": "table",
     "cleaning": "table",
+    "quarantine": "table",
     "shared_location": "table",
     "compacting": "table",
     "expiring": "table",

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from airflow_iceberg.catalogs.base import Catalog
 from airflow_iceberg.changing import now_ms
-from airflow_iceberg.cleaning import OrphanRequest, quarantines, remove_orphans, restore_quarantine
+from airflow_iceberg.cleaning import OrphanRequest, remove_orphans
 from airflow_iceberg.commit.operation import OperationKey
 from airflow_iceberg.commit.refs import CherryPick, create_ref, drop_ref, rollback_to_snapshot
 from airflow_iceberg.commit.snapshot_writer import read_entries, read_manifests
@@ -26,6 +26,7 @@ from airflow_iceberg.errors import AlreadyExistsError, IcebergError, Incompatibl
 from airflow_iceberg.expiring import ExpireRequest, expire_snapshots
 from airflow_iceberg.jobs.local import run_local
 from airflow_iceberg.manifest_rewriting import rewrite_manifests
+from airflow_iceberg.quarantine import quarantines, restore_quarantine
 from airflow_iceberg.spec.changes import SetSnapshotRef
 from airflow_iceberg.spec.metadata import TableMetadata
 from airflow_iceberg.storage.base import FileStatus

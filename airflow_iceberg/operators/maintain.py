@@ -433,7 +433,7 @@ class IcebergRestoreOrphanFilesOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Bring the files back."""
-        from airflow_iceberg.cleaning import restore_quarantine
+        from airflow_iceberg.quarantine import restore_quarantine
 
         with airflow_failures():
             result = restore_quarantine(IcebergHook(self.iceberg_conn_id).load_table(self.table), self.quarantine)

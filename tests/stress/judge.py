@@ -15,9 +15,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from airflow_iceberg.cleaning import OrphanRequest, known_files, quarantines, remove_orphans
+from airflow_iceberg.cleaning import OrphanRequest, known_files, remove_orphans
 from airflow_iceberg.commit.operation import OPERATION_KEY, OperationKey
 from airflow_iceberg.errors import IcebergError
+from airflow_iceberg.quarantine import quarantines
 from airflow_iceberg.table import Table
 from tests.stress.actors import DAY_MS, Stage, rows_of
 from tests.stress.journal import Operation, journals, now_ms

@@ -1,0 +1,454 @@
+"""Exactly once and clear replaces: each operator that changes or maintains a table, killed at every step of its I/O.
+
+A real process executes the operator and is killed by the kernel at the n-th step, for every n (see `tests.support
+.mortal` for what a step is); the next try of the same task has to find what was done and do the rest. Then a person
+clears the task. A sample of the steps runs with `make test`, all of them with the services.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from airflow_iceberg.changing import now_ms
+from airflow_iceberg.cleaning import OrphanRequest, known_files, remove_orphans
+from airflow_iceberg.commit.operation import OPERATION_KEY
+from airflow_iceberg.commit.snapshot_writer import read_entries, read_manifests
+from airflow_iceberg.quarantine import quarantines, restore_quarantine
+from airflow_iceberg.table import Table
+from tests.airflow.conftest import CONN_ID, Lake
+
+ROOT = Path(__file__).parents[2]
+DAY_MS = 24 * 60 * 60 * 1000
+LITTER = ("data/x.parquet", "data/part=a/y.parquet", "metadata/z.avro")
+ROWS = Counter(n for n in range(40) if n != 3)
+
+
+# -- the program -------------------------------------------------------------------------------------------------------
+
+
+class Program:
+    """Executes operators in processes that may be killed."""
+
+    def __init__(self, lake: Lake) -> None:
+        environment = {**os.environ, f"AIRFLOW_CONN_{CONN_ID.upper()}": json.dumps(lake.connection)}
+        self._log = (lake.folder.parent / "operators.log").open("wb")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.airflow.killed_operator"],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+        )
+
+    def ask(self, order: dict[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, "the program died; see operators.log"
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def close(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+        self._process.wait(timeout=60)
+        self._log.close()
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    folder = tmp_path_factory.mktemp("killed") / "lake"
+    folder.mkdir()
+    return Lake(folder)
+
+
+@pytest.fixture(scope="module")
+def program(lake: Lake) -> Iterator[Program]:
+    made = Program(lake)
+    yield made
+    made.close()
+
+
+# -- the cases ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Case:
+    """An operator and what it has to leave.
+
+    Attributes:
+        arguments: of the operator; those with `{folder}` name files.
+        after: the ids in the table when it is done.
+        after_clear: and when it was cleared and is done again, with the source of the second run; as before if left
+            out.
+        commits: snapshots that it makes; None for any number.
+        prepare: what is done to the table before.
+        finished: what else has to be true.
+    """
+
+    module: str
+    operator: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+    after: Counter[int] = field(default_factory=lambda: ROWS)
+    after_clear: Counter[int] | None = None
+    commits: int | None = 1
+    prepare: Callable[[Lake], None] = lambda lake: None
+    finished: Callable[[Lake, dict[str, Any]], None] = lambda lake, result: None
+
+
+def without(*gone: int) -> Counter[int]:
+    return Counter(n for n in ROWS if n not in gone)
+
+
+def litter(lake: Lake) -> None:
+    for name in LITTER:
+        path = folder_of(lake) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name.encode())
+
+
+def quarantine(lake: Lake) -> None:
+    litter(lake)
+    age(lake)
+    remove_orphans(lake.load(), OrphanRequest())
+
+
+def overwritten(lake: Lake) -> None:
+    """Snapshots to expire: whole files go, and files that hold vectors."""
+    table = lake.load()
+    for _ in range(2):
+        table.overwrite(table.scan("part = 'a'").to_arrow(), "part = 'a'")
+
+
+def expiry_is_finished(lake: Lake, result: dict[str, Any]) -> None:
+    table = lake.load()
+    assert len(table.snapshots()) == 1
+    there = visible(lake)
+    surplus = {path for path in there if known_files(table).judge(path) == "orphan"}
+    assert not [path for path in surplus if not path.endswith((".metadata.json", ".tmp"))]
+
+
+def orphans_are_aside(lake: Lake, result: dict[str, Any]) -> None:
+    table, root = lake.load(), folder_of(lake)
+    assert not [name for name in LITTER if (root / name).exists()]
+    assert result["quarantine"] in quarantines(table)
+    assert result["orphan_files"] == len(LITTER)
+    for name in quarantines(table):
+        restore_quarantine(table, name)
+    assert [(root / name).read_bytes() for name in LITTER] == [name.encode() for name in LITTER]
+    for name in LITTER:
+        (root / name).unlink()
+
+
+def orphans_are_gone(lake: Lake, result: dict[str, Any]) -> None:
+    assert not [name for name in LITTER if (folder_of(lake) / name).exists()]
+
+
+def litter_is_back(lake: Lake, result: dict[str, Any]) -> None:
+    root = folder_of(lake)
+    assert [(root / name).read_bytes() for name in LITTER] == [name.encode() for name in LITTER]
+    assert quarantines(lake.load()) == ()
+    assert (result["restored_files"], result["restored_bytes"]) == (len(LITTER), sum(map(len, LITTER)))
+
+
+APPENDED = Counter({100: 1, 101: 1})
+CASES = {
+    "append": Case(
+        "write",
+        "IcebergAppendOperator",
+        {"files": "{folder}/source-{run}.parquet"},
+        after=ROWS + APPENDED,
+        after_clear=ROWS + Counter([102]),
+    ),
+    "overwrite matching": Case(
+        "change",
+        "IcebergOverwriteOperator",
+        {"files": "{folder}/source-{run}.parquet", "overwrite_filter": "id = 5 or id >= 39 and id < 200"},
+        after=without(5, 39) + APPENDED,
+        after_clear=without(5, 39) + Counter([102]),
+    ),
+    "overwrite partitions": Case(
+        "change",
+        "IcebergOverwriteOperator",
+        {"files": "{folder}/source-{run}.parquet", "replace": "partitions"},
+        after=Counter(n for n in ROWS if n % 2) + APPENDED,
+        after_clear=Counter(n for n in ROWS if n % 2) + Counter([102]),
+    ),
+    "delete, copy-on-write": Case(
+        "change",
+        "IcebergDeleteOperator",
+        {"predicate": "id in (1, 12)", "mode": "copy-on-write"},
+        after=without(1, 12),
+    ),
+    "delete, merge-on-read": Case(
+        "change",
+        "IcebergDeleteOperator",
+        {"predicate": "id in (1, 2, 12)", "mode": "merge-on-read"},
+        after=without(1, 2, 12),
+    ),
+    "delete of whole files": Case(
+        "change",
+        "IcebergDeleteOperator",
+        {"predicate": "part = 'a'"},
+        after=Counter(n for n in ROWS if n % 2),
+    ),
+    "compact": Case(
+        "maintain",
+        "IcebergCompactOperator",
+        {"options": {"rewrite-all": True, "partial-progress.enabled": True}},
+        commits=None,
+    ),
+    "compact, sorted": Case(
+        "maintain",
+        "IcebergCompactOperator",
+        {"strategy": "sort", "sort_by": ["id"], "options": {"min-input-files": 2}},
+    ),
+    "rewrite manifests": Case("maintain", "IcebergRewriteManifestsOperator"),
+    "expire": Case(
+        "maintain",
+        "IcebergExpireSnapshotsOperator",
+        {"older_than": "2100-01-01T00:00:00Z", "clean_expired_metadata": True},
+        commits=0,
+        prepare=overwritten,
+        finished=expiry_is_finished,
+    ),
+    "remove orphans": Case(
+        "maintain",
+        "IcebergRemoveOrphanFilesOperator",
+        commits=0,
+        prepare=litter,
+        finished=orphans_are_aside,
+    ),
+    "remove orphans for good": Case(
+        "maintain",
+        "IcebergRemoveOrphanFilesOperator",
+        {"action": "delete"},
+        commits=0,
+        prepare=litter,
+        finished=orphans_are_gone,
+    ),
+    "restore": Case(
+        "maintain",
+        "IcebergRestoreOrphanFilesOperator",
+        {"quarantine": "{quarantine}"},
+        commits=0,
+        prepare=quarantine,
+        finished=litter_is_back,
+    ),
+}
+SPARK_LESS = {"spark_conn_id": None}
+WITH_JOBS = {"IcebergAppendOperator", "IcebergOverwriteOperator", "IcebergDeleteOperator", "IcebergCompactOperator"}
+
+
+# -- the table ---------------------------------------------------------------------------------------------------------
+
+
+def folder_of(lake: Lake) -> Path:
+    return Path(lake.load().location.removeprefix("file://"))
+
+
+def visible(lake: Lake) -> set[str]:
+    table = lake.load()
+    return {s.location for s in table.io.list(table.location) if "/.quarantine/" not in s.location}
+
+
+def age(lake: Lake) -> None:
+    """Let every file look ten days old."""
+    for path in folder_of(lake).rglob("*"):
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+
+
+def rows(numbers: list[int]) -> pa.Table:
+    return pa.table({"id": pa.array(numbers, pa.int64()), "part": ["ab"[n % 2] for n in numbers]})
+
+
+def state(lake: Lake) -> Counter[int]:
+    return Counter(lake.load().scan().to_arrow()["id"].to_pylist())
+
+
+def lineage(lake: Lake) -> dict[int, tuple[int, int]]:
+    columns = ("id", "_row_id", "_last_updated_sequence_number")
+    found = lake.load().scan(selected_fields=columns).to_arrow()
+    return {number: (row, last) for number, row, last in zip(*(found[c].to_pylist() for c in columns), strict=True)}
+
+
+def reachable(table: Table) -> set[str]:
+    found = {table.metadata_location}
+    for snapshot in table.snapshots():
+        found.add(snapshot.manifest_list or "")
+        for manifest in read_manifests(table.io, snapshot):
+            found.add(manifest.manifest_path)
+            found |= {e.data_file.file_path for e in read_entries(table.io, manifest) if e.is_live}
+    return found
+
+
+class Scene:
+    """One case: its table as it was before, and the program that works on it."""
+
+    def __init__(self, lake: Lake, program: Program, case: Case) -> None:
+        self.lake, self.program, self.case = lake, program, case
+        self._template = lake.folder.with_name("template")
+        for folder in (lake.folder, self._template):
+            shutil.rmtree(folder, ignore_errors=True)
+        lake.folder.mkdir()
+        self._make()
+        self.lineage = lineage(lake)
+        shutil.copytree(lake.folder, self._template)
+
+    def _make(self) -> None:
+        table = self.lake.create(
+            schema={"id": "long", "part": "string"},
+            partition_by=["part"],
+            properties={"format-version": "3", "commit.manifest-merge.enabled": "false"},
+        )
+        for start in (0, 10, 20, 30):
+            table.append(rows(list(range(start, start + 10))))
+        table.delete("id = 3", mode="merge-on-read")
+        # Ids of a single part: an overwrite of partitions replaces that one.
+        pq.write_table(pa.table({"id": pa.array([100, 101], pa.int64()), "part": ["a", "a"]}), self._source("first"))
+        pq.write_table(pa.table({"id": pa.array([102], pa.int64()), "part": ["a"]}), self._source("second"))
+        self.case.prepare(self.lake)
+        age(self.lake)
+
+    def _source(self, run: str) -> Path:
+        return self.lake.folder / f"source-{run}.parquet"
+
+    def begin(self) -> None:
+        """Everything as it was."""
+        shutil.rmtree(self.lake.folder)
+        shutil.copytree(self._template, self.lake.folder)
+
+    def execute(self, *, try_number: int, epoch: int = 0, die_at: int | None = None, **more: Any) -> dict[str, Any]:
+        case, run = self.case, "first" if epoch == 0 else "second"
+        words = {"{folder}": str(self.lake.folder), "{run}": run}
+        if "quarantine" in case.arguments:
+            words["{quarantine}"] = self._quarantine()
+        text = json.dumps({**case.arguments, **(SPARK_LESS if case.operator in WITH_JOBS else {})})
+        for word, meaning in words.items():
+            text = text.replace(word, meaning)
+        return self.program.ask(
+            {
+                "module": case.module,
+                "operator": case.operator,
+                "arguments": {"table": "s.t", **json.loads(text)},
+                "try": try_number,
+                "epoch": epoch,
+                "die_at": die_at,
+                **more,
+            }
+        )
+
+    def _quarantine(self) -> str:
+        (name,) = os.listdir(self._template / folder_of(self.lake).relative_to(self.lake.folder) / ".quarantine")
+        return name
+
+    # -- what has to be true -------------------------------------------------------------------------------------------
+
+    def check_after_a_kill(self) -> None:
+        """Whatever was done or not: the table is as before or as after, and whole."""
+        assert state(self.lake) in (ROWS, self.case.after)
+        assert reachable(self.lake.load()) <= visible(self.lake)
+
+    def check_done(self, result: dict[str, Any]) -> None:
+        """It was done once."""
+        assert state(self.lake) == self.case.after
+        table = self.lake.load()
+        own = [s for s in table.snapshots() if s.summary.get(OPERATION_KEY, "").startswith("killed/")]
+        assert self.case.commits in (None, len(own)), [s.summary for s in own]
+        assert {n: self.lineage[n] for n in ROWS & self.case.after} == {
+            n: line for n, line in lineage(self.lake).items() if n in ROWS
+        }
+        self.case.finished(self.lake, result)
+
+    def check_cleared(self) -> None:
+        """Its first run was replaced; once what it has left is cleaned up nothing is there but the table."""
+        wanted = self.case.after if self.case.after_clear is None else self.case.after_clear
+        assert state(self.lake) == wanted
+        self.check_clean(wanted)
+
+    def check_clean(self, wanted: Counter[int]) -> None:
+        age(self.lake)
+        table = self.lake.load()
+        remove_orphans(table, OrphanRequest(action="delete", older_than_ms=now_ms() + DAY_MS, allow_recent=True))
+        known = known_files(table)
+        assert not [path for path in visible(self.lake) if known.judge(path) == "orphan"]
+        assert reachable(table) <= visible(self.lake)
+        assert state(self.lake) == wanted
+
+
+def step_through(scene: Scene, steps: Iterator[int] | range) -> None:
+    for step in steps:
+        scene.begin()
+        killed = scene.execute(try_number=1, die_at=step)
+        assert killed == {"killed": True}, (step, killed.get("error"))
+        scene.check_after_a_kill()
+        result = scene.execute(try_number=2)
+        assert "error" not in result, (step, result["error"], result["trace"])
+        scene.check_done(result["result"])
+        cleared = scene.execute(try_number=3, epoch=2)
+        if scene.case.operator == "IcebergRestoreOrphanFilesOperator":
+            continue  # what was restored is litter again
+        assert "error" not in cleared, (step, cleared["error"], cleared["trace"])
+        scene.check_cleared()
+
+
+def count_steps(scene: Scene) -> int:
+    """Return the number of steps of a run that nobody kills, which is one that does the work."""
+    first = scene.execute(try_number=1, names_modules=True)
+    assert "error" not in first, first["trace"]
+    scene.program.ask({"modules": first["modules"]})
+    scene.check_done(first["result"])
+    scene.begin()
+    steps = scene.execute(try_number=1)["steps"]
+    assert steps > 5
+    return int(steps)
+
+
+@pytest.fixture
+def scene(request: pytest.FixtureRequest, lake: Lake, program: Program) -> Scene:
+    return Scene(lake, program, CASES[request.param])
+
+
+@pytest.mark.parametrize("scene", CASES, indirect=True)
+class TestAnOperatorThatIsKilled:
+    """Its next try finishes what it has begun; the work is done once, and no row of it is doubled by a clear."""
+
+    def test_at_some_steps(self, scene: Scene) -> None:
+        steps = count_steps(scene)
+        step_through(scene, range(steps // 3, steps + 1, max(1, steps // 3)))
+
+    @pytest.mark.services
+    def test_at_every_step(self, scene: Scene) -> None:
+        step_through(scene, range(1, count_steps(scene) + 1))
+
+    @pytest.mark.services
+    def test_and_killed_again(self, scene: Scene) -> None:
+        """The second try dies as well, somewhere else."""
+        steps = count_steps(scene)
+        for step in range(2, steps, 7):
+            scene.begin()
+            scene.execute(try_number=1, die_at=step)
+            scene.execute(try_number=2, die_at=steps - step)
+            scene.check_after_a_kill()
+            result = scene.execute(try_number=3)
+            assert "error" not in result, (step, result["error"], result["trace"])
+            scene.check_done(result["result"])
+            scene.check_clean(state(scene.lake))
