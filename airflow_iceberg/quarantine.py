@@ -281,7 +281,7 @@ def _common_bytes(io: FileIO, file: QuarantinedFile) -> int | None:
 
 
 def purge(table: Table, before_ms: int, *, keep: Quarantine | None) -> tuple[str, ...]:
-    """Delete quarantines of before a moment for good, and notes of such as were restored before it."""
+    """Delete quarantines of before a moment for good, and what those leave that were restored or never made."""
     gone: list[str] = []
     for name in quarantines(table):
         location = _list_location(table, name)
@@ -296,15 +296,18 @@ def purge(table: Table, before_ms: int, *, keep: Quarantine | None) -> tuple[str
         table.io.delete(_more_lists(table, name))
         table.io.delete([location])
         gone.append(name)
-    notes = (status for status in table.io.list(f"{table.location.rstrip('/')}/{QUARANTINE_FOLDER}/"))
-    table.io.delete(
-        [
-            status.location
-            for status in notes
-            if status.location.endswith(f"/{RESTORED}") and (status.modified_ms or before_ms) < before_ms
-        ]
-    )
+    table.io.delete(list(_leftovers(table, before_ms)))
     return tuple(gone)
+
+
+def _leftovers(table: Table, before_ms: int) -> Iterator[str]:
+    """Yield old notes of what was restored, and halves of lists that nobody finished to write."""
+    root = f"{table.location.rstrip('/')}/{QUARANTINE_FOLDER}/"
+    for status in table.io.list(root):
+        is_beside_lists = status.location[len(root) :].count("/") == 1
+        is_left = status.location.endswith((f"/{RESTORED}", ".tmp"))
+        if is_beside_lists and is_left and status.modified_ms is not None and status.modified_ms < before_ms:
+            yield status.location
 
 
 # -- lists -------------------------------------------------------------------------------------------------------------

@@ -195,6 +195,13 @@ class TestQuarantine:
         assert purged.purged_quarantines == (first.quarantine,)
         assert not list((folder(table) / ".quarantine").rglob("*.parquet"))
 
+    def test_halves_of_lists_are_purged_with_them(self, table):
+        (half,) = litter(table, ".quarantine/20260101T000000.000-0123456789ab/0123.tmp")
+        run(table, purge_older_than_ms=int((time.time() - 20 * DAY) * 1000))
+        assert half.exists()
+        run(table, purge_older_than_ms=int((time.time() - DAY) * 1000))
+        assert not half.exists()
+
     def test_a_purge_leaves_what_was_moved_just_now(self, table):
         litter(table, "data/a.parquet")
         result = run(table, purge_older_than_ms=int((time.time() + DAY) * 1000))
