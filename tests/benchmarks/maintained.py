@@ -136,9 +136,14 @@ def against_java(
     java: Callable[[], object],
     goal: float,
     runs: int,
-    warm_up: int = 1,
+    warm_up: int | None = None,
 ) -> Measurement:
-    """Measure what both sides do to one table."""
+    """Measure what both sides do to one table.
+
+    Args:
+        warm_up: runs that do not count; by default one, and none where a single run is asked for, to save time.
+    """
+    warm_up = min(1, runs - 1) if warm_up is None else warm_up
     contestants = {"ours": lambda: frozen.timed(ours), "java": lambda: frozen.timed(java)}
     found = alternate(contestants, runs=runs, warm_up=warm_up)
     frozen.restore()
