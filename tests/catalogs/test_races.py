@@ -38,8 +38,8 @@ class Place:
 
 
 PLACES = {
-    "sqlite": Place(properties=places.sqlite, marks=(), short=15, of_all=("services",)),
-    "hadoop-local": Place(properties=places.local, marks=(), short=15, of_all=("services",)),
+    "sqlite": Place(properties=places.sqlite, marks=(), short=10, of_all=("services",)),
+    "hadoop-local": Place(properties=places.local, marks=(), short=10, of_all=("services",)),
     "postgresql": Place(properties=places.postgresql),
     "mariadb": Place(properties=places.mariadb),
     "hadoop-hdfs": Place(properties=places.hdfs),
@@ -54,7 +54,7 @@ PLACES = {
     "hive-4-locks": Place(properties=places.hive("4", LOCKS), short=8, of_all=("long",)),
     "hive-4-no-locks": Place(properties=places.hive("4", NO_LOCKS)),
     "hive-2.3.10-locks": Place(properties=places.hive("2_3_10", LOCKS), short=8, of_all=("long",)),
-    "hive-2.3.10-no-locks": Place(properties=places.hive("2_3_10", NO_LOCKS)),
+    "hive-2.3.10-no-locks": Place(properties=places.hive("2_3_10", NO_LOCKS), short=12, of_all=("long",)),
     "hive-2.3.9-locks": Place(properties=places.hive("2_3_9", LOCKS), short=8, of_all=("long",)),
 }
 
