@@ -113,6 +113,13 @@ class RestServer:
         answer = http.read(endpoint.method, path, purpose=purpose, query=query, headers=headers)
         return self._served(answer, purpose, on_refusal)
 
+    def read_path(
+        self, path: str, purpose: str, on_refusal: OnRefusal, *, headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        """Do as `read` at a path that the server itself has named."""
+        answer = self.http.read("GET", path, purpose=purpose, query=None, headers=headers)
+        return self._served(answer, purpose, on_refusal)
+
     def change(
         self,
         endpoint: Endpoint,

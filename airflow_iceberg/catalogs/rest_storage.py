@@ -32,6 +32,8 @@ _GO_WITH_KEYS = frozenset(
 _CREDENTIAL = re.compile(r"token|secret|access-key|sas|credential", re.IGNORECASE)
 _SIGNING_ENABLED, _SIGNER = "s3.remote-signing-enabled", "s3.signer"
 _SIGNER_URI, _SIGNER_ENDPOINT = "s3.signer.uri", "s3.signer.endpoint"
+# Where a server hands out newer credentials of a table, and whether it is to be asked, by the kind of store.
+_REFRESH = re.compile(r"(client|s3|gcs\.oauth2|adls)\.refresh-credentials-(endpoint|enabled)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,7 +103,7 @@ def table_properties(
         # A session, a role or a profile of ours does not go with somebody else's key.
         own = {name: value for name, value in own.items() if name not in _GO_WITH_KEYS}
     found = {**own, **store_properties(given)}
-    if found.get(_SIGNING_ENABLED, "").strip().lower() == "true" or found.get(_SIGNER):
+    if is_signed(found):
         config = delegation.config
         found[_SIGNER_URI] = found.get(_SIGNER_URI) or config.get("signer.uri") or catalog.get("uri", "")
         endpoint = found.get(_SIGNER_ENDPOINT) or config.get("signer.endpoint") or signer
@@ -113,26 +115,51 @@ def table_properties(
     return found
 
 
+def is_signed(properties: Mapping[str, str]) -> bool:
+    """Tell whether the catalog signs the requests to the store."""
+    return properties.get(_SIGNING_ENABLED, "").strip().lower() == "true" or bool(properties.get(_SIGNER))
+
+
+def refresh_path(given: Mapping[str, str], uri: str) -> str | None:
+    """Return the path below the catalog's address at which the server hands out newer credentials, if it names one.
+
+    What lies on another host is not asked: it would be shown the catalog's token.
+    """
+    named = next((value for name, value in given.items() if _refresh_word(name) == "endpoint" and value), None)
+    if named is None:
+        return None
+    if "://" not in named:
+        return f"/{named.lstrip('/')}"
+    base = uri.rstrip("/") + "/"
+    return f"/{named.removeprefix(base)}" if named.startswith(base) else None
+
+
+def _refresh_word(name: str) -> str | None:
+    found = _REFRESH.fullmatch(name)
+    return found[2] if found else None
+
+
 def table_io(
     location: str,
     delegation: Delegation,
     properties: Callable[[str, Delegation], dict[str, str]],
-    renew: Callable[[], Delegation],
+    renew: Callable[[Mapping[str, str]], Delegation],
 ) -> FileIO:
     """Return the FileIO of a table.
 
     Args:
         location: where the table lies.
         properties: gives all properties for the store of a location.
-        renew: asks the server for new credentials; used when those that there are expire.
+        renew: asks the server for new credentials in the place of those given; used when they expire, and when the
+            catalog's signer takes its token no more.
     """
 
     def open_(where: str) -> FileIO:
-        given = delegation.properties_for(where)
-        expires = any(_CREDENTIAL.search(name) for name in given)
-        return load_file_io(
-            properties(where, delegation), refresh=(lambda: properties(where, renew())) if expires else None
-        )
+        given, found = delegation.properties_for(where), properties(where, delegation)
+        is_refused = any(_refresh_word(name) == "enabled" and value.lower() == "false" for name, value in given.items())
+        expires = any(_CREDENTIAL.search(name) for name in given) and not is_refused
+        refresh = (lambda: properties(where, renew(given))) if expires or is_signed(found) else None
+        return load_file_io(found, refresh=refresh)
 
     own = delegation.properties_for(location)
     others = {

@@ -117,7 +117,8 @@ class AdlsStore(ObjectStore):
                     if error.error_code == "ContainerNotFound":
                         raise OSError(f"there is no container '{bucket}'") from error
                 except AzureError as error:
-                    raise OSError(_text(error)) from error
+                    translated = _translate_answer(error, bucket)
+                    raise translated if isinstance(translated, ExpiredError) else OSError(_text(error)) from error
 
         return await gather_failures(keys, remove)
 

@@ -10,13 +10,15 @@ import asyncio
 import datetime as dt
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import quote
 
 import aiohttp
 import google.auth.exceptions
+from fsspec.asyn import sync_wrapper
 from gcsfs.core import GCSFileSystem
+from gcsfs.retry import HttpError
 
 from airflow_iceberg.storage.object_store import CREATION_KEY, Entry, ObjectStore, RangeError, gather_failures
 from airflow_iceberg.storage.store import ExpiredError, RefusedError, UnclearError, UnreachableError
@@ -38,6 +40,26 @@ class _AnswerError(Exception):
         super().__init__(f"{status} {text}".strip())
 
 
+class _FileSystem(GCSFileSystem):  # type: ignore[misc]
+    """What data files are read and written through.
+
+    A file may be open for longer than a token lasts: when the store says that it has ended, a newer one is taken.
+    """
+
+    renew_credentials: Callable[[], None] | None = None
+
+    async def _call(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return await super()._call(*args, **kwargs)
+        except HttpError as error:
+            if self.renew_credentials is None or error.code != 401:
+                raise
+        await asyncio.to_thread(self.renew_credentials)
+        return await super()._call(*args, **kwargs)
+
+    call = sync_wrapper(_call)  # gcsfs binds this one to its own function
+
+
 class GcsStore(ObjectStore):
     """Objects of Google Cloud Storage; paths are "bucket/key"."""
 
@@ -53,7 +75,11 @@ class GcsStore(ObjectStore):
             "use_listings_cache": False,
             "skip_instance_cache": True,
         }
-        return GCSFileSystem(**options)
+        filesystem = _FileSystem(**options)
+        credentials = options["token"]
+        if hasattr(credentials, "refresh"):
+            filesystem.renew_credentials = lambda: credentials.refresh(None)
+        return filesystem
 
     def _token(self, properties: Mapping[str, str]) -> Any:
         """Return what gcsfs takes: a word ("anon", "cloud"), a file's name, or credentials that renew themselves."""
@@ -62,8 +88,8 @@ class GcsStore(ObjectStore):
             return token
         from google.oauth2.credentials import Credentials
 
-        def newer(_request: Any, _scopes: Any) -> tuple[str, dt.datetime]:
-            found = self._settings.renew(self._settings.current())
+        def newer(_request: Any, scopes: Any = None) -> tuple[str, dt.datetime]:
+            found = self._settings.renew(self._settings.current_or_old())
             return next(found[name] for name in _TOKENS if found.get(name)), self._expiry()
 
         return Credentials(token=token, expiry=self._expiry(), refresh_handler=newer)
@@ -147,6 +173,8 @@ class GcsStore(ObjectStore):
             try:
                 await self._request("DELETE", _object(bucket, key))
             except _AnswerError as error:
+                if error.status == 401:
+                    raise _translate_answer(error, bucket) from error
                 if error.status != 404:
                     raise OSError(str(error)) from error
 

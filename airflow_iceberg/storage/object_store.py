@@ -355,7 +355,11 @@ def _wait(attempt: int) -> None:
 async def gather_failures(
     keys: Sequence[str], remove: Callable[[str], Coroutine[Any, Any, None]]
 ) -> dict[str, Exception]:
-    """Run a request for each key, some at a time, and return those that failed."""
+    """Run a request for each key, some at a time, and return those that failed.
+
+    Raises:
+        ExpiredError: one was refused since the credentials have ended; all may be asked for again.
+    """
     at_once = asyncio.Semaphore(16)
     failures: dict[str, Exception] = {}
 
@@ -363,6 +367,8 @@ async def gather_failures(
         async with at_once:
             try:
                 await remove(key)
+            except ExpiredError:
+                raise
             except OSError as error:
                 failures[key] = error
 

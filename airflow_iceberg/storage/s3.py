@@ -1,15 +1,15 @@
 """S3 and what speaks its protocol: `s3://`, `s3a://` and `s3n://`, through s3fs.
 
 A file is created by a PutObject with `If-None-Match: *`, complete in one request. The names of the properties are
-PyIceberg's and Iceberg Java's. Here too: credentials that renew themselves (`_renewing_session`) and requests that the
-catalog signs for us (`_sign_remotely`).
+PyIceberg's and Iceberg Java's. Here too: credentials that renew themselves (`_renewing_credentials`), and requests that
+the catalog signs for us (`_sign_remotely`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, cast
 
 import aiobotocore.session
@@ -32,10 +32,11 @@ from s3fs import S3FileSystem
 
 from airflow_iceberg.errors import InvalidInputError, StorageError
 from airflow_iceberg.storage.object_store import CREATION_KEY, BusyError, Entry, ObjectStore, RangeError
-from airflow_iceberg.storage.store import ExpiredError, RefusedError, UnclearError, UnreachableError
+from airflow_iceberg.storage.store import ExpiredError, RefusedError, Settings, UnclearError, UnreachableError
 
 _KEYS_PER_DELETION = 1000
 _SIGNER_ENDPOINT = "v1/aws/s3/sign"
+_LOGIN_ENDED = {401, 403, 419}
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"}
 _DENIED = {"AccessDenied", "AllAccessDisabled", "AccountProblem", "InvalidAccessKeyId", "SignatureDoesNotMatch"}
 _NO_CREDENTIALS = (
@@ -48,10 +49,7 @@ class S3Store(ObjectStore):
     """Objects of S3; paths are "bucket/key"."""
 
     def _open(self, properties: Mapping[str, str]) -> S3FileSystem:
-        return _open(properties, renew=self._renew if self._settings.can_renew else None)
-
-    def _renew(self) -> Mapping[str, str]:
-        return self._settings.renew(self._settings.current())
+        return _open(properties, self._settings)
 
     async def _client(self, bucket: str) -> Any:
         filesystem = self.filesystem()
@@ -79,6 +77,8 @@ class S3Store(ObjectStore):
         except ClientError as error:
             if _status(error) == 404:
                 return None
+            if self._settings.can_renew and _have_ended(error):
+                raise ExpiredError("the store answers 400 to a HEAD, as to credentials of the past") from error
             raise
         return {name.lower(): value for name, value in answer.get("Metadata", {}).items()}
 
@@ -167,10 +167,21 @@ def _status(error: ClientError) -> int:
 
 
 class _FileSystem(S3FileSystem):  # type: ignore[misc]
-    """What data files are read and written through: missing credentials and no connection are our errors here, too."""
+    """What data files are read and written through: missing credentials and no connection are our errors here, too.
+
+    A file may be open for longer than credentials last: when the store says that they have ended, newer ones are taken.
+    """
+
+    renew_credentials: Callable[[], Coroutine[Any, Any, None]] | None = None
 
     async def _call_s3(self, method: Any, *args: Any, **kwargs: Any) -> Any:
         try:
+            try:
+                return await super()._call_s3(method, *args, **kwargs)
+            except OSError as error:
+                if self.renew_credentials is None or not _have_ended(error.__cause__):
+                    raise
+            await self.renew_credentials()
             return await super()._call_s3(method, *args, **kwargs)
         except (NoCredentialsError, PartialCredentialsError) as error:
             raise StorageError(f"cannot use {_place(kwargs)}: {_NO_CREDENTIALS}", is_refused=True) from error
@@ -181,11 +192,19 @@ class _FileSystem(S3FileSystem):  # type: ignore[misc]
     call_s3 = sync_wrapper(_call_s3)  # s3fs binds this one to its own function
 
 
+def _have_ended(error: BaseException | None) -> bool:
+    """Tell whether credentials may have ended; the answer to a HEAD request has no room for a reason."""
+    if not isinstance(error, ClientError):
+        return False
+    code = str(error.response.get("Error", {}).get("Code", ""))
+    return code in _EXPIRED or (code == "400" and error.operation_name.startswith("Head"))
+
+
 def _place(arguments: Mapping[str, Any]) -> str:
     return "/".join(("s3:/", *(str(arguments[name]) for name in ("Bucket", "Key") if arguments.get(name))))
 
 
-def _open(properties: Mapping[str, str], renew: Any) -> S3FileSystem:
+def _open(properties: Mapping[str, str], settings: Settings) -> S3FileSystem:
     def first(*names: str) -> str | None:
         return next((properties[name] for name in names if properties.get(name)), None)
 
@@ -204,11 +223,14 @@ def _open(properties: Mapping[str, str], renew: Any) -> S3FileSystem:
     }
     if _is_true(properties, "s3.anonymous"):
         return _FileSystem(anon=True, **options)
-    if signer := _signer(properties):
+    if _signer(properties):
         config["signature_version"] = botocore.UNSIGNED
-        filesystem = _FileSystem(session=_signing_session(signer), **options)
-    elif renew is not None and first("s3.session-token"):
-        filesystem = _FileSystem(session=_renewing_session(properties, renew), **options)
+        filesystem = _FileSystem(session=_signing_session(properties, settings), **options)
+    elif settings.can_renew and first("s3.access-key-id"):
+        session = aiobotocore.session.AioSession()
+        session._credentials, renew_credentials = _renewing_credentials(properties, settings)
+        filesystem = _FileSystem(session=session, **options)
+        filesystem.renew_credentials = renew_credentials
     elif profile := first("s3.profile-name", "client.profile-name"):
         filesystem = _FileSystem(session=aiobotocore.session.AioSession(profile=profile), **options)
     else:
@@ -244,34 +266,56 @@ def _is_true(properties: Mapping[str, str], name: str) -> bool:
     return properties.get(name, "").strip().lower() == "true"
 
 
-def _renewing_session(properties: Mapping[str, str], renew: Any) -> aiobotocore.session.AioSession:
-    """Return a session whose credentials are asked for again before they expire, inside one and the same client.
+def _renewing_credentials(
+    properties: Mapping[str, str], settings: Settings
+) -> tuple[Any, Callable[[], Coroutine[Any, Any, None]]]:
+    """Return credentials that are asked for again before they expire, inside one and the same client, and at once.
 
     What reads and writes data files holds a file system for as long as its task runs.
     """
     from aiobotocore.credentials import AioRefreshableCredentials
 
-    def document(found: Mapping[str, str]) -> dict[str, str]:
+    def ends(found: Mapping[str, str]) -> dt.datetime:
         expires_ms = next(
             (int(value) for key, value in found.items() if key.startswith("s3.") and "expires-at" in key), None
         )
         now = dt.datetime.now(dt.UTC)
-        ends = dt.datetime.fromtimestamp(expires_ms / 1000, dt.UTC) if expires_ms else now + dt.timedelta(minutes=55)
+        return dt.datetime.fromtimestamp(expires_ms / 1000, dt.UTC) if expires_ms else now + dt.timedelta(minutes=55)
+
+    def document(found: Mapping[str, str]) -> dict[str, str]:
         return {
             "access_key": found.get("s3.access-key-id", ""),
             "secret_key": found.get("s3.secret-access-key", ""),
             "token": found.get("s3.session-token", ""),
-            "expiry_time": ends.isoformat(),
+            "expiry_time": ends(found).isoformat(),
         }
+
+    held = properties
+
+    def renew() -> Mapping[str, str]:
+        nonlocal held
+        there = settings.current_or_old()
+        # Another file system of the task may have asked already.
+        held = there if there is not held else settings.renew(held)
+        return held
 
     async def newer() -> dict[str, str]:
         return document(await asyncio.to_thread(renew))
 
-    session = aiobotocore.session.AioSession()
-    session._credentials = AioRefreshableCredentials.create_from_metadata(
-        document(properties), refresh_using=newer, method="iceberg-catalog", advisory_timeout=300, mandatory_timeout=60
+    # Those that live for a few minutes only must not be renewed at each request.
+    life_s = max(0, (ends(properties) - dt.datetime.now(dt.UTC)).total_seconds())
+    credentials = AioRefreshableCredentials.create_from_metadata(
+        document(properties),
+        refresh_using=newer,
+        method="iceberg-catalog",
+        advisory_timeout=min(300, life_s / 4),
+        mandatory_timeout=min(60, life_s / 8),
     )
-    return session
+
+    async def at_once() -> None:
+        credentials._expiry_time = dt.datetime.fromtimestamp(0, dt.UTC)  # the next request asks for newer ones first
+
+    return credentials, at_once
 
 
 def _signer(properties: Mapping[str, str]) -> dict[str, str] | None:
@@ -289,18 +333,23 @@ def _signer(properties: Mapping[str, str]) -> dict[str, str] | None:
     return {"url": url, "token": properties.get("token", "")}
 
 
-def _signing_session(signer: Mapping[str, str]) -> aiobotocore.session.AioSession:
+def _signing_session(properties: Mapping[str, str], settings: Settings) -> aiobotocore.session.AioSession:
+    """Return a session whose requests the catalog signs; its token may be another one by then."""
     session = aiobotocore.session.AioSession()
 
     async def sign(request: Any, **_: Any) -> None:
-        await asyncio.to_thread(_sign_remotely, signer, request)
+        await asyncio.to_thread(_sign_remotely, properties, settings, request)
 
     session.register("before-sign.s3", sign)
     return session
 
 
-def _sign_remotely(signer: Mapping[str, str], request: Any) -> None:
-    """Let the catalog sign a request: it answers with the address and the headers to send."""
+def _sign_remotely(properties: Mapping[str, str], settings: Settings, request: Any) -> None:
+    """Let the catalog sign a request: it answers with the address and the headers to send.
+
+    Raises:
+        RefusedError: it did not, with a new token neither.
+    """
     import requests
 
     headers = {name: [str(value)] for name, value in request.headers.items()}
@@ -312,13 +361,24 @@ def _sign_remotely(signer: Mapping[str, str], request: Any) -> None:
     }
     if request.method == "POST" and request.data:  # DeleteObjects: the signer wants to see which
         question["body"] = request.data.decode() if isinstance(request.data, bytes) else request.data
-    bearer = {"Authorization": f"Bearer {signer['token']}"} if signer["token"] else {}
+
+    def ask(found: Mapping[str, str]) -> requests.Response:
+        signer = _signer(found) or _signer(properties) or {}
+        bearer = {"Authorization": f"Bearer {signer['token']}"} if signer["token"] else {}
+        return requests.post(signer["url"], json=question, headers=bearer, timeout=60)
+
     try:
-        answer = requests.post(signer["url"], json=question, headers=bearer, timeout=60)
+        known = settings.current_or_old()
+        answer = ask(known)
+        if answer.status_code in _LOGIN_ENDED and settings.can_renew:
+            answer = ask(settings.renew(known))
         answer.raise_for_status()
         signed = answer.json()
     except (requests.RequestException, ValueError) as error:
-        raise RefusedError(f"the catalog's signer did not sign the request ({type(error).__name__})") from error
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        told = type(error).__name__ if status is None else f"HTTP status {status}"
+        # The error repeats the request: who asks is in its headers.
+        raise RefusedError(f"the catalog's signer did not sign the request ({told})") from None
     for name, values in signed.get("headers", {}).items():
         del request.headers[name]
         request.headers[name] = ", ".join(values) if isinstance(values, list) else str(values)

@@ -90,11 +90,13 @@ class HttpProxy:
     """Listens on the loopback interface and hands everything on to one service.
 
     Attributes:
+        guard: what becomes of the requests that no fault hits; hands them on unless a test puts another here.
         requests: all that came, in order.
     """
 
     def __init__(self, target: str) -> None:
         self._target = urlsplit(target).netloc
+        self.guard: Fault = lambda request, forward: forward(request)
         self._faults: list[tuple[str, str, Fault]] = []
         self._lock = threading.Lock()
         self.requests: list[Request] = []
@@ -150,7 +152,7 @@ class HttpProxy:
             body=handler.rfile.read(length),
         )
         self.requests.append(request)
-        reply = (self._fault(request) or (lambda asked, forward: forward(asked)))(request, self._forward)
+        reply = (self._fault(request) or self.guard)(request, self._forward)
         if reply is None:
             handler.close_connection = True
             return
@@ -158,7 +160,8 @@ class HttpProxy:
         for name, value in reply.headers:
             if name.lower() not in ("transfer-encoding", "connection", "content-length"):
                 handler.send_header(name, value)
-        handler.send_header("Content-Length", str(len(reply.body)))
+        told = {name.lower(): value for name, value in reply.headers}.get("content-length", "0")
+        handler.send_header("Content-Length", told if request.method == "HEAD" else str(len(reply.body)))
         handler.end_headers()
         handler.wfile.write(reply.body)
 

@@ -12,6 +12,7 @@ import shutil
 import sys
 import tempfile
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.services.launch import HOST, Server, free_ports
@@ -27,14 +28,16 @@ class SeaweedFS:
 
     Args:
         vends: whether the catalog hands out credentials for each table, which open that table's files only.
+        keys: (access key, secret key) of more identities, which may do everything.
 
     Attributes:
         s3_endpoint: of S3, with `ACCESS_KEY` and `SECRET_KEY`.
         rest_uri: of the catalog; its credential is "<access key>:<secret key>".
     """
 
-    def __init__(self, *, vends: bool = False) -> None:
+    def __init__(self, *, vends: bool = False, keys: Sequence[tuple[str, str]] = ()) -> None:
         self._vends = vends
+        self._keys = ((ACCESS_KEY, SECRET_KEY), *keys)
         self._directory = Path(tempfile.mkdtemp(prefix="airflow-iceberg-seaweedfs-"))
         (self._directory / "data").mkdir()
         self._write_identities()
@@ -96,12 +99,15 @@ class SeaweedFS:
         }
 
     def _write_identities(self) -> None:
-        admin = {
-            "name": "admin",
-            "credentials": [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}],
-            "actions": ["Admin", "Read", "List", "Tagging", "Write"],
-        }
-        (self._directory / "s3.json").write_text(json.dumps({"identities": [admin]}))
+        identities = [
+            {
+                "name": "admin" if number == 0 else f"writer{number}",
+                "credentials": [{"accessKey": access, "secretKey": secret}],
+                "actions": ["Admin", "Read", "List", "Tagging", "Write"],
+            }
+            for number, (access, secret) in enumerate(self._keys)
+        ]
+        (self._directory / "s3.json").write_text(json.dumps({"identities": identities}))
 
     def _write_roles(self) -> Path:
         """Let the catalog take a role that may do everything; it narrows it down to a table itself."""
