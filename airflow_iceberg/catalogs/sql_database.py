@@ -50,6 +50,16 @@ _LOST_TO_ANOTHER = {"40001", "40P01", 1213}
 _NAME = String(255).with_variant(String(255, collation="utf8mb4_bin"), "mysql", "mariadb")
 
 
+def _give_back(connection: Connection) -> None:
+    """Close a connection; one that is lost only now has answered what it was asked, and is not used again."""
+    try:
+        connection.close()
+    except SQLAlchemyError:
+        with suppress(SQLAlchemyError):
+            connection.invalidate()
+            connection.close()
+
+
 def catalog_tables(*, with_type: bool) -> tuple[Table, Table]:
     """Return (iceberg_tables, iceberg_namespace_properties) as Iceberg's JdbcCatalog makes them.
 
@@ -157,8 +167,10 @@ class Database:
             connection = self._usable_engine().connect()
         except SQLAlchemyError as error:
             raise self._failed("connect to", error) from _chain(error, self.url)
-        with connection:
+        try:
             yield connection.execution_options(**{_WRITES: writes})
+        finally:
+            _give_back(connection)
 
     def _begin(self, connection: Connection) -> Any:
         try:
