@@ -1,38 +1,105 @@
-"""A commit costs as many round trips as its protocol needs: the figures of docs/stores.md, counted."""
+"""A commit costs as many round trips as its protocol needs: the figures of docs/stores.md, counted.
 
+Those of the other catalogs are counted beside their other tests, by classes of the name `TestRoundTrips`.
+"""
+
+import re
 import uuid
+from contextlib import contextmanager
 
 import pytest
 import sqlalchemy
 
 from airflow_iceberg.catalogs import load_catalog
 from tests.catalogs.contract import make_table, setting
-from tests.services.gcs import BUCKET, FakeGcs
+from tests.services.gcs import BUCKET as GCS_BUCKET
+from tests.services.gcs import FakeGcs
 from tests.services.http_proxy import HttpProxy
+from tests.services.seaweedfs import BUCKET as S3_BUCKET
+from tests.services.seaweedfs import SeaweedFS
 
 
-@pytest.fixture(scope="module")
+# Each gives a proxy to a service of its own, the root of what lies there, and the properties that lead through it.
+@contextmanager
 def gcs():
     server = FakeGcs()
-    yield server
-    server.stop()
+    try:
+        with HttpProxy(server.endpoint) as proxy:
+            yield proxy, f"gs://{GCS_BUCKET}", {**server.properties(), "gcs.service.host": proxy.uri}
+    finally:
+        server.stop()
+
+
+@contextmanager
+def s3():
+    server = SeaweedFS().start()
+    try:
+        with HttpProxy(server.s3_endpoint) as proxy:
+            # As a proxy: the name of the host is part of each signature.
+            yield proxy, f"s3://{S3_BUCKET}", {**server.s3_properties, "s3.proxy-uri": proxy.uri}
+    finally:
+        server.stop()
+
+
+@contextmanager
+def azure():
+    from tests.services.azurite import Azurite
+
+    server = Azurite()
+    try:
+        with HttpProxy(server.endpoint) as proxy:
+            address = server.connection_string().replace(server.endpoint.rpartition("/")[0], proxy.uri)
+            yield proxy, "abfs://lake", {"adls.connection-string": address}
+    finally:
+        server.stop()
+
+
+@contextmanager
+def webhdfs():
+    from tests.services.hdfs import Hdfs
+
+    server = Hdfs()
+    try:
+        with HttpProxy(f"http://{server.web_authority}") as proxy:
+            yield proxy, f"webhdfs://127.0.0.1:{proxy.port}", {"hdfs.user": "root"}
+    finally:
+        server.remove()
+
+
+def requests_of(service):
+    """Return the requests of a load and of a commit in a Hadoop catalog that has committed before."""
+    with service() as (proxy, root, properties):
+        catalog = load_catalog("prod", type="hadoop", warehouse=f"{root}/{uuid.uuid4().hex}", **properties)
+        catalog.create_namespace("db")
+        state = catalog.commit(make_table(catalog), setting(a="1"))
+        proxy.count()
+        catalog.load("db.t")
+        loading = proxy.count()
+        catalog.commit(state, setting(b="1"))
+        return loading, proxy.count()
 
 
 class TestHadoopOnAnObjectStore:
-    """Four requests to load, ten to commit."""
+    """Four requests to load, ten to commit, of which one is the commit; the same on each of them."""
 
-    def test_requests(self, gcs):
-        with HttpProxy(gcs.endpoint) as proxy:
-            properties = {**gcs.properties(), "gcs.service.host": proxy.uri}
-            catalog = load_catalog("prod", type="hadoop", warehouse=f"gs://{BUCKET}/{uuid.uuid4().hex}", **properties)
-            catalog.create_namespace("db")
-            state = catalog.commit(make_table(catalog), setting(a="1"))
-            counts = []
-            for call in (lambda: catalog.load("db.t"), lambda: catalog.commit(state, setting(b="1"))):
-                before = len(proxy.requests)
-                call()
-                counts.append(len(proxy.requests) - before)
-        assert counts == [4, 10]
+    @pytest.mark.parametrize("service", [gcs, s3, pytest.param(azure, marks=pytest.mark.services)])
+    def test_requests(self, service):
+        assert [len(requests) for requests in requests_of(service)] == [4, 10]
+
+
+@pytest.mark.services
+class TestHadoopOnHdfs:
+    """A directory of files that a name is asked for: more questions, each of them small."""
+
+    def test_requests_to_the_name_node(self):
+        loading, committing = ([asked(*each) for each in requests] for requests in requests_of(webhdfs))
+        assert loading.count("OPEN") == 2, "the hint and the metadata"
+        assert committing.count("RENAME") == 1, "the commit"
+        assert (len(loading), len(committing)) == (10, 24)
+
+
+def asked(_method, path):
+    return re.search(r"[?&]op=(\w+)", path)[1]
 
 
 class TestSql:
