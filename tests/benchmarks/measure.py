@@ -9,7 +9,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+
+import psutil
 
 RUNS = 3
 HEADER = "name | ours | peer | ratio | goal"
@@ -72,30 +74,53 @@ def alternate(contestants: Mapping[str, Callable[[], float]], *, runs: int, warm
         warm_up: runs before that, which don't.
     """
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    processor: dict[str, list[float]] = {name: [] for name in contestants}
     for number in range(warm_up + runs):
         for name, contestant in contestants.items():
             # The pages that the one before has written must not be flushed at this one's expense.
             os.sync()
             gc.collect()
+            Stopwatch.processor_seconds = 0.0
             taken = contestant()
             if number >= warm_up:
                 seconds[name].append(taken)
+                processor[name].append(Stopwatch.processor_seconds)
     for name, taken_seconds in seconds.items():
-        note(f"  {name}: {', '.join(f'{value:.3f}' for value in taken_seconds)} s")
+        walls, work = (", ".join(f"{value:.3f}" for value in found) for found in (taken_seconds, processor[name]))
+        note(f"  {name}: {walls} s; processor time {work} s")
     return {name: statistics.median(taken_seconds) for name, taken_seconds in seconds.items()}
 
 
 class Stopwatch:
-    """Measures the seconds of a `with` block."""
+    """Measures the seconds of a `with` block.
+
+    Attributes:
+        processor_seconds: of all blocks since it was set to 0: what this process and all that it has started have
+            computed, over all cores. On a machine that others keep busy it says more than the seconds do.
+    """
 
     seconds = 0.0
+    processor_seconds: ClassVar[float] = 0.0
 
     def __enter__(self) -> "Stopwatch":
+        self._before = _processor_seconds()
         self._started = time.perf_counter()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.seconds = time.perf_counter() - self._started
+        Stopwatch.processor_seconds += _processor_seconds() - self._before
+
+
+def _processor_seconds() -> float:
+    me, total = psutil.Process(), 0.0
+    for process in (me, *me.children(recursive=True)):
+        try:
+            times = process.cpu_times()
+        except psutil.Error:  # has just ended; then it counts with its parent
+            continue
+        total += times.user + times.system + times.children_user + times.children_system
+    return total
 
 
 def note(text: str) -> None:
