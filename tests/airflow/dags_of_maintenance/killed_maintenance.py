@@ -1,0 +1,91 @@
+"""DAGs that change and maintain tables, whose first try is killed at one moment; see `test_killed_maintenance`.
+
+One DAG and one table a moment, of the same name. The task installs its own death in its own process, once, and then
+does the ordinary thing.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG
+
+from airflow_iceberg.operators.change import IcebergDeleteOperator, IcebergOverwriteOperator
+from airflow_iceberg.operators.maintain import (
+    IcebergCompactOperator,
+    IcebergExpireSnapshotsOperator,
+    IcebergRemoveOrphanFilesOperator,
+    IcebergRewriteManifestsOperator,
+)
+
+FOLDER = Path(os.environ["AIRFLOW_ICEBERG_TEST_LAKE"])
+# More than one: on a busy machine a try can end before it reaches its task.
+DEFAULTS = {"retries": 8, "retry_delay": timedelta(0)}
+
+
+def die() -> None:
+    """Be killed as by the kernel."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)
+
+
+def install(moment: str) -> None:
+    """Arrange for this process to be killed at a moment."""
+    from airflow_iceberg import quarantine
+    from airflow_iceberg.catalogs.sql import SqlCatalog
+    from airflow_iceberg.storage import local
+
+    owner, name = {
+        "before_the_swap": (SqlCatalog, "swap_pointer"),
+        "after_the_swap": (SqlCatalog, "swap_pointer"),
+        "after_a_removal": (local, "delete"),
+        "after_a_move": (quarantine, "_move"),
+    }[moment]
+    real: Callable[..., Any] = getattr(owner, name)
+
+    def call(*args: Any, **kwargs: Any) -> None:
+        if moment != "before_the_swap":
+            real(*args, **kwargs)
+        die()
+
+    setattr(owner, name, call)
+
+
+def killed_once(operator: type[Any], moment: str, **arguments: Any) -> None:
+    """Make the DAG of an operator and a moment."""
+    name = f"{operator.__name__.removeprefix('Iceberg').removesuffix('Operator').lower()}_{moment}"
+
+    class KilledOnce(operator):
+        """The operator, but for the first try that gets here, which is killed."""
+
+        def execute(self, context: Any) -> Any:
+            mark = FOLDER / f"killed-{name}"
+            if not mark.exists():
+                mark.write_text(str(context["ti"].try_number))
+                install(moment)
+            return super().execute(context)
+
+    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    with DAG(name, schedule="@once", start_date=begin, catchup=True, default_args=DEFAULTS) as dag:
+        KilledOnce(task_id="task", table=f"s.{name}", **arguments)
+    globals()[name] = dag
+
+
+for at in ("before_the_swap", "after_the_swap"):
+    killed_once(
+        IcebergOverwriteOperator,
+        at,
+        files=f"{FOLDER}/source/*.parquet",
+        overwrite_filter="id in (1, 2, 100)",
+        spark_conn_id=None,
+    )
+    killed_once(IcebergDeleteOperator, at, predicate="id in (1, 12)", mode="merge-on-read", spark_conn_id=None)
+    killed_once(IcebergCompactOperator, at, options={"rewrite-all": True}, spark_conn_id=None)
+    killed_once(IcebergRewriteManifestsOperator, at)
+for at in ("after_the_swap", "after_a_removal"):
+    killed_once(IcebergExpireSnapshotsOperator, at, older_than="2100-01-01T00:00:00Z")
+killed_once(IcebergRemoveOrphanFilesOperator, "after_a_move")
