@@ -24,6 +24,7 @@ from airflow_iceberg.errors import (
     UnsupportedError,
 )
 from airflow_iceberg.storage.base import FileIO, FileStatus
+from airflow_iceberg.storage.log_redaction import redact_library_logs
 from airflow_iceberg.storage.store import (
     Refresh,
     RefusedError,
@@ -71,6 +72,7 @@ class FsspecFileIO(FileIO):
     """
 
     def __init__(self, properties: Mapping[str, str] | None = None, refresh: Refresh | None = None) -> None:
+        redact_library_logs()
         self._settings = Settings(properties or {}, refresh)
         self._stores: dict[tuple[str, str], Store] = {}
         self._opening = threading.Lock()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import json
+import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
@@ -25,6 +26,8 @@ from airflow_iceberg.storage.store import ExpiredError, RefusedError, UnclearErr
 
 _PAGE = 1000
 _TRIES = 4
+# What gcsfs takes for a way to find credentials.
+_WORDS = {"anon", "browser", "cache", "cloud", "google_default"}
 _TOKENS = ("gcs.oauth2.token", "gcs.token")
 
 
@@ -84,9 +87,12 @@ class GcsStore(ObjectStore):
     def _token(self, properties: Mapping[str, str]) -> Any:
         """Return what gcsfs takes: a word ("anon", "cloud"), a file's name, or credentials that renew themselves."""
         token = next((properties[name] for name in _TOKENS if properties.get(name)), None)
-        if token is None or not self._settings.can_renew:
+        if token is None or token in _WORDS or os.path.exists(token):
             return token
         from google.oauth2.credentials import Credentials
+
+        if not self._settings.can_renew:
+            return Credentials(token=token)  # of a bare text gcsfs asks Google about it, with the token in the address
 
         def newer(_request: Any, scopes: Any = None) -> tuple[str, dt.datetime]:
             found = self._settings.renew(self._settings.current_or_old())

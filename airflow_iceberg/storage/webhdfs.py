@@ -71,6 +71,7 @@ class WebHdfsStore(RenamingStore):
                     host, int(port or 9870), use_https=self._tls, kerberos=self._kerberos, skip_instance_cache=True,
                     **{name: value for name, value in who.items() if value},
                 )  # fmt: skip
+                filesystem.session = _DiscreetSession(filesystem.session.auth)
                 self._opened = (os.getpid(), filesystem)
             return self._opened[1]
 
@@ -220,6 +221,22 @@ class WebHdfsStore(RenamingStore):
         """Remove a directory and all in it."""
         with suppress(FileNotFoundError):
             self._ask("DELETE", "DELETE", path, recursive="true")
+
+
+class _DiscreetSession(requests.Session):
+    """What fsspec sends its requests through: errors repeat no address, since a delegation token is a part of it."""
+
+    def __init__(self, auth: Any) -> None:
+        super().__init__()
+        self.auth = auth
+
+    def request(self, *args: Any, **kwargs: Any) -> requests.Response:
+        try:
+            answer = super().request(*args, **kwargs)
+        except requests.RequestException as error:
+            raise UnclearError(f"HDFS did not answer ({_kind(error)})") from None
+        answer.url = answer.url.partition("?")[0]
+        return answer
 
 
 def _refusal(answer: requests.Response) -> OSError:

@@ -12,6 +12,7 @@ import http.client
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
@@ -162,8 +163,9 @@ class HttpProxy:
                 handler.send_header(name, value)
         told = {name.lower(): value for name, value in reply.headers}.get("content-length", "0")
         handler.send_header("Content-Length", told if request.method == "HEAD" else str(len(reply.body)))
-        handler.end_headers()
-        handler.wfile.write(reply.body)
+        with suppress(BrokenPipeError, ConnectionResetError):  # the client has given up
+            handler.end_headers()
+            handler.wfile.write(reply.body)
 
     def _fault(self, request: Request) -> Fault | None:
         text = f"{request.path} {request.headers} ".encode() + request.body
