@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -342,7 +343,8 @@ def record_reader(header: Header, path: str | None) -> RecordReader:
     Raises:
         FormatError: its schema is not that of a manifest.
     """
-    return _decoder(header, _manifest_decoder, path)
+    spec = header.metadata.get("partition-spec", b"")
+    return _decoder(header, lambda schema: _manifest_decoder(schema, spec), path)
 
 
 def _decode(data: bytes, header: Header, decoder: RecordReader, path: str | None) -> Iterator[list[Record]]:
@@ -395,8 +397,14 @@ def _decoder(header: Header, build: Callable[[bytes], RecordReader], path: str |
 
 
 @lru_cache(maxsize=256)
-def _manifest_decoder(schema: bytes) -> RecordReader:
-    return _parsed(manifest_reading(json.loads(schema)))
+def _manifest_decoder(schema: bytes, spec: bytes) -> RecordReader:
+    return _parsed(manifest_reading(json.loads(schema), spec=_spec_fields(spec)))
+
+
+def _spec_fields(text: bytes) -> Any:
+    with suppress(ValueError, RecursionError):  # the order of the file is what is left
+        return json.loads(text)
+    return None
 
 
 @lru_cache(maxsize=16)

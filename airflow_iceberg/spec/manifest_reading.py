@@ -9,7 +9,7 @@ name used in this package. The bytes of a record are the same for both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import Any
@@ -28,7 +28,7 @@ class Reading:
 
     Attributes:
         physical: the schema in the file with its logical types taken out and its fields renamed; not yet parsed.
-        partition: of each partition field in the order of the file: its name in `physical`, and what makes its value
+        partition: of each partition field in the order of its spec: its name in `physical`, and what makes its value
             canonical.
         texts: the names of those that are texts.
     """
@@ -127,9 +127,12 @@ def manifest_list_reading(schema: Json, *, path: str | None = None) -> Reading:
     return Reading(physical=physical.strip(schema), partition=())
 
 
-def manifest_reading(schema: Json, *, path: str | None = None) -> Reading:
+def manifest_reading(schema: Json, *, spec: Json = None, path: str | None = None) -> Reading:
     """Return how the entries of a manifest with this schema are read.
 
+    Args:
+        spec: the fields of the partition spec, as the file's header has them; without them, or when they are not those
+            of the schema, partition values are taken in the order of the file.
     Raises:
         FormatError: the schema is not that of a manifest.
     """
@@ -142,12 +145,22 @@ def manifest_reading(schema: Json, *, path: str | None = None) -> Reading:
         physical.id_map(file.get(name), _BYTES)
     for name in ("split_offsets", "equality_ids"):
         physical.array_of(file.get(name), _LONG)
-    partition = physical.partition(file["partition"])
+    partition = physical.partition(file["partition"], spec)
     return Reading(physical=physical.strip(schema), partition=partition, texts=frozenset(physical.texts))
 
 
 def _items(type_: Json) -> Json:
     return type_["items"] if isinstance(type_, dict) and type_.get("type") == "array" else None
+
+
+def _in_order_of(spec: Json, fields: Sequence[dict[str, Json]]) -> Sequence[dict[str, Json]]:
+    """Return the fields of a partition in the order of the spec's, which have the same ids."""
+    known = spec if isinstance(spec, list) else []
+    wanted = [item.get("field-id") for item in known if isinstance(item, dict)]
+    by_id = {field.get("field-id"): field for field in fields if isinstance(field.get("field-id"), int)}
+    if len(by_id) != len(fields) or len(wanted) != len(fields) or not all(isinstance(each, int) for each in wanted):
+        return fields
+    return [by_id[each] for each in wanted] if by_id.keys() == set(wanted) else fields
 
 
 class _Physical:
@@ -191,9 +204,9 @@ class _Physical:
         if type_ is not None and self._kind(self._resolve(_items(type_))) not in kinds:
             raise self._error(f"unexpected Avro list of {self._kind(_items(type_))} (expected {kinds[-1]})")
 
-    def partition(self, schema: Json) -> tuple[tuple[str, Convert | None], ...]:
+    def partition(self, schema: Json, spec: Json) -> tuple[tuple[str, Convert | None], ...]:
         result = []
-        for number, field in enumerate(self._fields(schema)):
+        for number, field in enumerate(_in_order_of(spec, self._fields(schema))):
             name = f"p{number}"
             self._renamed[id(field)] = name
             type_ = self._value_type(field["type"])

@@ -439,6 +439,20 @@ class TestFilesOfOtherWriters:
         with pytest.raises(FormatError, match="without bytes"):
             read_manifest_list(foreign([], {"type": "record", "name": "x", "fields": fields}))
 
+    def test_partition_values_are_found_by_id(self) -> None:
+        spec = spec_from_shorthand(["cat", "bucket(4, id)", "truncate(2, cat)"], SCHEMA)
+        entries = [added(data_file(1, partition=("a", 3, "ab"))), added(data_file(2, partition=(None, 0, None)))]
+        data = write(entries, spec=spec)
+        header, records = by_fastavro(data)
+        schema = json.loads(header["avro.schema"])
+        file = next(item for item in schema["fields"] if item["name"] == "data_file")
+        partition = next(item for item in file["type"]["fields"] if item["name"] == "partition")
+        partition["type"]["fields"].reverse()
+        stream = io.BytesIO()
+        metadata = {name: value for name, value in header.items() if not name.startswith("avro.")}
+        fastavro.writer(stream, fastavro.parse_schema(schema), records, metadata=metadata)
+        assert list(read_manifest(stream.getvalue())) == list(read_manifest(data))
+
     def test_a_manifest_is_no_manifest_list(self) -> None:
         with pytest.raises(FormatError, match="missing field 'manifest_path'"):
             read_manifest_list(write([added(FULL)]), path="m")
