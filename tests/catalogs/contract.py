@@ -222,7 +222,7 @@ class CatalogContract:
         with pytest.raises(NotFoundError, match=r"there is no table db\.t in catalog prod"):
             catalog.drop_table("db.t", purge=True)
 
-    @pytest.mark.parametrize("is_name_taken", [False, True], ids=["", "and its old one is another table's"])
+    @pytest.mark.parametrize("is_name_taken", [False, True], ids=["old-name-free", "old-name-taken"])
     def test_a_purge_spares_a_table_that_got_another_name_meanwhile(self, catalog, other, monkeypatch, is_name_taken):
         if not self.can_rename:
             return
