@@ -80,7 +80,7 @@ class KnownFiles:
 
     def add(self, locations: Iterable[str]) -> None:
         """Take files of the table in."""
-        self.add_hashed(hash_paths(locations))
+        self.add_hashed(hash_paths(list(locations)))
 
     def add_hashed(self, paths: HashedPaths) -> None:
         """Take files in whose paths are hashed already."""

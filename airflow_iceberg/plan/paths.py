@@ -10,10 +10,10 @@ compared with those of this process.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, TypeAlias
+from typing import TypeAlias
 from urllib.parse import unquote
 
 import numpy as np
@@ -61,32 +61,51 @@ class HashedPaths:
         return len(self.hashes)
 
 
-def hash_paths(locations: Iterable[str]) -> HashedPaths:
+def hash_paths(locations: Sequence[str]) -> HashedPaths:
     """Hash the paths of locations; scheme and authority stand beside."""
-    digests: list[bytes] = []
+    return _hash_alike(locations) or _hash_each(locations)
+
+
+def _hash_alike(locations: Sequence[str]) -> HashedPaths | None:
+    """Hash locations that begin alike and are spelled plainly, as nearly always; None for others."""
+    if not locations:
+        return None
+    scheme, authority, path = split_location(locations[0])
+    prefix = f"{locations[0][: len(locations[0]) - len(path)]}/"
+    text = "\n".join(locations)
+    # A path that begins with a slash, or has a line end in it, shows by one of the counts.
+    is_plain = (
+        "://" in prefix
+        and "%" not in text
+        and "/\n" not in text
+        and not text.endswith("/")
+        and text.count("//") == text.count(f"\n{prefix}") + 1 == text.count("\n") + 1 == len(locations)
+        and f"{prefix}/" not in text
+    )
+    if not is_plain:
+        return None
+    paths = text.encode("utf-8", "surrogatepass")[len(prefix.encode()) :].split(f"\n{prefix}".encode())
+    return HashedPaths(
+        hashes=_hashes(paths),
+        stores=np.zeros(len(paths), np.int64),
+        names=((scheme.lower(), authority.lower()),),
+    )
+
+
+def _hash_each(locations: Sequence[str]) -> HashedPaths:
+    paths: list[bytes] = []
     stores: list[int] = []
     names: dict[tuple[str, str], int] = {}
-    # Nearly all locations begin alike: what they begin with is looked at once.
-    prefix, length, store = "\0", 0, 0
     for location in locations:
-        if location.startswith(prefix):
-            path = location[length:]
-        else:
-            scheme, authority, path = split_location(location)
-            store = names.setdefault((scheme.lower(), authority.lower()), len(names))
-            start = location[: len(location) - len(path)]
-            prefix = f"{start}/" if "://" in start and path.startswith("/") else "\0"
-            length = len(prefix)
-            path = path[1:] if path.startswith("/") else path
-        if "%" in path or "//" in path or path.startswith("/") or path.endswith("/"):
-            path = normal_path(path)
-        digests.append(blake2b(path.encode("utf-8", "surrogatepass"), digest_size=HASH_BYTES).digest())
-        stores.append(store)
-    return HashedPaths(
-        hashes=np.frombuffer(b"".join(digests), "<u8").astype(np.uint64),
-        stores=np.array(stores, np.int64),
-        names=tuple(names),
-    )
+        scheme, authority, path = split_location(location)
+        stores.append(names.setdefault((scheme.lower(), authority.lower()), len(names)))
+        paths.append(normal_path(path).encode("utf-8", "surrogatepass"))
+    return HashedPaths(hashes=_hashes(paths), stores=np.array(stores, np.int64), names=tuple(names))
+
+
+def _hashes(paths: Iterable[bytes]) -> Hashes:
+    digests = b"".join([blake2b(path, digest_size=HASH_BYTES).digest() for path in paths])
+    return np.frombuffer(digests, "<u8").astype(np.uint64)
 
 
 class HashSet:
@@ -113,10 +132,12 @@ class HashSet:
         """Return the hashes in order, each once."""
         if self._waiting:
             parts, self._waiting, self._waiting_count = [self._sorted, *self._waiting], [], 0
-            self._sorted = np.unique(np.concatenate(parts))
+            found = np.concatenate(parts)
+            found.sort()
+            self._sorted = found[np.concatenate(([True], found[1:] != found[:-1]))]
         return self._sorted
 
-    def places(self, hashes: Hashes) -> tuple[Any, Mask]:
+    def places(self, hashes: Hashes) -> tuple[NDArray[np.intp], Mask]:
         """Return for each hash its place in `sorted`, and whether it is there at all."""
         known = self.sorted()
         if not len(known):
@@ -146,16 +167,22 @@ class PathSet:
             yield name, known.places(hashes)[1]
 
 
-def first_of_each(seen: Mask, places: Any) -> Mask:
-    """Return which places come for the first time, and remember all of them.
+class FirstOfEach:
+    """Tells of places in a set which come for the first time.
 
     Args:
-        seen: by place in a set; is changed.
-        places: in that set, of some hashes.
+        seen: by place, which have come already or are not wanted at all.
     """
-    _, first = np.unique(places, return_index=True)
-    found = np.zeros(len(places), np.bool_)
-    found[first] = True
-    found &= ~seen[places]
-    seen[places] = True
-    return found
+
+    def __init__(self, seen: Mask) -> None:
+        self._seen = seen.copy()
+        self._numbers = np.empty(len(seen), np.int64)
+
+    def __call__(self, places: NDArray[np.intp]) -> Mask:
+        """Return which of some places have not come before."""
+        numbers = np.arange(len(places))
+        # Of several that write to one place the last one stays, so the first one is written last.
+        self._numbers[places[::-1]] = numbers[::-1]
+        found: Mask = (self._numbers[places] == numbers) & ~self._seen[places]
+        self._seen[places] = True
+        return found

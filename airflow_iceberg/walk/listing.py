@@ -10,10 +10,12 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from airflow_iceberg.plan.orphans import is_hidden
 from airflow_iceberg.storage.base import FileIO, FileStatus
+from airflow_iceberg.walk.columns import numbers, pieces
 
 if TYPE_CHECKING:
     from airflow_iceberg.walk.units import ListingUnit, Tick
@@ -27,13 +29,15 @@ OLD, STAGED, METADATA = 1, 2, 4
 # Folders are opened until there are so many to list side by side; data lies at most so deep below its partitions.
 ENOUGH_FOLDERS, MOST_LEVELS = 64, 6
 MOST_UNITS = 256
+_UNKNOWN = -(1 << 63)
 
 SCHEMA = pa.schema(
     [
         # Bytes: names on a disk need not be UTF-8.
         pa.field("location", pa.binary(), nullable=False),
         pa.field("size_bytes", pa.int64(), nullable=False),
-        pa.field("modified_ms", pa.int64()),
+        # _UNKNOWN where the store does not tell.
+        pa.field("modified_ms", pa.int64(), nullable=False),
         pa.field("kind", pa.uint8(), nullable=False),
     ]
 )
@@ -87,10 +91,10 @@ def _kind(status: FileStatus, relative: str, unit: ListingUnit) -> int:
 
 def _batch(chosen: Sequence[tuple[FileStatus, int]]) -> pa.RecordBatch:
     columns: list[Any] = [
-        pa.array([status.location.encode("utf-8", "surrogateescape") for status, _ in chosen], pa.binary()),
-        pa.array([status.size_bytes for status, _ in chosen], pa.int64()),
-        pa.array([status.modified_ms for status, _ in chosen], pa.int64()),
-        pa.array([kind for _, kind in chosen], pa.uint8()),
+        pieces([status.location.encode("utf-8", "surrogateescape") for status, _ in chosen], pa.binary()),
+        numbers(np.array([status.size_bytes for status, _ in chosen], np.int64)),
+        numbers(np.array([_UNKNOWN if s.modified_ms is None else s.modified_ms for s, _ in chosen], np.int64)),
+        numbers(np.array([kind for _, kind in chosen], np.uint8)),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
@@ -99,7 +103,8 @@ def statuses(batch: pa.RecordBatch) -> Iterator[tuple[FileStatus, int]]:
     """Yield the files of a batch with their kind."""
     for location, size_bytes, modified_ms, kind in zip(*(column.to_pylist() for column in batch.columns), strict=True):
         name = location.decode("utf-8", "surrogateescape")
-        yield FileStatus(location=name, size_bytes=size_bytes, modified_ms=modified_ms), kind
+        moment = None if modified_ms == _UNKNOWN else modified_ms
+        yield FileStatus(location=name, size_bytes=size_bytes, modified_ms=moment), kind
 
 
 def find_folders(io: FileIO, root: str, below: str = "") -> list[str]:

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from airflow_iceberg.errors import FormatError, NotFoundError, UnsupportedError
@@ -21,6 +22,7 @@ from airflow_iceberg.spec.manifest_columns import read_columns, unpack
 from airflow_iceberg.spec.manifests import EntryStatus, ManifestContent, ManifestFile, counted
 from airflow_iceberg.spec.snapshots import Snapshot
 from airflow_iceberg.storage.base import FileIO
+from airflow_iceberg.walk.columns import numbers, pieces, values_of
 
 if TYPE_CHECKING:
     from airflow_iceberg.spec.manifest_columns import Unpacked
@@ -82,16 +84,17 @@ def _opened(io: FileIO, unit: ManifestUnit) -> Iterator[Unpacked]:
 
 def _batch(paths: Sequence[str], kinds: Any, sizes: Any, *, with_paths: bool) -> pa.RecordBatch:
     hashed = hash_paths(paths)
-    names = pa.array([f"{scheme}://{authority}" for scheme, authority in hashed.names], pa.string())
+    names = [f"{scheme}://{authority}".encode() for scheme, authority in hashed.names]
     columns: list[Any] = [
-        pa.array(hashed.hashes, pa.uint64()),
-        names.take(pa.array(hashed.stores, pa.int64())),
-        pa.array(kinds).cast(pa.uint8()) if len(paths) else pa.array([], pa.uint8()),
-        pa.array(sizes, pa.int64()),
+        numbers(hashed.hashes),
+        pieces([names[place] for place in hashed.stores.tolist()], pa.string()),
+        numbers(np.asarray(kinds, np.uint8)),
+        numbers(np.asarray(sizes, np.int64)),
     ]
     if not with_paths:
         return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
-    return pa.RecordBatch.from_arrays([*columns, pa.array(paths, pa.string())], schema=SCHEMA_WITH_PATHS)
+    columns.append(pieces([path.encode() for path in paths], pa.string()))
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA_WITH_PATHS)
 
 
 def hashed_paths(batch: pa.RecordBatch) -> HashedPaths:
@@ -99,8 +102,8 @@ def hashed_paths(batch: pa.RecordBatch) -> HashedPaths:
     stores = batch.column("store").dictionary_encode()
     names = (str(name).partition("://") for name in stores.dictionary.to_pylist())
     return HashedPaths(
-        hashes=batch.column("hash").to_numpy(),
-        stores=stores.indices.to_numpy().astype("int64"),
+        hashes=values_of(batch.column("hash")),
+        stores=values_of(stores.indices).astype(np.int64),
         names=tuple((scheme, authority) for scheme, _, authority in names),
     )
 

@@ -15,9 +15,9 @@ from airflow_iceberg.walk.units import Outcome, Unit, read_outcome, run_unit
 log = logging.getLogger(__name__)
 
 # Stores answer slowly and side by side; what is read is decoded one after the other.
-THREADS = 8
-# So much of manifests, compressed, is in flight at a time: decoded it is many times as much.
-AHEAD_BYTES = 8 << 20
+THREADS = 16
+# So much of manifests, compressed, is in flight at a time, or two units: decoded they are many times as much.
+AHEAD_BYTES = 4 << 20
 EVERY_SECONDS = 10.0
 
 

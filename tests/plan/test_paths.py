@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_iceberg.plan.paths import HashSet, PathSet, first_of_each, hash_paths, normal_path, split_location
+from airflow_iceberg.plan.paths import (
+    FirstOfEach,
+    HashSet,
+    PathSet,
+    _hash_alike,
+    _hash_each,
+    hash_paths,
+    normal_path,
+    split_location,
+)
 
 LOCATIONS = st.builds(
     lambda store, path: store + path,
@@ -35,6 +44,17 @@ class TestHashes:
 
     def test_they_are_the_same_in_every_process(self) -> None:
         assert hash_paths(["s3://bucket/t/data/a.parquet"]).hashes.tolist() == [EXPECTED]
+
+    @given(st.lists(st.text("ab/%\n é\udcff=.", min_size=1, max_size=8), min_size=1, max_size=9))
+    def test_locations_that_begin_alike_are_hashed_as_others(self, paths: list[str]) -> None:
+        locations = [f"s3://b/{path}" for path in paths]
+        alike, each = hash_paths(locations), _hash_each(locations)
+        assert alike.hashes.tolist() == each.hashes.tolist()
+        assert (alike.stores.tolist(), alike.names) == (each.stores.tolist(), each.names)
+
+    def test_those_that_are_spelled_plainly_go_the_short_way(self) -> None:
+        assert _hash_alike(["s3://b/t/x", "s3://b/t/y"]) is not None
+        assert _hash_alike(["s3://b/t/x", "s3a://b/t/y"]) is None
 
     def test_no_paths(self) -> None:
         assert (len(hash_paths([])), hash_paths([]).names) == (0, ())
@@ -69,10 +89,11 @@ class TestSets:
 
     @given(st.lists(st.lists(st.integers(0, 9), max_size=8), max_size=4))
     def test_the_first_of_each(self, parts: list[list[int]]) -> None:
-        seen, found = np.zeros(10, np.bool_), []
+        first, found = FirstOfEach(np.zeros(10, np.bool_)), list[int]()
         for part in parts:
-            chosen = first_of_each(seen, np.array(part, np.intp))
-            found += [one for one, first in zip(part, chosen.tolist(), strict=True) if first]
+            chosen = first(np.array(part, np.intp))
+            assert chosen.tolist() == [one not in found and one not in part[:at] for at, one in enumerate(part)]
+            found += [one for one, is_first in zip(part, chosen.tolist(), strict=True) if is_first]
         assert sorted(found) == sorted({one for part in parts for one in part})
         assert len(found) == len(set(found))
 

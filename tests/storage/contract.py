@@ -7,6 +7,7 @@ import pytest
 from airflow_iceberg.errors import AlreadyExistsError, NotFoundError, StorageError
 from airflow_iceberg.storage import FsspecFileIO
 from airflow_iceberg.storage.probe import require_conditional_create
+from airflow_iceberg.walk.listing import find_folders
 
 
 class StoreContract:
@@ -105,6 +106,16 @@ class StoreContract:
         }
         assert all(1_600_000_000_000 < status.modified_ms < 4_000_000_000_000 for status in found.values())
         assert {status.location for status in io.list(f"{root}/dir/")} == set(found)
+
+    def test_folders_that_are_listed_one_by_one_hold_all_files_between_them(self, io, root):
+        names = ("data/day=1/a", "data/day=2/x y/b%20c", "data/day=2/é/c", "data/other/d", "metadata/m", ".staging/s/p")
+        for name in names:
+            io.create(f"{root}/{name}", b"x")
+        folders = find_folders(io, f"{root}/")
+        assert sorted(s.location for folder in folders for s in io.list(f"{root}/{folder}/")) == sorted(
+            f"{root}/{name}" for name in names
+        )
+        assert len(folders) == len(names)
 
     def test_a_neighbour_whose_name_begins_alike_is_not_in_it(self, io, root):
         io.create(f"{root}/table/f", b"")

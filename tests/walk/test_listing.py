@@ -111,7 +111,7 @@ class TestTakingFoldersApart:
         folder = tmp_path / "t" / "data"
         folder.mkdir(parents=True)
         with open(os.fsencode(folder) + b"/\xff.parquet", "wb"):
-            pass
+            os.utime(os.fsencode(folder) + b"/\xff.parquet", (time.time() - 864_000,) * 2)
         root = f"{(tmp_path / 't').as_uri()}/"
         count, found = listed(IO, [unit(root)])
         assert count == 1
