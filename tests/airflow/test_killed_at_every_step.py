@@ -2,7 +2,8 @@
 
 A real process executes the operator and is killed by the kernel at the n-th step, for every n (see `tests.support
 .mortal` for what a step is); the next try of the same task has to find what was done and do the rest. Then a person
-clears the task. A sample of the steps runs with `make test`, all of them with the services.
+clears the task. A few steps of two operators run with `make test`, a third of all steps with the services, all of
+them by `make stress`.
 """
 
 from __future__ import annotations
@@ -303,8 +304,8 @@ def reachable(table: Table) -> set[str]:
 class Scene:
     """One case: its table as it was before, and the program that works on it."""
 
-    def __init__(self, lake: Lake, program: Program, case: Case) -> None:
-        self.lake, self.program, self.case = lake, program, case
+    def __init__(self, lake: Lake, program: Program, name: str) -> None:
+        self.lake, self.program, self.name, self.case = lake, program, name, CASES[name]
         self._template = lake.folder.with_name("template")
         for folder in (lake.folder, self._template):
             shutil.rmtree(folder, ignore_errors=True)
@@ -394,8 +395,8 @@ class Scene:
         assert state(self.lake) == wanted
 
 
-def step_through(scene: Scene, steps: Iterator[int] | range) -> None:
-    for step in steps:
+def step_through(scene: Scene, steps: range) -> None:
+    for number, step in enumerate(steps):
         scene.begin()
         killed = scene.execute(try_number=1, die_at=step)
         assert killed == {"killed": True}, (step, killed.get("error"))
@@ -403,9 +404,9 @@ def step_through(scene: Scene, steps: Iterator[int] | range) -> None:
         result = scene.execute(try_number=2)
         assert "error" not in result, (step, result["error"], result["trace"])
         scene.check_done(result["result"])
-        cleared = scene.execute(try_number=3, epoch=2)
-        if scene.case.operator == "IcebergRestoreOrphanFilesOperator":
+        if number % 4 or scene.case.operator == "IcebergRestoreOrphanFilesOperator":
             continue  # what was restored is litter again
+        cleared = scene.execute(try_number=3, epoch=2)
         assert "error" not in cleared, (step, cleared["error"], cleared["trace"])
         scene.check_cleared()
 
@@ -424,26 +425,34 @@ def count_steps(scene: Scene) -> int:
 
 @pytest.fixture
 def scene(request: pytest.FixtureRequest, lake: Lake, program: Program) -> Scene:
-    return Scene(lake, program, CASES[request.param])
+    return Scene(lake, program, request.param)
 
 
-@pytest.mark.parametrize("scene", CASES, indirect=True)
 class TestAnOperatorThatIsKilled:
     """Its next try finishes what it has begun; the work is done once, and no row of it is doubled by a clear."""
 
+    @pytest.mark.parametrize("scene", ["overwrite matching", "expire"], indirect=True)
     def test_at_some_steps(self, scene: Scene) -> None:
         steps = count_steps(scene)
         step_through(scene, range(steps // 3, steps + 1, max(1, steps // 3)))
 
-    @pytest.mark.services
-    def test_at_every_step(self, scene: Scene) -> None:
-        step_through(scene, range(1, count_steps(scene) + 1))
+    @pytest.mark.parametrize("scene", CASES, indirect=True)
+    @pytest.mark.parametrize(
+        "every",
+        [
+            pytest.param(1, id="every step", marks=pytest.mark.long),
+            pytest.param(3, id="every third step", marks=pytest.mark.services),
+        ],
+    )
+    def test_at_each_of_its_steps(self, scene: Scene, every: int) -> None:
+        step_through(scene, range(1 + list(CASES).index(scene.name) % every, count_steps(scene) + 1, every))
 
+    @pytest.mark.parametrize("scene", CASES, indirect=True)
     @pytest.mark.services
     def test_and_killed_again(self, scene: Scene) -> None:
         """The second try dies as well, somewhere else."""
         steps = count_steps(scene)
-        for step in range(2, steps, 7):
+        for step in range(2, steps, 15):
             scene.begin()
             scene.execute(try_number=1, die_at=step)
             scene.execute(try_number=2, die_at=steps - step)
