@@ -171,6 +171,7 @@ def expire_snapshots(
     _check_ids(table, request, notes)
     if request.dry_run:
         return on_newest(table, lambda: _dry_run(table, action, walk))
+    _check_lists(table, action)
     table.change(action)
     # The commit of an earlier try may be older than what this one knows of the table.
     table.refresh()
@@ -191,6 +192,22 @@ def _check_ids(table: Table, request: ExpireRequest, notes: _Notes) -> None:
     for snapshot_id in missing:
         if snapshot_id not in gone:
             raise NotFoundError(f"cannot expire snapshot {snapshot_id}: table {table.name} does not have it")
+
+
+def _check_lists(table: Table, action: ExpireSnapshots) -> None:
+    """Refuse a table that has lost a manifest list, while nothing is changed yet: no file of it could be deleted."""
+    ExpireSnapshots.__call__(action, table.metadata)  # without a note
+    gone = set(action.expiry.snapshot_ids)
+    if not gone:
+        return
+    lists = [s.manifest_list for s in table.metadata.snapshots if s.snapshot_id not in gone and s.manifest_list]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for location, exists in zip(lists, pool.map(table.io.exists, lists), strict=True):
+            if not exists:
+                raise NotFoundError(
+                    f"cannot expire snapshots of table {table.name}: {location}, the manifest list of a snapshot that "
+                    f"stays, is missing: there is no such file; nothing was changed"
+                )
 
 
 class _NotedExpiry(ExpireSnapshots):
@@ -303,7 +320,12 @@ class _Notes:
 def _dead_documents(table: Table) -> tuple[FileStatus, ...]:
     """Return what is too old under the staging prefix to be of a job that still runs."""
     root = f"{table.location.rstrip('/')}/{STAGING_FOLDER}/"
-    return of_dead_jobs(table.io.list(root), root, now_ms() - DEFAULT_AGE_MS)
+    try:
+        return of_dead_jobs(table.io.list(root), root, now_ms() - DEFAULT_AGE_MS)
+    except StorageError as error:
+        # What is asked for is done by now.
+        log.warning("%s: cannot look for what dead jobs left: %s", table.name, error)
+        return ()
 
 
 def _clear_dead(table: Table, notes: _Notes, removed: _Removed, walk: Walk) -> int:

@@ -76,6 +76,9 @@ def _say(plan: "JobPlan", result: "JobResult") -> int:
         _print(f"{what}: failed: {result.error.kind}: {result.error.message}")
         return 1
     rows, files, seconds = result.record_count, len(result.data_files), result.timings.get("total", 0.0)
+    if plan.operation == "walk":
+        _print(f"{what}: found {rows} files in {len(result.walked)} tasks in {seconds:.1f} s ({result.engine})")
+        return 0
     _print(f"{what}: staged {rows} rows in {files} files in {seconds:.1f} s ({result.engine})")
     return 0
 
