@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,14 +20,15 @@ from airflow_iceberg.cleaning import OrphanRequest, known_files, remove_orphans
 from airflow_iceberg.commit.refs import create_ref, drop_ref
 from airflow_iceberg.commit.snapshot_writer import read_entries, read_manifests
 from airflow_iceberg.compacting import CompactionRequest, compact
-from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, StorageError
+from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, StorageError, UnsupportedError
 from airflow_iceberg.expiring import ExpireRequest, expire_snapshots
 from airflow_iceberg.jobs.local import run_local
+from airflow_iceberg.jobs.package import build_zip
 from airflow_iceberg.jobs.protocol import JobPlan, JobResult
 from airflow_iceberg.table import Table
 from airflow_iceberg.walk.running import Progress, in_bytes
 from airflow_iceberg.walking import Walker, expected_files
-from tests.jobs.submissions import SPARK_4, submission
+from tests.jobs.submissions import HERE, SPARK_4, submission
 
 ALL = ExpireRequest(older_than_ms=2**62)
 DRY = ExpireRequest(older_than_ms=2**62, dry_run=True)
@@ -309,6 +311,26 @@ class TestAJob:
         with pytest.raises(FormatError, match="what came of a unit of a walk"):
             known_files(still, walk=Walker(still, run=tears, spark_from_files=0))
         assert not staged(still)
+
+
+class TestBareWorkers:
+    """Workers without fastavro list files; to read manifests they say what they lack."""
+
+    def test_of_a_clean_up(self, still: Table, tmp_path: Path) -> None:
+        ran: list[JobPlan] = []
+
+        def run(plan: JobPlan) -> JobResult:
+            ran.append(plan)
+            command = [sys.executable, str(HERE / "bare_program.py"), plan.location]
+            environ = {**os.environ, "PYTHONPATH": str(build_zip(tmp_path))}
+            done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+            return JobResult.from_json(still.io.read(plan.result_location))
+
+        walk = Walker(still, run=run, spark_from_files=0)
+        with pytest.raises(UnsupportedError, match=r"No module named 'fastavro'\); install fastavro there"):
+            remove_orphans(still, OrphanRequest(action="dry-run"), walk=walk)
+        assert len(ran) == 2
 
 
 class TestProgress:

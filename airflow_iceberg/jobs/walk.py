@@ -10,6 +10,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING
 
+from airflow_iceberg.errors import UnsupportedError
 from airflow_iceberg.jobs import stages
 from airflow_iceberg.jobs.protocol import SUCCEEDED, JobPlan, JobResult, WalkedUnit, walked_location
 from airflow_iceberg.jobs.tasks import WALK, TaskContext, TaskReport, TaskSpec
@@ -42,7 +43,13 @@ def run_walk(context: TaskContext, number: int) -> TaskReport:
     started = time.monotonic()
     plan, io = context.plan, context.io
     place = plan.source.units[number]
-    data = run_unit(io, read_unit(io.read(place), path=place))
+    try:
+        data = run_unit(io, read_unit(io.read(place), path=place))
+    except ImportError as error:
+        raise UnsupportedError(
+            f"the Python of the workers lacks what reads manifests ({error}); install fastavro there, or read the "
+            f"manifests in the process with spark_conn_id=None"
+        ) from error
     location = f"{walked_location(plan)}/{number:06d}-{uuid.uuid4().hex[:12]}.arrow"
     io.create(location, data)
     walked = WalkedUnit(number=number, location=location, rows=read_outcome(data).rows)
