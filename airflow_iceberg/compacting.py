@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg import staging
 from airflow_iceberg.commit.actions import CommitSettings
-from airflow_iceberg.commit.operation import OPERATION_KEY, OperationKey, check_properties
+from airflow_iceberg.commit.operation import OPERATION_KEY, OperationKey, check_properties, xcom_of
 from airflow_iceberg.commit.rewrite import RewriteFiles
 from airflow_iceberg.compaction_plan import Compaction, find_dangling, plan_compaction, write_rewrite_plan
 from airflow_iceberg.data.ordering import ZOrderedRows
@@ -106,24 +106,9 @@ class CompactionResult:
     operation_key: str | None = None
 
     def to_xcom(self) -> dict[str, Any]:
-        """Return plain values; snapshot ids are text, since JavaScript rounds integers above 2**53."""
-        return {
-            "table": self.table,
-            "branch": self.branch,
-            "outcome": self.outcome,
-            "done_by_this_try": self.outcome == "committed",
-            "snapshot_id": str(self.snapshot_ids[-1]) if self.snapshot_ids else None,
-            "snapshot_ids": [str(snapshot_id) for snapshot_id in self.snapshot_ids],
-            "file_groups": self.file_groups,
-            "rewritten_data_files": self.rewritten_data_files,
-            "rewritten_bytes": self.rewritten_bytes,
-            "added_data_files": self.added_data_files,
-            "added_bytes": self.added_bytes,
-            "records": self.records,
-            "removed_delete_files": self.removed_delete_files,
-            "failed_file_groups": self.failed_file_groups,
-            "operation_key": self.operation_key,
-        }
+        """Return plain values, see `xcom_of`; the last snapshot is also the one that `snapshot_id` names."""
+        names = [str(snapshot_id) for snapshot_id in self.snapshot_ids]
+        return {**xcom_of(self), "snapshot_id": names[-1] if names else None, "snapshot_ids": names}
 
 
 def compact(

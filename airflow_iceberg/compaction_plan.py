@@ -20,13 +20,11 @@ from airflow_iceberg.jobs.table_input import (
     TableInput,
     WorkItem,
     cut_group,
-    without_statistics,
     write_work,
 )
 from airflow_iceberg.plan.compaction import TARGET_FILE_SIZE, FileGroup, RewriteOptions, plan_groups
 from airflow_iceberg.plan.dangling import dangling_deletes
-from airflow_iceberg.plan.scan import FileScanTask
-from airflow_iceberg.scanning import NAME_MAPPING, TableScan
+from airflow_iceberg.scanning import TableScan
 from airflow_iceberg.spec.manifests import DataFile, ManifestContent
 from airflow_iceberg.spec.metadata import TableMetadata
 from airflow_iceberg.spec.partitioning import PartitionSpec
@@ -126,7 +124,7 @@ def write_rewrite_plan(
     if sort_order is not None and zorder_columns:
         raise InvalidInputError("a compaction sorts by a sort order or by z-order, got both")
     prefix = staging.new_staging(metadata, operation, try_number, carries_rows=True)
-    source = Source(kind="table", table=_table_input(metadata, f"{prefix}/{WORK_FILE}"))
+    source = Source(kind="table", table=TableInput.of(metadata, work_location=f"{prefix}/{WORK_FILE}"))
     plan = staging.new_plan(
         metadata,
         source,
@@ -156,31 +154,11 @@ def claimed_order_id(metadata: TableMetadata, order: SortOrder | None) -> int:
     return next((known.order_id for known in metadata.sort_orders if known.fields == fields), 0)
 
 
-def _table_input(metadata: TableMetadata, work_location: str) -> TableInput:
-    older = sorted(metadata.schemas, key=lambda schema: schema.schema_id, reverse=True)
-    current = metadata.schema()
-    return TableInput(
-        work_location=work_location,
-        schemas=(current, *(schema for schema in older if schema.schema_id != current.schema_id)),
-        specs=metadata.partition_specs,
-        name_mapping=metadata.properties.get(NAME_MAPPING),
-        keeps_lineage=metadata.format_version >= 3,
-    )
-
-
 def work_items(groups: Sequence[FileGroup]) -> list[WorkItem]:
     """Cut groups into tasks, one for each file that is expected to come out."""
     items: list[WorkItem] = []
     for group in groups:
-        units = [_unit(task) for task in group.tasks]
+        units = [FileUnit.of(task) for task in group.tasks]
         for run in cut_group(units, split_size_bytes=group.input_split_size_bytes):
             items.append(WorkItem(number=len(items), group=group.number, units=run))
     return items
-
-
-def _unit(task: FileScanTask) -> FileUnit:
-    return FileUnit(
-        file=without_statistics(task.file),
-        sequence_number=task.sequence_number,
-        delete_files=tuple(without_statistics(file) for file in task.delete_files),
-    )

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg import staging
 from airflow_iceberg.commit.actions import CommitSettings, SnapshotAction
-from airflow_iceberg.commit.operation import OPERATION_KEY, OperationKey, check_properties, find_landed
+from airflow_iceberg.commit.operation import OPERATION_KEY, OperationKey, check_properties, find_landed, xcom_of
 from airflow_iceberg.commit.overwrite import OverwriteFiles
 from airflow_iceberg.commit.rerun import check_not_overtaken
 from airflow_iceberg.commit.row_delta import RowDelta
@@ -112,22 +112,8 @@ class DeleteResult:
     operation_key: str | None = None
 
     def to_xcom(self) -> dict[str, Any]:
-        """Return plain values; the snapshot id is text, since JavaScript rounds integers above 2**53."""
-        return {
-            "table": self.table,
-            "branch": self.branch,
-            "outcome": self.outcome,
-            "done_by_this_try": self.outcome == "committed",
-            "snapshot_id": None if self.snapshot_id is None else str(self.snapshot_id),
-            "deleted_records": self.deleted_records,
-            "removed_data_files": self.removed_data_files,
-            "removed_bytes": self.removed_bytes,
-            "added_data_files": self.added_data_files,
-            "added_delete_files": self.added_delete_files,
-            "removed_delete_files": self.removed_delete_files,
-            "added_bytes": self.added_bytes,
-            "operation_key": self.operation_key,
-        }
+        """Return plain values, see `xcom_of`."""
+        return xcom_of(self)
 
 
 def delete(

@@ -20,17 +20,18 @@ from airflow_iceberg.data.options import WriteOptions, data_location
 from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError, UnsupportedError
 from airflow_iceberg.jobs.protocol import JobPlan, JobResult, Source
 from airflow_iceberg.jobs.table_input import (
+    NAME_MAPPING,
     WORK_FILE,
     FileUnit,
     TableInput,
     WorkItem,
-    without_statistics,
+    all_schemas,
     write_work,
 )
 from airflow_iceberg.plan.expressions import AlwaysTrue, Expression
 from airflow_iceberg.plan.metrics import file_must_match
 from airflow_iceberg.plan.scan import FileScanTask
-from airflow_iceberg.scanning import NAME_MAPPING, READ_THREADS, TableScan
+from airflow_iceberg.scanning import READ_THREADS, TableScan
 from airflow_iceberg.spec.manifests import DataFile
 from airflow_iceberg.spec.metadata import TableMetadata
 from airflow_iceberg.spec.schema import Schema
@@ -155,7 +156,7 @@ def live_rows(scan: TableScan, tasks: Sequence[FileScanTask]) -> int:
 
     def count(task: FileScanTask) -> int:
         try:
-            return count_rows(read, _unit(task), deletes)
+            return count_rows(read, FileUnit.of(task), deletes)
         except IcebergError as error:
             # A file that cannot be read may still go: it counts with all its rows.
             log.warning("cannot count the rows that are left in %s: %s", task.file.file_path, error)
@@ -171,7 +172,7 @@ def read_as(io: FileIO, metadata: TableMetadata) -> ReadAs:
 
     return ReadAs(
         io=io,
-        schemas=_schemas(metadata),
+        schemas=all_schemas(metadata),
         specs={spec.spec_id: spec for spec in metadata.partition_specs},
         name_mapping=metadata.properties.get(NAME_MAPPING),
     )
@@ -192,7 +193,7 @@ def change_here(
         file_prefix=staging.new_file_prefix(operation, carries_rows=True),
         delete_options=WriteOptions.of_deletes(metadata.properties),
     )
-    return delete_rows(read_as(io, metadata), write, deletion.row_filter, map(_unit, deletion.partial))
+    return delete_rows(read_as(io, metadata), write, deletion.row_filter, map(FileUnit.of, deletion.partial))
 
 
 # -- the job -----------------------------------------------------------------------------------------------------------
@@ -215,14 +216,8 @@ def write_delete_plan(
         StorageError: the staging prefix cannot be written; nothing was started.
     """
     prefix = staging.new_staging(metadata, operation, try_number, carries_rows=True)
-    table_input = TableInput(
-        work_location=f"{prefix}/{WORK_FILE}",
-        schemas=_schemas(metadata),
-        specs=metadata.partition_specs,
-        name_mapping=metadata.properties.get(NAME_MAPPING),
-        row_filter=deletion.row_filter,
-        keeps_lineage=metadata.format_version >= 3,
-    )
+    work = f"{prefix}/{WORK_FILE}"
+    table_input = TableInput.of(metadata, work_location=work, row_filter=deletion.row_filter)
     plan = staging.new_plan(
         metadata,
         Source(kind="table", table=table_input),
@@ -243,7 +238,7 @@ def work_items(tasks: Iterable[FileScanTask], *, item_bytes: int) -> list[WorkIt
     """Cut files into tasks of about a size, at least one file each."""
     runs: list[list[FileUnit]] = []
     filled = 0
-    for unit in map(_unit, tasks):
+    for unit in map(FileUnit.of, tasks):
         if not runs or filled + unit.size_bytes > item_bytes:
             runs.append([])
             filled = 0
@@ -276,17 +271,3 @@ def read_changes(plan: JobPlan, result: JobResult) -> RowChanges:
         for change in result.changes
     ]
     return RowChanges(changes=changes, written=written)
-
-
-def _schemas(metadata: TableMetadata) -> tuple[Schema, ...]:
-    current = metadata.schema()
-    older = sorted(metadata.schemas, key=lambda schema: schema.schema_id, reverse=True)
-    return (current, *(schema for schema in older if schema.schema_id != current.schema_id))
-
-
-def _unit(task: FileScanTask) -> FileUnit:
-    return FileUnit(
-        file=without_statistics(task.file),
-        sequence_number=task.sequence_number,
-        delete_files=tuple(without_statistics(file) for file in task.delete_files),
-    )

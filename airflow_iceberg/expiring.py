@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BATCH = 1000
+THREADS = 16
 NOTE = "expired.json"
 PREFIX = "expire-"
 
@@ -171,7 +173,7 @@ def expire_snapshots(
     _check_ids(table, request, notes)
     if request.dry_run:
         return on_newest(table, lambda: _dry_run(table, action, walk))
-    _check_lists(table, action)
+    on_newest(table, lambda: _check_lists(table, action))
     table.change(action)
     # The commit of an earlier try may be older than what this one knows of the table.
     table.refresh()
@@ -201,7 +203,7 @@ def _check_lists(table: Table, action: ExpireSnapshots) -> None:
     if not gone:
         return
     lists = [s.manifest_list for s in table.metadata.snapshots if s.snapshot_id not in gone and s.manifest_list]
-    with ThreadPoolExecutor(_THREADS) as pool:
+    with ThreadPoolExecutor(THREADS) as pool:
         for location, exists in zip(lists, pool.map(table.io.exists, lists), strict=True):
             if not exists:
                 raise NotFoundError(

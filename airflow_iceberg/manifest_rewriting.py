@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_iceberg.commit.operation import OperationKey, find_landed
+from airflow_iceberg.commit.operation import OperationKey, find_landed, xcom_of
 from airflow_iceberg.commit.rewrite_manifests import RewriteManifests
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.spec.snapshots import MAIN_BRANCH, Snapshot
@@ -34,9 +34,8 @@ class RewriteManifestsResult:
     operation_key: str | None = None
 
     def to_xcom(self) -> dict[str, Any]:
-        """Return plain values; the snapshot id is text, since JavaScript rounds integers above 2**53."""
-        snapshot_id = None if self.snapshot_id is None else str(self.snapshot_id)
-        return {**asdict(self), "snapshot_id": snapshot_id, "done_by_this_try": self.outcome == "committed"}
+        """Return plain values, see `xcom_of`."""
+        return xcom_of(self)
 
 
 def rewrite_manifests(

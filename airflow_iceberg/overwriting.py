@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow_iceberg import staging
 from airflow_iceberg.changing import adds_columns, earlier_runs, with_new_columns
 from airflow_iceberg.commit.actions import CommitSettings, SnapshotAction
-from airflow_iceberg.commit.operation import OPERATION_KEY, OnRerun, OperationKey, WriteResult, check_properties
+from airflow_iceberg.commit.operation import (
+    OPERATION_KEY,
+    OnRerun,
+    OperationKey,
+    WriteResult,
+    check_properties,
+    xcom_of,
+)
 from airflow_iceberg.commit.overwrite import OverwriteFiles, ReplacePartitions
 from airflow_iceberg.commit.rerun import EarlierRuns
 from airflow_iceberg.deleting import change_in_job, changed_tasks
@@ -125,22 +132,8 @@ class OverwriteResult:
         )
 
     def to_xcom(self) -> dict[str, Any]:
-        """Return plain values; the snapshot id is text, since JavaScript rounds integers above 2**53."""
-        return {
-            "table": self.table,
-            "branch": self.branch,
-            "snapshot_id": None if self.snapshot_id is None else str(self.snapshot_id),
-            "operation": self.operation,
-            "outcome": self.outcome,
-            "done_by_this_try": self.outcome == "committed",
-            "added_data_files": self.added_data_files,
-            "added_records": self.added_records,
-            "added_files_size_bytes": self.added_files_size_bytes,
-            "deleted_data_files": self.deleted_data_files,
-            "replaced_records": self.replaced_records,
-            "carried_records": self.carried_records,
-            "operation_key": self.operation_key,
-        }
+        """Return plain values, see `xcom_of`."""
+        return xcom_of(self)
 
 
 def overwrite(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, unquote
 
@@ -156,21 +156,22 @@ class WriteResult:
     operation_key: str | None = None
 
     def to_xcom(self) -> dict[str, Any]:
-        """Return plain values; the snapshot id is text, since JavaScript rounds integers above 2**53."""
-        return {
-            "table": self.table,
-            "branch": self.branch,
-            "snapshot_id": None if self.snapshot_id is None else str(self.snapshot_id),
-            "operation": self.operation,
-            "outcome": self.outcome,
-            "done_by_this_try": self.outcome == "committed",
-            "added_data_files": self.added_data_files,
-            "added_records": self.added_records,
-            "added_files_size_bytes": self.added_files_size_bytes,
-            "deleted_data_files": self.deleted_data_files,
-            "deleted_records": self.deleted_records,
-            "operation_key": self.operation_key,
-        }
+        """Return plain values, see `xcom_of`."""
+        return xcom_of(self)
+
+
+def xcom_of(result: Any) -> dict[str, Any]:
+    """Return the fields of a result as plain values, and whether this very try has done the work.
+
+    The snapshot id is text, since JavaScript rounds integers above 2**53.
+
+    Args:
+        result: with the fields `outcome` and, if it has one, `snapshot_id`.
+    """
+    found = {item.name: getattr(result, item.name) for item in fields(result)}
+    if found.get("snapshot_id") is not None:
+        found["snapshot_id"] = str(found["snapshot_id"])
+    return {**found, "done_by_this_try": result.outcome == "committed"}
 
 
 def result_of(

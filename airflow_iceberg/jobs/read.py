@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.data.selection import choose_snapshot, project
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
-from airflow_iceberg.jobs.table_input import FileUnit, cut_group, without_statistics
+from airflow_iceberg.jobs.table_input import NAME_MAPPING, FileUnit, all_schemas, cut_group
 from airflow_iceberg.plan.filters import Expression, parse_filter
 from airflow_iceberg.plan.scan import FileScanTask, plan_files
 from airflow_iceberg.spec.metadata import TableMetadata
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from airflow_iceberg.spec.snapshots import Snapshot
     from airflow_iceberg.storage.base import FileIO
 
-NAME_MAPPING = "schema.name-mapping.default"
 SPLIT_SIZE = "read.split.target-size"
 DEFAULT_SPLIT_BYTES = 128 << 20
 # Opening a file costs about as much as reading so many bytes: a task does not get thousands of tiny files.
@@ -171,11 +170,10 @@ def plan_read(
     geo_fields = find_geo_fields(projection)
     for task in tasks:
         check_supported(task.file, task.delete_files, geo_fields)
-    older = sorted(metadata.schemas, key=lambda found: found.schema_id, reverse=True)
     reader = TableReader(
         projection=projection,
         schema=schema,
-        schemas=(metadata.schema(), *older),
+        schemas=all_schemas(metadata),
         specs=metadata.partition_specs,
         name_mapping=metadata.properties.get(NAME_MAPPING),
     )
@@ -207,14 +205,7 @@ def _scan(
 
 def _items(tasks: Sequence[FileScanTask], split_bytes: int) -> list[tuple[ReadUnit, ...]]:
     """Cut files into tasks of about the same size; files in the order of the scan, large ones between row groups."""
-    units = [
-        FileUnit(
-            file=without_statistics(task.file),
-            sequence_number=task.sequence_number,
-            delete_files=tuple(without_statistics(file) for file in task.delete_files),
-        )
-        for task in tasks
-    ]
+    units = [FileUnit.of(task) for task in tasks]
     residuals = {task.file.file_path: task.residual for task in tasks}
     items: list[tuple[ReadUnit, ...]] = []
     for run in cut_group(units, split_size_bytes=split_bytes):

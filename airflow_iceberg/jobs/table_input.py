@@ -24,9 +24,12 @@ from airflow_iceberg.spec.schema import Schema
 from airflow_iceberg.spec.types import StructType
 
 if TYPE_CHECKING:
+    from airflow_iceberg.plan.scan import FileScanTask
+    from airflow_iceberg.spec.metadata import TableMetadata
     from airflow_iceberg.storage.base import FileIO
 
 WORK_FILE = "work.jsonl.gz"
+NAME_MAPPING = "schema.name-mapping.default"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,6 +47,15 @@ class FileUnit:
     sequence_number: int
     delete_files: tuple[DataFile, ...] = ()
     parts: tuple[int, int, int] | None = None
+
+    @classmethod
+    def of(cls, task: FileScanTask) -> Self:
+        """Return the whole file of a scan's task."""
+        return cls(
+            file=without_statistics(task.file),
+            sequence_number=task.sequence_number,
+            delete_files=tuple(without_statistics(file) for file in task.delete_files),
+        )
 
     @property
     def size_bytes(self) -> int:
@@ -92,6 +104,18 @@ class TableInput:
     row_filter: Expression | None = None
     keeps_lineage: bool = False
 
+    @classmethod
+    def of(cls, metadata: TableMetadata, *, work_location: str, row_filter: Expression | None = None) -> Self:
+        """Return how to read the files of a table as it is."""
+        return cls(
+            work_location=work_location,
+            schemas=all_schemas(metadata),
+            specs=metadata.partition_specs,
+            name_mapping=metadata.properties.get(NAME_MAPPING),
+            row_filter=row_filter,
+            keeps_lineage=metadata.format_version >= 3,
+        )
+
     @property
     def schema(self) -> Schema:
         """The schema to read by."""
@@ -130,6 +154,13 @@ class TableInput:
             "row-filter": None if self.row_filter is None else expression_to_json(self.row_filter),
             "keeps-lineage": self.keeps_lineage,
         }
+
+
+def all_schemas(metadata: TableMetadata) -> tuple[Schema, ...]:
+    """Return the schemas of a table: the current one, then the others, the newest first."""
+    current = metadata.schema()
+    older = sorted(metadata.schemas, key=lambda schema: schema.schema_id, reverse=True)
+    return (current, *(schema for schema in older if schema.schema_id != current.schema_id))
 
 
 def without_statistics(file: DataFile) -> DataFile:

@@ -1,29 +1,51 @@
-"""What operators share that run jobs: rendering of option classes, the back end, cancelling it."""
+"""What operators share that run jobs: whose work it is, rendering of option classes, the back end, cancelling it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk import BaseOperator
 
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.hooks import IcebergHook
 from airflow_iceberg.submit import SparkConfig
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_iceberg.commit.operation import OperationKey
     from airflow_iceberg.jobs.protocol import JobPlan, JobResult, Source
     from airflow_iceberg.submit import Backend
     from airflow_iceberg.table import Table
+
+Result = TypeVar("Result")
 
 
 class JobOperator(BaseOperator):
     """An operator whose work, or part of it, runs where `spark_conn_id` says: on a Spark, or in this process."""
 
+    table: str
+    iceberg_conn_id: str
     spark_conn_id: str | None
     spark_config: SparkConfig | None
     _backend: Backend | None = None
+
+    def carry_out(self, context: Context, work: Callable[..., Result]) -> Result:
+        """Load the table and do work on it that may run jobs.
+
+        Args:
+            work: called with the table and, by name, what runs a job, the operation's key and the number of the try.
+        """
+        operation = operation_of(context)
+        table = IcebergHook(self.iceberg_conn_id).load_table(self.table)
+        return work(
+            table,
+            run=lambda plan: self.run_job(table, plan, name=str(operation)),
+            operation=operation,
+            try_number=int(context["ti"].try_number),
+        )
 
     def render_template(
         self, content: Any, context: Context, jinja_env: Any = None, seen_oids: set[int] | None = None
@@ -60,3 +82,33 @@ class JobOperator(BaseOperator):
         from airflow_iceberg.submit import run_job
 
         return run_job(self.open_backend(table, plan.source, name=name), table, plan)
+
+
+def operation_of(context: Context) -> OperationKey:
+    """Return the key of this task's work: the same at every automatic retry, another one after a person cleared it.
+
+    Clearing sets `max_tries` to the tries so far plus the task's retries, so the difference counts the tries before the
+    clear. It is kept between 0 and the tries before this one: a DAG whose `retries` were edited between two tries would
+    otherwise come to numbers that no clear can have given.
+    """
+    from airflow_iceberg.commit.operation import OperationKey
+
+    ti = context["ti"]
+    epoch = int(ti.max_tries) - int(context["task"].retries or 0)
+    begun = _beginnings_ms(context)
+    return OperationKey(
+        dag_id=ti.dag_id,
+        run_id=ti.run_id,
+        task_id=ti.task_id,
+        map_index=-1 if ti.map_index is None else int(ti.map_index),
+        epoch=min(max(epoch, 0), max(int(ti.try_number) - 1, 0)),
+        run_after_ms=min(begun) if begun else None,
+        started_ms=begun.pop() if begun else None,
+    )
+
+
+def _beginnings_ms(context: Context) -> list[int]:
+    """Return when the run could have begun and when it did, in ms; of a backfill these are years apart."""
+    run = context.get("dag_run")
+    moments = (getattr(run, "run_after", None), getattr(run, "start_date", None))
+    return [int(moment.timestamp() * 1000) for moment in moments if moment]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_iceberg.operators._arguments import whole_number
-from airflow_iceberg.operators._job import JobOperator
-from airflow_iceberg.operators.write import operation_of
+from airflow_iceberg.operators._job import JobOperator, operation_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

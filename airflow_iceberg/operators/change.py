@@ -14,14 +14,12 @@ from airflow_iceberg.failures import airflow_failures
 from airflow_iceberg.hooks import IcebergHook
 from airflow_iceberg.operators._arguments import whole_number
 from airflow_iceberg.operators._job import JobOperator
-from airflow_iceberg.operators.write import FileOptions, RowsOperator, operation_of
+from airflow_iceberg.operators.write import FileOptions, RowsOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_iceberg.submit import SparkConfig
-
-ON_EMPTY = ("nothing", "delete", "skip", "fail")
 
 
 class IcebergOverwriteOperator(RowsOperator):
@@ -66,33 +64,16 @@ class IcebergOverwriteOperator(RowsOperator):
     """
 
     template_fields: Sequence[str] = (
-        "table",
         "overwrite_filter",
         "replace",
         "isolation_level",
-        "files",
-        "sql",
-        "python_callable",
-        "op_kwargs",
-        "file_options",
-        "iceberg_conn_id",
-        "spark_conn_id",
-        "spark_config",
-        "branch",
-        "snapshot_properties",
-        "on_rerun",
-        "on_empty",
-        "schema_evolution",
+        *RowsOperator.template_fields,
     )
-    template_ext: Sequence[str] = (".sql",)
     template_fields_renderers: ClassVar[dict[str, str]] = {
         "overwrite_filter": "sql",
-        "sql": "sql",
-        "op_kwargs": "json",
-        "file_options": "json",
-        "spark_config": "json",
-        "snapshot_properties": "json",
+        **RowsOperator.template_fields_renderers,
     }
+    known_on_empty: ClassVar[tuple[str, ...]] = ("nothing", "delete", "skip", "fail")
     ui_color = "#fbe8d3"
 
     def __init__(
@@ -141,9 +122,8 @@ class IcebergOverwriteOperator(RowsOperator):
         from airflow_iceberg.overwriting import OverwriteRequest, overwrite
 
         with airflow_failures():
-            source, operation = self._source(), operation_of(context)
-            if self.on_empty not in ON_EMPTY:
-                raise InvalidInputError(f"unknown on_empty {self.on_empty!r}; one of {', '.join(ON_EMPTY)}")
+            source = self._source()
+            self._check_on_empty()
             if self.on_empty == "delete" and self.replace == "partitions":
                 raise InvalidInputError(
                     "on_empty is 'delete', and replace is 'partitions': no row names no partition, so nothing can go"
@@ -158,15 +138,7 @@ class IcebergOverwriteOperator(RowsOperator):
                 deletes_when_empty=self.on_empty == "delete",
                 snapshot_properties=self.snapshot_properties or {},
             )
-            table = IcebergHook(self.iceberg_conn_id).load_table(self.table)
-            result = overwrite(
-                table,
-                source,
-                request,
-                run=lambda plan: self.run_job(table, plan, name=str(operation)),
-                operation=operation,
-                try_number=int(context["ti"].try_number),
-            )
+            result = self.carry_out(context, lambda table, **how: overwrite(table, source, request, **how))
         return self._report(context, result)
 
 
@@ -249,7 +221,6 @@ class IcebergDeleteOperator(JobOperator):
         from airflow_iceberg.deleting import DeleteRequest, delete
 
         with airflow_failures():
-            operation = operation_of(context)
             request = DeleteRequest(
                 predicate=self.predicate,
                 mode=self.mode or None,
@@ -258,14 +229,7 @@ class IcebergDeleteOperator(JobOperator):
                 branch=self.branch,
                 snapshot_properties=self.snapshot_properties or {},
             )
-            table = IcebergHook(self.iceberg_conn_id).load_table(self.table)
-            result = delete(
-                table,
-                request,
-                run=lambda plan: self.run_job(table, plan, name=str(operation)),
-                operation=operation,
-                try_number=int(context["ti"].try_number),
-            )
+            result = self.carry_out(context, lambda table, **how: delete(table, request, **how))
         self.log.info(
             "%s: %s; %d rows and %d data files went, %d data files and %d delete files came",
             result.table,

@@ -14,9 +14,8 @@ from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.failures import airflow_failures
 from airflow_iceberg.hooks import IcebergHook
 from airflow_iceberg.operators._arguments import moment_ms, whole_number, yes_or_no
-from airflow_iceberg.operators._job import JobOperator
+from airflow_iceberg.operators._job import JobOperator, operation_of
 from airflow_iceberg.operators._walk import WalkOperator
-from airflow_iceberg.operators.write import operation_of
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
@@ -113,15 +112,7 @@ class IcebergCompactOperator(JobOperator):
                 branch=self.branch,
                 snapshot_properties=self.snapshot_properties or {},
             )
-            operation = operation_of(context)
-            table = IcebergHook(self.iceberg_conn_id).load_table(self.table)
-            result = compact(
-                table,
-                request,
-                run=lambda plan: self.run_job(table, plan, name=str(operation)),
-                operation=operation,
-                try_number=int(context["ti"].try_number),
-            )
+            result = self.carry_out(context, lambda table, **how: compact(table, request, **how))
         self.log.info(
             "%s: %s; %d files of %d bytes became %d files of %d bytes, in %d commits",
             result.table,

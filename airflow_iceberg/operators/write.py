@@ -15,7 +15,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSki
 from airflow_iceberg.errors import CommitUnknownError, IcebergError, InvalidInputError
 from airflow_iceberg.failures import airflow_failures
 from airflow_iceberg.hooks import IcebergHook
-from airflow_iceberg.operators._job import JobOperator
+from airflow_iceberg.operators._job import JobOperator, operation_of
 from airflow_iceberg.submit import SparkConfig
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from airflow_iceberg.jobs.protocol import Source
     from airflow_iceberg.overwriting import OverwriteResult
     from airflow_iceberg.table import Table
-
-ON_EMPTY = ("nothing", "skip", "fail")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,6 +47,32 @@ class FileOptions:
 class RowsOperator(JobOperator):
     """What operators share that bring rows: their sources, and what Airflow is told afterwards."""
 
+    template_fields: Sequence[str] = (
+        "table",
+        "files",
+        "sql",
+        "python_callable",
+        "op_kwargs",
+        "file_options",
+        "iceberg_conn_id",
+        "spark_conn_id",
+        "spark_config",
+        "branch",
+        "snapshot_properties",
+        "on_rerun",
+        "on_empty",
+        "schema_evolution",
+    )
+    template_ext: Sequence[str] = (".sql",)
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        "sql": "sql",
+        "op_kwargs": "json",
+        "file_options": "json",
+        "spark_config": "json",
+        "snapshot_properties": "json",
+    }
+    known_on_empty: ClassVar[tuple[str, ...]] = ("nothing", "skip", "fail")
+
     table: str
     files: str | Sequence[str] | None
     sql: str | None
@@ -65,6 +89,10 @@ class RowsOperator(JobOperator):
                 f"'package.module:function', got {self.python_callable!r}"
             )
         super().render_template_fields(context, jinja_env)
+
+    def _check_on_empty(self) -> None:
+        if self.on_empty not in self.known_on_empty:
+            raise InvalidInputError(f"unknown on_empty {self.on_empty!r}; one of {', '.join(self.known_on_empty)}")
 
     def _source(self) -> Source:
         from airflow_iceberg.jobs.protocol import Source
@@ -143,30 +171,6 @@ class IcebergAppendOperator(RowsOperator):
         table, branch, snapshot_id (text), operation, outcome, done_by_this_try, counts and operation_key.
     """
 
-    template_fields: Sequence[str] = (
-        "table",
-        "files",
-        "sql",
-        "python_callable",
-        "op_kwargs",
-        "file_options",
-        "iceberg_conn_id",
-        "spark_conn_id",
-        "spark_config",
-        "branch",
-        "snapshot_properties",
-        "on_rerun",
-        "on_empty",
-        "schema_evolution",
-    )
-    template_ext: Sequence[str] = (".sql",)
-    template_fields_renderers: ClassVar[dict[str, str]] = {
-        "sql": "sql",
-        "op_kwargs": "json",
-        "file_options": "json",
-        "spark_config": "json",
-        "snapshot_properties": "json",
-    }
     ui_color = "#dbeeff"
 
     def __init__(
@@ -211,8 +215,7 @@ class IcebergAppendOperator(RowsOperator):
         with airflow_failures():
             source = self._source()
             operation, try_number = operation_of(context), int(context["ti"].try_number)
-            if self.on_empty not in ON_EMPTY:
-                raise InvalidInputError(f"unknown on_empty {self.on_empty!r}; one of {', '.join(ON_EMPTY)}")
+            self._check_on_empty()
             check_properties(self.snapshot_properties or {})
             table = IcebergHook(self.iceberg_conn_id).load_table(self.table)
             result = table.find_append(operation, branch=self.branch, on_rerun=self.on_rerun)
@@ -260,36 +263,6 @@ _SENTENCES = {
     "skipped": "%s: an earlier run of this task committed snapshot %s with %s rows, and on_rerun is 'skip'",
     "empty": "%s: the source has no rows (or a glob of its files has no match), nothing was committed",
 }
-
-
-def operation_of(context: Context) -> OperationKey:
-    """Return the key of this task's work: the same at every automatic retry, another one after a person cleared it.
-
-    Clearing sets `max_tries` to the tries so far plus the task's retries, so the difference counts the tries before the
-    clear. It is kept between 0 and the tries before this one: a DAG whose `retries` were edited between two tries would
-    otherwise come to numbers that no clear can have given.
-    """
-    from airflow_iceberg.commit.operation import OperationKey
-
-    ti = context["ti"]
-    epoch = int(ti.max_tries) - int(context["task"].retries or 0)
-    begun = _beginnings_ms(context)
-    return OperationKey(
-        dag_id=ti.dag_id,
-        run_id=ti.run_id,
-        task_id=ti.task_id,
-        map_index=-1 if ti.map_index is None else int(ti.map_index),
-        epoch=min(max(epoch, 0), max(int(ti.try_number) - 1, 0)),
-        run_after_ms=min(begun) if begun else None,
-        started_ms=begun.pop() if begun else None,
-    )
-
-
-def _beginnings_ms(context: Context) -> list[int]:
-    """Return when the run could have begun and when it did, in ms; of a backfill these are years apart."""
-    run = context.get("dag_run")
-    moments = (getattr(run, "run_after", None), getattr(run, "start_date", None))
-    return [int(moment.timestamp() * 1000) for moment in moments if moment]
 
 
 def add_to_asset_events(context: Context, outlets: Sequence[Any], extra: Mapping[str, Any]) -> None:
