@@ -64,7 +64,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--format-version", type=int, choices=(2, 3), default=2)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", help="an empty one; a temporary one that stays by default")
-    parser.add_argument("--mortality", type=float, default=0.1, help="share of tries that die at a step of I/O")
+    parser.add_argument("--mortality", type=float, default=0.1, help="share of tries that die, or hear nothing")
     parser.add_argument("--kill-every", type=float, default=2.0, help="seconds between kills from outside, 0 for none")
     parser.add_argument("--actors", type=json.loads, default={}, help='how many of each role: {"append": 2}')
     return parser.parse_args()

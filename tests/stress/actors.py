@@ -60,7 +60,8 @@ class Stage:
     Attributes:
         folder: catalog, warehouse, sources and journals.
         catalog: "sqlite" or "hadoop".
-        mortality: the share of tries that kill themselves at some step of their I/O.
+        mortality: the share of tries that kill themselves at some step of their I/O, and of those that do not hear
+            whether their commit has landed.
         pause_s: between two operations of an actor, at most.
     """
 
@@ -131,12 +132,14 @@ class Actor:
                 time.sleep(Random().uniform(0, 0.2 * min(operation.tries, 10)))
                 continue
             mortal.arm(None)
+            mortal.lose_a_reply(None)
             operation.outcome = operation.outcome or ("landed" if snapshots else "nothing")
             self.journal.done(operation, operation.outcome, snapshots)
 
     def _arm(self, operation: Operation) -> None:
         random = Random(f"{self.stage.seed}-{operation.tag}-{operation.tries}")
         mortal.arm(random.randint(1, 120) if random.random() < self.stage.mortality else None)
+        mortal.lose_a_reply(random.choice(("before", "after")) if random.random() < self.stage.mortality else None)
 
     def key(self, operation: Operation) -> OperationKey:
         """The same for every try."""

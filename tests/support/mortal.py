@@ -3,6 +3,7 @@
     mortal.arm(17)              # the 17th step from now on is the process's last
     mortal.count()              # or: live, and count them
     mortal.steps()
+    mortal.lose_a_reply("after")  # or: never hear whether the next commit has landed, which it has
 
 A step is what a store or a catalog does: each read, listing and question, each file that is created (before it is
 written, when half is written, when all of it is written under another name, when it has its name), copied (half of it,
@@ -12,6 +13,7 @@ classes of this process alone; there is no way back.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import threading
@@ -24,6 +26,7 @@ _lock = threading.Lock()
 _count = 0
 _kinds: Counter[str] = Counter()
 _die_at: int | None = None
+_lost_reply: str | None = None
 _is_installed = False
 
 
@@ -43,6 +46,14 @@ def count() -> None:
         _is_installed = True
     _count = 0
     _kinds.clear()
+
+
+def lose_a_reply(when: str | None) -> None:
+    """Lose the answer to the next swap of a pointer, or creation of a metadata file, "before" or "after" it is done."""
+    global _lost_reply
+    if when is not None:
+        count()
+    _lost_reply = when
 
 
 def steps() -> int:
@@ -103,6 +114,7 @@ def _install() -> None:
 
     from airflow_iceberg.catalogs.sql import SqlCatalog
     from airflow_iceberg.data.parquet_file import FileLayout
+    from airflow_iceberg.errors import CommitUnknownError
     from airflow_iceberg.storage import local
 
     _before(local, "read", "read")
@@ -110,12 +122,31 @@ def _install() -> None:
     _before(local, "is_file", "look")
     _around(local, "delete", "delete")
     _before(local, "_open_new", "create")
+    _unheard(local, "_link", OSError(errno.EIO, "the reply was lost"), lambda path: path.endswith(".metadata.json"))
     _around(local, "_link", "link")
     local._write_all = _torn(local._write_all)
     LocalFileSystem.cp_file = _copied
     FileLayout.open_sink = _watched(FileLayout.open_sink, pa)
+    _unheard(SqlCatalog, "swap_pointer", CommitUnknownError("the reply was lost"), lambda _: True)
     _around(SqlCatalog, "swap_pointer", "swap")
     _before(SqlCatalog, "read_pointer", "pointer")
+
+
+def _unheard(owner: Any, name: str, error: Exception, concerns: Callable[[Any], bool]) -> None:
+    """Let calls fail whose reply is to be lost; their second argument says which these are."""
+    real = getattr(owner, name)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        global _lost_reply
+        when = _lost_reply if concerns(args[1]) else None
+        if when is None:
+            return real(*args, **kwargs)
+        _lost_reply = None
+        if when == "after":
+            real(*args, **kwargs)
+        raise error
+
+    setattr(owner, name, call)
 
 
 def _torn(real: Callable[[int, bytes], None]) -> Callable[[int, bytes], None]:
