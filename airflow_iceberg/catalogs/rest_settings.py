@@ -99,11 +99,18 @@ def _proxy(properties: Mapping[str, str]) -> str | None:
     return f"http://{login}{host}{f':{port}' if port else ''}"
 
 
+def _is_key_of_a_gateway(name: str) -> bool:
+    known = ("header.x-iceberg-access-delegation", "header.accept", "header.content-type", "header.user-agent")
+    return name.lower().startswith("header.") and name.lower() not in known
+
+
 class Secrets:
     """Texts that no message may show, and how they are taken out of one."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         found = {value for name, value in properties.items() if _SECRET.search(name)}
+        # A header of any name may be a key, as gateways have them; short ones would tear holes into every message.
+        found |= {value for name, value in properties.items() if _is_key_of_a_gateway(name) and len(value) > 7}
         # Each half of "id:secret" is asked for by itself, and the server may echo either.
         found |= set(properties.get("credential", "").split(":", 1)[-1:])
         password = _password(properties.get("uri", ""))

@@ -56,9 +56,20 @@ class _FileSystem(GCSFileSystem):  # type: ignore[misc]
             return await super()._call(*args, **kwargs)
         except HttpError as error:
             if self.renew_credentials is None or error.code != 401:
-                raise
+                raise self._without_token(error) from None
+        except OSError as error:
+            raise self._without_token(error) from None
         await asyncio.to_thread(self.renew_credentials)
         return await super()._call(*args, **kwargs)
+
+    def _without_token(self, error: Exception) -> Exception:
+        """Return the error, or one without the token if it repeats an answer that repeats the request."""
+        token = getattr(getattr(self.credentials, "credentials", None), "token", None)
+        text = str(error)
+        if not isinstance(token, str) or token not in text:
+            return error
+        kind = type(error) if isinstance(error, OSError) else OSError
+        return kind(text.replace(token, "***"))
 
     call = sync_wrapper(_call)  # gcsfs binds this one to its own function
 

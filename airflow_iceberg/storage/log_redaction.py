@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
+import traceback
 
 # They show whole requests at the level DEBUG.
 _LOGGERS = (
@@ -17,14 +18,15 @@ _LOGGERS = (
     *("gcsfs", "gcsfs.credentials", "google.auth.transport.requests", "google.auth._default"),
     "azure.core.pipeline.policies.http_logging_policy",
 )
+_QUOTE = r"\\*['\"]?"
 _SECRET_PARTS = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
-        # a header, as a dictionary shows it or a line of its own, and as a parameter of an address
-        r"(x-amz-security-token(?:['\"]?\s*[:=]\s*b?['\"]?|%3D))[^'\"\s,;&]+",
-        r"(authorization['\"]?\s*[:=]\s*b?['\"]?(?:bearer|basic)\s+)[^'\"\s,;]+",
+        # a header, as a dictionary shows it (in a document perhaps) or a line of its own; a parameter of an address
+        rf"(x-amz-security-token(?:{_QUOTE}\s*[:=]\s*b?{_QUOTE}|%3D))[^'\"\\\s,;&]+",
+        rf"(authorization{_QUOTE}\s*[:=]\s*b?{_QUOTE}(?:bearer|basic)\s+)[^'\"\\\s,;]+",
         r"(credential=)[^/\s]+",
-        r"([?&](?:delegation|sig|access_token|token)=)[^'\"\s&]+",
+        r"([?&](?:delegation|sig|access_token|token)=)[^'\"\\\s&]+",
         # the answer to a login
         r"(['\"]?(?:access_?token|refresh_?token|id_?token|SessionToken|SecretAccessKey)['\"]?\s*:\s*['\"])[^'\"]+",
         r"(<(?:SessionToken|SecretAccessKey)>)[^<]+",
@@ -38,12 +40,20 @@ class _Redaction(logging.Filter):
             text = record.getMessage()
         except Exception:  # noqa: BLE001 - a message that does not fit its arguments is the library's own affair
             return True
-        clean = text
-        for part in _SECRET_PARTS:
-            clean = part.sub(r"\1***", clean)
+        clean = _clean(text)
         if clean != text:
             record.msg, record.args = clean, ()
+        if record.exc_info and record.exc_info[0] is not None:
+            told = "".join(traceback.format_exception(*record.exc_info)).rstrip()
+            if (clean := _clean(told)) != told:
+                record.exc_info, record.exc_text = None, clean
         return True
+
+
+def _clean(text: str) -> str:
+    for part in _SECRET_PARTS:
+        text = part.sub(r"\1***", text)
+    return text
 
 
 _REDACTION = _Redaction()

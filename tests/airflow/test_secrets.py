@@ -28,12 +28,19 @@ SECRETS = {
     "adls.account-key": f"{MARK}-account-key",
     "adls.sas-token": f"sv=2026&sig={MARK}-signature",
     "adls.connection-string": f"AccountName=lake;AccountKey={MARK}-inner-key",
+    "adls.sas-token.lake.dfs.core.windows.net": f"sv=2026&sig={MARK}-other-signature",
+    "adls.client-secret": f"{MARK}-principal",
     "gcs.oauth2.token": f"{MARK}-gcs",
     "header.Authorization": f"Bearer {MARK}-header",
     "header.X-Gate": f"{MARK}-gate",
     "rest.auth.basic.password": f"{MARK}-basic",
+    "rest.secret-access-key": f"{MARK}-rest-keys",
+    "client.session-token": f"{MARK}-client-session",
     "glue.secret-access-key": f"{MARK}-glue",
+    "glue.session-token": f"{MARK}-glue-session",
+    "hdfs.token": f"{MARK}-delegation",
     "hive.metastore.keystore.password": f"{MARK}-keystore",
+    "hive.metastore.truststore.password": f"{MARK}-truststore",
 }
 PASSWORD = f"{MARK}-password"
 
@@ -171,8 +178,9 @@ class TestEveryCatalog:
             extra = {**SECRETS, "type": kind, "glue.region": "eu-central-1", "glue.access-key-id": "AK"}
             extra |= {"glue.max-retries": "1", "rest.client.max-retries": "0", "warehouse": "file:///tmp/none"}
             extra.pop("s3.proxy-uri")
-            config = _config(host=server.uri, extra=extra)
+            config = _config(host=server.uri + ("/api/v2" if kind == "nessie" else ""), extra=extra)
             text = Diagnosis(config.secrets()).follow(_one_step(config))
+            assert server.seen, text
         assert text is not None
         assert MARK not in text
         assert MARK not in caplog.text
@@ -196,6 +204,130 @@ class TestEveryCatalog:
         with pytest.raises(Exception, match=r".") as raised:
             load_catalog("prod", **config.properties).list_namespaces()
         assert MARK not in "".join(traceback.format_exception(raised.value, chain=True))
+        assert MARK not in caplog.text
+
+
+def repeating(request: Request) -> Reply:
+    """A server that refuses, and repeats in its answer all that it was sent."""
+    text = json.dumps({"path": request.path, "headers": dict(request.headers), "body": request.body.decode("latin-1")})
+    return Reply(status=403, body=json.dumps({"error": {"message": text, "code": 403}, "message": text}).encode())
+
+
+def shown_by(action: Callable[[], object]) -> str:
+    """Return what an action that fails shows, with all that it is chained from."""
+    with pytest.raises(Exception, match=r".") as raised:
+        action()
+    return "".join(traceback.format_exception(raised.value, chain=True))
+
+
+class TestLibrariesThatShowRequests:
+    """With all loggers at DEBUG the drivers write down requests, and repeat them in errors: without what is secret."""
+
+    S3 = {"s3.access-key-id": f"{MARK}-key", "s3.secret-access-key": f"{MARK}-secret", "s3.region": "us-east-1"}
+    SESSION = {**S3, "s3.session-token": f"{MARK}-session"}
+    STORES = {
+        "s3": ("s3://lake/f", lambda uri: {"s3.endpoint": uri, **TestLibrariesThatShowRequests.SESSION}),
+        "s3 signed by the catalog": (
+            "s3://lake/f",
+            lambda uri: {
+                **{"s3.endpoint": uri, "s3.region": "us-east-1", "token": f"{MARK}-token"},
+                **{"s3.remote-signing-enabled": "true", "s3.signer.uri": uri},
+            },
+        ),
+        "gcs": ("gs://lake/f", lambda uri: {"gcs.service.host": uri, "gcs.oauth2.token": f"{MARK}-token"}),
+        "adls by signature": (
+            "abfs://lake/f",
+            lambda uri: {
+                "adls.connection-string": f"BlobEndpoint={uri}/acc;SharedAccessSignature=sv=1&sig={MARK}-signature"
+            },
+        ),
+        "adls by key": (
+            "abfs://lake/f",
+            lambda uri: {
+                "adls.connection-string": f"AccountName=acc;AccountKey={MARK}AccountKeyInBase64=;BlobEndpoint={uri}/acc"
+            },
+        ),
+        "webhdfs": ("webhdfs://{authority}/f", lambda uri: {"hdfs.token": f"{MARK}-delegation"}),
+    }
+
+    @pytest.mark.parametrize("is_lent", [False, True], ids=["of the connection", "lent"])
+    @pytest.mark.parametrize("store", STORES)
+    def test_of_stores(self, store: str, is_lent: bool, caplog: Any) -> None:
+        from airflow_iceberg.storage import load_file_io
+
+        caplog.set_level("DEBUG")
+        location, properties_of = self.STORES[store]
+        with HttpServer(repeating) as server:
+            properties = properties_of(server.uri)
+            location = location.format(authority=server.uri.removeprefix("http://"))
+            io = load_file_io(properties, refresh=(lambda: properties) if is_lent else None)
+            shown = shown_by(lambda: io.read(location)) + shown_by(lambda: io.create(location, b"1"))
+            filesystem, path = io.filesystem(location)
+            # Not ours: what the driver says by itself, which we wrap where rows are read and written.
+            driver = "" if store == "webhdfs" else shown_by(lambda: filesystem.open(path, "rb").read())
+            assert len(server.seen) > 2
+        assert MARK not in shown
+        assert MARK not in driver
+        assert MARK not in caplog.text
+
+    @pytest.mark.parametrize("kind", ["rest", "nessie", "glue"])
+    def test_of_catalogs(self, kind: str, caplog: Any) -> None:
+        from airflow_iceberg.catalogs import load_catalog
+
+        caplog.set_level("DEBUG")
+        with HttpServer(repeating) as server:
+            extra = {**SECRETS, "type": kind, "glue.region": "eu-central-1", "glue.access-key-id": "AK"}
+            extra |= {"glue.max-retries": "1", "rest.client.max-retries": "0", "warehouse": "file:///tmp/none"}
+            config = _config(host=server.uri + ("/api/v2" if kind == "nessie" else ""), extra=extra)
+            catalog = load_catalog("prod", **config.properties)
+            shown = shown_by(catalog.list_namespaces)
+            assert server.seen, shown
+        assert MARK not in shown
+        assert MARK not in caplog.text
+
+    def test_of_rows_over_http_to_hdfs(self, caplog: Any) -> None:
+        """Its delegation token is a part of each address."""
+        from airflow_iceberg.storage import load_file_io
+
+        caplog.set_level("DEBUG")
+        with HttpServer(repeating) as server:
+            location = f"webhdfs://{server.uri.removeprefix('http://')}/f"
+            filesystem, path = load_file_io({"hdfs.token": f"{MARK}-delegation"}).filesystem(location)
+            server.handle = lambda _request: Reply(status=403, body=b"no")
+            shown = shown_by(lambda: filesystem.open(path, "rb").read())
+            server.handle = lambda _request: None
+            shown += shown_by(lambda: filesystem.open(path, "rb").read())
+        assert MARK not in shown
+        assert MARK not in caplog.text
+
+
+class TestWhatALoginGives:
+    """A token that a server gives for a credential is a secret that no connection holds."""
+
+    @pytest.mark.parametrize("refused", ["/v1/oauth/tokens", "/v1/config", "/v1/namespaces"])
+    def test_it_is_not_shown_either(self, refused: str, caplog: Any) -> None:
+        from airflow_iceberg.catalogs import load_catalog
+
+        def answer(request: Request) -> Reply:
+            if request.path.startswith(refused):
+                return repeating(request)
+            if request.path.startswith("/v1/oauth/"):
+                given = {"access_token": f"{MARK}-given", "token_type": "bearer", "expires_in": 3600}
+                return Reply(body=json.dumps(given).encode())
+            lent = {"s3.session-token": f"{MARK}-lent", "token": f"{MARK}-from-the-server"}
+            return Reply(body=json.dumps({"defaults": lent, "overrides": {}}).encode())
+
+        caplog.set_level("DEBUG")
+        with HttpServer(answer) as server:
+            config = _config(
+                host=server.uri,
+                extra={"type": "rest", "credential": f"me:{MARK}-c", "scope": "all", "warehouse": "file:///tmp/none"},
+            )
+            catalog = load_catalog("prod", **config.properties, **{"rest.client.max-retries": "0"})
+            shown = shown_by(catalog.list_namespaces)
+            assert any(request.path.startswith(refused) for request in server.seen)
+        assert MARK not in shown
+        assert MARK not in repr(catalog)
         assert MARK not in caplog.text
 
 
