@@ -1,5 +1,6 @@
 """How a measurement is taken and what it looks like: medians of alternating runs, one line and one JSON object each."""
 
+import contextlib
 import gc
 import json
 import os
@@ -109,18 +110,18 @@ class Stopwatch:
 
     def __exit__(self, *_: object) -> None:
         self.seconds = time.perf_counter() - self._started
-        Stopwatch.processor_seconds += _processor_seconds() - self._before
+        after = _processor_seconds()
+        Stopwatch.processor_seconds += sum(taken - self._before.get(process, 0.0) for process, taken in after.items())
 
 
-def _processor_seconds() -> float:
-    me, total = psutil.Process(), 0.0
+def _processor_seconds() -> dict[psutil.Process, float]:
+    """Return what each process has computed so far; those of Spark outlive a run, and so count in full."""
+    me, found = psutil.Process(), {}
     for process in (me, *me.children(recursive=True)):
-        try:
+        with contextlib.suppress(psutil.Error):  # has just ended
             times = process.cpu_times()
-        except psutil.Error:  # has just ended; then it counts with its parent
-            continue
-        total += times.user + times.system + times.children_user + times.children_system
-    return total
+            found[process] = times.user + times.system
+    return found
 
 
 def note(text: str) -> None:
