@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -35,9 +34,9 @@ from tests.support.memory import (
 KEY = OperationKey(dag_id="d", run_id="r", task_id="maintain")
 DAY_MS = 24 * 60 * 60 * 1000
 CALLS = ("read", "create", "delete", "list", "exists")
-# A crash at a read leaves what the write before it has left: some steps will do, all of them for longer.
-IS_LONG = "MAINTENANCE_EXAMPLES" in os.environ
-WRITE_STRIDE, READ_STRIDE = (1, 1) if IS_LONG else (2, 11)
+# Every how many of the writes, and of the other calls. A crash at a read leaves what the write before it has left: some
+# of them will do; `make stress` takes all.
+STRIDES = [pytest.param((2, 11), id="some"), pytest.param((1, 1), id="all", marks=pytest.mark.long)]
 
 
 class OldFiles(FaultyFileIO):
@@ -109,7 +108,7 @@ def lineage(catalog: MemoryCatalog) -> Counter[Any]:
     return Counter(zip(*(found[name].to_pylist() for name in columns), strict=True))
 
 
-def steps(name: str) -> list[tuple[str, int]]:
+def steps(name: str, strides: tuple[int, int]) -> list[tuple[str, int]]:
     """Return each call of a storage that a maintenance makes, as its kind and how many of that kind come before."""
     catalog = make_catalog()
     io: Any = catalog.io
@@ -119,7 +118,7 @@ def steps(name: str) -> list[tuple[str, int]]:
     return [
         (call, n)
         for call in CALLS
-        for n in range(0, counts[call], WRITE_STRIDE if call in ("create", "delete") else READ_STRIDE)
+        for n in range(0, counts[call], strides[0] if call in ("create", "delete") else strides[1])
     ]
 
 
@@ -128,8 +127,9 @@ class TestACrashAtAnyStep:
 
     @pytest.mark.parametrize("name", MAINTENANCE)
     @pytest.mark.parametrize("fault", [FileFault.CRASH_BEFORE, FileFault.CRASH_AFTER])
-    def test_at_any_call_of_the_storage(self, name, fault):
-        for call, skip in steps(name):
+    @pytest.mark.parametrize("strides", STRIDES)
+    def test_at_any_call_of_the_storage(self, name, fault, strides):
+        for call, skip in steps(name, strides):
             if fault is FileFault.CRASH_AFTER and call not in ("create", "delete"):
                 continue
             catalog = make_catalog()
@@ -153,8 +153,9 @@ class TestACrashAtAnyStep:
         self.check_and_finish(catalog, name, before)
 
     @pytest.mark.parametrize("name", MAINTENANCE)
-    def test_a_failure_of_the_storage_is_no_other(self, name):
-        for call, skip in steps(name):
+    @pytest.mark.parametrize("strides", STRIDES)
+    def test_a_failure_of_the_storage_is_no_other(self, name, strides):
+        for call, skip in steps(name, strides):
             if call not in ("create", "delete"):
                 continue
             catalog = make_catalog()

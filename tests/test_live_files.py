@@ -1,6 +1,7 @@
 """No live file is ever deleted, and no row changes under maintenance: random histories against brute force.
 
-MAINTENANCE_EXAMPLES=500 pytest tests/test_live_files.py     # for longer
+make stress ARGS=tests/test_live_files.py                    # more of them
+MAINTENANCE_EXAMPLES=500 pytest tests/test_live_files.py     # as many as you like
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -450,7 +452,20 @@ class _Unreferenced:
         return getattr(self._inner, name)
 
 
+class LongerMaintenance(Maintenance):
+    """The same, for minutes."""
+
+
 TestNoLiveFileIsDeleted = Maintenance.TestCase
 TestNoLiveFileIsDeleted.settings = settings(
-    max_examples=EXAMPLES, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=EXAMPLES,
+    stateful_step_count=25,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    # The same histories each time; others are for those who wait for them.
+    derandomize="MAINTENANCE_EXAMPLES" not in os.environ,
+)
+TestNoLiveFileIsDeletedInManyHistories = pytest.mark.long(LongerMaintenance.TestCase)
+TestNoLiveFileIsDeletedInManyHistories.settings = settings(
+    max_examples=400, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
