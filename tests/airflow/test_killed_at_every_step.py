@@ -2,7 +2,7 @@
 
 A real process executes the operator and is killed by the kernel at the n-th step, for every n (see `tests.support
 .mortal` for what a step is); the next try of the same task has to find what was done and do the rest. Then a person
-clears the task. A few steps of two operators run with `make test`, a third of all steps with the services, all of
+clears the task. A few steps of two operators run with `make test`, a fifth of all steps with the services, all of
 them by `make stress`.
 """
 
@@ -255,6 +255,8 @@ CASES = {
         finished=litter_is_back,
     ),
 }
+# Those whose second try is killed as well.
+AGAIN = ("overwrite matching", "compact", "expire")
 SPARK_LESS = {"spark_conn_id": None}
 WITH_JOBS = {"IcebergAppendOperator", "IcebergOverwriteOperator", "IcebergDeleteOperator", "IcebergCompactOperator"}
 
@@ -441,18 +443,27 @@ class TestAnOperatorThatIsKilled:
         "every",
         [
             pytest.param(1, id="every step", marks=pytest.mark.long),
-            pytest.param(3, id="every third step", marks=pytest.mark.services),
+            pytest.param(5, id="every fifth step", marks=pytest.mark.services),
         ],
     )
     def test_at_each_of_its_steps(self, scene: Scene, every: int) -> None:
         step_through(scene, range(1 + list(CASES).index(scene.name) % every, count_steps(scene) + 1, every))
 
-    @pytest.mark.parametrize("scene", CASES, indirect=True)
-    @pytest.mark.services
-    def test_and_killed_again(self, scene: Scene) -> None:
+    @pytest.mark.parametrize(
+        ("scene", "every"),
+        [
+            *(pytest.param(name, 3, marks=pytest.mark.long) for name in CASES),
+            *(
+                pytest.param(name, 20, marks=pytest.mark.services)
+                for name in ("overwrite matching", "compact", "expire")
+            ),
+        ],
+        indirect=["scene"],
+    )
+    def test_and_killed_again(self, scene: Scene, every: int) -> None:
         """The second try dies as well, somewhere else."""
         steps = count_steps(scene)
-        for step in range(2, steps, 15):
+        for step in range(2, steps, every):
             scene.begin()
             scene.execute(try_number=1, die_at=step)
             scene.execute(try_number=2, die_at=steps - step)

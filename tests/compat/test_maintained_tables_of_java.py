@@ -229,8 +229,7 @@ class TestTheTableOfBoth:
         [
             (2, 1),
             (3, 2),
-            (3, 3),
-            *(pytest.param(v, seed, marks=pytest.mark.long) for v in (2, 3) for seed in range(4, 14)),
+            *(pytest.param(v, seed, marks=pytest.mark.long) for v in (2, 3) for seed in range(3, 14)),
         ],
     )
     def test_stays_whole(self, version: int, seed: int, java: IcebergJava, catalog: Catalog) -> None:

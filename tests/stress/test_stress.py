@@ -16,7 +16,7 @@ from tests.stress.actors import ROLES, Actor, Stage
 from tests.stress.judge import judge
 
 ROOT = Path(__file__).parents[2]
-SHORT = ("--rounds", "7", "--mortality", "0.25", "--kill-every", "1.5")
+SHORT = ("--rounds", "5", "--mortality", "0.25", "--kill-every", "1.5")
 LONG = ("--seconds", "600", "--mortality", "0.1", "--kill-every", "2")
 
 
