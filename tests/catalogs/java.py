@@ -20,6 +20,6 @@ def add_catalog(java: IcebergJava, *, name: str = "", **settings: str) -> str:
     """Let Spark know one more Iceberg catalog, and return its name, which must be new to this Spark."""
     name = name or f"c{uuid.uuid4().hex[:8]}"
     for key, value in {"cache-enabled": "false", **settings}.items():
-        java.sql(f"set spark.sql.catalog.{name}.{key}={value}")
+        java.sql(f"set `spark.sql.catalog.{name}.{key}`=`{value}`")
     java.sql(f"set spark.sql.catalog.{name}=org.apache.iceberg.spark.SparkCatalog")
     return name

@@ -55,7 +55,7 @@ PLACES = {
     "hive-4-no-locks": Place(properties=places.hive("4", NO_LOCKS)),
     "hive-2.3.10-locks": Place(properties=places.hive("2_3_10", LOCKS), short=8, of_all=("long",)),
     "hive-2.3.10-no-locks": Place(properties=places.hive("2_3_10", NO_LOCKS), short=12, of_all=("long",)),
-    "hive-2.3.9-locks": Place(properties=places.hive("2_3_9", LOCKS), short=8, of_all=("long",)),
+    "hive-2.3.9-locks": Place(properties=places.hive("2_3_9", LOCKS), short=3, of_all=("long",)),
 }
 
 
