@@ -7,6 +7,7 @@ operation that was begun and is not done is tried again, with the same key and t
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -47,6 +48,8 @@ ROLES = ("append", "delete", "overwrite", "compact", "manifests", "expire", "cle
 # What may end a try, to be tried again: somebody else was quicker, or nobody knows.
 AGAIN = (CommitConflictError, CommitUnknownError, StorageError)
 DAY_MS = 24 * 60 * 60 * 1000
+# Others may be quicker again and again, but not for ever.
+MOST_TRIES = 500
 LINEAGE = ("_row_id", "_last_updated_sequence_number")
 
 Landed = list[tuple[int, int]]
@@ -107,7 +110,8 @@ class Actor:
         else:
             self.journal.idle()
         number = len(done)
-        while not self.stage.is_over and (self._rounds is None or number < self._rounds):
+        parent = os.getppid()
+        while not self.stage.is_over and (self._rounds is None or number < self._rounds) and os.getppid() == parent:
             random = Random(f"{self.stage.seed}-{self.name}-{number}")
             kind, arguments = choose(self.role, random, self.stage)
             self.bring_to_an_end(self.journal.begin(number, kind, arguments))
@@ -120,6 +124,8 @@ class Actor:
         """Try until it is done, as Airflow's retries do."""
         while operation.outcome is None:
             operation.tries += 1
+            if operation.tries > MOST_TRIES:
+                raise RuntimeError(f"{operation.tag} does not come to an end: {operation.errors[-1:]}")
             self.journal.note(operation, "try")
             self._arm(operation)
             try:
