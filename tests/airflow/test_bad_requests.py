@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -59,7 +60,7 @@ def everything(table: Table) -> dict[str, bytes]:
 
 def execute(operator: Any) -> Any:
     instance = SimpleNamespace(
-        dag_id="dag", run_id="run", task_id=operator.task_id, map_index=-1, try_number=1, max_tries=0
+        dag_id="dag", run_id=uuid4().hex, task_id=operator.task_id, map_index=-1, try_number=1, max_tries=0
     )
     run = SimpleNamespace(run_after=datetime.now(UTC), start_date=datetime.now(UTC))
     return operator.execute({"ti": instance, "task": SimpleNamespace(retries=0), "dag_run": run, "outlet_events": {}})
@@ -293,3 +294,18 @@ class TestWhatAirflowDoesThen:
     def test_it_is_not_tried_again(self, table: Table, operator: Callable) -> None:
         with pytest.raises(AirflowFailException):
             execute(operator)
+
+
+class TestTheSameOperatorsOnWhatCanBeDone:
+    """What is refused above is refused for its own reason: beside it the very same calls do their work."""
+
+    def test_they_do_it(self, lake, table):
+        assert execute(delete("id = 3"))["deleted_records"] == 1
+        assert execute(overwrite(lake, overwrite_filter="id = 5 or id = 3"))["added_records"] == 1
+        assert lake.ids() == [id_ for id_ in range(20) if id_ != 5]
+        assert execute(compact(options={"rewrite-all": True, "target-file-size-bytes": 1 << 20}))["records"] == 19
+        assert execute(IcebergRewriteManifestsOperator(task_id="task", table="s.t"))["outcome"] == "committed"
+        (local_path(table.location) / "data" / "left.parquet").write_text("orphan")
+        assert execute(clean(older_than=timedelta(seconds=-60)))["orphan_files"] == 1
+        assert execute(expire(older_than=datetime(2200, 1, 1, tzinfo=UTC)))["expired_snapshots"] > 2
+        assert lake.ids() == [id_ for id_ in range(20) if id_ != 5]
