@@ -83,6 +83,10 @@ def check_once(name, rules=(), swaps=(), kind="pointer", late_after=1):
     except (IcebergError, SimulatedCrash) as error:
         outcome = "unknown" if isinstance(error, CommitUnknownError | SimulatedCrash) else "failed"
     catalog.io.rules = []
+    arrivals = (catalog.io.late, getattr(faulty, "late", catalog.io.late))
+    if late_after < max(LATE_AFTER):
+        for late in arrivals:
+            late.arrive()
     check_whole(catalog)
     found = +rows_of(catalog)
     assert found in {"done": [after], "failed": [+before], "unknown": [+before, after]}[outcome]
@@ -92,7 +96,7 @@ def check_once(name, rules=(), swaps=(), kind="pointer", late_after=1):
         plan(catalog, change, key=KEY, try_number=2).commit()
     check_whole(catalog)
     assert +rows_of(catalog) == after
-    for late in (catalog.io.late, getattr(faulty, "late", catalog.io.late)):
+    for late in arrivals:
         late.arrive()
     check_whole(catalog)
     assert +rows_of(catalog) == after
@@ -124,6 +128,13 @@ class TestAFaultAtEveryStep:
         for first in SWAP_FAULTS:
             for late_after in LATE_AFTER if first is Fault.LAND_LATE else (1,):
                 check_once(name, swaps=[first], late_after=late_after)
+
+    @pytest.mark.parametrize("name", CHANGES)
+    def test_a_failure_while_the_swap_before_it_is_open(self, name):
+        """The second swap fails for sure, and then the first one lands: nothing of it may be gone."""
+        for second in (Fault.FAIL, Fault.CRASH_BEFORE, Fault.LOSE_THEN_UNKNOWN):
+            for late_after in LATE_AFTER:
+                check_once(name, swaps=[Fault.LAND_LATE, second], late_after=late_after)
 
     @pytest.mark.parametrize("name", CHANGES)
     def test_versions(self, name):

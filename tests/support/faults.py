@@ -35,7 +35,8 @@ FILE_FAULTS = {
 }
 # Among them the echo: a request that was repeated on its way, and loses to itself.
 SWAP_FAULTS = [fault for fault in Fault if fault is not Fault.PROCEED]
-# How many other requests a late one lets go before it: the last arrives when the next try of the task is done.
+# How many other requests a late one lets go before it: the last arrives when the next try of the task is done, the one
+# before when the first try has ended.
 LATE_AFTER = (1, 2, 99)
 # With a pointer that is swapped, and with the metadata file itself as the pointer.
 KINDS = ("pointer", "hadoop")
