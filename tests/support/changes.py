@@ -448,7 +448,7 @@ def write_position_deletes(io: Any, file: DataFile, positions: Iterable[int]) ->
             pa.field("pos", pa.int64(), False, {"PARQUET:field_id": "2147483545"}),
         ]
     )
-    data = _parquet(pa.table([[file.file_path] * len(wanted), wanted], schema))
+    data = parquet_bytes(pa.table([[file.file_path] * len(wanted), wanted], schema))
     location = f"{file.file_path}-{next(_unique)}-deletes.parquet"
     io.create(location, data)
     path = file.file_path.encode()
@@ -468,7 +468,7 @@ def write_equality_deletes(table: Table, part: str, ids: Iterable[int]) -> DataF
     field_id = table.schema().names["id"]
     schema = pa.schema([pa.field("id", pa.int64(), True, {"PARQUET:field_id": str(field_id)})])
     wanted = sorted(ids)
-    data = _parquet(pa.table([wanted], schema))
+    data = parquet_bytes(pa.table([wanted], schema))
     location = f"{table.location}/data/equality-{next(_unique)}.parquet"
     table.io.create(location, data)
     basis = DataFile(
@@ -504,7 +504,7 @@ def _delete_file(
     )
 
 
-def _parquet(table: pa.Table) -> bytes:
+def parquet_bytes(table: pa.Table) -> bytes:
     sink = bytes_io.BytesIO()
     pq.write_table(table, sink)
     return sink.getvalue()

@@ -13,6 +13,7 @@ import contextlib
 import datetime as dt
 import decimal
 import glob
+import importlib
 import json
 import os
 import subprocess
@@ -95,6 +96,10 @@ class IcebergJava:
         """Return the locations of the files that an incremental append scan plans, sorted."""
         return sorted(row["path"] for row in self._ask({"appended": metadata_location, "span": [first, last]}))
 
+    def call(self, function: str, **arguments: Any) -> list[Any]:
+        """Call a function of the tests, `package.module:function`, over there, with the session and these arguments."""
+        return self._ask({"call": function, "arguments": arguments})
+
     def _ask(self, question: dict[str, Any]) -> list[dict[str, Any]]:
         self._process.stdin.write(json.dumps(question) + "\n")
         self._process.stdin.flush()
@@ -152,11 +157,16 @@ def serve(warehouse: str, conf: dict[str, str]) -> None:
         for line in sys.stdin:
             question = json.loads(line)
             try:
-                answer = {"rows": _answer(spark, question)}
+                answer = {"rows": _call(spark, question) if "call" in question else _answer(spark, question)}
             except Exception as error:  # the other side decides what an error means
                 answer = {"error": f"{type(error).__name__}: {error}"[:4000]}
             out.write(json.dumps(answer) + "\n")
             out.flush()
+
+
+def _call(spark: Any, question: dict[str, Any]) -> list[Any]:
+    module, _, function = question["call"].partition(":")
+    return getattr(importlib.import_module(module), function)(spark, **question["arguments"])
 
 
 def _plan(spark: Any, question: dict[str, Any]) -> dict[str, Any]:

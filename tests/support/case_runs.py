@@ -1,0 +1,459 @@
+"""Running generated cases: Java makes the table, Java and we each do the statement on a copy of it, all read both.
+
+A copy shares the files of the table and has a metadata file of its own in a folder of its own, so that what the table
+is before the statement is the same to the last byte, row ids included, and neither sees what the other does. Not so for
+expiry, which deletes files: there the table is made twice.
+
+Not here: what the cases are (`cases`), what is right (the test).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.commit.row_delta import RowDelta
+from airflow_iceberg.compacting import CompactionRequest, compact
+from airflow_iceberg.deleting import DeleteRequest, delete
+from airflow_iceberg.expiring import ExpireRequest, expire_snapshots
+from airflow_iceberg.jobs.local import run_local
+from airflow_iceberg.jobs.protocol import JobPlan, JobResult, Source
+from airflow_iceberg.manifest_rewriting import rewrite_manifests
+from airflow_iceberg.overwriting import OverwriteRequest, overwrite
+from airflow_iceberg.plan.filters import parse_filter
+from airflow_iceberg.spec.manifests import DataFile, FileContent
+from airflow_iceberg.spec.partitioning import spec_from_shorthand
+from airflow_iceberg.spec.schema import schema_from_shorthand
+from airflow_iceberg.table import Table
+from tests.support.case_types import Kind, arrow_rows, literal, text_of, text_of_generic, text_of_plain, texts
+from tests.support.cases import Base, Case, Row, Statement, Step
+from tests.support.changes import live_entries, parquet_bytes
+from tests.support.iceberg_java import IcebergJava
+
+JAVA = "tests.support.java_cases"
+LINEAGE = ("_row_id", "_last_updated_sequence_number")
+Texts = list[dict[str, Any]]
+# Java says no where SQL has an answer.
+JAVA_REFUSES = {
+    "whole files": "Cannot delete file where some, but not all, rows match",
+    "filter": "Cannot convert filter to Iceberg",
+    "not a number in a list": "Cannot create expression literal from NaN",
+    "where of a compaction": "Cannot parse predicates in where option",
+    "where of a compaction, too": "Cannot convert Spark filter",
+}
+
+
+@dataclass(kw_only=True)
+class Outcome:
+    """What came of a case.
+
+    Attributes:
+        before: rows before, as we read them, in version 3 with their lineage.
+        java: rows of Java's copy, as Java reads them; None where Java cannot.
+        refused: why Java did not do the statement as it is; one of JAVA_REFUSES.
+        ours: rows of our copy, by who reads them.
+        failed: why a reader could not, by its name.
+        survivors: of an expiry: rows of each snapshot that is left, of Java's table and of ours.
+        next_row_id, sequence_number: of the table before.
+        table: our copy, as it is then.
+    """
+
+    expected: Texts
+    before: Texts
+    java: Texts | None = None
+    refused: str | None = None
+    ours: dict[str, Texts] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    survivors: list[tuple[list[str], list[str]]] = field(default_factory=list)
+    next_row_id: int | None = None
+    sequence_number: int = 0
+    table: Table | None = None
+
+
+class Runner:
+    """Runs cases with one Java, in one warehouse.
+
+    Args:
+        java: whose catalog `ref` is at the warehouse.
+        readers: others that read a table by its metadata file into Arrow, by their names.
+    """
+
+    def __init__(
+        self, java: IcebergJava, warehouse: str, readers: Mapping[str, Callable[[str], Any]], namespace: str
+    ) -> None:
+        self.java = java
+        self.readers = readers
+        self.namespace = namespace
+        self.catalog = load_catalog("ref", type="hadoop", warehouse=warehouse)
+        self.catalog.create_namespace(namespace, if_not_exists=True)
+        self._made: tuple[Base, Table] | None = None
+        self._count = 0
+
+    def run(self, case: Case) -> Outcome:
+        """Run a case."""
+        if case.statement.operation == "expire":
+            return self._expire(case)
+        base, made = case.base, self._base(case.base)
+        expected = [_text_row(base.final, row) for row in case.expected() or ()]
+        outcome = Outcome(
+            expected=expected,
+            before=read_ours(made, base),
+            next_row_id=made.metadata.next_row_id,
+            sequence_number=made.metadata.last_sequence_number,
+        )
+        mine = self._copy(made, case, "ours")
+        theirs = self._copy(made, case, "java")
+        with self._meanwhile(lambda: self._java_does(theirs, case) if base.is_for_spark else None) as java:
+            do_ours(mine, case)
+            outcome.refused = java.result()
+        self._read_by_all(theirs.refresh(), mine.refresh(), base, outcome)
+        return outcome
+
+    @staticmethod
+    @contextlib.contextmanager
+    def _meanwhile(do: Callable[[], Any]) -> Iterator[Future[Any]]:
+        """Let Java work while we do: that is half of the time."""
+        with ThreadPoolExecutor(1) as pool:
+            yield pool.submit(do)
+
+    # -- the table before ----------------------------------------------------------------------------------------------
+
+    def _base(self, base: Base) -> Table:
+        if self._made is None or self._made[0] is not base:
+            self._made = (base, self.make(base, self._name(f"b{base.number}")))
+        return self._made[1]
+
+    def _name(self, what: str) -> str:
+        self._count += 1
+        return f"{self.namespace}.{what}_{self._count}"
+
+    def make(self, base: Base, name: str) -> Table:
+        """Make the table, by Java as far as it goes."""
+        schema = schema_from_shorthand({column: kind.type for column, kind in base.columns.items()})
+        spec = spec_from_shorthand(base.partition_by, schema)
+        self.java.call(
+            f"{JAVA}:create", table=name, schema=schema.to_dict(), spec=spec.to_dict(), properties=dict(base.properties)
+        )
+        table = Table.load(self.catalog, name)
+        columns = dict(base.columns)
+        waiting: list[str] = []
+        for step in base.steps:
+            if step.do in ("insert", "sql") and base.is_for_spark:
+                waiting.append(self._statement(table, step, columns))
+            else:
+                self._java(waiting)
+                waiting = []
+                self._ours(table.refresh(), step, base)
+            columns = _columns_after(columns, step, base)
+        self._java(waiting)
+        return table.refresh()
+
+    def _statement(self, table: Table, step: Step, columns: Mapping[str, Kind]) -> str:
+        name = f"ref.{table.name}"
+        if step.do == "sql":
+            return step.sql.format(t=name)
+        return f"insert into {name} {query(columns, step.rows)}"
+
+    def _java(self, statements: Sequence[str], **conf: str) -> None:
+        if statements:
+            self.java.call(f"{JAVA}:run", statements=list(statements), conf=conf)
+
+    def _ours(self, table: Table, step: Step, base: Base) -> None:
+        match step.do:
+            case "insert":
+                table.append(arrow_rows({name: base.final[name] for name in step.rows[0]}, step.rows))
+            case "sql":
+                table.delete(step.sql.partition(" where ")[2])
+            case "equality":
+                delete_by_equality(table, step.ids)
+            case "default":
+                table.alter([{"add_column": {"name": "extra", "type": "int", "default": 7}}])
+
+    def _copy(self, made: Table, case: Case, who: str) -> Table:
+        """Return a table that begins where another stands, in a folder of its own."""
+        name = self._name(f"c{case.number}_{who}")
+        last = name.rpartition(".")[2]
+        location = made.location.rpartition("/")[0] + f"/{last}"
+        document = json.loads(made.io.read(made.metadata_location))
+        document["location"] = location
+        document["properties"]["write.delete.mode"] = case.statement.mode
+        made.io.create(f"{location}/metadata/v1.metadata.json", json.dumps(document).encode())
+        return Table.load(self.catalog, name)
+
+    # -- Java's half ---------------------------------------------------------------------------------------------------
+
+    def _java_does(self, table: Table, case: Case) -> str | None:
+        name, statement = f"ref.{table.name}", case.statement
+        try:
+            if statement.operation == "overwrite where":
+                assert statement.predicate is not None
+                rows = query(case.base.final, statement.rows)
+                self.java.call(f"{JAVA}:overwrite", table=name, rows=rows, condition=statement.predicate.sql)
+            else:
+                dynamic = {"spark.sql.sources.partitionOverwriteMode": "dynamic"}
+                conf = dynamic if statement.operation == "overwrite partitions" else {}
+                self._java([java_statement(name, case)], **conf)
+            return None
+        except RuntimeError as error:
+            for reason, text in JAVA_REFUSES.items():
+                if text in str(error):
+                    self._java_does_otherwise(name, case)
+                    return reason
+            raise
+
+    def _java_does_otherwise(self, name: str, case: Case) -> None:
+        """Delete and append, where Java does not overwrite what files hold beside other rows."""
+        if case.statement.operation == "overwrite where":
+            assert case.statement.predicate is not None
+            more = [f"insert into {name} {query(case.base.final, case.statement.rows)}"] if case.statement.rows else []
+            self._java([f"delete from {name} where {case.statement.predicate.sql}", *more])
+
+    def _read_by_java(self, theirs: Table, mine: Table, base: Base, outcome: Outcome) -> None:
+        columns = [*base.final, *(LINEAGE if base.version >= 3 else ())]
+        locations = [theirs.metadata_location, mine.metadata_location]
+        found = self.java.call(f"{JAVA}:rows", locations=locations, columns=columns)
+        outcome.java, outcome.ours["java"] = (
+            [
+                {name: text_of_plain(base.final.get(name), value) for name, value in zip(columns, row, strict=True)}
+                for row in rows
+            ]
+            for rows in found
+        )
+
+    def _read_by_generic_java(self, mine: Table, base: Base, outcome: Outcome) -> None:
+        try:
+            (found,) = self.java.call(f"{JAVA}:generic_rows", locations=[mine.metadata_location])
+        except RuntimeError as error:
+            outcome.failed["java"] = str(error)
+            return
+        # What follows the columns is what its reader needed to apply deletes.
+        outcome.ours["java"] = [
+            {name: text_of_generic(base.final[name], value) for name, value in zip(base.final, row, strict=False)}
+            for row in found
+        ]
+
+    # -- readers -------------------------------------------------------------------------------------------------------
+
+    def _read_by_all(self, theirs: Table, mine: Table, base: Base, outcome: Outcome) -> None:
+        outcome.table = mine
+
+        def by_java() -> None:
+            if base.is_for_spark:
+                self._read_by_java(theirs, mine, base, outcome)
+            else:
+                self._read_by_generic_java(mine, base, outcome)
+
+        with self._meanwhile(by_java) as java:
+            self._read(mine, base, outcome)
+            java.result()
+
+    def _read(self, mine: Table, base: Base, outcome: Outcome) -> None:
+        outcome.ours["us"] = read_ours(mine, base)
+        for name, reader in self.readers.items():
+            try:
+                outcome.ours[name] = texts(base.final, reader(mine.metadata_location))
+            except Exception as error:
+                outcome.failed[name] = f"{type(error).__name__}: {error}"
+
+    # -- expiry --------------------------------------------------------------------------------------------------------
+
+    def _expire(self, case: Case) -> Outcome:
+        base = case.base
+        mine = self.make(base, self._name(f"c{case.number}_ours"))
+        outcome = Outcome(
+            expected=[_text_row(base.final, row) for row in base.rows],
+            before=read_ours(mine, base),
+            next_row_id=mine.metadata.next_row_id,
+            sequence_number=mine.metadata.last_sequence_number,
+        )
+        do_ours(mine, case)
+        theirs = mine
+        if base.is_for_spark:
+            theirs = self.make(base, self._name(f"c{case.number}_java"))
+            self._java([java_statement(f"ref.{theirs.name}", case)])
+            survivors = zip(theirs.refresh().snapshots(), mine.refresh().snapshots(), strict=True)
+            for left, right in survivors:
+                rows = [read_ours(table, base, s.snapshot_id) for table, s in ((theirs, left), (mine, right))]
+                outcome.survivors.append((in_order(rows[0]), in_order(rows[1])))
+        self._read_by_all(theirs, mine.refresh(), base, outcome)
+        return outcome
+
+
+# -- our half ----------------------------------------------------------------------------------------------------------
+
+
+def do_ours(table: Table, case: Case) -> None:
+    """Do the statement, through Table or through a job in this process."""
+    statement = case.statement
+    predicate = None if statement.predicate is None else statement.predicate.sql
+
+    def run(plan: JobPlan) -> JobResult:
+        return run_local(plan, table.io, threads=1)
+
+    match statement.operation:
+        case "append" | "overwrite" | "overwrite partitions" | "overwrite where":
+            write_ours(table, case, run)
+        case "delete":
+            assert predicate is not None
+            request = DeleteRequest(predicate=predicate, mode=statement.mode)
+            delete(table, request, run=run if statement.through == "job" else None)
+        case "compact":
+            asked = CompactionRequest(
+                where=predicate, strategy=statement.strategy, sort_by=statement.sort_by, options=statement.options
+            )
+            compact(table, asked, run=run)
+        case "rewrite manifests":
+            rewrite_manifests(table)
+        case "expire":
+            expire_snapshots(table, ExpireRequest(older_than_ms=_LATER_MS, retain_last=2))
+
+
+def write_ours(table: Table, case: Case, run: Callable[[JobPlan], JobResult]) -> None:
+    """Append or overwrite."""
+    statement = case.statement
+    predicate = None if statement.predicate is None else statement.predicate.sql
+    rows = arrow_rows(case.base.final, statement.rows)
+    if statement.through == "table":
+        match statement.operation:
+            case "append":
+                table.append(rows)
+            case "overwrite partitions":
+                table.dynamic_partition_overwrite(rows)
+            case _:
+                table.overwrite(rows, predicate)
+        return
+    path = f"{table.location}/rows.parquet"
+    table.io.create(path, parquet_bytes(rows))
+    source = Source.from_files(path)
+    if statement.operation == "append":
+        plan = table.plan_append(source)
+        table.commit_append(plan, run(plan))
+        return
+    replaces = {"overwrite": "table", "overwrite partitions": "partitions", "overwrite where": "matching"}
+    request = OverwriteRequest(
+        replace=replaces[statement.operation], overwrite_filter=predicate, deletes_when_empty=not statement.rows
+    )
+    overwrite(table, source, request, run=run)
+
+
+_LATER_MS = 4_000_000_000_000
+
+
+def delete_by_equality(table: Table, ids: Sequence[int]) -> None:
+    """Delete rows by their ids in a file of equality deletes for each partition that there is."""
+    import pyarrow as pa
+
+    schema = table.schema()
+    field_id = schema.names["id"]
+    columns = pa.schema([pa.field("id", pa.int64(), True, {"PARQUET:field_id": str(field_id)})])
+    data = parquet_bytes(pa.table([list(ids)], columns))
+    files = []
+    places = {(e.data_file.spec_id, e.data_file.partition) for e in live_entries(table) if e.data_file.content == 0}
+    for number, (spec_id, partition) in enumerate(sorted(places, key=repr)):
+        location = f"{table.location}/data/equality-{table.metadata.last_sequence_number}-{number}.parquet"
+        table.io.create(location, data)
+        files.append(
+            DataFile(
+                content=FileContent.EQUALITY_DELETES,
+                file_path=location,
+                file_format="parquet",
+                partition=partition,
+                spec_id=spec_id,
+                record_count=len(ids),
+                file_size_in_bytes=len(data),
+                equality_ids=(field_id,),
+                value_counts={field_id: len(ids)},
+                null_value_counts={field_id: 0},
+                lower_bounds={field_id: min(ids).to_bytes(8, "little")},
+                upper_bounds={field_id: max(ids).to_bytes(8, "little")},
+            )
+        )
+    head = table.current_snapshot()
+    table.commit(
+        RowDelta(
+            table.io,
+            table.commit_settings(),
+            added_deletes=files,
+            conflict_filter=parse_filter("false", schema),
+            written_schema=schema,
+            starting_snapshot_id=None if head is None else head.snapshot_id,
+        )
+    )
+
+
+def in_order(rows: Texts) -> list[str]:
+    """Return rows in an order of their own."""
+    return sorted(json.dumps(row, ensure_ascii=False, sort_keys=True) for row in rows)
+
+
+def read_ours(table: Table, base: Base, snapshot_id: int | None = None) -> Texts:
+    """Return the rows of a table as we read them."""
+    fields = ("*", *LINEAGE) if base.version >= 3 and snapshot_id is None else ("*",)
+    return texts(base.final, table.scan(selected_fields=fields, snapshot_id=snapshot_id).to_arrow())
+
+
+# -- Java's statements -------------------------------------------------------------------------------------------------
+
+
+def query(columns: Mapping[str, Kind], rows: Sequence[Row]) -> str:
+    """Return a query of rows."""
+    if not rows:
+        nothing = ", ".join(f"cast(null as {kind.sql}) as `{name}`" for name, kind in columns.items())
+        return f"select {nothing} where false"
+    lines = ["(" + ", ".join(literal(columns[name], row[name]) for name in columns) + ")" for row in rows]
+    return f"select * from values {', '.join(lines)} as v({', '.join(columns)})"
+
+
+def java_statement(name: str, case: Case) -> str:
+    """Return what Java is told."""
+    statement = case.statement
+    table = name.removeprefix("ref.")
+    match statement.operation:
+        case "append":
+            return f"insert into {name} {query(case.base.final, statement.rows)}"
+        case "overwrite" | "overwrite partitions":
+            return f"insert overwrite {name} {query(case.base.final, statement.rows)}"
+        case "delete":
+            assert statement.predicate is not None
+            return f"delete from {name} where {statement.predicate.sql}"
+        case "rewrite manifests":
+            return f"call ref.system.rewrite_manifests(table => '{table}', use_caching => false)"
+        case "expire":
+            when = "timestamp '2096-10-02 00:00:00'"
+            return f"call ref.system.expire_snapshots(table => '{table}', older_than => {when}, retain_last => 2)"
+    return _java_compaction(table, statement)
+
+
+def _java_compaction(table: str, statement: Statement) -> str:
+    pairs = ", ".join(f"'{name}', '{value}'" for name, value in statement.options.items())
+    arguments = [f"table => '{table}'", f"options => map({pairs})"]
+    if statement.strategy != "binpack":
+        orders = {"sort": ", ".join, "zorder": lambda names: f"zorder({', '.join(names)})"}
+        arguments += ["strategy => 'sort'", f"sort_order => '{orders[statement.strategy](statement.sort_by)}'"]
+    if statement.predicate is not None:
+        text = statement.predicate.sql.replace("\\", "\\\\").replace("'", "\\'")
+        arguments.append(f"where => '{text}'")
+    return f"call ref.system.rewrite_data_files({', '.join(arguments)})"
+
+
+# -- one form ----------------------------------------------------------------------------------------------------------
+
+
+def _columns_after(columns: Mapping[str, Kind], step: Step, base: Base) -> dict[str, Kind]:
+    """Return the columns that the table has after a step, as the rows of later steps have them."""
+    if step.do == "default" or " add column extra" in step.sql:
+        return {**columns, "extra": base.final["extra"]}
+    if " rename column note" in step.sql:
+        return {("remark" if name == "note" else name): kind for name, kind in columns.items()}
+    if " alter column n " in step.sql:
+        return {**columns, "n": base.final["n"]}
+    return dict(columns)
+
+
+def _text_row(columns: Mapping[str, Kind], row: Row) -> dict[str, Any]:
+    return {name: text_of(columns[name], row[name]) for name in columns}
