@@ -14,14 +14,11 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 from airflow_iceberg import errors
 from airflow_iceberg.errors import (
     AlreadyExistsError,
-    CommitConflictError,
-    CommitUnknownError,
     FormatError,
     IcebergError,
     IncompatibleChangeError,
     InvalidInputError,
     NotFoundError,
-    StorageError,
     UnsupportedError,
 )
 
@@ -34,8 +31,8 @@ FINAL = (
     UnsupportedError,
     IncompatibleChangeError,
 )
-# The next try looks at the table first, so trying again is safe even when it is unknown what became of this one.
-TRANSIENT = (CommitConflictError, CommitUnknownError, StorageError)
+# All others are worth another try. It looks at the table first, so that it is safe even when it is unknown what became
+# of this one.
 
 
 def is_final(error: IcebergError) -> bool:
