@@ -182,3 +182,53 @@ done(tasks=len(items), files=sum(len(item.units) for item in items),
         assert job["largest"] < 1 << 30  # a task writes one file
         assert planned["peak"] < most_bytes
         assert job["peak"] < most_bytes
+
+
+class TestWhatAWorkerLoads:
+    """Appends and bin-packing do without pandas, which takes a second and 50 MB of every worker.
+
+    pyarrow loads it only to ask whether it was given something of it. Sorting, deletes and row lineage still load it.
+    """
+
+    PROGRAM = """
+import pyarrow as pa, pyarrow.csv, pyarrow.parquet as pq
+from pathlib import Path
+from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.compacting import CompactionRequest, compact
+from airflow_iceberg.jobs.local import run_local
+from airflow_iceberg.jobs.protocol import Source
+from airflow_iceberg.jobs.spark import Worker
+from airflow_iceberg.jobs.tasks import TaskReport
+from airflow_iceberg.table import Table
+
+folder = Path(sys.argv[1])
+rows = "id,day,amount,name\\n" + "".join(f"{n},{n % 3},{n}.5,n{n}\\n" for n in range(1000))
+columns = {"id": "long", "day": "int", "amount": "double", "name": "string"}
+source = pyarrow.csv.read_csv(pa.BufferReader(rows.encode()))
+pq.write_table(source.cast(pa.schema([("id", pa.int64()), ("day", pa.int32()), ("amount", pa.float64()),
+                                      ("name", pa.string())])), folder / "rows.parquet")
+catalog = load_catalog("t", type="hadoop", warehouse=folder.as_uri())
+catalog.create_namespace("db")
+loaded = []
+
+def after(what):
+    if "pandas" in sys.modules and not loaded:
+        loaded.append(what)
+
+table = Table.create(catalog, "db.t", schema=columns, partition_by=["day"])
+run = lambda plan: run_local(plan, table.io)
+for _ in range(2):
+    plan = table.plan_append(Source.from_files((folder / "rows.parquet").as_uri()))
+    table.commit_append(plan, run(plan))
+after("append")
+compact(table, CompactionRequest(options={"rewrite-all": True}), run=run)
+after("bin-pack")
+Worker(plan=b"", storage={}, max_failures=1)._report(0, lambda: TaskReport(number=0))
+after("report")
+done(loaded=loaded, rows=sum(batch.num_rows for batch in table.scan().to_arrow_batch_reader()))
+"""
+
+    def test_tasks_that_move_rows_do_not_load_pandas(self, tmp_path: Path) -> None:
+        found = measured(self.PROGRAM, tmp_path)
+        assert found["loaded"] == []
+        assert found["rows"] == 2000

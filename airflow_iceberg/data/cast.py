@@ -19,6 +19,7 @@ from airflow_iceberg.data.variant_rows import BadVariant, check_variant_type, va
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.spec import values
 from airflow_iceberg.spec.arrow import schema_to_arrow, value_to_scalar
+from airflow_iceberg.spec.arrow_numbers import number_array
 from airflow_iceberg.spec.schema import Schema
 from airflow_iceberg.spec.types import (
     IcebergType,
@@ -326,7 +327,7 @@ def _lengths(array: pa.Array) -> "npt.NDArray[np.int64]":
 
 
 def _offsets(lengths: "npt.NDArray[np.int64]") -> pa.Array:
-    return pa.array(np.concatenate(([0], np.cumsum(lengths))).astype(np.int32))
+    return number_array(np.concatenate(([0], np.cumsum(lengths))).astype(np.int32))
 
 
 def _mask(array: pa.Array) -> "pa.Array | None":

@@ -38,6 +38,7 @@ import pyarrow.compute as pc
 
 from airflow_iceberg.errors import UnsupportedError
 from airflow_iceberg.spec.arrow import type_to_arrow
+from airflow_iceberg.spec.arrow_numbers import number_array
 from airflow_iceberg.spec.types import (
     BinaryType,
     BooleanType,
@@ -370,7 +371,7 @@ _UUID_TEXT = re.compile(
 def _ranks(array: pa.Array) -> pa.Array:
     """Return for each value its position among those that are not null; null stays null."""
     missing = array.is_null().to_numpy(zero_copy_only=False)
-    return pa.array(np.cumsum(~missing) - 1, mask=missing)
+    return number_array(np.cumsum(~missing) - 1, ~missing)
 
 
 def _to_fixed(arrow: pa.DataType, type_: PrimitiveType) -> Conversion | None:

@@ -146,6 +146,7 @@ def _partition_struct(kind: IcebergType, values: Mapping[int, Value], count: int
 
 def _numbers(start: int, count: int) -> pa.Array:
     import numpy as np
-    import pyarrow as pa
 
-    return pa.array(np.arange(start, start + count, dtype=np.int64))
+    from airflow_iceberg.spec.arrow_numbers import number_array
+
+    return number_array(np.arange(start, start + count, dtype=np.int64))

@@ -212,19 +212,21 @@ def cut_rows(table: pa.Table, order: RowOrder, boundaries: pa.Table) -> Iterator
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    from airflow_iceberg.spec.arrow_numbers import number_array
+
     keys = order.keys(table)
     if not boundaries.num_rows:
         yield 0, table.take(_sorted_indices(keys, order))
         return
     # Boundaries are sorted in among the rows: where they end up is where the rows are cut.
-    marks = pa.array(np.repeat(np.array([0, 1], np.int8), [boundaries.num_rows, table.num_rows]))
+    marks = number_array(np.repeat(np.array([0, 1], np.int8), [boundaries.num_rows, table.num_rows]))
     both = pa.concat_tables([boundaries, keys]).append_column(_MARK, marks)
     indices = pc.sort_indices(both, sort_keys=[*zip(keys.column_names, order.directions), (_MARK, "ascending")])
     found = indices.to_numpy()
     is_boundary = found < boundaries.num_rows
     rows = found[~is_boundary] - boundaries.num_rows
     ends = np.flatnonzero(is_boundary) - np.arange(boundaries.num_rows)
-    taken = table.take(pa.array(rows))
+    taken = table.take(number_array(rows))
     for number, (start, end) in enumerate(zip([0, *ends], [*ends, len(rows)])):
         if end > start:
             yield number, taken.slice(start, end - start)
@@ -238,24 +240,29 @@ def choose_boundaries(samples: pa.Table, order: RowOrder, ranges: int) -> pa.Tab
         ranges: at least 1; fewer come out where there are fewer different keys.
     """
     import numpy as np
-    import pyarrow as pa
+
+    from airflow_iceberg.spec.arrow_numbers import number_array
 
     if ranges < 2 or samples.num_rows < 2:
         return samples.slice(0, 0)
     ordered = samples.take(_sorted_indices(samples, order))
     wanted = np.unique(np.linspace(0, ordered.num_rows, ranges + 1).astype(np.int64)[1:-1])
-    chosen = ordered.take(pa.array(wanted[wanted < ordered.num_rows]))
+    chosen = ordered.take(number_array(wanted[wanted < ordered.num_rows]))
     return _distinct(chosen)
 
 
 def _distinct(keys: pa.Table) -> pa.Table:
     """Leave out what is equal to the row before: a range between equal boundaries is empty."""
+    import numpy as np
+
+    from airflow_iceberg.spec.arrow_numbers import number_array
+
     kept = [
         number
         for number in range(keys.num_rows)
         if not number or keys.slice(number - 1, 1).to_pylist() != keys.slice(number, 1).to_pylist()
     ]
-    return keys.take(kept)
+    return keys.take(number_array(np.array(kept, np.int64)))
 
 
 def _sorted_indices(keys: pa.Table, order: RowOrder) -> pa.Array:
@@ -293,9 +300,11 @@ def _comparable(values: Any) -> Any:
     """Return values whose order in Arrow is the one asked for: floats as integers of the same order."""
     import pyarrow as pa
 
+    from airflow_iceberg.spec.arrow_numbers import number_array
+
     if pa.types.is_floating(values.type):
         ordered, is_null = _ordered_longs(values)
-        return pa.array(ordered, mask=is_null)
+        return number_array(ordered, ~is_null)
     return values.cast(pa.int8()) if pa.types.is_boolean(values.type) else values
 
 

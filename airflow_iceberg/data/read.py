@@ -176,8 +176,9 @@ class _Wanted:
 
     def _select(self, rows: RawRows, residual: Expression, deletes: RowDeletes) -> pa.RecordBatch | None:
         """Make a batch of the wanted columns and rows, None where there are no such rows."""
-        import pyarrow as pa
         import pyarrow.compute as pc
+
+        from airflow_iceberg.spec.arrow_numbers import number_array
 
         mask = None
         deleted = deletes.deleted(rows)
@@ -186,7 +187,7 @@ class _Wanted:
             if self._tells_deleted:
                 rows = replace(rows, deleted=deleted)
             else:
-                mask = pa.array(~deleted)
+                mask = number_array(~deleted)
         if not isinstance(residual, AlwaysTrue):
             columns = {field.id: rows.column(field) for field in self._filter_schema.fields}
             selected = row_mask(residual, lambda column: _values_of(column, columns, self._filter_schema))

@@ -17,7 +17,7 @@ import logging
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_iceberg.data.deletes import DeleteReader, RowDeletes
 from airflow_iceberg.data.metadata_columns import LAST_UPDATED, POSITION, ROW_ID
@@ -337,12 +337,14 @@ def write_position_deletes(
     )
 
 
-def _position_rows(schema: pa.Schema, path: str, positions: object) -> pa.Table:
+def _position_rows(schema: pa.Schema, path: str, positions: Any) -> pa.Table:
     import numpy as np
     import pyarrow as pa
 
-    numbers = pa.array(positions)
-    paths = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(numbers), np.int32)), pa.array([path]))
+    from airflow_iceberg.spec.arrow_numbers import number_array, text_array
+
+    numbers = number_array(positions)
+    paths = pa.DictionaryArray.from_arrays(number_array(np.zeros(len(numbers), np.int32)), text_array([path]))
     return pa.Table.from_arrays([paths, numbers], schema=schema)
 
 

@@ -68,6 +68,13 @@ def row_groups(location: str, io: "FileIO") -> list[tuple[int, int]]:
         ]
 
 
+def _no_rows(schema: Any) -> "pa.Table":
+    """Return a table of some columns without rows; `empty_table` would import pandas."""
+    import pyarrow as pa
+
+    return pa.Table.from_batches([], schema)
+
+
 def _read_parquet(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, str]) -> Iterator[pa.Table]:
     import pyarrow.parquet as pq
 
@@ -75,7 +82,7 @@ def _read_parquet(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str
     # INT96 is nanoseconds in pyarrow, which end in 2262; the table keeps microseconds anyway.
     with _open(unit.location, io) as handle, pq.ParquetFile(handle, coerce_int96_timestamp_unit="us") as file:
         instants = _int96_instants(file, schema)
-        yield _as_instants(file.schema_arrow.empty_table(), instants)
+        yield _as_instants(_no_rows(file.schema_arrow), instants)
         first, end = unit.row_groups or (0, file.metadata.num_row_groups)
         for index in range(first, end):
             rows = _batch_rows(file.metadata.row_group(index))
@@ -108,7 +115,7 @@ def _read_orc(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, st
     check_options("orc", options)
     with _open(unit.location, io) as handle:
         file = orc.ORCFile(handle)
-        yield file.schema.empty_table()
+        yield _no_rows(file.schema)
         for index in range(file.nstripes):
             yield pa.Table.from_batches([file.read_stripe(index)])
 
@@ -150,7 +157,7 @@ def _read_csv(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, st
                 quoted_strings_can_be_null=False,
             ),
         )
-        yield reader.schema.empty_table()
+        yield _no_rows(reader.schema)
         for batch in reader:
             yield pa.Table.from_batches([batch])
 
@@ -340,7 +347,7 @@ def _read_avro(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, s
     with filesystem.open(path, "rb") as handle:
         reader = fastavro.reader(handle)
         wanted = _avro_schema(reader.writer_schema)
-        yield wanted.empty_table()
+        yield _no_rows(wanted)
         rows: list[Any] = []
         for row in reader:
             rows.append(row)

@@ -50,14 +50,15 @@ SAMPLE_EVERY = 32
 def collect(context: TaskContext, number: int, tables: Iterable[pa.Table]) -> TaskReport:
     """Keep conformed rows in a spill file, and some of their keys in another."""
     import numpy as np
-    import pyarrow as pa
+
+    from airflow_iceberg.spec.arrow_numbers import number_array
 
     started, order = time.monotonic(), context.row_order()
     keys: list[pa.Table] = []
     with removing_on_error(context.spill(number, _as_one)) as spill:
         for table in tables:
             if table.num_rows:
-                keys.append(order.keys(table.take(pa.array(np.arange(0, table.num_rows, SAMPLE_EVERY)))))
+                keys.append(order.keys(table.take(number_array(np.arange(0, table.num_rows, SAMPLE_EVERY)))))
                 spill.write(table)
         slices = spill.close()
     rows = sum(piece.record_count for piece in slices)
@@ -100,12 +101,14 @@ def _write_sample(context: TaskContext, number: int, keys: Sequence[pa.Table]) -
     import numpy as np
     import pyarrow as pa
 
+    from airflow_iceberg.spec.arrow_numbers import number_array
+
     if not keys:
         return None
     sample = pa.concat_tables(keys)
     every = -(-sample.num_rows // SAMPLED_ROWS)
     location = context.exchange_file(f"sample-{number:05d}")
-    write_keys(context.io, location, sample.take(pa.array(np.arange(0, sample.num_rows, every))))
+    write_keys(context.io, location, sample.take(number_array(np.arange(0, sample.num_rows, every))))
     return location
 
 

@@ -90,6 +90,7 @@ def sample_item(context: TaskContext, item: WorkItem) -> TaskReport:
     import pyarrow as pa
 
     from airflow_iceberg.jobs.rewrite import rows_of
+    from airflow_iceberg.spec.arrow_numbers import number_array
 
     started, order = time.monotonic(), row_order(context, [item])
     rows = sum(unit.file.record_count for unit in item.units)
@@ -97,7 +98,7 @@ def sample_item(context: TaskContext, item: WorkItem) -> TaskReport:
     taken: list[pa.Table] = []
     # All rows, since they may be in an order already, but no more of them than what they are sorted by.
     for table in rows_of(context, item.units, columns=order.columns):
-        taken.append(order.keys(table.take(pa.array(np.arange(0, table.num_rows, every)))))
+        taken.append(order.keys(table.take(number_array(np.arange(0, table.num_rows, every)))))
     if not taken:
         return TaskReport(number=item.number, seconds=time.monotonic() - started)
     location = context.exchange_file(f"sample-{item.number:05d}")

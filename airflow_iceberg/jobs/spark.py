@@ -356,6 +356,8 @@ class Worker:
         """Return the report of a task as a row; raise only what Spark may mend by trying again."""
         import pyarrow as pa
 
+        from airflow_iceberg.spec.arrow_numbers import text_array
+
         try:
             report = work()
         except Exception as error:
@@ -364,7 +366,7 @@ class Worker:
             report = TaskReport(number=number, error=JobError.from_exception(error))
         if report.error is not None:
             self._stop_others()
-        return pa.RecordBatch.from_pydict({"report": [report.to_json()]})
+        return pa.RecordBatch.from_arrays([text_array([report.to_json()])], ["report"])
 
     def _stop_others(self) -> None:
         context = self._context()

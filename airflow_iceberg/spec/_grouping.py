@@ -14,6 +14,7 @@ from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.spec._numbers import unscaled
 from airflow_iceberg.spec._transform_columns import physical
 from airflow_iceberg.spec.arrow import values_from_array
+from airflow_iceberg.spec.arrow_numbers import number_array
 from airflow_iceberg.spec.partitioning import PartitionField, PartitionSpec
 from airflow_iceberg.spec.schema import Schema
 from airflow_iceberg.spec.transforms import VoidTransform
@@ -38,7 +39,7 @@ def group_rows(table: pa.Table, spec: PartitionSpec, schema: Schema) -> Iterator
     order, starts = _order(codes, count)
     firsts = starts if order is None else order[starts]
     keys = _values(columns, firsts, spec, schema)
-    rows = table if order is None else table.take(pa.array(order))
+    rows = table if order is None else table.take(number_array(order))
     ends = [*starts[1:].tolist(), table.num_rows]
     for key, start, end in zip(keys, starts.tolist(), ends, strict=True):
         yield key, rows.slice(start, end - start)
@@ -80,7 +81,7 @@ def _dense(codes: "Longs", size: int) -> tuple["Longs", int]:
     if (codes[0] == codes).all():
         return np.zeros(len(codes), np.int64), 1
     if size > max(_MAX_PLAIN_RANGE, len(codes)):
-        encoded = pa.array(codes).dictionary_encode()
+        encoded = number_array(codes).dictionary_encode()
         return encoded.indices.to_numpy().astype(np.int64), len(encoded.dictionary)
     # Written from the last row to the first, what stays of each code is its first row.
     firsts = np.full(size, len(codes), np.int64)
@@ -146,7 +147,7 @@ def _order(codes: "Longs", count: int) -> tuple["Longs | None", "Longs"]:
 
 def _values(columns: list[pa.Array], rows: "Longs", spec: PartitionSpec, schema: Schema) -> list[tuple[Value, ...]]:
     types = [child.type for child in spec.partition_type(schema).fields]
-    chosen = pa.array(rows)
+    chosen = number_array(rows)
     picked = []
     for child, type_, column in zip(spec.fields, types, columns, strict=True):
         values = [None] * len(rows) if pa.types.is_null(column.type) else values_from_array(type_, column.take(chosen))

@@ -12,7 +12,6 @@ from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.spec.types import (
     NAMED_TYPES,
     PARAMETRIC_FORMS,
-    DecimalType,
     IcebergType,
     ListType,
     MapType,

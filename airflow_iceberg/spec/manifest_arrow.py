@@ -18,7 +18,8 @@ import pyarrow as pa
 
 from airflow_iceberg.errors import FormatError, IcebergError
 from airflow_iceberg.spec.arrow import array_from_values, type_to_arrow
-from airflow_iceberg.spec.avro_records import Column, Ints, Lists, Mask
+from airflow_iceberg.spec.arrow_numbers import number_array
+from airflow_iceberg.spec.avro_records import Column, Ints, Lists
 from airflow_iceberg.spec.manifest_columns import EntryColumns
 from airflow_iceberg.spec.manifests import DataFile, ManifestEntry
 from airflow_iceberg.spec.metadata import TableMetadata
@@ -99,9 +100,9 @@ class EntryTables:
             "content": _small(entries.content),
             "file_path": _bytes(entries, entries.records.columns["file_path"]),
             "file_format": _texts([text.upper() for text in entries.file_format]),
-            "spec_id": _array(np.repeat(_narrow(specs), np.diff(entries.borders))),
-            "record_count": _array(entries.record_count),
-            "file_size_in_bytes": _array(entries.file_size_in_bytes),
+            "spec_id": number_array(np.repeat(_narrow(specs), np.diff(entries.borders))),
+            "record_count": number_array(entries.record_count),
+            "file_size_in_bytes": number_array(entries.file_size_in_bytes),
             "first_row_id": _numbers(entries.first_row_id),
         }
         if self._partition.fields:
@@ -118,7 +119,7 @@ class EntryTables:
         ]
         assert all(len(array) == size for array in arrays)
         table = pa.Table.from_arrays(arrays, schema=self.schema)
-        return table.filter(_array(entries.is_live)) if live_only and not entries.is_live.all() else table
+        return table.filter(number_array(entries.is_live)) if live_only and not entries.is_live.all() else table
 
     def _partition_column(self, entries: EntryColumns) -> pa.Array:
         chunks = []
@@ -255,31 +256,6 @@ def _joined(chunks: list[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]
 # --- columns to Arrow -------------------------------------------------------------------------------------------------
 
 
-# `pa.array` imports pandas, where it is installed, only to ask whether it was given something of it: that takes longer
-# than all the rest, and 50 MB. So arrays are made of buffers here.
-_ARROW_TYPES = {
-    np.dtype(kind): arrow_type
-    for kind, arrow_type in (
-        (np.int32, pa.int32()),
-        (np.int64, pa.int64()),
-        (np.float32, pa.float32()),
-        (np.float64, pa.float64()),
-        (np.bool_, pa.bool_()),
-    )
-}
-
-
-def _array(values: npt.NDArray[Any], valid: Mask | None = None) -> pa.Array:
-    """Return numbers or booleans as an array of the type that they are of; without `valid` all of them are."""
-    data = _bits(values) if values.dtype == np.bool_ else pa.py_buffer(np.ascontiguousarray(values))
-    buffers = [None if valid is None else _bits(valid), data]
-    return pa.Array.from_buffers(_ARROW_TYPES[values.dtype], len(values), buffers)
-
-
-def _bits(flags: Mask) -> pa.Buffer:
-    return pa.py_buffer(np.packbits(flags, bitorder="little"))
-
-
 def _texts(values: list[str]) -> pa.Array:
     """Return texts, most of them the same, as an array."""
     encoded = {value: value.encode() for value in set(values)}
@@ -290,7 +266,7 @@ def _texts(values: list[str]) -> pa.Array:
 
 
 def _numbers(column: Column) -> pa.Array:
-    return _array(column.values, column.valid)
+    return number_array(column.values, column.valid)
 
 
 def _narrow(values: Ints) -> npt.NDArray[np.int32]:
@@ -333,15 +309,15 @@ def _file_column(entries: EntryColumns, name: str, arrow_type: pa.DataType, shar
 def _offsets(counts: Ints) -> pa.Array:
     offsets = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=offsets[1:])
-    return _array(offsets)
+    return number_array(offsets)
 
 
 def _small(values: Ints) -> pa.Array:
-    return _array(_narrow(values))
+    return number_array(_narrow(values))
 
 
 def _nulls(lists: Lists) -> pa.Array | None:
-    return None if lists.valid is None else _array(~lists.valid)
+    return None if lists.valid is None else number_array(~lists.valid)
 
 
 def _map(entries: EntryColumns, lists: Lists, arrow_type: pa.DataType, shared: _Shared) -> pa.Array:
@@ -353,7 +329,7 @@ def _map(entries: EntryColumns, lists: Lists, arrow_type: pa.DataType, shared: _
 
 def _list(lists: Lists, arrow_type: pa.DataType, shared: _Shared) -> pa.Array:
     numbers = lists.items["value"].values
-    values = _small(numbers) if arrow_type.value_type == pa.int32() else _array(numbers)
+    values = _small(numbers) if arrow_type.value_type == pa.int32() else number_array(numbers)
     offsets = shared.get(lists.counts, _offsets)
     return pa.ListArray.from_arrays(offsets, values, type=arrow_type, mask=_nulls(lists))
 
@@ -372,10 +348,10 @@ def _bytes(entries: EntryColumns, column: Column) -> pa.Array:
     buffers = [None, pa.py_buffer(borders), pa.py_buffer(entries.records.data)]
     with_gaps = pa.Array.from_buffers(pa.binary(), 2 * len(rows) - 1, buffers)
     if column.valid is None:
-        return with_gaps.take(_array(np.arange(0, 2 * size, 2)))
+        return with_gaps.take(number_array(np.arange(0, 2 * size, 2)))
     places = np.zeros(size, np.int64)
     places[rows] = 2 * np.arange(len(rows))
-    return with_gaps.take(_array(places, column.valid))
+    return with_gaps.take(number_array(places, column.valid))
 
 
 _WIDTHS: dict[Callable[[pa.DataType], bool], str] = {
@@ -401,7 +377,7 @@ def _plain_numbers(column: Column, arrow_type: pa.DataType) -> pa.Array | None:
     if (column.values.dtype.kind == "f") is not ("f" in layout):
         return None
     values = _narrow(column.values) if layout == "<i4" else column.values.astype(layout, copy=False)
-    return _array(values, column.valid).view(arrow_type)
+    return number_array(values, column.valid).view(arrow_type)
 
 
 def _bounds(entries: EntryColumns, column: Column, type_: IcebergType, arrow_type: pa.DataType) -> pa.Array:
@@ -412,7 +388,7 @@ def _bounds(entries: EntryColumns, column: Column, type_: IcebergType, arrow_typ
         data = np.frombuffer(entries.records.data, np.uint8)
         values = np.zeros(len(valid), np.dtype(layout))
         values[valid] = data.take(column.values[valid][:, None] + np.arange(width)).view(layout).ravel()
-        return _array(values, None if valid.all() else valid).view(arrow_type)
+        return number_array(values, None if valid.all() else valid).view(arrow_type)
     raw = _bytes(entries, column)
     if arrow_type in (pa.string(), pa.binary()):
         try:
