@@ -41,7 +41,7 @@ PLACES = {
     "sqlite": Place(properties=places.sqlite, marks=(), short=10, of_all=("services",)),
     "hadoop-local": Place(properties=places.local, marks=(), short=10, of_all=("services",)),
     "postgresql": Place(properties=places.postgresql),
-    "mariadb": Place(properties=places.mariadb),
+    "mariadb": Place(properties=places.mariadb, short=40, of_all=("long",)),
     "hadoop-hdfs": Place(properties=places.hdfs),
     "hadoop-webhdfs": Place(properties=places.webhdfs, short=5, of_all=("long",)),
     "hadoop-s3": Place(properties=places.s3, short=12, of_all=("long",)),
