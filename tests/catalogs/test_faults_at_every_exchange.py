@@ -1,6 +1,6 @@
 """The n-th answer of a real service is lost, or the writer is killed at it, for every n: on every catalog and store.
 
-The short form takes some of the numbers, others for each change and fault; `make stress` takes them all.
+The short form takes some numbers, others for each change and fault, in four places; `make stress` takes them all.
 """
 
 from __future__ import annotations
@@ -180,7 +180,13 @@ def writers():
     writers.close()
 
 
-@pytest.fixture(scope="module", params=PLACES)
+# Whose servers are quickly there; the others take a JVM or npm, and their time with `make stress`.
+QUICK = {"hadoop on s3", "hadoop on gcs", "sql", "glue"}
+
+
+@pytest.fixture(
+    scope="module", params=[each if each in QUICK else pytest.param(each, marks=pytest.mark.long) for each in PLACES]
+)
 def drill(request, tmp_path_factory, writers):
     with PLACES[request.param](tmp_path_factory.mktemp("drill")) as (proxy, properties):
         yield request.param, Drill(properties, proxy, writers)

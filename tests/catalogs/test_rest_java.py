@@ -175,7 +175,7 @@ print(Table.load(load_catalog("prod", uri=sys.argv[1]), "db.t").append(rows, ope
 
 
 class TestRoundTrips:
-    """A commit costs one request, and one load before it; docs/connections.md has the table."""
+    """A commit costs one request, and one load before it; docs/rest-catalog.md has the table."""
 
     def test_a_load_and_a_commit_cost_one_request_each(self, catalog, proxy):
         new_table(catalog)
