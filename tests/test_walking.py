@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shlex
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -23,12 +25,13 @@ from airflow_iceberg.compacting import CompactionRequest, compact
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, StorageError, UnsupportedError
 from airflow_iceberg.expiring import ExpireRequest, expire_snapshots
 from airflow_iceberg.jobs.local import run_local
+from airflow_iceberg.jobs.local_spark import environment
 from airflow_iceberg.jobs.package import build_zip
 from airflow_iceberg.jobs.protocol import JobPlan, JobResult
 from airflow_iceberg.table import Table
 from airflow_iceberg.walk.running import Progress, in_bytes
 from airflow_iceberg.walking import Walker, expected_files
-from tests.jobs.submissions import HERE, SPARK_4, submission
+from tests.jobs.submissions import HERE
 
 ALL = ExpireRequest(older_than_ms=2**62)
 DRY = ExpireRequest(older_than_ms=2**62, dry_run=True)
@@ -53,12 +56,22 @@ def in_a_job(table: Table, *, spark_from_files: int = 0, ran: list[JobPlan] | No
 
 @pytest.fixture(scope="module")
 def on_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Way]:
-    """One Spark for all walks of this module."""
+    """One Spark for all walks of this module; the core comes to it in the zip, as by spark-submit."""
     folder = tmp_path_factory.mktemp("walks")
-    command, environ = submission(SPARK_4, folder)
+    core = build_zip(folder / "zip")
+    submitted = ["--master", "local[2]", "--py-files", str(core), "--conf", "spark.ui.enabled=false"]
+    submitted += ["--conf", f"spark.sql.warehouse.dir={folder}/warehouse"]
+    environ = {
+        **os.environ,
+        **environment(),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": str(core),
+        "PYSPARK_SUBMIT_ARGS": shlex.join([*submitted, "pyspark-shell"]),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(
-            [*command, "--conf", "spark.master=local[2]", str(SERVER)],
+            [sys.executable, str(SERVER)],
             cwd=folder,
             env=environ,
             stdin=subprocess.PIPE,
@@ -68,6 +81,9 @@ def on_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Way]:
         )
     assert process.stdin is not None
     assert process.stdout is not None
+    # A Spark that hangs ends the tests and not the run.
+    guard = threading.Timer(300, process.kill)
+    guard.start()
     # The JVM may have something to say first.
     said = next((line for line in process.stdout if line.startswith("spark ")), "")
     assert said.startswith("spark 4"), (folder / "log").read_text()[-5000:]
@@ -85,11 +101,12 @@ def on_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Way]:
 
     yield walker
     process.stdin.close()
-    process.wait(timeout=60)
+    process.wait()
+    guard.cancel()
     process.stdout.close()
 
 
-@pytest.fixture(params=["here", "job", pytest.param("spark", marks=pytest.mark.spark)])
+@pytest.fixture(params=["here", "job", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.long])])
 def way(request: pytest.FixtureRequest) -> Way:
     """Where a walk runs."""
     if request.param == "spark":
