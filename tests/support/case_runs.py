@@ -55,7 +55,7 @@ class Outcome:
     Attributes:
         before: rows before, as we read them, in version 3 with their lineage.
         java: rows of Java's copy, as Java reads them; None where Java cannot.
-        refused: why Java did not do the statement as it is; one of JAVA_REFUSES.
+        refused: why Java did not do the statement as it is.
         ours: rows of our copy, by who reads them.
         failed: why a reader could not, by its name.
         survivors: of an expiry: rows of each snapshot that is left, of Java's table and of ours.
@@ -112,6 +112,8 @@ class Runner:
             do_ours(mine, case)
             outcome.refused = java.result()
         self._read_by_all(theirs.refresh(), mine.refresh(), base, outcome)
+        if outcome.refused and case.statement.operation in ("delete", "overwrite partitions"):
+            outcome.java = None  # it has done nothing
         return outcome
 
     @staticmethod
@@ -200,11 +202,11 @@ class Runner:
                 self._java([java_statement(name, case)], **conf)
             return None
         except RuntimeError as error:
-            for reason, text in JAVA_REFUSES.items():
-                if text in str(error):
-                    self._java_does_otherwise(name, case)
-                    return reason
-            raise
+            reason = _refusal(str(error))
+            if reason is None:
+                raise
+            self._java_does_otherwise(name, case)
+            return reason
 
     def _java_does_otherwise(self, name: str, case: Case) -> None:
         """Delete and append, where Java does not overwrite what files hold beside other rows."""
@@ -384,6 +386,14 @@ def delete_by_equality(table: Table, ids: Sequence[int]) -> None:
             starting_snapshot_id=None if head is None else head.snapshot_id,
         )
     )
+
+
+def _refusal(text: str) -> str | None:
+    """Return why Java does not do a statement; None if the statement is not SQL, which is a fault of the case."""
+    for reason, known in JAVA_REFUSES.items():
+        if known in text:
+            return reason
+    return None if "ParseException" in text or "AnalysisException" in text else "an error of Java's own"
 
 
 def in_order(rows: Texts) -> list[str]:
