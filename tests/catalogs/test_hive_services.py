@@ -44,6 +44,35 @@ def ignorant(hive_2_3_9):
     return hive_2_3_9
 
 
+FRAMED = {"hive.metastore.thrift.framed.transport.enabled": "true"}
+COMPACT = {"hive.metastore.thrift.compact.protocol.enabled": "true"}
+TLS = {"hive.metastore.use.SSL": "true"}
+
+
+@pytest.fixture(scope="module")
+def trusted(tmp_path_factory):
+    """A certificate as PEM, and with its key as a Java keystore."""
+    return certificate(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(scope="module")
+def impatient(tmp_path_factory, trusted):
+    """A metastore that gives up locks after seconds; at other ports it speaks in frames, compactly and by TLS."""
+    _, keys = trusted
+    store = {"hive.metastore.keystore.path": str(keys), "hive.metastore.keystore.password": PASSWORD}
+    conf = {"hive.txn.timeout": "8s", "hive.timedout.txn.reaper.interval": "1s"}
+    ways = [FRAMED, COMPACT, {**TLS, **store}]
+    metastore = metastore_2_3(tmp_path_factory.mktemp("hive"), conf=conf, transports=ways)
+    yield metastore
+    metastore.stop()
+
+
+@pytest.fixture
+def addresses(impatient):
+    """Where one metastore is reached in which way."""
+    return dict(zip(("framed", "compact", "tls"), impatient.others, strict=True))
+
+
 def properties_of(metastore, tmp_path, **more):
     empty_metastore(metastore.uri)
     return {"uri": metastore.uri, "warehouse": f"file:{tmp_path}/warehouse", **more}
@@ -171,13 +200,6 @@ catalog = load_catalog("prod", uri=sys.argv[1])
 catalog.commit(catalog.load("db.t"), setting(dead="1"))
 """
 
-    @pytest.fixture
-    def impatient(self, tmp_path):
-        conf = {"hive.txn.timeout": "8s", "hive.timedout.txn.reaper.interval": "1s"}
-        metastore = metastore_2_3(tmp_path / "hive", conf=conf)
-        yield metastore
-        metastore.stop()
-
     def test_others_wait_for_it_and_say_for_whom(self, impatient, tmp_path):
         properties = properties_of(impatient, tmp_path)
         state = make_table(new_catalog(properties))
@@ -200,39 +222,22 @@ catalog.commit(catalog.load("db.t"), setting(dead="1"))
 class TestTransports:
     """A metastore is reached as it wants: by TLS, in frames, in the compact protocol."""
 
-    @pytest.mark.parametrize(
-        "conf",
-        [
-            {"hive.metastore.thrift.framed.transport.enabled": "true"},
-            {"hive.metastore.thrift.compact.protocol.enabled": "true"},
-        ],
-        ids=["framed", "compact"],
-    )
-    def test_by_hive_s_own_properties(self, tmp_path, conf):
-        metastore = metastore_2_3(tmp_path / "hive", conf=conf)
-        try:
-            catalog = new_catalog({"uri": metastore.uri, "warehouse": f"file:{tmp_path}/warehouse", **conf})
-            assert catalog.commit(make_table(catalog), setting(a="1")) == catalog.load("db.t")
-        finally:
-            metastore.stop()
+    @pytest.mark.parametrize(("way", "conf"), [("framed", FRAMED), ("compact", COMPACT)], ids=["framed", "compact"])
+    def test_by_hive_s_own_properties(self, addresses, tmp_path, way, conf):
+        self.check({"uri": addresses[way], "warehouse": f"file:{tmp_path}/warehouse", **conf}, way)
 
-    def test_by_tls_with_a_certificate_that_is_trusted(self, tmp_path):
-        trusted, keys = certificate(tmp_path)
-        conf = {
-            "hive.metastore.use.SSL": "true",
-            "hive.metastore.keystore.path": str(keys),
-            "hive.metastore.keystore.password": PASSWORD,
-        }
-        metastore = metastore_2_3(tmp_path / "hive", conf=conf)
-        tls = {"uri": metastore.uri, "hive.metastore.use.SSL": "true"}
-        try:
-            with pytest.raises(StorageError, match=r"cannot connect to 127\.0\.0\.1:\d+: TLS failed: self-signed cert"):
-                load_catalog("prod", **tls).list_namespaces()
-            properties = {**tls, "hive.metastore.truststore.path": str(trusted), "warehouse": f"file:{tmp_path}/w"}
-            catalog = new_catalog(properties)
-            assert catalog.commit(make_table(catalog), setting(a="1")) == catalog.load("db.t")
-        finally:
-            metastore.stop()
+    def test_by_tls_with_a_certificate_that_is_trusted(self, addresses, trusted, tmp_path):
+        pem, _ = trusted
+        properties = {"uri": addresses["tls"], "warehouse": f"file:{tmp_path}/warehouse", **TLS}
+        with pytest.raises(StorageError, match=r"cannot connect to 127\.0\.0\.1:\d+: TLS failed: self-signed cert"):
+            load_catalog("prod", **properties).list_namespaces()
+        self.check({**properties, "hive.metastore.truststore.path": str(pem)}, "tls")
+
+    def check(self, properties, namespace):
+        catalog = load_catalog("prod", **properties, **NO_LOCKS)  # which this metastore forgets too soon
+        catalog.create_namespace(namespace)
+        state = catalog.commit(make_table(catalog, f"{namespace}.t"), setting(a="1"))
+        assert state == catalog.load(f"{namespace}.t")
 
 
 def certificate(folder):

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,22 +26,30 @@ class HiveMetastore:
 
     Attributes:
         uri: thrift://127.0.0.1:port.
+        others: the same for each of the ports where it speaks otherwise.
     """
 
-    def __init__(self, server: Server, port: int) -> None:
+    def __init__(self, server: Server, port: int, *others: int) -> None:
         self.server = server
         self.port = port
         self.uri = f"thrift://{HOST}:{port}"
+        self.others = tuple(f"thrift://{HOST}:{other}" for other in others)
+        self._ports = (port, *others)
 
     def start(self) -> None:
-        self.server.start(lambda: listens(self.port), seconds=120)
+        self.server.start(lambda: all(listens(port) for port in self._ports), seconds=120)
 
     def stop(self) -> None:
         self.server.kill()  # it has no state of its own, and a metastore takes its time to say goodbye
 
 
 def metastore_2_3(
-    folder: Path, *, jars: str | None = None, java: tuple[int, ...] = (17, 21), conf: Mapping[str, str] | None = None
+    folder: Path,
+    *,
+    jars: str | None = None,
+    java: tuple[int, ...] = (17, 21),
+    conf: Mapping[str, str] | None = None,
+    transports: Sequence[Mapping[str, str]] = (),
 ) -> HiveMetastore:
     """Start the metastore of a pyspark wheel's jars.
 
@@ -50,14 +58,16 @@ def metastore_2_3(
         jars: the folder of the jars; those of the pyspark here, 2.3.10, if None.
         java: versions that it runs on.
         conf: properties of Hive.
+        transports: those by which it is to be reached at further ports, one each.
     """
-    (port,) = free_ports(1)
+    port, *others = free_ports(1 + len(transports))
     folder.mkdir(parents=True, exist_ok=True)
     program = [sys.executable, "-m", "tests.services.hive_metastore"]
-    command = [*program, str(port), str(folder), jars or _own_jars(), json.dumps(dict(conf or {}))]
+    ways = [(port, {}), *zip(others, map(dict, transports), strict=True)]
+    command = [*program, str(folder), jars or _own_jars(), json.dumps(dict(conf or {})), json.dumps(ways)]
     root = Path(__file__).resolve().parents[2]
     env = {"JAVA_HOME": java_home(*java), "PYTHONPATH": str(root)}
-    metastore = HiveMetastore(Server(command, log=folder / "metastore.log", cwd=root, env=env), port)
+    metastore = HiveMetastore(Server(command, log=folder / "metastore.log", cwd=root, env=env), port, *others)
     metastore.start()
     return metastore
 
@@ -80,8 +90,8 @@ def _own_jars() -> str:
 # -- the program that is the server ------------------------------------------------------------------------------------
 
 
-def main(port: int, folder: str, jars: str, conf: Mapping[str, str]) -> None:
-    """Be the server: a JVM with the jars, and in it the metastore's handler behind a socket of our own."""
+def main(folder: str, jars: str, conf: Mapping[str, str], ways: Sequence[tuple[int, Mapping[str, str]]]) -> None:
+    """Be the server: a JVM with the jars, and in it the metastore's handler behind sockets of our own."""
     from py4j.java_gateway import JavaGateway
 
     java = os.path.join(os.environ["JAVA_HOME"], "bin", "java")
@@ -108,7 +118,14 @@ def main(port: int, folder: str, jars: str, conf: Mapping[str, str]) -> None:
     if not done.exists():
         hive.txn.TxnDbUtil.prepDb(hive_conf)  # the tables of locks and transactions, which no one else makes
         done.touch()
-    _serve(jvm, hive_conf, port, float(conf.get("hive.timedout.txn.reaper.interval", "1s").rstrip("s")))
+    reaper_seconds = float(conf.get("hive.timedout.txn.reaper.interval", "1s").rstrip("s"))
+    threading.Thread(target=_reap, args=(jvm, hive_conf, reaper_seconds), daemon=True).start()
+    handler = hive.HiveMetaStore.newRetryingHMSHandler("test", hive_conf, True)
+    servers = [threading.Thread(target=_serve, args=(jvm, handler, port, {**conf, **way})) for port, way in ways]
+    for server in servers:
+        server.start()
+    for server in servers:
+        server.join()
 
 
 def _settings(folder: str) -> dict[str, str]:
@@ -123,36 +140,35 @@ def _settings(folder: str) -> dict[str, str]:
     }
 
 
-def _serve(jvm: Any, hive_conf: Any, port: int, reaper_seconds: float) -> None:
-    hive, thrift = jvm.org.apache.hadoop.hive.metastore, jvm.org.apache.thrift
-    # what frees the locks of dead clients, a service of its own in Hive
-    store = hive.txn.TxnUtils.getTxnStore(hive_conf)
+def _reap(jvm: Any, hive_conf: Any, seconds: float) -> None:
+    """Free the locks of dead clients now and then, which is a service of its own in Hive."""
+    store = jvm.org.apache.hadoop.hive.metastore.txn.TxnUtils.getTxnStore(hive_conf)
+    while True:
+        time.sleep(seconds)
+        store.performTimeOuts()
 
-    def reap() -> None:
-        while True:
-            time.sleep(reaper_seconds)
-            store.performTimeOuts()
 
-    handler = hive.HiveMetaStore.newRetryingHMSHandler("test", hive_conf, True)
-    processor = hive.TSetIpAddressProcessor(handler)
+def _serve(jvm: Any, handler: Any, port: int, way: Mapping[str, str]) -> None:
+    """Answer at a port, in the way that Hive's own properties ask for."""
+    thrift = jvm.org.apache.thrift
+    processor = jvm.org.apache.hadoop.hive.metastore.TSetIpAddressProcessor(handler)
     address = jvm.java.net.InetSocketAddress(HOST, port)
-    if hive_conf.getBoolean("hive.metastore.use.SSL", False):
+    if way.get("hive.metastore.use.SSL") == "true":
         parameters = thrift.transport.TSSLTransportFactory.TSSLTransportParameters()
-        parameters.setKeyStore(*(hive_conf.get(f"hive.metastore.keystore.{part}") for part in ("path", "password")))
+        parameters.setKeyStore(*(way[f"hive.metastore.keystore.{part}"] for part in ("path", "password")))
         socket = thrift.transport.TSSLTransportFactory.getServerSocket(port, 0, address.getAddress(), parameters)
     else:
         socket = thrift.transport.TServerSocket(address)
-    is_framed = hive_conf.getBoolean("hive.metastore.thrift.framed.transport.enabled", False)
-    is_compact = hive_conf.getBoolean("hive.metastore.thrift.compact.protocol.enabled", False)
+    is_framed = way.get("hive.metastore.thrift.framed.transport.enabled") == "true"
+    is_compact = way.get("hive.metastore.thrift.compact.protocol.enabled") == "true"
     # where framing lies in the thrift of pyspark 4
     framed = thrift.transport.layered.TFramedTransport
     transports = framed.Factory() if is_framed else thrift.transport.TTransportFactory()
     protocols = thrift.protocol.TCompactProtocol if is_compact else thrift.protocol.TBinaryProtocol
     arguments = thrift.server.TThreadPoolServer.Args(socket).processor(processor)
     arguments = arguments.transportFactory(transports).protocolFactory(protocols.Factory()).maxWorkerThreads(200)
-    threading.Thread(target=reap, daemon=True).start()
     thrift.server.TThreadPoolServer(arguments).serve()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], sys.argv[3], json.loads(sys.argv[4]))
+    main(sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), json.loads(sys.argv[4]))
