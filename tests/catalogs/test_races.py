@@ -42,7 +42,7 @@ PLACES = {
     "hadoop-local": Place(properties=places.local, marks=(), short=10, of_all=("services",)),
     "postgresql": Place(properties=places.postgresql),
     "mariadb": Place(properties=places.mariadb, short=40, of_all=("long",)),
-    "hadoop-hdfs": Place(properties=places.hdfs, short=25, of_all=("long",)),
+    "hadoop-hdfs": Place(properties=places.hdfs, short=12, of_all=("long",)),
     "hadoop-webhdfs": Place(properties=places.webhdfs, short=5, of_all=("long",)),
     "hadoop-s3": Place(properties=places.s3, short=12, of_all=("long",)),
     "hadoop-gcs": Place(properties=places.gcs, short=12, of_all=("long",)),
