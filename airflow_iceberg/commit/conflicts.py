@@ -22,7 +22,7 @@ from typing import Literal, Protocol
 
 from airflow_iceberg.commit.operation import DAG_ID, RUN_ID, TASK_ID
 from airflow_iceberg.commit.snapshot_writer import read_entries, read_manifests
-from airflow_iceberg.errors import InvalidInputError, StalePlanError
+from airflow_iceberg.errors import StalePlanError
 from airflow_iceberg.plan.deletes import DeleteIndex, referenced_file
 from airflow_iceberg.spec.manifests import (
     DataFile,
@@ -311,17 +311,3 @@ def _without_replaced_vectors(entries: Iterable[ManifestEntry]) -> Iterator[Mani
                 continue
             seen.add(entry.data_file.referenced_data_file)
         yield entry
-
-
-def checked_isolation(isolation: str | None) -> Isolation | None:
-    """Return an isolation level; None is no validation at all.
-
-    Raises:
-        InvalidInputError: there is no such level.
-    """
-    if isolation is None:
-        return None
-    for level in ISOLATION_LEVELS:
-        if isolation.lower() == level:
-            return level
-    raise InvalidInputError(f"unknown isolation level {isolation!r}; one of {', '.join(ISOLATION_LEVELS)}")

@@ -14,7 +14,7 @@ from airflow_iceberg.commit.removals import Removal
 from airflow_iceberg.commit.rerun import EarlierRuns
 from airflow_iceberg.commit.scopes import FilterScope, PartitionScope
 from airflow_iceberg.commit.snapshot_writer import AddedFiles
-from airflow_iceberg.errors import InvalidInputError, StalePlanError
+from airflow_iceberg.errors import StalePlanError
 from airflow_iceberg.plan.expressions import ALWAYS_FALSE, ALWAYS_TRUE, Expression
 from airflow_iceberg.spec.manifests import DataFile, ManifestEntry
 from airflow_iceberg.spec.metadata import TableMetadata
@@ -190,20 +190,3 @@ def named(files: Iterable[DataFile], removed: Iterable[ManifestEntry]) -> Iterab
     """Return the entries of the files that were named."""
     identities = {file.identity for file in files}
     return [entry for entry in removed if entry.data_file.identity in identities]
-
-
-def check_may_match(files: Iterable[DataFile], row_filter: Expression, metadata: TableMetadata) -> None:
-    """Refuse new files that certainly hold no row that an overwrite by filter selects.
-
-    That every row matches is for the job to check, which sees them.
-
-    Raises:
-        InvalidInputError: names the file.
-    """
-    scope = FilterScope(row_filter, metadata)
-    for file in files:
-        if file.record_count and not scope.concerns(file):
-            raise InvalidInputError(
-                f"file {file.file_path} holds no row that '{row_filter}' selects; an overwrite by filter writes rows "
-                f"that its filter selects"
-            )

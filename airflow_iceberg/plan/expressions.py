@@ -21,7 +21,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.spec.types import IcebergType, Value
@@ -252,9 +252,6 @@ class NotLike(Predicate):
 
 ALWAYS_TRUE = AlwaysTrue()
 ALWAYS_FALSE = AlwaysFalse()
-
-NullTolerant: TypeAlias = IsNull | NotNull | IsNan | NotNan
-"""The predicates that are never null."""
 
 _OPPOSITE_KIND: Mapping[type[Predicate], type[Predicate]] = {
     In: NotIn,

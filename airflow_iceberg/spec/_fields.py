@@ -119,10 +119,6 @@ class Fields:
             self._unexpected(key, value, "bool")
         return value
 
-    def opt_bool(self, key: builtins.str) -> builtins.bool | None:
-        """Return a boolean, or None where the key is missing or null."""
-        return self.bool(key) if key in self else None
-
     def list(self, key: builtins.str) -> Sequence[Any]:
         """Return a list as it stands; its elements are not checked."""
         value = self.raw(key)

@@ -39,7 +39,6 @@ from airflow_iceberg.spec.types import (
 )
 
 NULL = b"\x00"
-EMPTY_METADATA = b"\x01\x00\x00"
 _PRIMITIVE, _SHORT_STRING, _OBJECT, _ARRAY = range(4)
 _MAX_DEPTH = 200
 _EXACT = Context(prec=60)

@@ -21,10 +21,9 @@ import sys
 import traceback
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.base import Catalog
@@ -251,55 +250,61 @@ def check_whole(table: Table) -> None:
 # -- whole tables ------------------------------------------------------------------------------------------------------
 
 
+WHOLE_TABLES = ("create", "rename", "drop", "purge")
+
+
 class TableDrill(Drill):
-    """The same for what a catalog does with whole tables: creation, renaming, drop and purge."""
+    """The same for what a catalog does with whole tables."""
 
-    def create(self, numbers: Iterable[int]) -> int:
+    def run(self, what: str, fault: str = "lose", *, stride: int = 1) -> int:
+        """Let every n-th answer to what is asked of the catalog get lost; return how many were."""
+        steps = {"create": self._create, "rename": self._rename, "drop": self._drop, "purge": self._purge}
+        number, hits = 1, 0
+        while steps[what](number):
+            number, hits = number + stride, hits + 1
+            assert number < 1000
+        return hits
+
+    def _create(self, number: int) -> bool:
         """A table whose creation lost an answer is there whole or not; who asks for it again has it."""
-        for number in numbers:
-            name = f"db.n{uuid.uuid4().hex[:12]}"
-            outcome = self._try(number, lambda catalog, name=name: make_empty(catalog, name))
-            is_there = self.catalog.table_exists(name)
-            assert is_there in {"done": (True,), "failed": (False,), "unknown": (True, False)}[outcome]
-            made = self.catalog.load(name).metadata.table_uuid if is_there else None
-            table = make_empty(self.catalog, name)
-            assert made in (None, table.metadata.table_uuid)
-            table.append(arrow([("a", 1)]))
-            if outcome == "over":
-                return number
-        return 0
+        name = f"db.n{uuid.uuid4().hex[:12]}"
+        outcome, has_hit = self._try(number, lambda catalog: make_empty(catalog, name))
+        is_there = self.catalog.table_exists(name)
+        assert is_there in {"done": (True,), "failed": (False,), "unknown": (True, False)}[outcome], (number, outcome)
+        made = self.catalog.load(name).metadata.table_uuid if is_there else None
+        table = make_empty(self.catalog, name)
+        assert made in (None, table.metadata.table_uuid)
+        table.append(arrow([("a", 1)]))
+        return has_hit
 
-    def rename(self, numbers: Iterable[int]) -> None:
+    def _rename(self, number: int) -> bool:
         """A table has the old name or the new one, and all its rows."""
-        for number in numbers:
-            old, new = (f"db.{letter}{uuid.uuid4().hex[:12]}" for letter in "on")
-            rows = rows_in(make(self.catalog, old))
-            outcome = self._try(number, lambda catalog, old=old, new=new: catalog.rename_table(old, new))
-            names = [name for name in (old, new) if self.catalog.table_exists(name)]
-            assert names in {"done": ([new],), "failed": ([old],), "unknown": ([old], [new])}[outcome], (
-                number,
-                outcome,
-            )
-            assert rows_in(Table.load(self.catalog, names[0])) == rows
+        old, new = (f"db.{letter}{uuid.uuid4().hex[:12]}" for letter in "on")
+        rows = rows_in(make(self.catalog, old))
+        outcome, has_hit = self._try(number, lambda catalog: catalog.rename_table(old, new))
+        names = [name for name in (old, new) if self.catalog.table_exists(name)]
+        assert names in {"done": ([new],), "failed": ([old],), "unknown": ([old], [new])}[outcome], (number, outcome)
+        assert rows_in(Table.load(self.catalog, names[0])) == rows
+        return has_hit
 
-    def drop(self, numbers: Iterable[int], *, purge: bool) -> None:
+    def _drop(self, number: int, *, purge: bool = False) -> bool:
         """A table is there with all its rows, or gone."""
-        for number in numbers:
-            name = f"db.d{uuid.uuid4().hex[:12]}"
-            rows = rows_in(make(self.catalog, name))
-            outcome = self._try(number, lambda catalog, name=name: catalog.drop_table(name, purge=purge))
-            is_there = self.catalog.table_exists(name)
-            assert is_there in {"done": (False,), "failed": (True,), "unknown": (True, False)}[outcome], (
-                number,
-                outcome,
-            )
-            if is_there:
-                assert rows_in(Table.load(self.catalog, name)) == rows
-                with suppress(NotFoundError):
-                    self.catalog.drop_table(name, purge=purge)
-                assert not self.catalog.table_exists(name)
+        name = f"db.d{uuid.uuid4().hex[:12]}"
+        rows = rows_in(make(self.catalog, name))
+        outcome, has_hit = self._try(number, lambda catalog: catalog.drop_table(name, purge=purge))
+        is_there = self.catalog.table_exists(name)
+        assert is_there in {"done": (False,), "failed": (True,), "unknown": (True, False)}[outcome], (number, outcome)
+        if is_there:
+            assert rows_in(Table.load(self.catalog, name)) == rows
+            with suppress(NotFoundError):
+                self.catalog.drop_table(name, purge=purge)
+            assert not self.catalog.table_exists(name)
+        return has_hit
 
-    def _try(self, number: int, do: Any) -> str:
+    def _purge(self, number: int) -> bool:
+        return self._drop(number, purge=True)
+
+    def _try(self, number: int, do: Callable[[Catalog], object]) -> tuple[str, bool]:
         catalog = load_catalog("prod", **self.properties)
         self.proxy.arm(number)
         try:
@@ -309,9 +314,10 @@ class TableDrill(Drill):
             outcome = "unknown"
         except IcebergError:
             outcome = "failed"
+        has_hit = self.proxy.has_hit
         self.proxy.arm(None)
         self.outcomes[outcome] += 1
-        return outcome
+        return outcome, has_hit
 
 
 def make_empty(catalog: Catalog, name: str) -> Table:

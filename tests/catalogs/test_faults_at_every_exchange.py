@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.catalogs.drill import CHANGES, Drill, Writers
+from tests.catalogs.drill import CHANGES, WHOLE_TABLES, Drill, TableDrill, Writers
 from tests.services.launch import HOST
 from tests.services.tcp_proxy import TcpProxy
 
@@ -210,3 +210,15 @@ class TestEachChange:
     def test_at_some_answers(self, drill, what, fault):
         place, each = drill
         each.run(what, fault, stride=STRIDES[place])
+
+
+class TestWholeTables:
+    """A table that is made, renamed or dropped while an answer is lost is whole, under one name, or not there."""
+
+    @pytest.mark.long
+    @pytest.mark.parametrize("what", WHOLE_TABLES)
+    def test_at_every_answer(self, drill, what):
+        place, each = drill
+        if what == "rename" and place.startswith("hadoop"):
+            pytest.skip("a Hadoop catalog cannot rename")
+        assert TableDrill(each.properties, each.proxy, each.writers).run(what) > 0

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from airflow_iceberg.commit.conflicts import RULES, ChangedFiles, Check, History, checked_isolation
+from airflow_iceberg.commit.conflicts import RULES, ChangedFiles, Check, History
 from airflow_iceberg.commit.operation import OperationKey
 from airflow_iceberg.commit.refs import create_ref, rollback_to_snapshot
 from airflow_iceberg.errors import InvalidInputError, StalePlanError
@@ -305,10 +305,6 @@ class TestMessages:
         with pytest.raises(StalePlanError, match="may have come since this change was planned"):
             planned.commit()
         assert Table.load(catalog, NAME).scan().count() == 9
-
-    def test_an_unknown_isolation_level_is_refused(self):
-        with pytest.raises(InvalidInputError, match="unknown isolation level 'dirty'; one of serializable, snapshot"):
-            checked_isolation("dirty")
 
 
 class TestAnUpgradeMeanwhile:

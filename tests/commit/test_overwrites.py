@@ -7,11 +7,11 @@ import pytest
 
 from airflow_iceberg.commit.expire import ExpireSnapshots
 from airflow_iceberg.commit.operation import OperationKey
-from airflow_iceberg.commit.overwrite import OverwriteFiles, ReplacePartitions, check_may_match
+from airflow_iceberg.commit.overwrite import OverwriteFiles, ReplacePartitions
 from airflow_iceberg.commit.refs import create_ref
 from airflow_iceberg.data.append import write_rows
 from airflow_iceberg.errors import InvalidInputError, StalePlanError
-from airflow_iceberg.plan.filters import ALWAYS_TRUE, parse_filter
+from airflow_iceberg.plan.filters import ALWAYS_TRUE
 from airflow_iceberg.table import Table, now_ms
 from tests.support.changes import NAME, Append, EqualityDelete, arrow, live_entries, make_table, plan, rows_of
 from tests.support.memory import MemoryCatalog
@@ -81,12 +81,6 @@ class TestByFilter:
         before = catalog.load(NAME).metadata_location
         assert overwrite(table, "part = 'z'").outcome == "empty"
         assert catalog.load(NAME).metadata_location == before
-
-    def test_new_files_that_hold_no_selected_row_are_refused_by_name(self, table):
-        wrong = write(table, ("b", 1))
-        with pytest.raises(InvalidInputError, match=r"file .*part=b.* holds no row that 'part = \"?'?a"):
-            check_may_match(wrong, parse_filter("part = 'a'", table.schema()), table.metadata)
-        check_may_match(write(table, ("a", 1)), parse_filter("part = 'a'", table.schema()), table.metadata)
 
 
 class TestDynamically:
