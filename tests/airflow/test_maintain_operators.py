@@ -84,7 +84,7 @@ class TestCompaction:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"options": {"target-file-size-bytes": 0}}, "min < target < max"),
+            ({"options": {"target-file-size-bytes": 0}}, "target-file-size-bytes is 0, expected 1 or more"),
             ({"where": "id = 'x'"}, "id"),
             ({"strategy": "sort"}, "has no sort order"),
             ({"table": "s.missing"}, "s.missing"),
