@@ -15,10 +15,10 @@ import pytest
 GIB = 1 << 30
 ROOT = Path(__file__).parent.parent
 PEAK = """
-import json, resource, sys
+import json, sys
+from tests.support.peak_memory import peak_bytes
 def done(**found):
-    # In kilobytes, and since the process began.
-    print(json.dumps({"peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, **found}))
+    print(json.dumps({"peak": peak_bytes(), **found}))
 """
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from airflow_iceberg.errors import IcebergError
 from tests.fuzz.mutation import corpus, make_input
 from tests.fuzz.targets import TARGETS
+from tests.support.peak_memory import peak_bytes
 
 SECONDS = 1.0
 SECONDS_PER_MEGABYTE = 10.0
@@ -55,7 +56,7 @@ class Outcome:
 
 def check(target: Callable[[bytes], None], data: bytes) -> str:
     """Run one input and return what rule it broke: "" for none, "refused" for one of our own errors."""
-    before, start = _peak_bytes(), time.process_time()
+    before, start = peak_bytes(), time.process_time()
     result = ""
     try:
         target(data)
@@ -63,16 +64,12 @@ def check(target: Callable[[bytes], None], data: bytes) -> str:
         result = "refused"
     except BaseException:
         return traceback.format_exc(limit=-6)
-    seconds, grown = time.process_time() - start, _peak_bytes() - before
+    seconds, grown = time.process_time() - start, peak_bytes() - before
     if seconds > SECONDS + SECONDS_PER_MEGABYTE * len(data) / (1 << 20):
         return f"took {seconds:.1f} s for {len(data)} bytes"
     if grown > MEMORY_BYTES + 50 * len(data):
         return f"took {grown >> 20} MB of memory for {len(data)} bytes"
     return result
-
-
-def _peak_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def run(target: str, *, seed: int, numbers: Iterable[int], max_findings: int = 20) -> Outcome:

@@ -34,4 +34,4 @@ def slow(spark):
             time.sleep(0.5)
             yield batch
 
-    return spark.range(0, 2_000_000, 1, 2).mapInArrow(rows, "id long")
+    return spark.range(0, 600_000, 1, 2).mapInArrow(rows, "id long")

@@ -16,7 +16,6 @@ import io
 import json
 import multiprocessing
 import random
-import resource
 import sys
 import time
 import traceback
@@ -41,6 +40,7 @@ from airflow_iceberg.paimon.types import parse_type
 from airflow_iceberg.spec.avro_container import read_blocks, read_header, write_container, write_long
 from tests.support.paimon_tables import tables
 from tests.support.paimon_writer import as_arrow, encode_row
+from tests.support.peak_memory import peak_bytes
 
 SECONDS, SECONDS_PER_MEGABYTE = 3.0, 10.0
 """What an input may take of the processor."""
@@ -355,10 +355,6 @@ def check(name: str, data: bytes, more: Any) -> str:
     if grown > MEMORY_BYTES + 50 * len(data):
         return f"took {grown >> 20} MB of memory for {len(data)} bytes"
     return result
-
-
-def peak_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def run_here(name: str, *, seed: int, numbers: Sequence[int], at: Any = None) -> Outcome:
