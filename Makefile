@@ -34,9 +34,10 @@ SPARK_ENV = SPARK_LOCAL_IP=127.0.0.1 $(SPARK_JAVA) $(ICEBERG_JAVA) PAIMON_PYTHON
 PYTEST = $(PY) -m pytest
 # What to hand to pytest, for example: make test ARGS="tests/spec -x"
 ARGS ?=
-# Processes that share the tests, a file of them at a time: one Spark or Airflow is started once for its file. In the
+# Processes that share the tests, a file of them at a time: one Spark or Airflow is started once for its file. One more than
+# the two cores that are expected, since tests wait a good deal for what they start. In the
 # order of the folders, in which the files that take longest come first, and none of them is left for the end alone.
-WORKERS ?= 2
+WORKERS ?= 3
 
 help:  ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
