@@ -35,8 +35,7 @@ PYTEST = $(PY) -m pytest
 # What to hand to pytest, for example: make test ARGS="tests/spec -x"
 ARGS ?=
 # Processes that share the tests, a file of them at a time: one Spark or Airflow is started once for its file. One more than
-# the two cores that are expected, since tests wait a good deal for what they start. In the
-# order of the folders, in which the files that take longest come first, and none of them is left for the end alone.
+# the two cores that are expected, since tests wait a good deal; tests/conftest.py puts the files first that take longest.
 WORKERS ?= 3
 
 help:  ## say what can be made
