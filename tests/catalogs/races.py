@@ -63,7 +63,7 @@ def race(
     assert sorted(snapshot.snapshot_id for snapshot in snapshots) == sorted(each for some in told for each in some)
     check_history(raced, writers * commits)
     check_rows(catalog, table, [(writer, number) for writer in range(writers) for number in range(commits)])
-    check_no_leftovers(raced)
+    check_no_leftovers(raced, metadata_is_ours=properties.get("type") != "rest")
     return raced
 
 
@@ -84,8 +84,13 @@ def check_rows(catalog: Catalog, table: str, expected: Sequence[tuple[int, int]]
     assert Counter((each["writer"], each["number"]) for each in rows) == Counter(expected)
 
 
-def check_no_leftovers(table: Table) -> None:
-    """Attempts that lost leave no metadata behind: a file for each commit, and no manifest that no snapshot names."""
+def check_no_leftovers(table: Table, *, metadata_is_ours: bool) -> None:
+    """Attempts that lost leave no metadata behind: a file for each commit, and no manifest that no snapshot names.
+
+    Args:
+        metadata_is_ours: we write the metadata files. A REST server does that itself, and Iceberg Java's leaves some of
+            attempts that lost.
+    """
     snapshots = table.metadata.snapshots
     named = {snapshot.manifest_list for snapshot in snapshots}
     for snapshot in snapshots:
@@ -93,7 +98,8 @@ def check_no_leftovers(table: Table) -> None:
     lying = {_plain(status.location) for status in table.io.list(f"{table.location}/metadata")}
     assert {each for each in lying if each.endswith(".avro")} == {_plain(each) for each in named if each}
     # The log of metadata files is cut to 100 entries (write.metadata.previous-versions-max), the older files stay.
-    assert len([each for each in lying if each.endswith(".metadata.json")]) == len(snapshots) + 1
+    left = len([each for each in lying if each.endswith(".metadata.json")]) - len(snapshots) - 1
+    assert left == 0 or (left > 0 and not metadata_is_ours), f"{left} metadata files of attempts that lost"
 
 
 def _plain(location: str) -> str:

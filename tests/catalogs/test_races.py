@@ -47,7 +47,7 @@ PLACES = {
     "hadoop-s3": Place(properties=places.s3, short=12, of_all=("long",)),
     "hadoop-gcs": Place(properties=places.gcs, short=12, of_all=("long",)),
     "hadoop-adls": Place(properties=places.adls, short=12, of_all=("long",)),
-    "rest": Place(properties=places.rest),
+    "rest": Place(properties=places.rest, short=20, of_all=("long",)),
     "rest-seaweedfs": Place(properties=places.rest_seaweedfs, short=12, of_all=("long",)),
     "nessie": Place(properties=places.nessie),
     "glue": Place(properties=places.glue),
