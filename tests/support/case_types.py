@@ -302,6 +302,9 @@ def text_of_generic(kind: Kind, value: Any) -> Any:
     if kind.type.startswith("struct"):
         return dict(zip(("a", "b"), value, strict=True))
     if kind.type.endswith("_ns"):
+        if isinstance(value, int):
+            # Java 1.10 gives the value of an identity partition as it is in the manifest.
+            return nanoseconds(value)
         text = value.removesuffix("Z").replace("T", " ")
         text += "" if text.count(":") == 2 else ":00"
         whole, _, rest = text.partition(".")
