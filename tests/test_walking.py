@@ -106,7 +106,7 @@ def on_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Way]:
     process.stdout.close()
 
 
-@pytest.fixture(params=["here", "job", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.long])])
+@pytest.fixture(params=["here", "job", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.services])])
 def way(request: pytest.FixtureRequest) -> Way:
     """Where a walk runs."""
     if request.param == "spark":
