@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 SPARK_4, SPARK_4_CONNECT, SPARK_35 = "spark-4", "spark-4-connect", "spark-3.5"
 VERSIONS = [
     pytest.param(SPARK_4, marks=pytest.mark.spark),
-    pytest.param(SPARK_4_CONNECT, marks=[pytest.mark.spark, pytest.mark.slow]),
+    pytest.param(SPARK_4_CONNECT, marks=[pytest.mark.spark, pytest.mark.services]),
     pytest.param(SPARK_35, marks=pytest.mark.java),
 ]
 

@@ -41,7 +41,7 @@ class TestProgram:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize("signalled", ["once", "for good"])
+@pytest.mark.parametrize("signalled", [pytest.param("once", marks=pytest.mark.services), "for good"])
 def test_a_killed_worker_leaves_only_files_that_nobody_refers_to(signalled: str, tmp_path: Path) -> None:
     """Spark tries the task again where it may; only the files of the attempt that came through are named."""
     small = {"write.parquet.row-group-size-bytes": "100000"}
