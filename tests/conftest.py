@@ -43,3 +43,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the files that start a Spark or an Airflow first: no worker has a long one left when the others are done."""
     long = {item.path for item in items if any(item.get_closest_marker(name) for name in ("slow", "spark", "java"))}
     items.sort(key=lambda item: item.path not in long)
+    for item in items:
+        if item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.timeout(0))
+
+
+class Failures:
+    """Says each failure as it happens: a run that is stopped from outside prints no summary."""
+
+    def __init__(self, terminal: pytest.TerminalReporter) -> None:
+        self.terminal = terminal
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            words = crash.message if crash else report.longreprtext.strip()
+            self.terminal.write_line(f"\nFAILED {report.nodeid} ({report.when}): {words[:300]}")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    # Where tests are handed to workers, the worker's own terminal is seen by nobody.
+    plugins = session.config.pluginmanager
+    terminal = plugins.get_plugin("terminalreporter")
+    if terminal is not None and not hasattr(session.config, "workerinput"):
+        plugins.register(Failures(terminal))

@@ -39,6 +39,8 @@ PORTION_BYTES_OF_LISTS = 1 << 20
 MOST_RECORDS, MOST_BYTES = 2_000_000, 1 << 30
 # Files say their format in capitals, ours and Java's; the specification allows both.
 _FORMATS = ("PARQUET", "ORC", "AVRO", "PUFFIN", "parquet", "orc", "avro", "puffin")
+# Row ids are longs. Sums of floats, which do not wrap, are not exact either: this is well below 2^63.
+_FAR = float(1 << 62)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -254,6 +256,8 @@ class EntryColumns:
                 continue
             missing = live & ~valid[start:end]
             rows = np.where(missing, self.record_count[start:end], 0)
+            if manifest.first_row_id + float(np.abs(rows.astype(np.float64)).sum()) > _FAR:
+                raise NotColumnar("row ids that could leave a long, which would wrap")
             ids = manifest.first_row_id + np.cumsum(rows) - rows
             values[start:end] = np.where(missing, ids, values[start:end])
             valid[start:end] |= missing

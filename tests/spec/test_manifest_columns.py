@@ -105,8 +105,7 @@ def files(draw: st.DrawFn, types: Sequence[Any]) -> DataFile:
         file_path=draw(TEXTS),
         file_format=draw(st.sampled_from(["parquet", "parquet", "orc", "avro", "puffin"])),
         partition=tuple(draw(st.none() | given_values.values(kind)) for kind in types),
-        # Eight of them do not lead row ids, which are longs, beyond 2^63.
-        record_count=draw(st.integers(0, 2**56)),
+        record_count=draw(NUMBERS),
         file_size_in_bytes=draw(NUMBERS),
         **{name: draw(COUNTS) for name in ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")},
         **{name: draw(BOUNDS) for name in ("lower_bounds", "upper_bounds")},
@@ -159,6 +158,13 @@ class TestAnyManifest:
         assert repr(as_columns(given_manifests, **wanted)).replace("ColumnDataFile", "DataFile") == repr(
             one_by_one(given_manifests)
         )
+
+    def test_counts_that_lead_row_ids_beyond_a_long(self) -> None:
+        data = write([added(data_file(number, record_count=count)) for number, count in enumerate((2**63 - 1, 5, 7))])
+        row = manifest_row(data, first_row_id=3)
+        assert not is_columnar(data, row)
+        for read in (as_columns, one_by_one):
+            assert [entry.data_file.first_row_id for entry in read([(data, row)])] == [3, 2**63 + 2, 2**63 + 7]
 
     @settings(max_examples=60, deadline=None)
     @given(manifests(), st.data())
