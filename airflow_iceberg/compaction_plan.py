@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from airflow_iceberg import staging
 from airflow_iceberg.commit.operation import OperationKey
-from airflow_iceberg.commit.snapshot_writer import read_entries, read_manifests
+from airflow_iceberg.commit.snapshot_writer import read_entries
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.jobs.protocol import JobPlan, Source
 from airflow_iceberg.jobs.table_input import (
@@ -30,6 +30,7 @@ from airflow_iceberg.spec.metadata import TableMetadata
 from airflow_iceberg.spec.partitioning import PartitionSpec
 from airflow_iceberg.spec.sorting import SortOrder
 from airflow_iceberg.storage.base import FileIO
+from airflow_iceberg.walk.manifest_lists import read_manifests
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_iceberg.commit.snapshot_writer import read_entries, read_manifests
+from airflow_iceberg.commit.snapshot_writer import read_entries
 from airflow_iceberg.errors import InvalidInputError, NotFoundError
 from airflow_iceberg.plan.scan import FileScanTask, plan_files
 from airflow_iceberg.scanning import TableScan, check_int
@@ -20,6 +20,7 @@ from airflow_iceberg.spec.manifests import EntryStatus, ManifestContent, Manifes
 from airflow_iceberg.spec.metadata import TableMetadata
 from airflow_iceberg.spec.snapshots import MAIN_BRANCH, Snapshot
 from airflow_iceberg.storage.base import FileIO
+from airflow_iceberg.walk.manifest_lists import read_manifests
 
 APPEND = "append"
 

@@ -10,7 +10,6 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_iceberg.commit.snapshot_writer import read_manifests
 from airflow_iceberg.errors import FormatError, NotFoundError
 from airflow_iceberg.manifest_io import read_columns
 from airflow_iceberg.spec.manifests import ManifestContent, ManifestFile
@@ -19,6 +18,7 @@ from airflow_iceberg.spec.snapshots import Snapshot
 from airflow_iceberg.spec.types import NestedField
 from airflow_iceberg.spec.values import canonical_key, from_bytes
 from airflow_iceberg.storage.base import FileIO
+from airflow_iceberg.walk.manifest_lists import read_manifests
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.commit.actions import ENCRYPTION_KEY
-from airflow_iceberg.commit.snapshot_writer import read_manifests
 from airflow_iceberg.data.selection import choose_snapshot, project
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.manifest_io import read_columns
@@ -24,6 +23,7 @@ from airflow_iceberg.spec.metadata import TableMetadata
 from airflow_iceberg.spec.schema import Schema
 from airflow_iceberg.spec.snapshots import Snapshot
 from airflow_iceberg.storage.base import FileIO
+from airflow_iceberg.walk.manifest_lists import read_manifests
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,13 +12,14 @@ import pytest
 from airflow_iceberg.changing import now_ms
 from airflow_iceberg.cleaning import OrphanRequest, remove_orphans
 from airflow_iceberg.commit.operation import OperationKey
-from airflow_iceberg.commit.snapshot_writer import read_entries, read_manifests
+from airflow_iceberg.commit.snapshot_writer import read_entries
 from airflow_iceberg.compacting import CompactionRequest, compact
 from airflow_iceberg.expiring import ExpireRequest, expire_snapshots
 from airflow_iceberg.jobs.local import run_local
 from airflow_iceberg.manifest_rewriting import rewrite_manifests
 from airflow_iceberg.storage.base import FileStatus
 from airflow_iceberg.table import Table
+from airflow_iceberg.walk.manifest_lists import read_manifests
 from tests.support.changes import NAME, Append, make_table, plan, rows_of
 from tests.support.memory import (
     Fault,

@@ -20,7 +20,7 @@ from airflow_iceberg.changing import now_ms
 from airflow_iceberg.commit.operation import OperationKey
 from airflow_iceberg.commit.refs import create_ref
 from airflow_iceberg.commit.row_delta import RowDelta
-from airflow_iceberg.commit.snapshot_writer import read_entries, read_manifests
+from airflow_iceberg.commit.snapshot_writer import read_entries
 from airflow_iceberg.deleting import DeleteRequest, DeleteResult, delete
 from airflow_iceberg.errors import InvalidInputError, NotFoundError, StalePlanError, UnsupportedError
 from airflow_iceberg.expiring import ExpireRequest, expire_snapshots
@@ -28,6 +28,7 @@ from airflow_iceberg.jobs.local import run_local
 from airflow_iceberg.jobs.protocol import JobPlan, JobResult
 from airflow_iceberg.spec.manifests import DataFile, ManifestEntry
 from airflow_iceberg.table import Table
+from airflow_iceberg.walk.manifest_lists import read_manifests
 from tests.support.changes import write_equality_deletes
 from tests.support.memory import MemoryCatalog
 

@@ -56,7 +56,8 @@ def on_disk(table: Table) -> set[str]:
 
 def reachable(table: Table) -> set[str]:
     """What the snapshots of the metadata reach, by brute force."""
-    from airflow_iceberg.commit.snapshot_writer import read_entries, read_manifests
+    from airflow_iceberg.commit.snapshot_writer import read_entries
+    from airflow_iceberg.walk.manifest_lists import read_manifests
 
     found: set[str] = set()
     for snapshot in table.metadata.snapshots:
@@ -431,7 +432,7 @@ class TestRefusals:
             expire_snapshots(table, ExpireRequest(snapshot_ids=(1,)))
 
     def test_a_manifest_that_is_missing_where_it_is_needed_deletes_nothing(self, table):
-        from airflow_iceberg.commit.snapshot_writer import read_manifests
+        from airflow_iceberg.walk.manifest_lists import read_manifests
 
         (manifest, *_) = read_manifests(table.io, table.current_snapshot())
         table.io.delete([manifest.manifest_path])

@@ -48,7 +48,7 @@ LAYERS = {
     "walk": layer("errors spec plan storage.base", "pyarrow numpy"),
     "data": layer("errors spec plan.filters plan.metrics storage", "pyarrow numpy fastavro"),
     "catalogs": layer("errors spec storage walk", "sqlalchemy requests urllib3 boto3 botocore thrift"),
-    "commit": layer("errors spec plan storage.base catalogs.base"),
+    "commit": layer("errors spec plan storage.base walk.manifest_lists catalogs.base"),
     "jobs": layer("errors spec plan storage walk data", "pyspark pyarrow numpy fastavro fsspec"),
     # Of storage, only the interface, and only where the I/O is (below).
     "paimon": layer("errors spec storage.base", "fastavro pyarrow numpy"),

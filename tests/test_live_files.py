@@ -30,7 +30,7 @@ from airflow_iceberg.commit.refs import (
     rollback_to_snapshot,
     set_current,
 )
-from airflow_iceberg.commit.snapshot_writer import read_entries, read_manifests
+from airflow_iceberg.commit.snapshot_writer import read_entries
 from airflow_iceberg.compacting import CompactionRequest, compact
 from airflow_iceberg.errors import AlreadyExistsError, IcebergError, IncompatibleChangeError, NotFoundError
 from airflow_iceberg.expiring import ExpireRequest, expire_snapshots
@@ -41,6 +41,7 @@ from airflow_iceberg.spec.changes import Change, SetSnapshotRef, SetStatistics
 from airflow_iceberg.spec.metadata import TableMetadata
 from airflow_iceberg.storage.base import FileStatus
 from airflow_iceberg.table import Table
+from airflow_iceberg.walk.manifest_lists import read_manifests
 from tests.support.changes import (
     NAME,
     Append,

@@ -20,7 +20,7 @@ import pytest
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.cleaning import OrphanRequest, known_files, remove_orphans
 from airflow_iceberg.commit.refs import create_ref, drop_ref
-from airflow_iceberg.commit.snapshot_writer import read_entries, read_manifests
+from airflow_iceberg.commit.snapshot_writer import read_entries
 from airflow_iceberg.compacting import CompactionRequest, compact
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, StorageError, UnsupportedError
 from airflow_iceberg.expiring import ExpireRequest, expire_snapshots
@@ -29,6 +29,7 @@ from airflow_iceberg.jobs.local_spark import environment
 from airflow_iceberg.jobs.package import build_zip
 from airflow_iceberg.jobs.protocol import JobPlan, JobResult
 from airflow_iceberg.table import Table
+from airflow_iceberg.walk.manifest_lists import read_manifests
 from airflow_iceberg.walk.running import Progress, in_bytes
 from airflow_iceberg.walking import Walker, expected_files
 from tests.jobs.submissions import HERE

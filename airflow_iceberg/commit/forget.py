@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from airflow_iceberg.commit.actions import check_same_table, is_same_table, of_this_table
-from airflow_iceberg.commit.snapshot_writer import read_manifests
 from airflow_iceberg.spec.changes import (
     AssertCurrentSchemaId,
     AssertDefaultSpecId,
@@ -23,6 +22,7 @@ from airflow_iceberg.spec.changes import (
 from airflow_iceberg.spec.manifests import ManifestContent
 from airflow_iceberg.spec.metadata import TableMetadata
 from airflow_iceberg.storage.base import FileIO
+from airflow_iceberg.walk.manifest_lists import read_manifests
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from airflow_iceberg.commit.operation import APPENDED_FILE, OPERATION_KEY, OperationKey, find_other_epochs
-from airflow_iceberg.commit.snapshot_writer import read_entries, read_manifests
+from airflow_iceberg.commit.snapshot_writer import read_entries
 from airflow_iceberg.errors import IncompatibleChangeError
 from airflow_iceberg.spec.manifests import EntryStatus, ManifestContent, ManifestEntry
 from airflow_iceberg.spec.metadata import TableMetadata
 from airflow_iceberg.spec.snapshots import Snapshot
 from airflow_iceberg.storage.base import FileIO
+from airflow_iceberg.walk.manifest_lists import read_manifests
 
 WAYS_OUT = (
     "run it with on_rerun='append' if the earlier rows are gone or may stay, with on_rerun='skip' to leave the table "

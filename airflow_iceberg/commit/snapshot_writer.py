@@ -15,12 +15,10 @@ from uuid import UUID
 
 from airflow_iceberg.commit.merging import MergePolicy, choose_bins
 from airflow_iceberg.commit.removals import RemovalFilter
-from airflow_iceberg.errors import FormatError, IcebergError, StalePlanError, UnsupportedError
+from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.spec.manifest_avro import (
     assign_first_row_ids,
-    manifest_spec_id,
     read_manifest,
-    read_manifest_list,
     write_manifest,
     write_manifest_list,
 )
@@ -37,6 +35,7 @@ from airflow_iceberg.spec.manifests import (
 from airflow_iceberg.spec.metadata import TableMetadata
 from airflow_iceberg.spec.snapshots import Snapshot
 from airflow_iceberg.storage.base import FileIO
+from airflow_iceberg.walk.manifest_lists import read_manifests
 
 log = logging.getLogger(__name__)
 
@@ -300,43 +299,6 @@ def _spec_and_content(file: DataFile) -> tuple[int, ManifestContent]:
 def metadata_folder(metadata: TableMetadata) -> str:
     """Return where the metadata files of a table lie."""
     return metadata.properties.get("write.metadata.path", f"{metadata.location}/metadata").rstrip("/")
-
-
-def read_manifests(io: FileIO, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
-    """Return the manifests of a snapshot.
-
-    Raises:
-        FormatError, StorageError, NotFoundError: the manifest list is broken or gone.
-        UnsupportedError: it is encrypted.
-    """
-    if snapshot.manifest_list is not None:
-        try:
-            return read_manifest_list(io.read(snapshot.manifest_list), path=snapshot.manifest_list)
-        except FormatError as error:
-            if snapshot.key_id is None:
-                raise
-            raise UnsupportedError(
-                f"the manifest list of snapshot {snapshot.snapshot_id} is encrypted; encrypted tables cannot be read"
-            ) from error
-    if snapshot.manifests is None:
-        raise StalePlanError(f"snapshot {snapshot.snapshot_id} has no manifest list")
-    return tuple(_embedded_manifest(io, path, snapshot.snapshot_id) for path in snapshot.manifests)
-
-
-def _embedded_manifest(io: FileIO, path: str, snapshot_id: int) -> ManifestFile:
-    """Return the row of a manifest that a v1 snapshot names itself, without a list: all that is known is in it."""
-    data = io.read(path)
-    entries = list(read_manifest(data, path=path))
-    added_by = (entry.snapshot_id for entry in entries if entry.status is EntryStatus.ADDED)
-    row = ManifestFile(
-        manifest_path=path,
-        manifest_length=len(data),
-        partition_spec_id=manifest_spec_id(data, path=path),
-        sequence_number=0,
-        min_sequence_number=0,
-        added_snapshot_id=next((found for found in added_by if found is not None), snapshot_id),
-    )
-    return counted(row, entries)
 
 
 def read_entries(io: FileIO, manifest: ManifestFile) -> Iterator[ManifestEntry]:

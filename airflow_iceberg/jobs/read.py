@@ -184,16 +184,10 @@ def _scan(
     io: FileIO, metadata: TableMetadata, snapshot: Snapshot, schema: Schema, expression: Expression
 ) -> Iterator[FileScanTask]:
     from airflow_iceberg.spec import manifest_columns
-    from airflow_iceberg.spec.manifest_avro import read_manifest_list
+    from airflow_iceberg.walk.manifest_lists import read_manifests
 
-    if snapshot.manifest_list is None:
-        raise UnsupportedError(
-            f"snapshot {snapshot.snapshot_id} of {metadata.location} names its manifests without a list, as the first "
-            f"versions of Iceberg did; rewrite its manifests, or read it in the process (table.scan)"
-        )
-    manifests = read_manifest_list(io.read(snapshot.manifest_list), path=snapshot.manifest_list)
     return plan_files(
-        manifests,
+        read_manifests(io, snapshot),
         read_columns=lambda wanted, keys: manifest_columns.read_columns(
             (manifest_columns.unpack(io.read(one.manifest_path), one) for one in wanted), keys=keys
         ),

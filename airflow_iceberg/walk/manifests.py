@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from airflow_iceberg.errors import FormatError, NotFoundError, UnsupportedError
+from airflow_iceberg.errors import NotFoundError
 from airflow_iceberg.plan.paths import HashedPaths, hash_paths
-from airflow_iceberg.spec.manifest_avro import manifest_spec_id, read_manifest, read_manifest_list
 from airflow_iceberg.spec.manifest_columns import read_columns, unpack
-from airflow_iceberg.spec.manifests import EntryStatus, ManifestContent, ManifestFile, counted
+from airflow_iceberg.spec.manifests import ManifestFile
 from airflow_iceberg.spec.snapshots import Snapshot
 from airflow_iceberg.storage.base import FileIO
 from airflow_iceberg.walk.columns import numbers, pieces, values_of
+from airflow_iceberg.walk.manifest_lists import read_manifests
 
 if TYPE_CHECKING:
     from airflow_iceberg.spec.manifest_columns import Unpacked
@@ -124,10 +124,10 @@ def find_manifests(
     """
 
     def read(snapshot: Snapshot) -> tuple[ManifestFile, ...]:
-        if snapshot.manifest_list is None and snapshot.manifests is None and not may_be_missing:
-            raise FormatError(f"snapshot {snapshot.snapshot_id} has neither a manifest list nor manifests")
+        if snapshot.manifest_list is None and snapshot.manifests is None and may_be_missing:
+            return ()
         try:
-            return _rows(io, snapshot)
+            return read_manifests(io, snapshot)
         except NotFoundError:
             if not may_be_missing:
                 raise
@@ -142,33 +142,3 @@ def find_manifests(
                     if row.manifest_path not in found:
                         found[row.manifest_path] = replace(row, partitions=None, key_metadata=None)
     return found
-
-
-def _rows(io: FileIO, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
-    if snapshot.manifest_list is None:
-        return tuple(_embedded(io, path, snapshot.snapshot_id) for path in snapshot.manifests or ())
-    try:
-        return tuple(read_manifest_list(io.read(snapshot.manifest_list), path=snapshot.manifest_list))
-    except FormatError as error:
-        if snapshot.key_id is None:
-            raise
-        raise UnsupportedError(
-            f"the manifest list of snapshot {snapshot.snapshot_id} is encrypted; encrypted tables cannot be read"
-        ) from error
-
-
-def _embedded(io: FileIO, path: str, snapshot_id: int) -> ManifestFile:
-    """Return the row of a manifest that a v1 snapshot names itself, without a list."""
-    data = io.read(path)
-    entries = list(read_manifest(data, path=path))
-    added_by = (entry.snapshot_id for entry in entries if entry.status is EntryStatus.ADDED)
-    row = ManifestFile(
-        manifest_path=path,
-        manifest_length=len(data),
-        partition_spec_id=manifest_spec_id(data, path=path),
-        content=ManifestContent.DATA,
-        sequence_number=0,
-        min_sequence_number=0,
-        added_snapshot_id=next((one for one in added_by if one is not None), snapshot_id),
-    )
-    return counted(row, entries)

@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 
 from airflow_iceberg.commit.merging import MergePolicy, choose_bins
-from airflow_iceberg.commit.snapshot_writer import read_entries, read_manifests
+from airflow_iceberg.commit.snapshot_writer import read_entries
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.spec.changes import Change as MetadataChange
 from airflow_iceberg.spec.changes import UpgradeFormatVersion
 from airflow_iceberg.spec.manifests import EntryStatus, ManifestContent, ManifestFile
 from airflow_iceberg.table import Table
+from airflow_iceberg.walk.manifest_lists import read_manifests
 from tests.support.changes import (
     NAME,
     Append,

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from airflow_iceberg.commit.removals import Removal, RemovalFilter
-from airflow_iceberg.commit.snapshot_writer import SnapshotWriter, read_entries, read_manifests
+from airflow_iceberg.commit.snapshot_writer import SnapshotWriter, read_entries
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.spec.changes import Change, SetProperties, UpgradeFormatVersion
 from airflow_iceberg.spec.manifest_avro import read_manifest_list, write_manifest_list
@@ -17,6 +17,7 @@ from airflow_iceberg.spec.manifests import EntryStatus
 from airflow_iceberg.spec.schema import Schema
 from airflow_iceberg.spec.types import IntegerType, ListType, LongType, NestedField, StructType, UnknownType
 from airflow_iceberg.table import Table
+from airflow_iceberg.walk.manifest_lists import read_manifests
 from tests.support.memory import Fault, FaultyCatalog, MemoryCatalog
 
 

@@ -113,8 +113,6 @@ class TestRows:
         found = golden.table(name)
         table = Table.from_metadata(found.metadata_location, io=found.io)
         monkeypatch.setattr(read, "DEFAULT_SPLIT_BYTES", 1)
-        if table.current_snapshot() is not None and table.current_snapshot().manifest_list is None:
-            pytest.skip("manifests without a list")
         reader, items = plan_read(table.io, table.metadata_location)
         batches = [batch for item in items for batch in reader.rows(table.io, item)]
         schema = schema_to_arrow(reader.projection, with_field_ids=False)

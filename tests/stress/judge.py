@@ -207,7 +207,8 @@ def _check_files(table: Table, verdict: Verdict) -> None:
 
 
 def _live(table: Table) -> set[str]:
-    from airflow_iceberg.commit.snapshot_writer import read_entries, read_manifests
+    from airflow_iceberg.commit.snapshot_writer import read_entries
+    from airflow_iceberg.walk.manifest_lists import read_manifests
 
     found = {table.metadata_location}
     for snapshot in table.snapshots():

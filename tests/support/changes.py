@@ -30,13 +30,14 @@ from airflow_iceberg.commit.overwrite import OverwriteFiles, ReplacePartitions
 from airflow_iceberg.commit.rewrite import RewriteFiles
 from airflow_iceberg.commit.rewrite_manifests import RewriteManifests
 from airflow_iceberg.commit.row_delta import RowDelta
-from airflow_iceberg.commit.snapshot_writer import read_entries, read_manifests
+from airflow_iceberg.commit.snapshot_writer import read_entries
 from airflow_iceberg.data.append import write_rows
 from airflow_iceberg.plan.filters import Expression, parse_filter
 from airflow_iceberg.spec.deletion_vectors import RowPositions
 from airflow_iceberg.spec.manifests import DataFile, FileContent, ManifestEntry
 from airflow_iceberg.spec.puffin import DELETION_VECTOR, Blob, write_puffin
 from airflow_iceberg.table import Table
+from airflow_iceberg.walk.manifest_lists import read_manifests
 
 NAME = "db.t"
 Rows = Counter[tuple[str | None, int]]

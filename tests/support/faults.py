@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from functools import cache
 
 from airflow_iceberg.catalogs.hadoop import HadoopCatalog
-from airflow_iceberg.commit.snapshot_writer import read_manifests
 from airflow_iceberg.storage.directories import FsspecDirectories
 from airflow_iceberg.table import Table
+from airflow_iceberg.walk.manifest_lists import read_manifests
 from tests.support.changes import NAME, Append, MergeOnReadDelete, live_entries, make_table, plan
 from tests.support.memory import Fault, FaultyCatalog, FaultyFileIO, FileFault, MemoryCatalog, MemoryFileIO
 
