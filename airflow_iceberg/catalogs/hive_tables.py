@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from airflow_iceberg.catalogs.hive_thrift import FieldSchema, PrincipalType, SerDeInfo, StorageDescriptor, Table
+from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.spec.metadata import TableMetadata
 from airflow_iceberg.spec.schema import Schema
 from airflow_iceberg.spec.types import (
@@ -43,6 +44,7 @@ ICEBERG = "ICEBERG"
 ENGINE_ENABLED = "engine.hive.enabled"
 LOCK_ENABLED = "engine.hive.lock-enabled"
 TABLE_OWNER = "hive.metastore.table.owner"
+MAX_SIZE = "iceberg.hive.table-property-max-size"
 # What the value of a parameter may have in the metastore's databases.
 MAX_VALUE_CHARS = 32_672
 MAX_COMMENT_CHARS = 256
@@ -147,8 +149,9 @@ def update_table(
         if key not in _OWN:
             parameters.pop(_HIVE_NAMES.get(key, key), None)
     shown = {_HIVE_NAMES.get(key, key): value for key, value in metadata.properties.items() if key not in _OWN}
-    shown |= _facts(metadata)
-    parameters |= {key: value for key, value in shown.items() if len(value) <= options.max_value_chars}
+    fits = options.max_value_chars or MAX_VALUE_CHARS
+    parameters |= {key: value for key, value in (shown | _described(metadata, options)).items() if len(value) <= fits}
+    parameters |= _counted(metadata)
     parameters |= {"EXTERNAL": "TRUE", TABLE_TYPE: ICEBERG, METADATA_LOCATION: location}
     if old.get(METADATA_LOCATION):
         parameters[PREVIOUS_METADATA_LOCATION] = old[METADATA_LOCATION]
@@ -166,7 +169,10 @@ class Options:
     Attributes:
         engine_enabled: whether Hive is to read tables that don't say themselves.
         is_hive2: whether times with a zone are shown without one; None leaves it to the server's version.
-        max_value_chars: parameters that are longer are left out.
+        max_value_chars: parameters that are longer are left out; with 0, as in Iceberg Java, schema, partitioning, sort
+            order and snapshot are not shown at all.
+    Raises:
+        InvalidInputError: a property can't be understood.
     """
 
     def __init__(self, properties: Mapping[str, str]) -> None:
@@ -174,15 +180,28 @@ class Options:
         self.engine_enabled = _is_on(asked, False)
         hive2 = properties.get("hive.hive2-compatible")
         self.is_hive2 = None if hive2 is None else _is_on(hive2, False)
-        limit = properties.get("iceberg.hive.table-property-max-size", "")
-        self.max_value_chars = int(limit) if limit.isdecimal() else MAX_VALUE_CHARS
+        limit = properties.get(MAX_SIZE, "").strip() or str(MAX_VALUE_CHARS)
+        if not (limit.isascii() and limit.isdigit()):
+            raise InvalidInputError(f"property {MAX_SIZE} is {limit!r}, expected a number of characters")
+        self.max_value_chars = int(limit)
 
 
-def _facts(metadata: TableMetadata) -> dict[str, str]:
-    """Return what is shown of the metadata beside its properties."""
-    facts = {"snapshot-count": str(len(metadata.snapshots)), "current-schema": _json(metadata.schema().to_dict())}
+def _counted(metadata: TableMetadata) -> dict[str, str]:
+    """Return what is always shown of the metadata beside its properties: it is short."""
+    counts = {"snapshot-count": str(len(metadata.snapshots))}
     if metadata.table_uuid:
-        facts["uuid"] = metadata.table_uuid
+        counts["uuid"] = metadata.table_uuid
+    snapshot = metadata.current_snapshot()
+    if snapshot is not None:
+        counts |= {hive: snapshot.summary[key] for key, hive in _STATISTICS.items() if key in snapshot.summary}
+    return counts
+
+
+def _described(metadata: TableMetadata, options: Options) -> dict[str, str]:
+    """Return what is shown where it fits: schema, partitioning, sort order and snapshot."""
+    if not options.max_value_chars:
+        return {}
+    facts = {"current-schema": _json(metadata.schema().to_dict())}
     if (spec := metadata.spec()).fields:
         facts["default-partition-spec"] = _json(spec.to_dict())
     if (order := metadata.sort_order()).fields:
@@ -191,10 +210,8 @@ def _facts(metadata: TableMetadata) -> dict[str, str]:
     if snapshot is not None:
         facts["current-snapshot-id"] = str(snapshot.snapshot_id)
         facts["current-snapshot-timestamp-ms"] = str(snapshot.timestamp_ms)
-        facts["current-snapshot-summary"] = _json(
-            {key: value for key, value in snapshot.summary.items() if key != "operation"}
-        )
-        facts |= {hive: snapshot.summary[key] for key, hive in _STATISTICS.items() if key in snapshot.summary}
+        summary = {key: value for key, value in snapshot.summary.items() if key != "operation"}
+        facts["current-snapshot-summary"] = _json(summary)
     return facts
 
 

@@ -75,6 +75,7 @@ class TransportOptions:
         timeout_seconds: for each answer.
         tls: the certificates to trust and to show; None without TLS.
         service: name of the Kerberos service; None without Kerberos.
+        service_host: the service's host, where its principal names one; None is the host of the address.
         is_framed, is_compact: what Hive calls framed transport and compact protocol.
         password: with `user`, for servers that ask for them by SASL PLAIN.
     """
@@ -82,6 +83,7 @@ class TransportOptions:
     timeout_seconds: float = 600.0
     tls: ssl.SSLContext | None = None
     service: str | None = None
+    service_host: str | None = None
     is_framed: bool = False
     is_compact: bool = False
     user: str | None = None
@@ -101,22 +103,31 @@ class TransportOptions:
                 f"catalog {name}: authentication needs the package pure-sasl, and for Kerberos kerberos or gssapi; "
                 "install airflow-iceberg[hive-kerberos]"
             )
+        service, host = _service(properties)
         user, _, password = properties.get("ugi", "").partition(":")
+        user = properties.get("user") or user
+        if is_plain and not has_kerberos and not user:
+            raise InvalidInputError(
+                f"catalog {name}: hive.metastore.client.auth.mode is PLAIN and there is nobody to log in as, set login "
+                "and password of the connection (properties user and password)"
+            )
         return cls(
             timeout_seconds=duration_seconds(name, _of_hive(properties, "client.socket.timeout") or SOCKET_TIMEOUT),
             tls=_tls(name, properties),
-            service=_service(properties) if has_kerberos else None,
+            service=service if has_kerberos else None,
+            service_host=host if has_kerberos else None,
             is_framed=_flag(_of_hive(properties, "thrift.framed.transport.enabled")),
             is_compact=_flag(_of_hive(properties, "thrift.compact.protocol.enabled")),
-            user=(properties.get("user") or user) if is_plain else None,
+            user=user if is_plain else None,
             password=(properties.get("password") or password) if is_plain else None,
         )
 
 
-def _service(properties: Mapping[str, str]) -> str:
-    """Return the service's name: PyIceberg's property, or the first part of Hive's ("hive/_HOST@EXAMPLE.COM")."""
-    principal = (_of_hive(properties, "kerberos.principal") or "hive").partition("/")[0]
-    return properties.get("hive.kerberos-service-name") or principal
+def _service(properties: Mapping[str, str]) -> tuple[str, str | None]:
+    """Return name and host of the service: PyIceberg's property, or the parts of Hive's ("hive/_HOST@EXAMPLE.COM")."""
+    principal = (_of_hive(properties, "kerberos.principal") or "hive").partition("@")[0]
+    name, _, host = principal.partition("/")
+    return properties.get("hive.kerberos-service-name") or name, host if host not in ("", "_HOST") else None
 
 
 def duration_seconds(name: str, text: str) -> float:
@@ -161,10 +172,11 @@ def _transport(handle: socket.socket, address: Address, options: TransportOption
     transport: TTransportBase = _Socket(address.host, address.port)
     transport.setHandle(handle)
     if options.service is not None:
-        transport = _authenticated(transport, address, options.service, mechanism="GSSAPI")
+        host = options.service_host or address.host
+        transport = _authenticated(transport, address, host, options.service, mechanism="GSSAPI")
     elif options.user is not None:
         words = {"username": options.user, "password": options.password or ""}
-        transport = _authenticated(transport, address, "hive", mechanism="PLAIN", **words)
+        transport = _authenticated(transport, address, address.host, "hive", mechanism="PLAIN", **words)
     return TFramedTransport(transport) if options.is_framed else TBufferedTransport(transport)
 
 
@@ -180,15 +192,17 @@ class _Socket(TSocket):  # type: ignore[misc] # thrift has no types
         return not poll.poll(0)
 
 
-def _authenticated(transport: TTransportBase, address: Address, service: str, **words: str) -> TTransportBase:
+def _authenticated(
+    transport: TTransportBase, address: Address, host: str, service: str, **words: str
+) -> TTransportBase:
     try:
-        authenticated = TSaslClientTransport(transport, address.host, service, **words)
+        authenticated = TSaslClientTransport(transport, host, service, **words)
         authenticated.open()
         return authenticated
     except (OSError, TException, EOFError):
         raise
     except Exception as error:
-        raise StorageError(f"authentication failed: {_reason(error)}") from error
+        raise StorageError(f"cannot connect to {address}: authentication failed: {_reason(error)}") from error
 
 
 def _reason(error: BaseException) -> str:
