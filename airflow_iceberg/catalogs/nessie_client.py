@@ -18,6 +18,7 @@ from urllib.parse import quote, urlsplit
 import requests
 import urllib3.exceptions
 
+from airflow_iceberg.catalogs.rest_settings import certificate_shown, certificates_trusted
 from airflow_iceberg.errors import CommitUnknownError, IcebergError, InvalidInputError, StorageError, UnsupportedError
 
 # The server lists the conflicts of a refusal only to clients that say that they know them.
@@ -72,9 +73,8 @@ class NessieClient:
             _milliseconds(catalog, properties, "transport.connect-timeout", _CONNECT_TIMEOUT_MS) / 1000,
             _milliseconds(catalog, properties, "transport.read-timeout", _READ_TIMEOUT_MS) / 1000,
         )
-        self._trusted: str | bool = properties.get("ssl.cabundle", "").strip() or True
-        certificate, key = (properties.get(f"ssl.client.{name}", "").strip() for name in ("cert", "key"))
-        self._certificate = (certificate, key) if key else certificate or None
+        self._trusted = certificates_trusted(catalog, properties)
+        self._certificate = certificate_shown(catalog, properties)
         self._session: requests.Session | None = None
         self._pid = 0
 

@@ -15,7 +15,7 @@ from airflow_iceberg.catalogs.base import Namespace, TableId
 from airflow_iceberg.catalogs.rest_auth import OAuth2Auth, auth_for
 from airflow_iceberg.catalogs.rest_http import Answer, Http
 from airflow_iceberg.catalogs.rest_protocol import Endpoint, Refusal, ServerConfig
-from airflow_iceberg.catalogs.rest_settings import Secrets, Settings, checked_uri, without_login
+from airflow_iceberg.catalogs.rest_settings import Secrets, Settings, checked_uri, page_size, without_login
 from airflow_iceberg.errors import (
     CommitConflictError,
     FormatError,
@@ -45,6 +45,7 @@ class RestServer:
         self._opened: tuple[Http, ServerConfig] | None = None
         checked_uri(catalog, properties.get("uri", ""))
         Settings.of(catalog, properties)
+        page_size(catalog, properties)
 
     def __repr__(self) -> str:
         return f"RestServer({without_login(self._given.get('uri', ''))!r})"
@@ -170,8 +171,8 @@ class RestServer:
         query: Mapping[str, str] | None = None,
     ) -> Iterator[Any]:
         """Yield the items of a list, page after page; a page that leads to itself is an error, not a loop."""
-        size = self.config.properties.get("rest-page-size")
-        asked = {**(query or {}), **({"pageSize": protocol.quoted(size), "pageToken": ""} if size else {})}
+        size = page_size(self._catalog, self.config.properties)
+        asked = {**(query or {}), **({"pageSize": str(size), "pageToken": ""} if size else {})}
         seen: set[str] = set()
         while True:
             answer = self.read(endpoint, purpose, on_refusal, namespace=namespace, query=asked)

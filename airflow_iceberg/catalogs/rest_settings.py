@@ -1,11 +1,12 @@
 """How a REST catalog's server is talked to: addresses, time-outs, certificates, proxies, and what must stay hidden.
 
-Lives here: the properties of the connection itself. Not here: sending (`rest_http`) and proofs of identity
+Lives here: the properties of the connection itself; those of certificates are Nessie's, too. Not here: sending (`rest_http`) and proofs of identity
 (`rest_auth`).
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -51,10 +52,7 @@ class Settings:
         """
 
         def number(name: str, default: int) -> int:
-            text = properties.get(name, str(default)).strip()
-            if not text.isascii() or not text.isdigit():
-                raise InvalidInputError(f"catalog {catalog}: property '{name}' is {text!r}, expected a whole number")
-            return int(text)
+            return _whole_number(catalog, name, properties.get(name, str(default)))
 
         headers = {
             name.removeprefix("header."): value for name, value in properties.items() if name.startswith("header.")
@@ -65,29 +63,66 @@ class Settings:
                 number("rest.client.socket-timeout-ms", _READ_TIMEOUT_MS) / 1000,
             ),
             headers=headers,
-            verify=_verify(catalog, properties.get("ssl.cabundle", "")),
-            certificate=_certificate(catalog, properties),
+            verify=certificates_trusted(catalog, properties),
+            certificate=certificate_shown(catalog, properties),
             proxy=_proxy(properties),
             max_retries=number("rest.client.max-retries", _MAX_RETRIES),
         )
 
 
-def _verify(catalog: str, bundle: str) -> bool | str:
-    bundle = bundle.strip()
+def page_size(catalog: str, properties: Mapping[str, str]) -> int | None:
+    """Return how many items of a list are asked for at a time; None leaves it to the server.
+
+    Raises:
+        InvalidInputError: `rest-page-size` is no number above 0.
+    """
+    text = properties.get("rest-page-size", "").strip()
+    return _whole_number(catalog, "rest-page-size", text, least=1) if text else None
+
+
+def _whole_number(catalog: str, name: str, text: str, *, least: int = 0) -> int:
+    text = text.strip()
+    if not text.isascii() or not text.isdigit() or int(text) < least:
+        more = f" of {least} or more" if least else ""
+        raise InvalidInputError(f"catalog {catalog}: property '{name}' is {text!r}, expected a whole number{more}")
+    return int(text)
+
+
+def certificates_trusted(catalog: str, properties: Mapping[str, str]) -> bool | str:
+    """Return the file of the certificates to trust (`ssl.cabundle`), or True for those that all programs trust.
+
+    Raises:
+        InvalidInputError: there is no such file; requests would call that a failed connection.
+    """
+    bundle = properties.get("ssl.cabundle", "").strip()
     if bundle.lower() in ("", "true"):
         return True
     if bundle.lower() == "false":
         raise InvalidInputError(
             f"catalog {catalog}: property 'ssl.cabundle' is 'false', expected the file of certificates to trust"
         )
-    return bundle
+    return _existing(catalog, "ssl.cabundle", bundle)
 
 
-def _certificate(catalog: str, properties: Mapping[str, str]) -> str | tuple[str, str] | None:
-    certificate, key = properties.get("ssl.client.cert"), properties.get("ssl.client.key")
+def certificate_shown(catalog: str, properties: Mapping[str, str]) -> str | tuple[str, str] | None:
+    """Return the file of our own certificate and key (`ssl.client.cert`, `ssl.client.key`), or two, or None.
+
+    Raises:
+        InvalidInputError: there is no such file, or a key without a certificate.
+    """
+    certificate, key = (properties.get(f"ssl.client.{name}", "").strip() for name in ("cert", "key"))
     if key and not certificate:
         raise InvalidInputError(f"catalog {catalog}: property 'ssl.client.key' needs 'ssl.client.cert'")
-    return (certificate, key) if certificate and key else certificate or None
+    if not certificate:
+        return None
+    certificate = _existing(catalog, "ssl.client.cert", certificate)
+    return (certificate, _existing(catalog, "ssl.client.key", key)) if key else certificate
+
+
+def _existing(catalog: str, name: str, path: str) -> str:
+    if not os.path.exists(path):
+        raise InvalidInputError(f"catalog {catalog}: property '{name}' names {path}, which is not there")
+    return path
 
 
 def _proxy(properties: Mapping[str, str]) -> str | None:

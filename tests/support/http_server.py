@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import re
+import ssl
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -37,12 +39,15 @@ Handle = Callable[[Request], Reply | None]
 class HttpServer:
     """Answers every request with what `handle` returns; None closes the connection without an answer.
 
+    Args:
+        tls: the server's context, for https.
+
     Attributes:
         seen: the requests so far.
         uri: its address.
     """
 
-    def __init__(self, handle: Handle) -> None:
+    def __init__(self, handle: Handle, *, tls: ssl.SSLContext | None = None) -> None:
         self.handle = handle
         self.seen: list[Request] = []
         lock = threading.Lock()
@@ -52,6 +57,11 @@ class HttpServer:
             protocol_version = "HTTP/1.1"
             timeout = 60
             wbufsize = -1  # head and body in one packet, or each answer waits for an acknowledgement
+
+            def setup(self) -> None:
+                if tls is not None:  # here and not at the listener, where one client would keep all others waiting
+                    self.request = tls.wrap_socket(self.request, server_side=True)
+                super().setup()
 
             def serve(self) -> None:
                 size = int(self.headers.get("Content-Length") or 0)
@@ -92,10 +102,10 @@ class HttpServer:
 
         for method in ("GET", "POST", "HEAD", "DELETE", "PUT"):
             setattr(Handler, f"do_{method}", Handler.serve)
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = _Quiet(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self.port = self._server.server_address[1]
-        self.uri = f"http://127.0.0.1:{self.port}"
+        self.uri = f"http{'s' if tls else ''}://127.0.0.1:{self.port}"
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
 
     def calls(self) -> list[str]:
@@ -113,6 +123,13 @@ class HttpServer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class _Quiet(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Pass over clients that were not let in; other errors are shown."""
+        if not isinstance(sys.exception(), ssl.SSLError | ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

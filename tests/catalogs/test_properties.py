@@ -1,0 +1,281 @@
+"""Properties of `docs/rest-catalog.md` and `docs/nessie.md` that decide how a server is talked to: what it gets to see.
+
+The servers here are real ones on loopback that give the same answers always. What becomes of commits: `test_rest_http`,
+`test_nessie`.
+"""
+
+import json
+import re
+import socket
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.errors import InvalidInputError, StorageError, UnsupportedError
+from tests.support.certificates import make_certificates
+from tests.support.http_server import HttpServer, Reply
+
+ANSWERS = {
+    "/v1/config": {"defaults": {}, "overrides": {}},
+    "/v1/namespaces": {"namespaces": [["sales"]]},
+    "/v1/namespaces/sales/tables": {"identifiers": [{"namespace": ["sales"], "name": "orders"}]},
+    "/api/v2/trees": {"references": [{"type": "BRANCH", "name": "main", "hash": "3b2f" * 16}], "hasMore": False},
+}
+
+
+TABLES = ANSWERS["/v1/namespaces/sales/tables"]["identifiers"]
+
+
+def answer(request):
+    found = ANSWERS.get(urlsplit(request.path).path)
+    return Reply(body=json.dumps(found).encode()) if found else Reply(status=404)
+
+
+@pytest.fixture
+def server():
+    with HttpServer(answer) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    return make_certificates(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture
+def guarded(certificates):
+    """A server by TLS that lets in only who shows a certificate."""
+    with HttpServer(answer, tls=certificates.server_context()) as server:
+        yield server
+
+
+def ask_rest(uri, **properties):
+    """Ask a REST catalog for something, once."""
+    found = load_catalog("prod", type="rest", uri=uri, **{"rest.client.max-retries": "0", **properties})
+    return [".".join(each) for each in found.list_namespaces()]
+
+
+def ask_nessie(uri, **properties):
+    """Ask a Nessie for something."""
+    return [
+        each.name for each in load_catalog("prod", type="nessie", uri=f"{uri}/api/v2", **properties).references.list()
+    ]
+
+
+BOTH = pytest.mark.parametrize(
+    ("ask", "found"), [(ask_rest, ["sales"]), (ask_nessie, ["main"])], ids=["rest", "nessie"]
+)
+
+
+class TestTimeOuts:
+    """How long a connection and an answer are waited for, in milliseconds."""
+
+    @pytest.fixture
+    def connecting(self, monkeypatch):
+        """(port, seconds) of each connection that this process makes."""
+        seen = []
+        connect = socket.socket.connect
+
+        def spy(self, address):
+            seen.append((address[1], self.gettimeout()))
+            return connect(self, address)
+
+        monkeypatch.setattr(socket.socket, "connect", spy)
+        return seen
+
+    @pytest.mark.parametrize(
+        ("ask", "properties", "seconds"),
+        [
+            (ask_rest, {}, 30),
+            (ask_rest, {"rest.client.connection-timeout-ms": "1500"}, 1.5),
+            (ask_nessie, {}, 10),
+            (ask_nessie, {"transport.connect-timeout": "2500"}, 2.5),
+            (ask_nessie, {"nessie.transport.connect-timeout": "700"}, 0.7),
+        ],
+    )
+    def test_a_connection_is_waited_for_that_long(self, ask, properties, seconds, server, connecting):
+        ask(server.uri, **properties)
+        assert {waited for port, waited in connecting if port == server.port} == {seconds}
+
+    @pytest.mark.parametrize(
+        ("ask", "properties", "message"),
+        [
+            (ask_rest, {"rest.client.socket-timeout-ms": "50"}, r"it did not answer in time"),
+            (ask_nessie, {"transport.read-timeout": "50"}, r"cannot reach Nessie at .*: ReadTimeout"),
+        ],
+    )
+    def test_a_server_that_never_answers_is_given_up(self, ask, properties, message):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            with pytest.raises(StorageError, match=message):
+                ask(f"http://127.0.0.1:{silent.getsockname()[1]}", **properties)
+
+    @pytest.mark.parametrize(
+        ("ask", "name"), [(ask_rest, "rest.client.connection-timeout-ms"), (ask_nessie, "transport.connect-timeout")]
+    )
+    def test_what_is_no_number_of_milliseconds_is_refused(self, ask, name):
+        with pytest.raises(InvalidInputError, match=re.escape(name)):
+            ask("http://127.0.0.1:1", **{name: "5s"})
+
+
+class TestCertificates:
+    """A server that asks for a certificate is shown the one in `ssl.client.cert`."""
+
+    @BOTH
+    def test_in_two_files(self, ask, found, guarded, certificates):
+        shown = {"ssl.client.cert": certificates.client, "ssl.client.key": certificates.client_key}
+        assert ask(guarded.uri, **{"ssl.cabundle": certificates.authority, **shown}) == found
+
+    @BOTH
+    def test_in_one_file(self, ask, found, guarded, certificates):
+        properties = {"ssl.cabundle": certificates.authority, "ssl.client.cert": certificates.client_both}
+        assert ask(guarded.uri, **properties) == found
+
+    @BOTH
+    def test_who_shows_none_is_not_let_in(self, ask, found, guarded, certificates):
+        with pytest.raises(StorageError):
+            ask(guarded.uri, **{"ssl.cabundle": certificates.authority})
+        assert guarded.seen == []
+
+    @BOTH
+    def test_a_server_that_is_not_trusted_is_shown_nothing(self, ask, found, guarded, certificates):
+        with pytest.raises(StorageError, match=r"certificate|SSLError"):
+            ask(guarded.uri, **{"ssl.client.cert": certificates.client_both})
+        assert guarded.seen == []
+
+    @BOTH
+    def test_the_environment_does_not_take_the_bundle_s_place(self, ask, found, guarded, certificates, monkeypatch):
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificates.client))
+        properties = {"ssl.cabundle": certificates.authority, "ssl.client.cert": certificates.client_both}
+        assert ask(guarded.uri, **properties) == found
+
+    @BOTH
+    def test_a_key_without_a_certificate_is_refused(self, ask, found, certificates):
+        with pytest.raises(InvalidInputError, match=r"'ssl\.client\.key' needs 'ssl\.client\.cert'"):
+            ask("https://127.0.0.1:1", **{"ssl.client.key": certificates.client_key})
+
+    @BOTH
+    @pytest.mark.parametrize("name", ["ssl.cabundle", "ssl.client.cert"])
+    def test_a_file_that_is_not_there_is_named(self, ask, found, name, guarded, certificates):
+        given = {"ssl.cabundle": certificates.authority, "ssl.client.cert": certificates.client_both}
+        with pytest.raises(InvalidInputError, match=rf"property '{re.escape(name)}' names .*none\.pem, which is not"):
+            ask(guarded.uri, **{**given, name: certificates.client.with_name("none.pem")})
+
+
+class TestTokensOfNessie:
+    """A bearer token is shown with each request, under whatever name it is given."""
+
+    def shown(self, server, **properties):
+        ask_nessie(server.uri, **properties)
+        return [request.headers.get("Authorization") for request in server.seen]
+
+    @pytest.mark.parametrize("name", ["authentication.token", "nessie.authentication.token", "token"])
+    @pytest.mark.parametrize("kind", [{}, {"authentication.type": "BEARER"}, {"nessie.authentication.type": "bearer"}])
+    def test_it_is_shown(self, name, kind, server):
+        assert self.shown(server, **{name: "t0p"}, **kind) == ["Bearer t0p"]
+
+    def test_nessies_own_name_goes_before_the_shorter_one(self, server):
+        assert self.shown(server, **{"token": "short", "authentication.token": "own"}) == ["Bearer own"]
+
+    @pytest.mark.parametrize("properties", [{}, {"authentication.type": "NONE", "authentication.token": "t0p"}])
+    def test_nobody_shows_nothing(self, properties, server, tmp_path, monkeypatch):
+        (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password pw\n")
+        monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+        assert self.shown(server, **properties) == [None]
+
+    def test_other_ways_are_refused_at_once(self):
+        with pytest.raises(UnsupportedError, match=r"authentication\.type 'AWS' is not supported"):
+            ask_nessie("http://127.0.0.1:1", **{"authentication.type": "AWS"})
+
+
+class TestPagesOfRest:
+    """`rest-page-size` is asked for with each list, and pages are followed to the end."""
+
+    def lists(self, server, **properties):
+        asked = []
+
+        def paged(request):
+            path, _, query = request.path.partition("?")
+            if path == "/v1/config":
+                return answer(request)
+            asked.append((path, parse_qs(query, keep_blank_values=True)))
+            key, item = ("namespaces", [["a"], ["b"]]) if path == "/v1/namespaces" else ("identifiers", TABLES)
+            following = {"next-page-token": "p 2"} if "p 2" not in str(asked[-1]) and item is not TABLES else {}
+            return Reply(body=json.dumps({key: item, **following}).encode())
+
+        server.handle = paged
+        catalog = load_catalog("prod", type="rest", uri=server.uri, **properties)
+        catalog.list_namespaces()
+        catalog.list_tables("sales")
+        return asked
+
+    def test_it_is_asked_for_with_every_page(self, server):
+        assert self.lists(server, **{"rest-page-size": "2"}) == [
+            ("/v1/namespaces", {"pageSize": ["2"], "pageToken": [""]}),
+            ("/v1/namespaces", {"pageSize": ["2"], "pageToken": ["p 2"]}),
+            ("/v1/namespaces/sales/tables", {"pageSize": ["2"], "pageToken": [""]}),
+        ]
+
+    def test_without_it_nothing_is_asked_for_and_pages_are_followed(self, server):
+        assert self.lists(server) == [
+            ("/v1/namespaces", {}),
+            ("/v1/namespaces", {"pageToken": ["p 2"]}),
+            ("/v1/namespaces/sales/tables", {}),
+        ]
+
+    @pytest.mark.parametrize("text", ["0", "-2", "all", "2&x=1"])
+    def test_what_is_no_size_is_refused(self, text, server):
+        with pytest.raises(InvalidInputError, match=r"property 'rest-page-size' is '.*', expected a whole number"):
+            self.lists(server, **{"rest-page-size": text})
+
+
+class TestNamesOfSignatures:
+    """A request is signed for the service in `rest.signing-name` (AWS's gateway), in the `rest.signing-region`."""
+
+    KEYS = {"rest.sigv4-enabled": "true", "rest.access-key-id": "AKIDEXAMPLE", "rest.secret-access-key": "s3cr3t"}
+
+    @pytest.mark.parametrize(
+        ("properties", "scope"),
+        [
+            ({"rest.signing-region": "eu-west-1"}, "eu-west-1/execute-api"),
+            ({"rest.signing-region": "eu-west-1", "rest.signing-name": "glue"}, "eu-west-1/glue"),
+            ({"client.region": "us-east-2", "rest.signing-name": "s3tables"}, "us-east-2/s3tables"),
+        ],
+    )
+    def test_they_are_in_its_scope(self, properties, scope, server):
+        ask_rest(server.uri, **self.KEYS, **properties)
+        for request in server.seen:
+            signed = re.match(
+                r"AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/\d{8}/(.+)/aws4_request, ", request.headers["Authorization"]
+            )
+            assert signed[1] == scope
+
+    @pytest.mark.parametrize("prefix", ["rest.", "client."])
+    def test_the_keys_have_either_name(self, prefix, server):
+        keys = {f"{prefix}access-key-id": "AKIDOTHER", f"{prefix}secret-access-key": "s3cr3t"}
+        ask_rest(server.uri, **{"rest.sigv4-enabled": "true", "rest.signing-region": "eu-west-1"}, **keys)
+        assert "Credential=AKIDOTHER/" in server.seen[-1].headers["Authorization"]
+
+
+class TestKindsOfIdentity:
+    """`rest.auth.type` says how to log in; what is not known is refused before anything is sent."""
+
+    @pytest.mark.parametrize(
+        ("properties", "header"),
+        [
+            ({"rest.auth.type": "oauth2", "token": "t0p"}, "Bearer t0p"),
+            ({"rest.auth.type": "none", "token": "t0p"}, None),
+            (
+                {"rest.auth.type": "basic", "rest.auth.basic.username": "a", "rest.auth.basic.password": "b"},
+                "Basic YTpi",
+            ),
+        ],
+    )
+    def test_each(self, properties, header, server):
+        ask_rest(server.uri, **properties)
+        assert {request.headers.get("Authorization") for request in server.seen} == {header}
+
+    def test_another_is_refused(self, server):
+        with pytest.raises(UnsupportedError, match=r"rest\.auth\.type 'google' is not supported"):
+            ask_rest(server.uri, **{"rest.auth.type": "google"})
+        assert server.seen == []
