@@ -1,7 +1,7 @@
 """How a REST catalog's server is talked to: addresses, time-outs, certificates, proxies, and what must stay hidden.
 
-Lives here: the properties of the connection itself; those of certificates are Nessie's, too. Not here: sending (`rest_http`) and proofs of identity
-(`rest_auth`).
+Lives here: the properties of the connection itself; those of certificates are Nessie's, too. Not here: sending
+(`rest_http`) and proofs of identity (`rest_auth`).
 """
 
 from __future__ import annotations
