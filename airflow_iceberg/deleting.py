@@ -46,7 +46,6 @@ from airflow_iceberg.spec.snapshots import MAIN_BRANCH, Snapshot
 if TYPE_CHECKING:
     from airflow_iceberg.data.row_changes import RowChanges
     from airflow_iceberg.jobs.protocol import JobPlan, JobResult
-    from airflow_iceberg.scanning import TableScan
     from airflow_iceberg.table import Table
 
 log = logging.getLogger(__name__)
@@ -205,7 +204,7 @@ class _Run:
             self._check_rows(rows)
             if not deletion.whole and not rows:
                 return self._nothing()
-            action = self._action(scan, deletion, changes, mode, rows)
+            action = self._action(deletion, changes, mode, rows)
             outcome = table.commit(action).outcome
         except CommitUnknownError:
             raise  # it may have landed: the files must stay
@@ -247,7 +246,7 @@ class _Run:
                 f"{most}; nothing was deleted; correct the predicate, or raise max_rows"
             )
 
-    def _action(self, scan: TableScan, deletion: Deletion, changes: RowChanges, mode: str, rows: int) -> SnapshotAction:
+    def _action(self, deletion: Deletion, changes: RowChanges, mode: str, rows: int) -> SnapshotAction:
         table, request = self.table, self.request
         if not deletion.partial and request.max_rows is None:
             gone_before = sum(task.file.record_count for task in deletion.whole) - rows

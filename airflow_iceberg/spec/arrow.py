@@ -353,12 +353,3 @@ def value_to_scalar(type_: IcebergType, value: Value) -> "pa.Scalar":
     import pyarrow as pa
 
     return pa.scalar(_to_plain(type_, value), type_to_arrow(type_))
-
-
-def scalar_to_value(type_: IcebergType, scalar: "pa.Scalar") -> Value:
-    """Return the canonical value of an Arrow scalar; a null gives None."""
-    import pyarrow as pa
-
-    if not scalar.is_valid:
-        return None
-    return values_from_array(type_, pa.repeat(scalar, 1))[0]

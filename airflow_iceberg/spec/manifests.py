@@ -310,11 +310,6 @@ class ManifestFile:
         """Whether the manifest may hold files of the snapshot: unknown counts may."""
         return self.added_files_count != 0 or self.existing_files_count != 0
 
-    @property
-    def may_have_deleted_files(self) -> bool:
-        """Whether the manifest may hold entries of deleted files."""
-        return self.deleted_files_count != 0
-
 
 def counted(manifest: ManifestFile, entries: Iterable[ManifestEntry]) -> ManifestFile:
     """Return a row with its counts of files and rows, which v1 writers may leave out and v2 requires.

@@ -85,11 +85,6 @@ class PartitionSpec:
         """Whether all files are in one partition: no fields, or only void ones."""
         return all(isinstance(child.transform, VoidTransform) for child in self.fields)
 
-    @property
-    def last_field_id(self) -> int:
-        """The highest field id of the spec, 999 without fields."""
-        return max((child.field_id for child in self.fields), default=FIRST_PARTITION_FIELD_ID - 1)
-
     @classmethod
     def from_dict(cls, value: Mapping[str, Any], *, path: str | None = None, where: str = "spec") -> "PartitionSpec":
         """Read a spec of metadata JSON.

@@ -72,11 +72,6 @@ class SortOrder:
         if self.order_id != 0 and not self.fields:
             raise InvalidInputError(f"sort order {self.order_id} has no fields; the unsorted order has the id 0")
 
-    @property
-    def is_unsorted(self) -> bool:
-        """Whether there are no keys."""
-        return not self.fields
-
     @classmethod
     def from_dict(cls, value: Mapping[str, Any], *, path: str | None = None, where: str = "sort-order") -> "SortOrder":
         """Read a sort order of metadata JSON.

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.spec.arrow import (
     array_from_values,
-    scalar_to_value,
     schema_from_arrow,
     schema_to_arrow,
     type_to_arrow,
@@ -202,7 +201,7 @@ class TestValues:
         value = data.draw(st.one_of(st.none(), strategies.values(type_)))
         scalar = value_to_scalar(type_, value)
         assert scalar.type == type_to_arrow(type_)
-        assert_same([scalar_to_value(type_, scalar)], [value])
+        assert_same(values_from_array(type_, pa.repeat(scalar, 1)), [value])
 
     def test_another_unit_or_width_is_cast(self):
         assert values_from_array(TimestampType(), pa.array([1], pa.timestamp("ms"))) == [1000]

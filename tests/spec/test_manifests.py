@@ -178,7 +178,6 @@ class TestTheRowOfANewManifest:
 
     def test_unknown_counts_may_be_anything(self) -> None:
         assert manifest().may_have_live_files
-        assert manifest().may_have_deleted_files
         assert not manifest(added_files_count=0, existing_files_count=0).may_have_live_files
 
 

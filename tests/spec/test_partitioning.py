@@ -81,7 +81,6 @@ class TestJson:
         fields = [{key: value for key, value in item.items() if key != "field-id"} for item in self.JSON["fields"]]
         spec = PartitionSpec.from_fields(fields, spec_id=7)
         assert (spec.spec_id, [child.field_id for child in spec.fields]) == (7, [1000, 1001])
-        assert spec.last_field_id == 1001
 
     def test_field_ids_in_some_fields_only_are_refused(self):
         first, second = self.JSON["fields"]

@@ -63,7 +63,6 @@ class TestLegality:
             SortOrder(1)
 
     def test_unsorted(self):
-        assert UNSORTED.is_unsorted
         assert UNSORTED.to_dict() == {"order-id": 0, "fields": []}
 
     def test_orders_are_the_same_whatever_their_ids(self):
