@@ -61,11 +61,12 @@ def alter(catalog: Catalog, state: TableState, changes: Sequence[Mapping[str, An
     Raises:
         InvalidInputError, NotFoundError, AlreadyExistsError: as `spec.evolution.evolve`; nothing was changed.
         UnsupportedError: the table is one that is not written here.
+        StalePlanError: another table has come to its name.
         CommitConflictError, CommitUnknownError: as `commit.engine.commit`.
     """
     name = str(state.table)
     check_properties(state.metadata, _asked_properties(changes))
-    action = AlterTable(changes, table=name, new_uuid=str(uuid4()))
+    action = AlterTable(changes, table=name, table_uuid=state.metadata.table_uuid or "", new_uuid=str(uuid4()))
     after = commit(catalog, state, action)
     metadata = after.metadata
     _warn_of_case(name, state.metadata.schema(), metadata.schema())

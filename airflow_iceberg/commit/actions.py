@@ -322,8 +322,8 @@ def check_same_table(metadata: TableMetadata, table_uuid: str) -> None:
     """
     if not is_same_table(metadata, table_uuid):
         raise StalePlanError(
-            f"the table was dropped and made again while the rows were written: its uuid is {metadata.table_uuid}, "
-            f"expected {table_uuid}"
+            f"the table was dropped and made again since this change was planned: its uuid is {metadata.table_uuid}, "
+            f"expected {table_uuid}; nothing was committed to the new one"
         )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from airflow_iceberg.commit.actions import check_writable
+from airflow_iceberg.commit.actions import check_same_table, check_writable, is_same_table
 from airflow_iceberg.spec.changes import Change, apply_change
 from airflow_iceberg.spec.evolution import evolve
 from airflow_iceberg.spec.metadata import TableMetadata
@@ -21,20 +21,24 @@ class AlterTable:
 
     Args:
         changes: see `spec.evolution`.
+        table_uuid: of the table that was asked for; empty when it had none.
         new_uuid: for a table that has none; the caller's dice.
 
     Attributes:
         changed: whether the list changed anything; False when its result stood already.
     """
 
-    def __init__(self, changes: Sequence[Mapping[str, Any]], *, table: str, new_uuid: str) -> None:
+    def __init__(self, changes: Sequence[Mapping[str, Any]], *, table: str, table_uuid: str, new_uuid: str) -> None:
         self._changes = changes
         self._table = table
+        self._table_uuid = table_uuid
         self._new_uuid = new_uuid
         self.changed = False
         self._results: list[TableMetadata] = []
 
     def __call__(self, metadata: TableMetadata) -> Change:
+        # Another table that came to the name is not altered, and least of all after the first one may have been.
+        check_same_table(metadata, self._table_uuid)
         check_writable(metadata, self._table)
         change = evolve(metadata, self._changes, new_uuid=self._new_uuid)
         # Tried out: what the specification refuses is known before anything is sent, to a REST server too.
@@ -47,6 +51,8 @@ class AlterTable:
 
     def has_landed(self, metadata: TableMetadata) -> bool:
         """Whether the table is what an attempt would have made of it, whoever else has written since."""
+        if not is_same_table(metadata, self._table_uuid):
+            return False
         return any(_same_shape(metadata, result) for result in self._results)
 
     def succeeded(self, metadata: TableMetadata) -> None:

@@ -11,6 +11,7 @@ from airflow_iceberg.errors import CommitUnknownError, IcebergError
 from tests.support.changes import (
     NAME,
     Append,
+    AppendWithColumn,
     Compact,
     CopyOnWriteDelete,
     DeletePartition,
@@ -19,19 +20,25 @@ from tests.support.changes import (
     Expire,
     MergeOnReadDelete,
     Overwrite,
+    Pick,
     RewriteAllManifests,
     plan,
     rows_of,
 )
 from tests.support.faults import (
+    BRANCHES,
     KINDS,
     LATE_AFTER,
+    OTHER,
+    OUTCOMES_OF_RENAMED,
     SWAP_FAULTS,
     behind,
     check_whole,
     faults_of,
     ids,
     numbered,
+    rename,
+    replace,
     world,
 )
 from tests.support.memory import (
@@ -56,8 +63,11 @@ CHANGES = {
     "compaction": Compact("a"),
     "rewrite of manifests": RewriteAllManifests(),
     "expiry": Expire(),
+    "cherry-pick": Pick("more", BRANCHES["more"]),
+    "cherry-pick of an overwrite": Pick("other", BRANCHES["other"]),
+    "new columns": AppendWithColumn("a", ids(9)),
 }
-FEW = {"append", "overwrite", "merge-on-read", "compaction", "expiry"}
+FEW = {"append", "overwrite", "merge-on-read", "compaction", "expiry", "cherry-pick"}
 
 
 def steps_of(name, swap=Fault.PROCEED, kind="pointer"):
@@ -143,6 +153,38 @@ class TestAFaultAtEveryStep:
             for late_after in (1, 4, 8, 99) if fault is FileFault.LATE else (1,):
                 rule = FileRule(call="create", fault=fault, matching=".metadata.json")
                 check_once(name, [rule], kind="hadoop", late_after=late_after)
+
+
+class TestANameThatGoes:
+    """The table gets another name while the change is under way, and its old name perhaps another table.
+
+    The change is made of the table that it was planned for, or not at all; when a try is made under the new name, it is
+    in it exactly once.
+    """
+
+    @pytest.mark.parametrize("rival", [rename, replace])
+    @pytest.mark.parametrize("name", CHANGES)
+    def test_the_right_table_is_changed_once(self, name, rival):
+        for fault, (expected, is_made) in OUTCOMES_OF_RENAMED.items():
+            change, catalog = CHANGES[name], world()
+            before, start = +rows_of(catalog), len(catalog.load(NAME).metadata.metadata_log)
+            after = +change.after(before)
+            planned = plan(catalog, change, key=KEY)
+            error = CommitUnknownError if expected == "unknown" else IcebergError
+            with pytest.raises(error) as raised:
+                planned.commit(catalog=FaultyCatalog(catalog, [fault], rival=rival))
+            assert isinstance(raised.value, CommitUnknownError) == (expected == "unknown")
+            if rival is replace:
+                assert catalog.load(NAME).metadata.metadata_log == ()
+                catalog.drop_table(NAME)
+            catalog.rename_table(OTHER, NAME)
+            check_whole(catalog)
+            assert +rows_of(catalog) == (after if is_made else before)
+            assert len(catalog.load(NAME).metadata.metadata_log) == start + is_made
+            if not find_landed(catalog.load(NAME).metadata, KEY, "main"):
+                plan(catalog, change, key=KEY, try_number=2).commit()
+            check_whole(catalog)
+            assert +rows_of(catalog) == after
 
 
 @pytest.mark.services

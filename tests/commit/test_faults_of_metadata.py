@@ -7,18 +7,34 @@ dropped whole, and what is not keeps its files.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from airflow_iceberg.catalogs.base import Catalog
 from airflow_iceberg.commit import refs
+from airflow_iceberg.commit.forget import ForgetUnused
 from airflow_iceberg.errors import CommitUnknownError, IcebergError, NotFoundError
 from airflow_iceberg.spec.metadata import TableMetadata
 from airflow_iceberg.table import Table
 from tests.support.changes import NAME, rows_of
-from tests.support.faults import KINDS, LATE_AFTER, SWAP_FAULTS, behind, check_whole, faults_of, numbered, world
-from tests.support.memory import Fault, FileFault, FileRule, SimulatedCrash
+from tests.support.faults import (
+    KINDS,
+    LATE_AFTER,
+    OTHER,
+    OUTCOMES_OF_RENAMED,
+    SWAP_FAULTS,
+    TAG,
+    behind,
+    check_whole,
+    faults_of,
+    numbered,
+    rename,
+    replace,
+    world,
+)
+from tests.support.memory import Fault, FaultyCatalog, FileFault, FileRule, SimulatedCrash
 
 
 def altering(*changes) -> Callable[[Catalog], object]:
@@ -34,6 +50,20 @@ def pointing(make, *args, **options) -> Callable[[Catalog], object]:
         table.change(make(*given, table_uuid=table.metadata.table_uuid, new_uuid=str(uuid4()), **options))
 
     return run
+
+
+def moving(name: str, kind: str) -> Callable[[Catalog], object]:
+    """Let a ref that is there point to the first snapshot."""
+
+    def make(snapshot_id: int, **more: Any) -> refs.ChangeRefs:
+        return refs.create_ref(name, kind=kind, snapshot_id=snapshot_id, replace_existing=True, **more)
+
+    return pointing(make, first)
+
+
+def forget(catalog: Catalog) -> None:
+    table = Table.load(catalog, NAME)
+    table.change(ForgetUnused(table.io, table_uuid=table.metadata.table_uuid, new_uuid=str(uuid4())))
 
 
 def first(metadata: TableMetadata) -> int:
@@ -53,7 +83,13 @@ CHANGES = {
     "a tag": pointing(refs.create_ref, "v1", kind="tag"),
     "rollback": pointing(refs.rollback_to_snapshot, first),
     "current": pointing(refs.set_current, first),
+    "fast-forward": pointing(refs.fast_forward, "main", "more"),
+    "a moved tag": moving(TAG, "tag"),
+    "a dropped branch": pointing(refs.drop_ref, "more", if_exists=True),
+    "unused specs": forget,
 }
+# Those that change which rows main has.
+MOVES = ("rollback", "current", "fast-forward")
 CHANGES["a branch"] = pointing(
     lambda name, snapshot_id, **more: refs.create_ref(name, snapshot_id=snapshot_id, **more),
     "audit",
@@ -104,7 +140,7 @@ class TestChangesOfTheTable:
     def check(self, name: str, kind: str, rules=(), swaps=(), late_after: int = 1) -> None:
         run, catalog = CHANGES[name], world(kind, late_after=late_after)
         before, rows = shape(catalog.load(NAME).metadata), rows_of(catalog)
-        if name in ("rollback", "current"):
+        if name in MOVES:
             expected = world(kind)
             run(expected)
             rows_after = rows_of(expected)
@@ -143,11 +179,11 @@ class TestChangesOfTheTable:
                 rule = FileRule(call="create", fault=fault, matching=".metadata.json")
                 self.check(name, "hadoop", [rule], late_after=late_after)
 
-    @pytest.mark.parametrize("kind", KINDS)
-    def test_files(self, kind):
-        """The files are the same for all of them: the table's metadata."""
-        for rules, late_after in rules_of(calls_of(CHANGES["schema"], kind)):
-            self.check("schema", kind, rules, late_after=late_after)
+    @pytest.mark.parametrize(("name", "kind"), [*(("schema", kind) for kind in KINDS), ("unused specs", "pointer")])
+    def test_files(self, name, kind):
+        """The files are the same for all of them: the table's metadata; what is unused its manifests tell."""
+        for rules, late_after in rules_of(calls_of(CHANGES[name], kind)):
+            self.check(name, kind, rules, late_after=late_after)
 
 
 class TestCreation:
@@ -216,6 +252,13 @@ class TestRegistration:
             self.check(rules)
 
 
+# Nobody commits to a table that is gone. A drop or a renaming that is repeated on its way is told that there is no such
+# table: what to make of that, each catalog knows by itself.
+REQUEST_FAULTS = sorted(
+    {*SWAP_FAULTS} - {Fault.LAND_THEN_RIVAL_THEN_UNKNOWN, Fault.LAND_THEN_CONFLICT}, key=lambda fault: fault.value
+)
+
+
 class TestDrops:
     """A drop, with its files or without: the table is there with all its files, or it is not in the catalog."""
 
@@ -239,6 +282,35 @@ class TestDrops:
             if not purge and kind == "pointer":
                 assert catalog.io.inner.locations() == files
 
+    @pytest.mark.parametrize("fault", REQUEST_FAULTS)
+    @pytest.mark.parametrize("purge", [False, True])
+    def test_requests(self, purge, fault):
+        for late_after in LATE_AFTER if fault is Fault.LAND_LATE else (1,):
+            catalog = world(late_after=late_after)
+            rows, files = rows_of(catalog), catalog.io.inner.locations()
+            faulty = behind(catalog, [fault], late_after)
+            outcome = attempt(lambda: faulty.drop_table(NAME, purge=purge))  # noqa: B023
+            is_there = catalog.table_exists(NAME)
+            assert is_there in {"done": (False,), "failed": (True,), "unknown": (True, False)}[outcome]
+            if is_there:
+                assert rows_of(catalog) == rows
+                catalog.drop_table(NAME, purge=purge)
+            faulty.late.arrive()
+            assert not catalog.table_exists(NAME)
+            if not purge:
+                assert set(files) <= set(catalog.io.inner.locations())
+
+    @pytest.mark.parametrize("purge", [False, True])
+    def test_a_table_that_is_renamed_just_before_keeps_its_files(self, purge):
+        catalog = world()
+        rows = rows_of(catalog)
+        faulty = FaultyCatalog(catalog, [Fault.CONFLICT], rival=rename)
+        with pytest.raises(NotFoundError):
+            faulty.drop_table(NAME, purge=purge)
+        catalog.rename_table(OTHER, NAME)
+        check_whole(catalog)
+        assert rows_of(catalog) == rows
+
     @pytest.mark.parametrize("fault", ["lost", "refused"])
     @pytest.mark.parametrize("purge", [False, True])
     def test_no_file_goes_while_the_outcome_is_unknown(self, purge, fault, monkeypatch):
@@ -258,6 +330,44 @@ class TestDrops:
 
 class TestRenaming:
     """A renamed table has one name, the old or the new; it keeps its files, and commits go on under that name."""
+
+    @pytest.mark.parametrize("fault", REQUEST_FAULTS)
+    def test_requests(self, fault):
+        for late_after in LATE_AFTER if fault is Fault.LAND_LATE else (1,):
+            catalog = world(late_after=late_after)
+            rows = rows_of(catalog)
+            faulty = behind(catalog, [fault], late_after)
+            outcome = attempt(lambda: faulty.rename_table(NAME, OTHER))  # noqa: B023
+            names = [name for name in (NAME, OTHER) if catalog.table_exists(name)]
+            assert names in {"done": ([OTHER],), "failed": ([NAME],), "unknown": ([NAME], [OTHER])}[outcome]
+            if names == [NAME]:
+                assert rows_of(catalog) == rows
+                catalog.rename_table(NAME, OTHER)
+            Table.load(faulty, OTHER).alter([{"set_properties": {"a": "1"}}])
+            faulty.late.arrive()
+            assert [str(name) for name in catalog.list_tables("db")] == [OTHER]
+            catalog.rename_table(OTHER, NAME)
+            check_whole(catalog)
+            assert rows_of(catalog) == rows
+            assert catalog.load(NAME).metadata.properties["a"] == "1"
+
+    @pytest.mark.parametrize("rival", [rename, replace])
+    @pytest.mark.parametrize("name", CHANGES)
+    def test_a_change_is_made_of_the_table_that_it_was_asked_for(self, name, rival):
+        """The table gets another name while the change is under way, and its old name perhaps another table."""
+        for fault, expected in OUTCOMES_OF_RENAMED.items():
+            catalog = world()
+            before = shape(catalog.load(NAME).metadata)
+            outcome = attempt(lambda: CHANGES[name](FaultyCatalog(catalog, [fault], rival=rival)))  # noqa: B023
+            is_changed = shape(catalog.load(OTHER).metadata) != before
+            assert (outcome, is_changed) == expected
+            if rival is rename:
+                assert not catalog.table_exists(NAME)
+            else:
+                assert len(catalog.load(NAME).metadata.metadata_log) == 0
+                catalog.drop_table(NAME)
+            catalog.rename_table(OTHER, NAME)
+            check_whole(catalog)
 
     def test_a_writer_that_has_loaded_it_before_does_not_bring_the_old_name_back(self):
         catalog = world()

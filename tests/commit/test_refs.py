@@ -121,6 +121,19 @@ class TestMovingABranch:
         with pytest.raises(IncompatibleChangeError, match="both have changes of their own"):
             change(catalog, refs.fast_forward, "main", "audit")
 
+    def test_not_over_changes_that_come_while_it_moves(self, catalog):
+        change(catalog, refs.create_ref, "audit", kind="branch")
+        plan(catalog, Append("b", ids(9)), branch="audit").commit()
+        action = refs.fast_forward(
+            "main", "audit", table_uuid=table(catalog).metadata.table_uuid, new_uuid=str(uuid4())
+        )
+        faulty = FaultyCatalog(
+            catalog, [Fault.CONFLICT], rival=lambda inner, _: plan(inner, Append("b", ids(8))).commit()
+        )
+        with pytest.raises(IncompatibleChangeError, match="both have changes of their own"):
+            commit(faulty, catalog.load(NAME), action, clock=HURRY)
+        assert rows_of(catalog)["b", 8] == 1
+
     def test_forward_makes_a_branch_that_is_not_there(self, catalog):
         assert change(catalog, refs.fast_forward, "copy", "main").refs["copy"].is_branch
 

@@ -24,14 +24,17 @@ from airflow_iceberg.catalogs.base import Catalog, TableState
 from airflow_iceberg.changing import append_action, earlier_runs, now_ms, settings_for
 from airflow_iceberg.commit.actions import SnapshotAction
 from airflow_iceberg.commit.engine import Action, Clock, commit
+from airflow_iceberg.commit.evolving import WithNewColumns
 from airflow_iceberg.commit.expire import ExpireSnapshots
 from airflow_iceberg.commit.operation import OperationKey
 from airflow_iceberg.commit.overwrite import OverwriteFiles, ReplacePartitions
+from airflow_iceberg.commit.refs import CherryPick
 from airflow_iceberg.commit.rewrite import RewriteFiles
 from airflow_iceberg.commit.rewrite_manifests import RewriteManifests
 from airflow_iceberg.commit.row_delta import RowDelta
 from airflow_iceberg.commit.snapshot_writer import read_entries
 from airflow_iceberg.data.append import write_rows
+from airflow_iceberg.data.new_columns import with_new_columns
 from airflow_iceberg.plan.filters import Expression, parse_filter
 from airflow_iceberg.spec.deletion_vectors import RowPositions
 from airflow_iceberg.spec.manifests import DataFile, FileContent, ManifestEntry
@@ -224,6 +227,22 @@ class Append(Change):
 
 
 @dataclass(frozen=True)
+class AppendWithColumn(Append):
+    """An append that brings the table a column, of which its rows have no value."""
+
+    def action(self, work):
+        metadata = work.table.metadata
+        written = with_new_columns(
+            metadata.schema(),
+            [pa.schema([("note", pa.string())])],
+            last_column_id=metadata.last_column_id,
+            specs=metadata.partition_specs,
+            format_version=metadata.format_version,
+        )
+        return WithNewColumns(super().action(work), written)
+
+
+@dataclass(frozen=True)
 class Overwrite(Change):
     part: str = "a"
     ids: frozenset[int] = frozenset({7})
@@ -395,6 +414,24 @@ class Compact(Change):
 class RewriteAllManifests(Change):
     def action(self, work):
         return RewriteManifests(work.table.io, work.settings, only_if_better=False)
+
+
+@dataclass(frozen=True)
+class Pick(Change):
+    """Cherry-pick the head of a branch.
+
+    Attributes:
+        made: the change that made it.
+    """
+
+    branch: str
+    made: Change
+
+    def action(self, work):
+        return CherryPick(work.table.io, work.settings, source_id=work.table.refs[self.branch].snapshot_id)
+
+    def after(self, rows):
+        return self.made.after(rows)
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,22 @@ Two kinds: with a pointer that is swapped, and with the metadata file itself as 
 from collections import Counter
 from contextlib import contextmanager
 from functools import cache
+from uuid import uuid4
 
 from airflow_iceberg.catalogs.hadoop import HadoopCatalog
+from airflow_iceberg.commit.refs import create_ref
 from airflow_iceberg.storage.directories import FsspecDirectories
 from airflow_iceberg.table import Table
 from airflow_iceberg.walk.manifest_lists import read_manifests
-from tests.support.changes import NAME, Append, MergeOnReadDelete, live_entries, make_table, plan
+from tests.support.changes import (
+    NAME,
+    Append,
+    DynamicOverwrite,
+    MergeOnReadDelete,
+    live_entries,
+    make_table,
+    plan,
+)
 from tests.support.memory import Fault, FaultyCatalog, FaultyFileIO, FileFault, MemoryCatalog, MemoryFileIO
 
 
@@ -24,6 +34,11 @@ def ids(*numbers):
 
 # Appends so small that the next commit merges their manifests: three in one partition, one in the other.
 BASE = [Append("a", ids(1, 2)), Append("a", ids(3)), MergeOnReadDelete(ids(1)), Append("b", ids(4))]
+# Refs of the start: a tag of the head of main, and branches that are one change ahead of it.
+TAG = "release"
+BRANCHES = {"more": Append("b", ids(5)), "other": DynamicOverwrite("b", ids(6))}
+# A partition spec that nothing uses any more is there as well.
+UNUSED_SPEC = [{"add_partition_field": "bucket(3, id)"}], [{"drop_partition_field": "bucket(3, id)"}]
 FILE_FAULTS = {
     "read": [FileFault.FAIL, FileFault.CRASH_BEFORE],
     "exists": [FileFault.FAIL, FileFault.CRASH_BEFORE],
@@ -71,7 +86,19 @@ def base_table(kind, version):
     make_table(catalog, version, **PROPERTIES)
     for step in BASE:
         plan(catalog, step).commit()
+    for changes in UNUSED_SPEC:
+        Table.load(catalog, NAME).alter(changes)
+    for name in (TAG, *BRANCHES):
+        make_ref(catalog, name)
+    for branch, change in BRANCHES.items():
+        plan(catalog, change, branch=branch).commit()
     return catalog.io, catalog.load(NAME).metadata_location
+
+
+def make_ref(catalog, name):
+    table = Table.load(catalog, NAME)
+    kind = "tag" if name == TAG else "branch"
+    table.change(create_ref(name, kind=kind, table_uuid=table.metadata.table_uuid, new_uuid=str(uuid4())))
 
 
 def world(kind="pointer", version=3, late_after=1):
@@ -110,3 +137,28 @@ def check_whole(catalog):
     assert all(io.exists(entry.data_file.file_path) for entry in live_entries(table))
     for snapshot in table.snapshots():
         assert all(io.exists(manifest.manifest_path) for manifest in read_manifests(io, snapshot))
+
+
+# -- the name ----------------------------------------------------------------------------------------------------------
+
+
+OTHER = "db.other"
+
+
+def rename(catalog, table):
+    """Be a rival that gives the table another name."""
+    catalog.rename_table(NAME, OTHER)
+
+
+def replace(catalog, table):
+    """Be two: one that gives the table another name, and one that gives its name to another table."""
+    rename(catalog, table)
+    make_table(catalog)
+
+
+# What a change is told when such a rival comes, and whether it is made.
+OUTCOMES_OF_RENAMED = {
+    Fault.CONFLICT: ("failed", False),
+    Fault.RIVAL_THEN_UNKNOWN: ("unknown", False),
+    Fault.LAND_THEN_RIVAL_THEN_UNKNOWN: ("unknown", True),
+}

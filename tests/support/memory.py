@@ -291,13 +291,14 @@ class FaultyCatalog(PointerCatalog):
 
     Args:
         inner: where tables really are; any `PointerCatalog` with a swap of its own (not Hadoop).
-        script: one fault a swap. Creating a table is a swap too, unless it is created through `inner`.
+        script: one fault a swap. To create, drop or rename a table is a swap too, unless it is done through `inner`.
         rival: called with the inner catalog when another writer is to commit.
         loads: one fault a `load`: PROCEED, FAIL or CRASH_BEFORE.
         late_after: how many loads and swaps a request that is late lets go before it.
 
     Attributes:
-        swaps: the metadata locations of all swaps that were asked for, with the fault each met.
+        swaps: the metadata locations of all swaps that were asked for (none of drops and renames), with the fault each
+            met.
         load_count: how often the table was loaded.
     """
 
@@ -336,18 +337,21 @@ class FaultyCatalog(PointerCatalog):
 
     def swap_pointer(self, table: TableId, *, expected: Pointer | None, new: str) -> Pointer:
         """Swap in the inner catalog, with the fault that the script has for this time."""
+        return self._send(table, new, lambda: self.inner.swap_pointer(table, expected=expected, new=new))
+
+    def _send(self, table: TableId, what: str, request: Callable[[], Any]) -> Any:
         fault = next(self._script, Fault.PROCEED)
-        self.swaps.append((new, fault))
+        self.swaps.append((what, fault))
         self.late.let_one_go()
         self._before(fault, table)
         if fault is Fault.LAND_LATE:
-            self.late.add(lambda: self.inner.swap_pointer(table, expected=expected, new=new))
+            self.late.add(request)
             raise CommitUnknownError("no answer in time")
         if fault in (Fault.LOSE_THEN_UNKNOWN, Fault.RIVAL_THEN_UNKNOWN):
             raise CommitUnknownError("the reply was lost")
-        pointer = self.inner.swap_pointer(table, expected=expected, new=new)
+        answer = request()
         self._after(fault, table)
-        return pointer
+        return answer
 
     def _before(self, fault: Fault, table: TableId) -> None:
         if fault is Fault.FAIL:
@@ -399,17 +403,13 @@ class FaultyCatalog(PointerCatalog):
         """Ask the inner catalog."""
         return self.inner.list_tables(namespace)
 
-    def drop_table(self, table: str | TableId, *, purge: bool = False) -> None:
-        """Ask the inner catalog."""
-        self.inner.drop_table(table, purge=purge)
-
     def drop_pointer(self, table: TableId) -> None:
-        """Ask the inner catalog."""
-        self.inner.drop_pointer(table)
+        """Drop in the inner catalog, with the fault that the script has for this time."""
+        self._send(table, "", lambda: self.inner.drop_pointer(table))
 
     def rename_table(self, table: str | TableId, to: str | TableId) -> None:
-        """Ask the inner catalog."""
-        self.inner.rename_table(table, to)
+        """Rename in the inner catalog, with the fault that the script has for this time."""
+        self._send(TableId.of(table), "", lambda: self.inner.rename_table(table, to))
 
     def default_location(self, table: str | TableId) -> str:
         """Ask the inner catalog."""
