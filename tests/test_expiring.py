@@ -54,6 +54,21 @@ def on_disk(table: Table) -> set[str]:
     return {status.location for status in table.io.list(table.location) if status.location.endswith(kept)}
 
 
+def expire_and_die_before_the_files(table, monkeypatch):
+    """Let an expiry die between its commit and the first file."""
+    delete = type(table.io).delete
+
+    def dies(self, locations):
+        if any(location.endswith((".parquet", ".avro")) for location in locations):
+            raise KeyboardInterrupt
+        delete(self, locations)
+
+    monkeypatch.setattr(type(table.io), "delete", dies)
+    with pytest.raises(KeyboardInterrupt):
+        expire_snapshots(table, ALL, operation=KEY)
+    monkeypatch.undo()
+
+
 def reachable(table: Table) -> set[str]:
     """What the snapshots of the metadata reach, by brute force."""
     from airflow_iceberg.commit.snapshot_writer import read_entries
@@ -241,17 +256,7 @@ class TestATryThatDies:
         assert on_disk(table) == before
 
     def test_files_of_a_table_that_was_dropped_since_are_left_alone(self, table, monkeypatch):
-        delete = type(table.io).delete
-
-        def dies(self, locations):
-            if any(location.endswith((".parquet", ".avro")) for location in locations):
-                raise KeyboardInterrupt
-            delete(self, locations)
-
-        monkeypatch.setattr(type(table.io), "delete", dies)
-        with pytest.raises(KeyboardInterrupt):
-            expire_snapshots(table, ALL, operation=KEY)
-        monkeypatch.undo()
+        expire_and_die_before_the_files(table, monkeypatch)
         before = on_disk(table)
         note = next(s.location for s in table.io.list(f"{table.location}/.staging") if s.location.endswith(".json"))
         text = table.io.read(note).replace((table.metadata.table_uuid or "").encode(), b"another")
@@ -264,20 +269,6 @@ class TestATryThatDies:
 class TestWhatDeadJobsLeave:
     """Documents go once they are too old to be of a running job; what an expiry had noted is finished first."""
 
-    def dies_before_the_files(self, table, monkeypatch, key):
-        """Let an expiry die between its commit and the first file."""
-        delete = type(table.io).delete
-
-        def dies(self, locations):
-            if any(location.endswith((".parquet", ".avro")) for location in locations):
-                raise KeyboardInterrupt
-            delete(self, locations)
-
-        monkeypatch.setattr(type(table.io), "delete", dies)
-        with pytest.raises(KeyboardInterrupt):
-            expire_snapshots(table, ALL, operation=key)
-        monkeypatch.undo()
-
     def staged(self, table):
         return sorted(Path(s.location.removeprefix("file://")) for s in table.io.list(f"{table.location}/.staging"))
 
@@ -285,7 +276,7 @@ class TestWhatDeadJobsLeave:
         os.utime(path, (time.time() - days * 24 * 60 * 60,) * 2)
 
     def test_files_of_an_expiry_that_nobody_tries_again_go_with_a_later_one(self, table, monkeypatch):
-        self.dies_before_the_files(table, monkeypatch, KEY)
+        expire_and_die_before_the_files(table, monkeypatch)
         (note,) = self.staged(table)
         self.age(note, days=4)
         result = expire_snapshots(table.refresh(), ExpireRequest())
@@ -294,7 +285,7 @@ class TestWhatDeadJobsLeave:
         assert not self.staged(table)
 
     def test_one_that_may_still_be_running_is_left_alone(self, table, monkeypatch):
-        self.dies_before_the_files(table, monkeypatch, KEY)
+        expire_and_die_before_the_files(table, monkeypatch)
         (note,) = self.staged(table)
         self.age(note, days=2)
         assert expire_snapshots(table.refresh(), ExpireRequest()).outcome == "nothing"
