@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, cast
 
+from fsspec import AbstractFileSystem
 from hdfs_native import Client, WriteOptions
 from hdfs_native.fsspec import HdfsFileSystem
 
@@ -32,7 +33,18 @@ _used_by: int | None = None
 
 
 class _FileSystem(HdfsFileSystem):  # type: ignore[misc]
-    """The driver's file system, with paths taken literally: its own reads them as URLs and cuts at "#" and "?"."""
+    """The driver's file system, with paths taken literally: its own reads them as URLs and cuts at "#" and "?".
+
+    Args:
+        url: of the NameNode or name service; None for the default of Hadoop's settings.
+        config: Hadoop's settings, over those of `HADOOP_CONF_DIR`.
+    """
+
+    def __init__(self, url: str | None, config: Mapping[str, str], **options: Any) -> None:
+        # Not the driver's own, which opens a client for a host and a port; a name service may be in our settings alone.
+        AbstractFileSystem.__init__(self, **options)
+        self.host, self.port = url, None
+        self.client = Client(url, dict(config) or None)
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
@@ -87,15 +99,13 @@ class HdfsStore(RenamingStore):
         self._act_as(properties.get("hdfs.user"))
         if ticket := properties.get("hdfs.kerberos_ticket"):
             os.environ.setdefault("KRB5CCNAME", ticket)
-        filesystem = _FileSystem(skip_instance_cache=True, host=host or None, port=int(port) if port else None)
         config = {key.removeprefix(_CONFIG): value for key, value in properties.items() if key.startswith(_CONFIG)}
         if host and port:  # one NameNode: a name service has no port
             _require_listener(host, int(port))
             config.setdefault(_ATTEMPTS, _ATTEMPTS_AT_ONE)
         url = f"{scheme}://{host}{f':{port}' if port else ''}" if host else f"{scheme}://"
         with _translated():
-            filesystem.client = Client(url, config or None) if host else Client(None, config or None)
-        return filesystem
+            return _FileSystem(url if host else None, config, skip_instance_cache=True)
 
     def _act_as(self, user: str | None) -> None:
         """The driver takes the user from the environment alone, so that a process is one user of HDFS."""
