@@ -12,7 +12,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from airflow_iceberg.catalogs import load_catalog
-from airflow_iceberg.errors import InvalidInputError, StorageError, UnsupportedError
+from airflow_iceberg.errors import InvalidInputError, NotFoundError, StorageError, UnsupportedError
+from tests.catalogs.contract import new_metadata
 from tests.support.certificates import make_certificates
 from tests.support.http_server import HttpServer, Reply
 
@@ -227,6 +228,51 @@ class TestPagesOfRest:
     def test_what_is_no_size_is_refused(self, text, server):
         with pytest.raises(InvalidInputError, match=r"property 'rest-page-size' is '.*', expected a whole number"):
             self.lists(server, **{"rest-page-size": text})
+
+
+class TestLentTokens:
+    """A token that the server lends for a table's files is asked for anew once it has ended, where the server says."""
+
+    ENDED, LATER = 1, 4_102_444_800_000  # milliseconds: 1970, and the year 2100
+    PATH = "/v1/namespaces/sales/tables/orders"
+
+    def lent(self, token, ends_ms):
+        config = {"gcs.oauth2.token": token, "gcs.oauth2.token-expires-at": str(ends_ms)}
+        config["gcs.oauth2.refresh-credentials-endpoint"] = "v1/lent/orders"
+        return {"storage-credentials": [{"prefix": "gs://lake", "config": config}]}
+
+    def read(self, server, ends_ms):
+        metadata = {**new_metadata("gs://lake/orders").to_dict(), "table-uuid": "6a1cbe1c-7c68-4b9e-9a4e-3f3b6f1f0001"}
+        table = {"metadata-location": "gs://lake/orders/metadata/1.json", "metadata": metadata}
+
+        def lends(request):
+            path = request.path.partition("?")[0]
+            answers = {self.PATH: {**table, **self.lent("ya29.first", ends_ms)}}
+            answers["/v1/lent/orders"] = self.lent("ya29.newer", self.LATER)
+            return Reply(body=json.dumps(answers[path]).encode()) if path in answers else answer(request)
+
+        server.handle = lends
+        given = {"gcs.service.host": server.uri, "token": "t0p"}
+        state = load_catalog("prod", type="rest", uri=server.uri, **given).load("sales.orders")
+        with pytest.raises(NotFoundError):
+            state.io.read("gs://lake/orders/data/1.parquet")
+        return [
+            (request.path.partition("?")[0], value)
+            for request in server.seen[2:]
+            for name, value in request.headers.items()
+            if name.lower() == "authorization"
+        ]
+
+    def test_one_that_has_ended_is_not_shown_to_the_store(self, server):
+        assert self.read(server, self.ENDED) == [
+            ("/v1/lent/orders", "Bearer t0p"),
+            ("/storage/v1/b/lake/o/orders%2Fdata%2F1.parquet", "Bearer ya29.newer"),
+        ]
+
+    def test_one_that_has_not_is(self, server):
+        assert self.read(server, self.LATER) == [
+            ("/storage/v1/b/lake/o/orders%2Fdata%2F1.parquet", "Bearer ya29.first")
+        ]
 
 
 class TestNamesOfSignatures:

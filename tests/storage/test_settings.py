@@ -4,6 +4,7 @@ No server of the store's kind is needed: requests end at a server that writes th
 """
 
 import base64
+import datetime as dt
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.support.http_server import HttpServer, Reply, Request
 
 KEYS = {"s3.access-key-id": "AKIDEXAMPLE", "s3.secret-access-key": "s3cr3t-key", "s3.region": "eu-central-1"}
 ADLS_KEY = base64.b64encode(b"k" * 32).decode()
+LATER_MS = 4_102_444_800_000  # the year 2100
 LAKE = "abfss://lake@acct.dfs.core.windows.net/f"
 
 
@@ -103,6 +105,11 @@ class TestS3:
         assert (found["connect_timeout"], found["read_timeout"]) == (3.0, 7.5)
 
 
+def bearer(request: Request) -> str:
+    """The header of a request, which Google's driver writes in lower case."""
+    return next(value for name, value in request.headers.items() if name.lower() == "authorization")
+
+
 class TestGcs:
     """What is sent to Google follows the properties."""
 
@@ -119,6 +126,25 @@ class TestGcs:
         assert "userProject=lab" in request.path
         filesystem, _ = io.filesystem("gs://lake/a")
         assert filesystem.session_kwargs == {"trust_env": False}
+
+    def test_a_token_of_ones_own_is_shown_as_it_is(self, server: HttpServer) -> None:
+        io = FsspecFileIO({"gcs.service.host": server.uri, "gcs.oauth2.token": "ya29.own"})
+        io.create("gs://lake/a", b"data")
+        assert bearer(server.seen[0]) == "Bearer ya29.own"
+
+    @pytest.mark.parametrize(("ends_ms", "shown"), [(1, "ya29.newer"), (LATER_MS, "ya29.first")])
+    def test_a_lent_token_is_renewed_when_it_has_ended(self, server: HttpServer, ends_ms: int, shown: str) -> None:
+        first = {"gcs.oauth2.token": "ya29.first", "gcs.oauth2.token-expires-at": str(ends_ms)}
+        newer = {"gcs.oauth2.token": "ya29.newer", "gcs.oauth2.token-expires-at": str(LATER_MS)}
+        io = FsspecFileIO({"gcs.service.host": server.uri, **first}, refresh=lambda: newer)
+        io.create("gs://lake/a", b"data")
+        assert bearer(server.seen[0]) == f"Bearer {shown}"
+
+    def test_the_driver_knows_when_it_ends(self, server: HttpServer) -> None:
+        lent = {"gcs.oauth2.token": "ya29.first", "gcs.oauth2.token-expires-at": str(LATER_MS)}
+        io = FsspecFileIO({"gcs.service.host": server.uri, **lent}, refresh=lambda: lent)
+        expiry = io.filesystem("gs://lake/a")[0].credentials.credentials.expiry
+        assert expiry.replace(tzinfo=dt.UTC).timestamp() * 1000 == LATER_MS
 
 
 class TestAzure:
