@@ -211,11 +211,10 @@ def _items(tasks: Sequence[FileScanTask], split_bytes: int) -> list[tuple[ReadUn
 
 
 def _split_bytes(metadata: TableMetadata) -> int:
-    text = metadata.properties.get(SPLIT_SIZE, str(DEFAULT_SPLIT_BYTES))
-    try:
-        return max(1, int(text))
-    except ValueError as error:
-        raise InvalidInputError(f"property {SPLIT_SIZE} is '{text}' (expected a number)") from error
+    text = metadata.properties.get(SPLIT_SIZE, str(DEFAULT_SPLIT_BYTES)).strip()
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise InvalidInputError(f"property {SPLIT_SIZE} is '{text}' (expected a number of bytes above 0)")
+    return int(text)
 
 
 def _metadata_location(given: Any) -> str:

@@ -154,6 +154,44 @@ class TestRows:
         assert plan_read((table := new_table(tmp_path)).io, table.metadata_location)[1] == []
 
 
+class TestTasks:
+    """A task reads about `read.split.target-size` bytes, 128 MiB by default; a file counts as 4 MiB at least."""
+
+    def tasks(self, folder, **properties):
+        table = new_table(folder, {"id": "long not null", "s": "string"}, properties=properties)
+        for start in range(0, 4000, 1000):
+            numbers = range(start, start + 1000)
+            table.append(
+                pa.table({"id": numbers, "s": [f"{n:x}" * 9 for n in numbers]}, schema_to_arrow(table.schema()))
+            )
+        reader, items = plan_read(table.io, table.metadata_location)
+        ids = [[n for batch in reader.rows(table.io, item) for n in batch["id"].to_pylist()] for item in items]
+        assert sorted(number for found in ids for number in found) == list(range(4000))
+        return [len(found) for found in ids]
+
+    @pytest.mark.parametrize(
+        ("properties", "rows"),
+        [
+            ({}, [4000]),
+            ({"read.split.target-size": str(8 << 20)}, [2000, 2000]),
+            ({"read.split.target-size": str(5 << 20)}, [1000] * 4),
+        ],
+    )
+    def test_small_files_share_one(self, properties, rows, tmp_path):
+        assert self.tasks(tmp_path, **properties) == rows
+
+    def test_large_files_are_cut_between_row_groups(self, tmp_path):
+        properties = {"read.split.target-size": "1", "write.parquet.row-group-size-bytes": "4096"}
+        assert len(self.tasks(tmp_path, **properties)) > 4
+
+    @pytest.mark.parametrize("text", ["0", "-1", "128MB", ""])
+    def test_what_is_no_size_is_refused(self, text, tmp_path):
+        with pytest.raises(
+            InvalidInputError, match=rf"property read\.split\.target-size is '{text}' \(expected a number"
+        ):
+            self.tasks(tmp_path, **{"read.split.target-size": text})
+
+
 class TestTypes:
     """Every column has a type of Spark, or is refused by name."""
 

@@ -116,10 +116,26 @@ class TestGroups:
     def test_a_group_ends_at_its_number_of_files(self):
         assert planned([task(60)] * 5, max_file_group_input_files=2) == [[60, 60], [60, 60]]
 
-    def test_groups_are_numbered_in_the_order_asked_for(self):
-        small, large = [task(60, partition=("a",))] * 2, [task(70, partition=("b",))] * 2
-        assert planned([*small, *large], rewrite_job_order="bytes-desc") == [[70, 70], [60, 60]]
-        assert [group.number for group in groups([*small, *large], rewrite_job_order="bytes-desc")] == [1, 2]
+    @pytest.mark.parametrize(
+        ("order", "expected"),
+        [
+            ("none", [[60, 60], [20] * 6, [70, 70]]),
+            ("bytes-asc", [[60, 60], [20] * 6, [70, 70]]),
+            ("bytes-desc", [[70, 70], [20] * 6, [60, 60]]),
+            ("files-asc", [[60, 60], [70, 70], [20] * 6]),
+            ("files-desc", [[20] * 6, [60, 60], [70, 70]]),
+            ("FILES-DESC", [[20] * 6, [60, 60], [70, 70]]),
+        ],
+    )
+    def test_groups_are_numbered_in_the_order_asked_for(self, order, expected):
+        first, many, large = [task(60, partition=("a",))] * 2, [task(20.5, partition=("b",))] * 6, [task(70)] * 2
+        assert planned([*first, *many, *large], rewrite_job_order=order) == expected
+        assert [group.number for group in groups([*first, *many, *large], rewrite_job_order=order)] == [1, 2, 3]
+
+    def test_the_order_decides_what_a_limit_of_files_leaves_out(self):
+        tasks = [*[task(60, partition=("a",))] * 2, *[task(20, partition=("b",))] * 6]
+        assert planned(tasks, rewrite_job_order="files-desc", max_files_to_rewrite=6) == [[20] * 6]
+        assert planned(tasks, rewrite_job_order="files-asc", max_files_to_rewrite=2) == [[60, 60]]
 
     def test_a_limit_of_files_cuts_the_last_group(self):
         tasks = [task(60, partition=(name,)) for name in "aabb"]
@@ -150,10 +166,22 @@ class TestOptions:
     def test_the_defaults_are_those_of_iceberg(self):
         read = RewriteOptions.of({}, {})
         assert (read.target_file_size_bytes, read.min_input_files) == (512 * MB, 5)
+        assert (read.min_file_size_bytes, read.max_file_size_bytes) == (384 * MB, int(512 * MB * 1.8))
+        assert read.rewrite_job_order == "none"
+        assert (read.partial_progress_max_commits, read.partial_progress_max_failed_commits) == (10, None)
+        assert (read.rewrite_all, read.remove_dangling_deletes) == (False, False)
         assert read.max_file_group_size_bytes == 100 * 1024 * MB
         assert (read.delete_ratio_threshold, read.delete_file_threshold) == (0.3, 2**31 - 1)
         assert read.use_starting_sequence_number
         assert not read.partial_progress_enabled
+
+    def test_each_goes_over_its_default(self):
+        limits = {"min-file-size-bytes": "10", "max-file-size-bytes": 2000, "max-file-group-size-bytes": "5000"}
+        commits = {"partial-progress.max-commits": "3", "partial-progress.max-failed-commits": 1}
+        read = RewriteOptions.of({"target-file-size-bytes": "1000", **limits, **commits, "output-spec-id": "2"}, {})
+        assert (read.min_file_size_bytes, read.max_file_size_bytes, read.max_file_group_size_bytes) == (10, 2000, 5000)
+        assert (read.partial_progress_max_commits, read.partial_progress_max_failed_commits) == (3, 1)
+        assert read.output_spec_id == 2
 
     @pytest.mark.parametrize(
         ("given", "message"),
