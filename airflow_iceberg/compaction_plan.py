@@ -59,7 +59,7 @@ def plan_compaction(scan: TableScan, options: RewriteOptions) -> Compaction:
     """
     metadata, snapshot = scan.metadata, scan.snapshot
     spec = output_spec(metadata, options)
-    tasks = scan.plan_files(whole_files=True) if snapshot is not None else []
+    tasks = scan.iter_files(whole_files=True) if snapshot is not None else ()
     return Compaction(
         snapshot_id=None if snapshot is None else snapshot.snapshot_id,
         sequence_number=0 if snapshot is None else snapshot.sequence_number,

@@ -163,9 +163,10 @@ def plan_groups(
         output_spec_id: the spec of the files that are written.
     """
     groups: list[FileGroup] = []
-    for (spec_id, partition), found in _by_partition(tasks, output_spec_id).items():
-        chosen = found if options.rewrite_all else [task for task in found if _is_candidate(task, options)]
-        for packed in _pack(chosen, options):
+    # Of a large table that is as it should be nothing is kept.
+    chosen = tasks if options.rewrite_all else (task for task in tasks if _is_candidate(task, options))
+    for (spec_id, partition), found in _by_partition(chosen, output_spec_id).items():
+        for packed in _pack(found, options):
             if options.rewrite_all or _is_worth_it(packed, options):
                 groups.append(_group(spec_id, partition, packed, options))
     ordered = _limited(_ordered(groups, options.rewrite_job_order), options)
