@@ -100,6 +100,10 @@ class TestBloomFilters:
         found = options({f"{self.enabled}id": "true", fpp: "0.1", ndv: "100"}).bloom_filters["id"]
         assert (found.false_positives, found.distinct_values) == (0.1, 100)
 
+    def test_the_greatest_size_is_a_property(self):
+        found = options({f"{self.enabled}id": "true", "write.parquet.bloom-filter-max-bytes": str(MIB // 1024)})
+        assert found.bloom_filters["id"].distinct_values == 866_455 // 1024
+
     @pytest.mark.parametrize("text", ["0", "1", "2", "x"])
     def test_a_share_outside_0_and_1_is_refused(self, text: str):
         with pytest.raises(InvalidInputError, match=rf"bloom-filter-fpp\.column\.id is '{text}'"):

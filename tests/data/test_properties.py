@@ -13,6 +13,7 @@ from airflow_iceberg.data.properties import WRITE_PROPERTIES, State, find_proper
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.spec.schema import schema_from_shorthand
 from airflow_iceberg.table import Table
+from tests.support.parquet_pages import DATA, DATA_V2, DICTIONARY, pages_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "write-properties.md"
 ROW = re.compile(r"^\| `(write\.[^`]+)` \| ([a-z ]+) \|", re.MULTILINE)
@@ -131,14 +132,71 @@ class TestStatistics:
 
 
 class TestPages:
-    """Data pages are of the version that the table asks for."""
+    """Pages are of the version, the sizes and the numbers of rows that the table asks for, of deletes as well."""
 
-    @pytest.mark.parametrize(("text", "version"), [("v1", "1.0"), ("V2", "2.0")])
-    def test_both_versions_are_written(self, text, version, tmp_path):
-        properties = {"write.parquet.page-version": text}
-        assert WriteOptions.from_properties(properties, schema_from_shorthand({"id": "long"})).page_version == version
-        table, _ = written(tmp_path, write__parquet__page_version=text)
-        assert table.scan().to_arrow().num_rows == 2
+    PLAIN = {"write.parquet.dict-encoding-enabled.column.id": "false"}
+    OF_DELETES = "write.delete.parquet."
+
+    def pages(self, folder, **properties):
+        """The pages of 30,000 numbers, 8 bytes each when they are plain."""
+        catalog = load_catalog("test", type="hadoop", warehouse=folder.as_uri())
+        catalog.create_namespace("db")
+        table = Table.create(catalog, "db.t", schema={"id": "long"}, properties=properties)
+        table.append(pa.table({"id": range(30_000)}))
+        (task,) = table.scan().plan_files()
+        assert table.scan("id >= 29990").to_arrow().num_rows == 10
+        return pages_of(task.file.file_path.removeprefix("file://"))
+
+    def pages_of_deletes(self, folder, **properties):
+        """The pages of 20,000 positions."""
+        catalog = load_catalog("test", type="hadoop", warehouse=folder.as_uri())
+        catalog.create_namespace("db")
+        properties = {"format-version": "2", "write.delete.mode": "merge-on-read", **properties}
+        table = Table.create(catalog, "db.t", schema={"id": "long"}, properties=properties)
+        table.append(pa.table({"id": range(30_000)}))
+        table.delete("id >= 5000 and id < 25000")
+        (task,) = table.scan().plan_files()
+        assert table.scan().to_arrow().num_rows == 10_000
+        return pages_of(task.delete_files[0].file_path.removeprefix("file://"), column=1)
+
+    @pytest.mark.parametrize(("text", "kind"), [("v1", DATA), ("V2", DATA_V2)])
+    def test_both_versions_are_written(self, text, kind, tmp_path):
+        (tmp_path / "deletes").mkdir()
+        assert {page.kind for page in self.pages(tmp_path, **{"write.parquet.page-version": text})} == {
+            DICTIONARY,
+            kind,
+        }
+        found = self.pages_of_deletes(tmp_path / "deletes", **{f"{self.OF_DELETES}page-version": text})
+        assert {page.kind for page in found} <= {DICTIONARY, kind}
+
+    def test_a_page_has_a_mebibyte_and_20000_rows_at_most(self, tmp_path):
+        assert [page.values for page in self.pages(tmp_path, **self.PLAIN)] == [20_000, 10_000]
+
+    def test_rows_can_be_limited_further(self, tmp_path):
+        limit = {"write.parquet.page-row-limit": "7000"}
+        assert [page.values for page in self.pages(tmp_path, **self.PLAIN, **limit)] == [7000] * 4 + [2000]
+
+    def test_so_can_bytes(self, tmp_path):
+        found = self.pages(tmp_path, **self.PLAIN, **{"write.parquet.page-size-bytes": "40000"})
+        assert max(page.size_bytes for page in found) < 2 * 40_000
+        assert sum(page.values for page in found) == 30_000
+
+    def test_a_dictionary_that_grows_too_large_ends(self, tmp_path):
+        found = self.pages(tmp_path, **{"write.parquet.dict-size-bytes": "4096"})
+        assert found[0].kind == DICTIONARY
+        assert found[0].size_bytes < 30_000 * 8 / 2
+        assert sum(page.values for page in found[1:]) == 30_000
+
+    @pytest.mark.parametrize("prefix", [OF_DELETES, "write.parquet."])
+    def test_those_of_deletes_are_limited_by_their_own_or_by_those_of_data(self, prefix, tmp_path):
+        found = self.pages_of_deletes(tmp_path, **{f"{prefix}page-row-limit": "6000"})
+        assert [page.values for page in found if page.kind != DICTIONARY] == [6000] * 3 + [2000]
+
+    def test_so_are_their_bytes(self, tmp_path):
+        sizes = {f"{self.OF_DELETES}page-size-bytes": "20000", f"{self.OF_DELETES}dict-size-bytes": "16"}
+        plain = [page for page in self.pages_of_deletes(tmp_path, **sizes) if page.kind != DICTIONARY]
+        assert len(plain) > 4
+        assert sum(page.values for page in plain) == 20_000
 
     def test_another_version_is_refused(self):
         with pytest.raises(InvalidInputError, match=r"write\.parquet\.page-version is 'v3' \(expected one of v1, v2\)"):
