@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, parse_namespace
-from airflow_iceberg.catalogs.nessie_client import Json, NessieClient, Refusal, key_path, nessie_property, ref_path
+from airflow_iceberg.catalogs.nessie_auth import nessie_property
+from airflow_iceberg.catalogs.nessie_client import Json, NessieClient, Refusal, key_path, ref_path
 from airflow_iceberg.catalogs.nessie_contents import (
     NAMESPACE,
     NO_SNAPSHOT,

@@ -1,7 +1,7 @@
 """Nessie's API, version 2, over HTTP: requests, what their answers mean, and pages.
 
-Lives here: how to ask, and which failures leave the outcome open. Not here: what tables and namespaces are
-(`nessie`), and branches and tags (`nessie_references`).
+Lives here: how to ask, and which failures leave the outcome open. Not here: tokens (`nessie_auth`), what tables and
+namespaces are (`nessie`), and branches and tags (`nessie_references`).
 
 A request that reads is repeated when the connection breaks; one that changes something is sent exactly once.
 """
@@ -18,7 +18,9 @@ from urllib.parse import quote, urlsplit
 import requests
 import urllib3.exceptions
 
-from airflow_iceberg.catalogs.rest_settings import certificate_shown, certificates_trusted
+from airflow_iceberg.catalogs.nessie_auth import auth_of, nessie_property, secrets_of
+from airflow_iceberg.catalogs.rest_auth import Signable
+from airflow_iceberg.catalogs.rest_settings import Secrets, certificate_shown, certificates_trusted
 from airflow_iceberg.errors import CommitUnknownError, IcebergError, InvalidInputError, StorageError, UnsupportedError
 
 # The server lists the conflicts of a refusal only to clients that say that they know them.
@@ -59,8 +61,9 @@ class NessieClient:
     Args:
         catalog: name of the catalog, for messages.
         properties: `uri`, which ends in /api/v2; `token` or `authentication.token`; `authentication.type` ("NONE",
-            "BEARER"); `transport.connect-timeout` and `transport.read-timeout` in ms: these may be written with the
-            prefix `nessie.`. `ssl.cabundle`, `ssl.client.cert` and `ssl.client.key` as for REST catalogs.
+            "BEARER", "OAUTH2") and what belongs to it (`nessie_auth`); `transport.connect-timeout` and
+            `transport.read-timeout` in ms: these may be written with the prefix `nessie.`. `ssl.cabundle`,
+            `ssl.client.cert` and `ssl.client.key` as for REST catalogs.
     Raises:
         InvalidInputError, UnsupportedError: a property that can't be understood or isn't supported.
     """
@@ -68,7 +71,6 @@ class NessieClient:
     def __init__(self, catalog: str, properties: Mapping[str, str]) -> None:
         self._catalog = catalog
         self._base = _base_uri(catalog, properties)
-        self._token = _token(catalog, properties)
         self._timeout = (
             _milliseconds(catalog, properties, "transport.connect-timeout", _CONNECT_TIMEOUT_MS) / 1000,
             _milliseconds(catalog, properties, "transport.read-timeout", _READ_TIMEOUT_MS) / 1000,
@@ -77,6 +79,8 @@ class NessieClient:
         self._certificate = certificate_shown(catalog, properties)
         self._session: requests.Session | None = None
         self._pid = 0
+        self._secrets = Secrets(secrets_of(properties))
+        self._auth = auth_of(catalog, properties, self._request, self._secrets.add_token)
 
     def __str__(self) -> str:
         return f"Nessie at {self._base}"
@@ -162,22 +166,30 @@ class NessieClient:
         return document
 
     def _send(self, method: str, path: str, params: Mapping[str, str] | None, body: Json | None) -> requests.Response:
+        reply, sent = self._send_once(method, path, params, body)
+        if reply.status_code == 401 and self._auth.renew(sent):
+            # Who was refused for the token was refused before the request was looked at.
+            reply, _ = self._send_once(method, path, params, body)
+        return reply
+
+    def _send_once(
+        self, method: str, path: str, params: Mapping[str, str] | None, body: Json | None
+    ) -> tuple[requests.Response, Signable]:
+        sent = Signable(method=method, url=f"{self._base}/{path}", headers={}, body=None)
+        self._auth.apply(sent)
+        return self._request(method, sent.url, params=params, json=body, headers=dict(sent.headers)), sent
+
+    def _request(self, method: str, url: str, **more: Any) -> requests.Response:
         return self._usable_session().request(
             method,
-            f"{self._base}/{path}",
-            params=params,
-            json=body,
-            auth=self._authorize,  # given even without a token, or requests would send a login of ~/.netrc
+            url,
+            **more,
+            auth=_leave_alone,  # given even without a token, or requests would send a login of ~/.netrc
             timeout=self._timeout,
             verify=self._trusted,
             cert=self._certificate,
             allow_redirects=False,
         )
-
-    def _authorize(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        if self._token:
-            request.headers["Authorization"] = f"Bearer {self._token}"
-        return request
 
     def _usable_session(self) -> requests.Session:
         if self._session is None or self._pid != os.getpid():
@@ -191,9 +203,8 @@ class NessieClient:
         document = _document(reply) or {}
         details = document.get("errorDetails") or {}
         conflicts = details.get("conflicts") or ()
-        message = str(document.get("message") or "")
         return Refusal(
-            message.replace(self._token, "***") if self._token else message,
+            self._secrets.hide(str(document.get("message") or "")),
             status=reply.status_code,
             code=str(document.get("errorCode") or ""),
             conflicts=tuple(
@@ -230,9 +241,8 @@ def key_text(elements: Sequence[str]) -> str:
     return ".".join(element.replace(".", "\x1d") for element in elements)
 
 
-def nessie_property(properties: Mapping[str, str], name: str) -> str:
-    """Return a property, given by its own name or with the prefix `nessie.`; "" if it is not given."""
-    return (properties.get(f"nessie.{name}") or properties.get(name) or "").strip()
+def _leave_alone(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    return request
 
 
 def _entries(answer: Json, field: str, client: NessieClient) -> Sequence[Json]:
@@ -291,18 +301,6 @@ def _base_uri(catalog: str, properties: Mapping[str, str]) -> str:
     if not parts.path.endswith("/v2") and version != "2":
         raise InvalidInputError(f"catalog {catalog}: uri {uri} does not end in /api/v2, {expected}")
     return uri
-
-
-def _token(catalog: str, properties: Mapping[str, str]) -> str:
-    token = nessie_property(properties, "authentication.token") or properties.get("token", "").strip()
-    kind = nessie_property(properties, "authentication.type").upper()
-    if kind not in ("", "NONE", "BEARER"):
-        raise UnsupportedError(
-            f"catalog {catalog}: authentication.type '{kind}' is not supported, use BEARER with a token, or NONE"
-        )
-    if kind == "BEARER" and not token:
-        raise InvalidInputError(f"catalog {catalog}: authentication.type is BEARER and there is no token, set it")
-    return "" if kind == "NONE" else token
 
 
 def _milliseconds(catalog: str, properties: Mapping[str, str], name: str, default: int) -> int:

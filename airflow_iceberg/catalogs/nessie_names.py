@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from airflow_iceberg.catalogs.base import Namespace, TableId, parse_namespace
-from airflow_iceberg.catalogs.nessie_client import nessie_property, ref_path
+from airflow_iceberg.catalogs.nessie_auth import nessie_property
+from airflow_iceberg.catalogs.nessie_client import ref_path
 from airflow_iceberg.errors import InvalidInputError
 
 DEFAULT = "-"  # Nessie's own word for its default branch

@@ -4,6 +4,7 @@ The servers here are real ones on loopback that give the same answers always. Wh
 `test_nessie`.
 """
 
+import base64
 import json
 import re
 import socket
@@ -12,7 +13,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from airflow_iceberg.catalogs import load_catalog
-from airflow_iceberg.errors import InvalidInputError, NotFoundError, StorageError, UnsupportedError
+from airflow_iceberg.catalogs.nessie_client import NessieClient
+from airflow_iceberg.errors import CommitUnknownError, InvalidInputError, NotFoundError, StorageError, UnsupportedError
 from tests.catalogs.contract import new_metadata
 from tests.support.certificates import make_certificates
 from tests.support.http_server import HttpServer, Reply
@@ -187,6 +189,144 @@ class TestTokensOfNessie:
     def test_other_ways_are_refused_at_once(self):
         with pytest.raises(UnsupportedError, match=r"authentication\.type 'AWS' is not supported"):
             ask_nessie("http://127.0.0.1:1", **{"authentication.type": "AWS"})
+
+
+class TestOAuth2OfNessie:
+    """With `authentication.type` OAUTH2 a token is asked for, and another one when it is refused."""
+
+    KEYS = {"client-id": "etl", "client-secret": "s3cret:/7"}
+
+    @pytest.fixture
+    def asked(self, server):
+        """The forms that came to the authorization server, which is at the same address; the newest token is taken."""
+        asked = []
+
+        def serve(request):
+            if request.path == "/realm/.well-known/openid-configuration":
+                return Reply(body=json.dumps({"token_endpoint": f"{server.uri}/token"}).encode())
+            if request.path == "/token":
+                form = {name: value for name, (value,) in parse_qs(request.body.decode()).items()}
+                asked.append((request.headers.get("Authorization"), form))
+                given = {"access_token": f"token-{len(asked)}", "token_type": "Bearer", "expires_in": 3600}
+                return Reply(body=json.dumps(given).encode())
+            shown = request.headers.get("Authorization")
+            return answer(request) if shown == f"Bearer token-{len(asked)}" else Reply(status=401)
+
+        server.handle = serve
+        return asked
+
+    def properties(self, server, prefix="", **more):
+        names = {"token-endpoint": f"{server.uri}/token", **self.KEYS, **more}
+        given = {f"{prefix}authentication.oauth2.{name}": value for name, value in names.items() if value is not None}
+        return {"uri": f"{server.uri}/api/v2", "type": "nessie", f"{prefix}authentication.type": "OAUTH2", **given}
+
+    def basic(self, text):
+        return f"Basic {base64.b64encode(text.encode()).decode()}"
+
+    @pytest.mark.parametrize("prefix", ["", "nessie."])
+    def test_the_client_shows_its_secret_and_then_the_token(self, prefix, server, asked):
+        catalog = load_catalog("prod", **self.properties(server, prefix))
+        assert server.seen == []
+        for _ in range(2):
+            assert [each.name for each in catalog.references.list()] == ["main"]
+        assert asked == [(self.basic("etl:s3cret%3A%2F7"), {"grant_type": "client_credentials"})]
+        assert [request.headers["Authorization"] for request in server.seen[1:]] == ["Bearer token-1"] * 2
+
+    def test_scopes_are_asked_for(self, server, asked):
+        load_catalog("prod", **self.properties(server, **{"client-scopes": "catalog sign"})).references.list()
+        assert asked[0][1] == {"grant_type": "client_credentials", "scope": "catalog sign"}
+
+    def test_the_endpoint_is_found_by_its_issuer(self, server, asked):
+        more = {"token-endpoint": None, "issuer-url": f"{server.uri}/realm/"}
+        load_catalog("prod", **self.properties(server, **more)).references.list()
+        assert len(asked) == 1
+
+    def test_a_user_of_a_client_without_a_secret(self, server, asked):
+        more = {"grant-type": "password", "username": "jane", "password": "pw-1", "client-secret": None}
+        load_catalog("prod", **self.properties(server, **more)).references.list()
+        form = {"grant_type": "password", "username": "jane", "password": "pw-1", "client_id": "etl"}
+        assert asked == [(None, form)]
+
+    def test_a_token_that_is_refused_is_renewed_once(self, server, asked):
+        catalog = load_catalog("prod", **self.properties(server))
+        catalog.references.list()
+        asked.append("somebody ended the first one")
+        assert [each.name for each in catalog.references.list()] == ["main"]
+        assert len(asked) == 3
+        server.handle = lambda request: Reply(status=401) if "/api/" in request.path else self.token(request)
+        with pytest.raises(StorageError, match=r"HTTP 401.*check the token"):
+            catalog.references.list()
+
+    def token(self, request):
+        return Reply(body=b'{"access_token": "t0p-of-all"}')
+
+    def test_a_change_whose_token_is_refused_is_sent_again(self, server, asked):
+        client = NessieClient("prod", self.properties(server))
+        client.get("trees")
+        asked.append("somebody ended the first one")
+        server.seen.clear()
+        client.change("POST", "trees", params={"name": "etl"}, body={"type": "BRANCH"})
+        changes = [request for request in server.seen if request.path == "/api/v2/trees?name=etl"]
+        assert [request.headers["Authorization"] for request in changes] == ["Bearer token-1", "Bearer token-3"]
+        assert {request.body for request in changes} == {b'{"type": "BRANCH"}'}
+
+    def test_a_change_for_which_there_is_no_token_was_never_made(self, server, asked):
+        client = NessieClient("prod", self.properties(server))
+        server.handle = lambda request: Reply(status=503)
+        with pytest.raises(StorageError, match=r"cannot get a token from .*HTTP 503") as raised:
+            client.change("POST", "trees", body=None)
+        assert not isinstance(raised.value, CommitUnknownError)
+        assert [request.path for request in server.seen] == ["/token"]
+
+    def test_a_refusal_says_which_and_shows_no_secret(self, server):
+        refused = b'{"error": "invalid_client", "error_description": "s3cret:/7 is wrong"}'
+        server.handle = lambda request: Reply(status=401, body=refused)
+        with pytest.raises(
+            StorageError, match=r"cannot get a token from .*/token: HTTP 401 \(invalid_client\)"
+        ) as raised:
+            load_catalog("prod", **self.properties(server)).references.list()
+        assert "s3cret" not in f"{raised.value!r}{raised.value.__cause__!r}{raised.value.__context__!r}"
+
+    @pytest.mark.parametrize("body", [b"", b"[]", b"<html>", b"{}"])
+    def test_an_answer_without_a_token_is_named(self, body, server):
+        server.handle = lambda request: Reply(body=body)
+        with pytest.raises(StorageError, match=r"cannot get a token from|without an access_token"):
+            load_catalog("prod", **self.properties(server)).references.list()
+
+    def test_a_token_in_a_message_of_the_server_is_hidden(self, server, asked):
+        serve = server.handle
+
+        def echo(request):
+            if "/api/" not in request.path:
+                return serve(request)
+            text = {"status": 400, "message": f"bad {request.headers['Authorization'].split()[1]}"}
+            return Reply(status=400, body=json.dumps(text).encode())
+
+        server.handle = echo
+        with pytest.raises(StorageError, match=r"bad \*\*\*"):
+            load_catalog("prod", **self.properties(server)).references.list()
+
+    @pytest.mark.parametrize(
+        ("more", "message"),
+        [
+            ({"token-endpoint": None}, r"set authentication\.oauth2\.token-endpoint \(or issuer-url\)"),
+            ({"client-id": None}, r"set authentication\.oauth2\.client-id"),
+            ({"client-secret": None}, r"set authentication\.oauth2\.client-secret"),
+            ({"grant-type": "password", "username": "jane"}, r"set authentication\.oauth2\.password"),
+        ],
+    )
+    def test_what_is_missing_is_named(self, more, message, server):
+        with pytest.raises(InvalidInputError, match=message):
+            load_catalog("prod", **self.properties(server, **more))
+
+    def test_other_grants_are_refused(self, server):
+        with pytest.raises(UnsupportedError, match="grant-type 'device_code' is not supported, use client_credentials"):
+            load_catalog("prod", **self.properties(server, **{"grant-type": "device_code"}))
+
+    def test_a_client_without_the_type_is_no_client_of_nobody(self, server):
+        given = {name: value for name, value in self.properties(server).items() if not name.endswith(".type")}
+        with pytest.raises(InvalidInputError, match=r"authentication\.type is not, set it to OAUTH2"):
+            load_catalog("prod", **given)
 
 
 class TestPagesOfRest:
