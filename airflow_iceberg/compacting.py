@@ -34,7 +34,7 @@ from airflow_iceberg.errors import (
     StalePlanError,
 )
 from airflow_iceberg.expired_meanwhile import on_newest, was_expired
-from airflow_iceberg.plan.compaction import FileGroup, RewriteOptions
+from airflow_iceberg.plan.compaction import SORT_OPTIONS, ZORDER_OPTIONS, FileGroup, RewriteOptions
 from airflow_iceberg.spec.snapshots import MAIN_BRANCH, Snapshot
 from airflow_iceberg.spec.sorting import SortOrder, sort_order_from_shorthand
 from airflow_iceberg.spec.values import canonical_key
@@ -78,6 +78,11 @@ class CompactionRequest:
             raise InvalidInputError("strategy 'binpack' sorts nothing; choose 'sort' or 'zorder', or leave out sort_by")
         if self.strategy == "zorder" and not self.sort_by:
             raise InvalidInputError("strategy 'zorder' needs the columns to cluster by in sort_by")
+        foreign = {"binpack": SORT_OPTIONS | ZORDER_OPTIONS, "sort": ZORDER_OPTIONS}.get(self.strategy, frozenset())
+        wrong = sorted(foreign & self.options.keys())
+        if wrong:
+            of = "zorder" if wrong[0] in ZORDER_OPTIONS else "sort"
+            raise InvalidInputError(f"option {wrong[0]!r} is of strategy {of!r}, and the strategy is {self.strategy!r}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

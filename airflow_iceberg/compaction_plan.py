@@ -7,7 +7,7 @@ job and committing (`compacting`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from airflow_iceberg import staging
 from airflow_iceberg.commit.operation import OperationKey
@@ -138,10 +138,16 @@ def write_rewrite_plan(
         arrangement="sort" if sort_order is not None else "zorder" if zorder_columns else "none",
         sort_order=sort_order,
         claimed_order_id=claimed_order_id(metadata, sort_order),
-        zorder_columns=tuple(zorder_columns),
         spec=compaction.spec,
         # A task writes one file: it may grow a little beyond the target before a second one is begun.
         properties={TARGET_FILE_SIZE: str(compaction.options.write_max_file_size_bytes)},
+    )
+    plan = replace(
+        plan,
+        zorder_columns=tuple(zorder_columns),
+        zorder_text_bytes=compaction.options.var_length_contribution,
+        zorder_most_bytes=compaction.options.max_output_size,
+        ranges_per_output=compaction.options.shuffle_partitions_per_file,
     )
     assert source.table is not None
     write_work(io, source.table, work_items(compaction.groups))

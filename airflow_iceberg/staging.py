@@ -92,7 +92,6 @@ def new_plan(
     arrangement: str = "none",
     sort_order: SortOrder | None = None,
     claimed_order_id: int = 0,
-    zorder_columns: tuple[str, ...] = (),
     delete_mode: str | None = None,
     row_check: Condition | None = None,
     last_column_id: int | None = None,
@@ -104,8 +103,8 @@ def new_plan(
         staging: from `new_staging`.
         spec: to write with; the table's own by default.
         properties: that replace those of the table for this job.
-        arrangement, sort_order, claimed_order_id, zorder_columns: how rows are ordered; by default new rows by the
-            table's sort order, and rows of the table's files not at all.
+        arrangement, sort_order, claimed_order_id: how rows are ordered; by default new rows by the table's sort order,
+            and rows of the table's files not at all.
         delete_mode, row_check, last_column_id: see `JobPlan`.
     """
     if source.kind != "table" and arrangement == "none":
@@ -124,7 +123,6 @@ def new_plan(
         sort_order=metadata.sort_order() if sort_order is None else sort_order,
         arrangement=arrangement,
         claimed_order_id=claimed_order_id,
-        zorder_columns=zorder_columns,
         properties={**chosen, **(properties or {})},
         data_location=data_location(metadata.location, metadata.properties),
         staging_location=staging,

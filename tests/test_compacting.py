@@ -240,6 +240,16 @@ class TestBadInput:
             ({"strategy": "zorder"}, InvalidInputError, "'zorder' needs the columns"),
             ({"strategy": "sort", "sort_by": ("nope",)}, NotFoundError, "nope"),
             ({"strategy": "zorder", "sort_by": ("nope",)}, NotFoundError, "nope"),
+            (
+                {"options": {"compression-factor": 2}},
+                InvalidInputError,
+                "option 'compression-factor' is of strategy 'sort', and the strategy is 'binpack'",
+            ),
+            (
+                {"strategy": "sort", "sort_by": ("id",), "options": {"max-output-size": 2}},
+                InvalidInputError,
+                "option 'max-output-size' is of strategy 'zorder', and the strategy is 'sort'",
+            ),
             ({"options": {"output-spec-id": 7}}, InvalidInputError, "output-spec-id is 7, expected one of 0"),
             ({"branch": "nope"}, NotFoundError, "nope"),
         ],

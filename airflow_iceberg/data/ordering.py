@@ -162,19 +162,25 @@ class ZOrderedRows:
     """Rows along a z-curve: the bits of several columns by turns, so that rows near in all of them come together.
 
     As in Iceberg Java every column gives eight bytes: numbers as ordered longs and doubles, text and binary their first
-    bytes; null is all zeros.
+    bytes; null is all zeros. Where one column has no more bits the others go on.
 
+    Args:
+        text_bytes: bytes that text and binary give instead of eight.
+        most_bytes: bytes that a row is compared by, at most.
     Raises:
         InvalidInputError: fewer than one column, a column that is not there, or one of a type without an order.
     """
 
     directions = ("ascending",)
 
-    def __init__(self, columns: Sequence[str], schema: Schema) -> None:
+    def __init__(
+        self, columns: Sequence[str], schema: Schema, *, text_bytes: int = ZORDER_BYTES, most_bytes: int = 2**31 - 1
+    ) -> None:
         if not columns:
             raise InvalidInputError("z-order needs at least one column, got none; name the columns to cluster by")
         fields = [schema.find_field(name) for name in columns]
         self._keys = tuple(_key(schema, field.id, IdentityTransform(), False, True) for field in fields)
+        self._text_bytes, self._most_bytes = text_bytes, most_bytes
 
     @property
     def columns(self) -> frozenset[str]:
@@ -186,10 +192,12 @@ class ZOrderedRows:
         import numpy as np
         import pyarrow as pa
 
-        parts = [_ordered_bytes(_values(table, key.path)) for key in self._keys]
-        bits = np.stack([np.unpackbits(part, axis=1) for part in parts], axis=2)
-        joined = np.packbits(bits.reshape(table.num_rows, 8 * ZORDER_BYTES * len(parts)), axis=1)
-        width = ZORDER_BYTES * len(parts)
+        parts = [_ordered_bytes(_values(table, key.path), self._text_bytes) for key in self._keys]
+        bits = [np.unpackbits(part, axis=1) for part in parts]
+        # By turns: the first bit of every column, then the second of those that have one.
+        turns = np.argsort(np.concatenate([np.arange(part.shape[1]) for part in bits]), kind="stable")
+        width = min(sum(part.shape[1] for part in parts), self._most_bytes)
+        joined = np.packbits(np.concatenate(bits, axis=1)[:, turns[: 8 * width]], axis=1)
         buffer = pa.py_buffer(np.ascontiguousarray(joined).tobytes())
         array = pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), table.num_rows, [None, buffer])
         return pa.table({"z": array})
@@ -319,14 +327,14 @@ def _ordered_longs(values: Any) -> tuple[Longs, Mask]:
     return bits ^ ((bits >> 63) & np.int64(0x7FFFFFFFFFFFFFFF)), is_null
 
 
-def _ordered_bytes(values: Any) -> Bytes:
-    """Return eight bytes a row, an array of shape (rows, 8), that compare as the values do; null is all zeros."""
+def _ordered_bytes(values: Any, text_bytes: int) -> Bytes:
+    """Return bytes that compare as the values do, an array of shape (rows, 8 or `text_bytes`); null is all zeros."""
     import numpy as np
     import pyarrow as pa
 
     kind = values.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
-        return _first_bytes(values)
+        return _first_bytes(values, text_bytes)
     is_real = pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     longs, is_null = _ordered_longs(values) if is_real else _longs(values)
     unsigned = longs.view(np.uint64) ^ np.uint64(1 << 63)
@@ -350,12 +358,12 @@ def _filled(values: Any, stand_in: float) -> tuple[Any, Mask]:
     return np.asarray(pc.fill_null(values, stand_in)), np.asarray(pc.is_null(values))
 
 
-def _first_bytes(values: Any) -> Bytes:
+def _first_bytes(values: Any, count: int) -> Bytes:
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    start = pc.fill_null(pc.binary_slice(values.cast(pa.binary()), 0, ZORDER_BYTES), b"")
+    start = pc.fill_null(pc.binary_slice(values.cast(pa.binary()), 0, count), b"")
     # numpy pads with zeros, which is below every other byte.
-    found: Bytes = np.array(start.to_pylist(), dtype=f"S{ZORDER_BYTES}").view(np.uint8).reshape(-1, ZORDER_BYTES)
+    found: Bytes = np.array(start.to_pylist(), dtype=f"S{count}").view(np.uint8).reshape(-1, count)
     return found

@@ -186,6 +186,9 @@ class JobPlan:
         arrangement: one of ARRANGEMENTS: how rows are ordered before they are written.
         claimed_order_id: the sort order that the files are said to be in; 0 for none.
         zorder_columns: full names, for the arrangement "zorder".
+        zorder_text_bytes: bytes of text and binary that count for it.
+        zorder_most_bytes: bytes that rows are compared by, at most.
+        ranges_per_output: ranges that are sorted one after the other for an output, at least.
         properties: the table's properties that the writers read (`write.*`).
         data_location: prefix of the data files, e.g. "<table>/data".
         staging_location: prefix that this try owns alone; the job may write what it likes below it.
@@ -195,8 +198,6 @@ class JobPlan:
         source: where the rows come from.
         distribution_mode: "none" (each task writes what it reads), "hash" (rows of one partition are brought to
             one task), "range" (arranged rows are brought into one order over all tasks, others as for hash).
-        arrangement: "none", "sort" (by `sort_order`), "zorder" (by `zorder_columns`).
-        claimed_order_id: the order that the files say they are in, 0 for none.
         parallelism: number of tasks at a time, None leaves it to the back end.
         delete_mode: of a delete, "copy-on-write" or "merge-on-read".
         row_check: what every new row has to satisfy; None for no check.
@@ -225,6 +226,9 @@ class JobPlan:
     arrangement: str = "none"
     claimed_order_id: int = 0
     zorder_columns: tuple[str, ...] = ()
+    zorder_text_bytes: int = 8
+    zorder_most_bytes: int = 2**31 - 1
+    ranges_per_output: int = 1
     parallelism: int | None = None
     delete_mode: str | None = None
     row_check: Condition | None = None
@@ -297,6 +301,9 @@ class JobPlan:
             arrangement=fields.str("arrangement"),
             claimed_order_id=fields.int("claimed-order-id"),
             zorder_columns=tuple(str(name) for name in fields.list("zorder-columns")),
+            zorder_text_bytes=fields.int("zorder-text-bytes"),
+            zorder_most_bytes=fields.int("zorder-most-bytes"),
+            ranges_per_output=fields.int("ranges-per-output"),
             parallelism=fields.opt_int("parallelism"),
             delete_mode=fields.opt_str("delete-mode"),
             row_check=None if check is None else Condition.from_dict(check, schema),
@@ -329,6 +336,9 @@ class JobPlan:
                 "arrangement": self.arrangement,
                 "claimed-order-id": self.claimed_order_id,
                 "zorder-columns": list(self.zorder_columns),
+                "zorder-text-bytes": self.zorder_text_bytes,
+                "zorder-most-bytes": self.zorder_most_bytes,
+                "ranges-per-output": self.ranges_per_output,
                 "parallelism": self.parallelism,
                 "delete-mode": self.delete_mode,
                 "row-check": None if self.row_check is None else self.row_check.to_dict(),

@@ -62,7 +62,9 @@ def row_order(context: TaskContext, items: Sequence[WorkItem]) -> RowOrder:
 
     plan = context.plan
     if plan.arrangement == "zorder":
-        return ZOrderedRows(plan.zorder_columns, plan.schema)
+        return ZOrderedRows(
+            plan.zorder_columns, plan.schema, text_bytes=plan.zorder_text_bytes, most_bytes=plan.zorder_most_bytes
+        )
     units = [unit for item in items for unit in item.units]
     is_one = common_partition(units, plan.spec.spec_id) is not None
     return SortedRows(plan.sort_order, plan.schema, spec=None if is_one else plan.spec)
@@ -276,7 +278,7 @@ def _ranged(plan: JobPlan, io: FileIO, items: Sequence[WorkItem], samples: dict[
 
     context = TaskContext(plan=plan, io=io)
     size = sum(item.size_bytes for item in items) * exchange.MEMORY_TO_PARQUET
-    ranges = min(max(len(items), -(-size // RANGE_BYTES)), MOST_RANGES)
+    ranges = min(max(len(items) * plan.ranges_per_output, -(-size // RANGE_BYTES)), MOST_RANGES)
     keys = [read_keys(io, samples[item.number]) for item in items if item.number in samples]
     order = row_order(context, items)
     boundaries = choose_boundaries(pa.concat_tables(keys), order, ranges) if keys else None

@@ -10,6 +10,7 @@ the two has compacted gives the other nothing to do.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
@@ -24,6 +25,8 @@ MAX_INT = 2**31 - 1
 TARGET_FILE_SIZE = "write.target-file-size-bytes"
 DEFAULT_TARGET_FILE_SIZE = 512 << 20
 JOB_ORDERS = ("none", "bytes-asc", "bytes-desc", "files-asc", "files-desc")
+SORT_OPTIONS = frozenset({"compression-factor", "shuffle-partitions-per-file"})
+ZORDER_OPTIONS = frozenset({"var-length-contribution", "max-output-size"})
 _MIN_SHARE, _MAX_SHARE = 0.75, 1.8
 
 
@@ -51,6 +54,10 @@ class RewriteOptions:
         remove_dangling_deletes: remove delete files that apply to no file any more.
         rewrite_job_order: which groups come first: one of JOB_ORDERS.
         output_spec_id: partition spec of the files that are written; the table's default spec if None.
+        compression_factor: sorted files come out that much larger than they went in, as far as their number goes.
+        shuffle_partitions_per_file: ranges that are sorted one after the other for each output, at least.
+        var_length_contribution: bytes of text and binary columns that count for a z-order.
+        max_output_size: most bytes that a z-order compares rows by.
     """
 
     target_file_size_bytes: int = DEFAULT_TARGET_FILE_SIZE
@@ -71,6 +78,10 @@ class RewriteOptions:
     remove_dangling_deletes: bool = False
     rewrite_job_order: str = "none"
     output_spec_id: int | None = None
+    compression_factor: float = 1.0
+    shuffle_partitions_per_file: int = 1
+    var_length_contribution: int = 8
+    max_output_size: int = MAX_INT
 
     def __post_init__(self) -> None:
         self._check_positive("target_file_size_bytes")
@@ -84,6 +95,10 @@ class RewriteOptions:
             self._check_positive(name)
         for name in ("delete_file_threshold", "partial_progress_max_commits", "max_concurrent_file_group_rewrites"):
             self._check_positive(name)
+        for name in ("shuffle_partitions_per_file", "var_length_contribution", "max_output_size"):
+            self._check_positive(name)
+        if not 0 < self.compression_factor < math.inf:
+            raise InvalidInputError(f"compression-factor is {self.compression_factor}, expected a number above 0")
         if self.max_files_to_rewrite is not None:
             self._check_positive("max_files_to_rewrite")
         if not 0 < self.delete_ratio_threshold <= 1:
@@ -257,7 +272,7 @@ def _group(
     spec_id: int, partition: tuple[Any, ...], tasks: tuple[FileScanTask, ...], options: RewriteOptions
 ) -> FileGroup:
     size = sum(task.file.file_size_in_bytes for task in tasks)
-    count = output_file_count(size, options)
+    count = output_file_count(int(size * options.compression_factor), options)
     return FileGroup(
         number=0,
         spec_id=spec_id,

@@ -2,7 +2,7 @@
 
 import math
 import struct
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 import pyarrow as pa
 import pytest
@@ -144,22 +144,22 @@ class TestRanges:
         assert len(list(cut_rows(table, order, boundaries))) == 1
 
 
-def z_value(row: dict, columns: list[str]) -> bytes:
+def z_value(row: dict, columns: list[str], text_bytes: int = 8) -> bytes:
     """The z-value of a row, told without Arrow and numpy."""
     parts = []
     for column in columns:
         value = row[column]
         if value is None:
-            eight = bytes(8)
+            eight = bytes(text_bytes if column == "s" else 8)
         elif isinstance(value, float):
             eight = (java_double(value) + 2**63).to_bytes(8, "big")
         elif isinstance(value, str):
-            eight = value.encode()[:8].ljust(8, b"\0")
+            eight = value.encode()[:text_bytes].ljust(text_bytes, b"\0")
         else:
             eight = (int(value) + 2**63).to_bytes(8, "big")
-        parts.append(format(int.from_bytes(eight, "big"), "064b"))
-    bits = "".join("".join(turn) for turn in zip(*parts, strict=True))
-    return int(bits, 2).to_bytes(8 * len(columns), "big")
+        parts.append(format(int.from_bytes(eight, "big"), f"0{8 * len(eight)}b"))
+    bits = "".join("".join(turn) for turn in zip_longest(*parts, fillvalue=""))
+    return int(bits, 2).to_bytes(len(bits) // 8, "big")
 
 
 class TestZOrder:
@@ -170,6 +170,13 @@ class TestZOrder:
     def test_the_bits_are_interleaved(self, rows, columns):
         keys = ZOrderedRows(columns, SCHEMA).keys(table_of(rows))
         assert keys["z"].to_pylist() == [z_value(row, columns) for row in rows]
+
+    @given(rows=ROWS, text_bytes=st.integers(1, 12), most_bytes=st.integers(1, 30))
+    @settings(max_examples=100, deadline=None)
+    def test_text_may_count_for_more_or_less_and_the_whole_be_cut(self, rows, text_bytes, most_bytes):
+        order = ZOrderedRows(["s", "i"], SCHEMA, text_bytes=text_bytes, most_bytes=most_bytes)
+        expected = [z_value(row, ["s", "i"], text_bytes)[:most_bytes] for row in rows]
+        assert order.keys(table_of(rows))["z"].to_pylist() == expected
 
     def test_rows_near_in_both_columns_come_together(self):
         rows = [{"i": x, "d": float(y)} for x in range(4) for y in range(4)]

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.compaction_plan import plan_compaction, work_items, write_rewrite_plan
-from airflow_iceberg.data import sorted_write
+from airflow_iceberg.data import ordering, sorted_write
 from airflow_iceberg.errors import FormatError, IcebergError
 from airflow_iceberg.jobs import sorting
 from airflow_iceberg.jobs.local import run_local
@@ -186,6 +186,37 @@ class TestSorted:
             days = read(table, [file])["day"].to_pylist()
             assert days == sorted(days)
         assert as_lines(read(table, files)) == as_lines(table.scan().to_arrow())
+
+    def test_an_output_is_sorted_in_as_many_parts_as_asked_for(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(sorting, "SMALL_GROUP_BYTES", 0)
+        table = new_table(tmp_path)
+        table.alter([{"drop_partition_field": "day"}])
+        table.append(rows(range(500)))
+        cuts = []
+        choose = ordering.choose_boundaries
+        monkeypatch.setattr(
+            ordering, "choose_boundaries", lambda *given: cuts.append(choose(*given).num_rows) or choose(*given)
+        )
+        for parts in (1, 4):
+            _, files = sort(table, ["id"], **{"shuffle-partitions-per-file": parts})
+            assert read(table, files)["id"].to_pylist() == list(range(500))
+            assert len(files) == 1
+        assert cuts == [0, 3]
+
+    def test_z_order_counts_as_much_of_the_text_as_asked_for(self, tmp_path):
+        table = new_table(tmp_path)
+        table.alter([{"drop_partition_field": "day"}])
+        names = [f"the same eight and more {number}" for number in (2, 0, 3, 1)]
+        table.append(rows(range(4)).set_column(2, "name", pa.array(names)))
+        found = {}
+        for count in (8, 64):
+            options = RewriteOptions.of({"rewrite-all": True, "var-length-contribution": count}, {})
+            compaction = plan_compaction(table.scan(), options)
+            plan = write_rewrite_plan(table.io, table.metadata, compaction, table=table.name, zorder_columns=("name",))
+            result = run_local(plan, table.io)
+            result.raise_for_error()
+            found[count] = read(table, [*staged_files(plan, result)])["name"].to_pylist()
+        assert found == {8: names, 64: sorted(names)}
 
     def test_z_order_keeps_all_rows(self, table):
         options = RewriteOptions.of({"rewrite-all": True}, {})

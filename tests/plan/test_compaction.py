@@ -152,6 +152,11 @@ class TestOutputs:
     def test_the_number_of_files(self, megabytes, expected):
         assert output_file_count(megabytes * MB, options()) == expected
 
+    def test_a_sort_may_be_told_that_files_come_out_larger(self):
+        (group,) = groups([task(60, number) for number in range(5)])
+        (larger,) = groups([task(60, number) for number in range(5)], **{"compression-factor": "2.0"})
+        assert (group.output_files, larger.output_files) == (3, 6)
+
     def test_an_output_may_grow_half_way_to_the_largest_size(self):
         assert options().write_max_file_size_bytes == 140 * MB
 
@@ -192,8 +197,13 @@ class TestOptions:
             ({"min-input-files": "many"}, "option min-input-files is 'many', expected a whole number"),
             ({"partial-progress.enabled": "yes"}, "option partial-progress.enabled is 'yes', expected true or false"),
             ({"delete-ratio-threshold": 1.5}, "delete-ratio-threshold is 1.5, expected above 0 and at most 1"),
+            ({"compression-factor": "0"}, "compression-factor is 0.0, expected a number above 0"),
+            ({"compression-factor": "nan"}, "compression-factor is nan, expected a number above 0"),
+            ({"shuffle-partitions-per-file": 0}, "shuffle-partitions-per-file is 0, expected 1 or more"),
+            ({"var-length-contribution": 0}, "var-length-contribution is 0, expected 1 or more"),
+            ({"max-output-size": 0}, "max-output-size is 0, expected 1 or more"),
             ({"rewrite-job-order": "up"}, "rewrite-job-order is 'up', expected one of none, bytes-asc"),
-            ({"target_file_size": 1}, "unknown option 'target_file_size'; one of delete-file-threshold"),
+            ({"target_file_size": 1}, "unknown option 'target_file_size'; one of compression-factor"),
         ],
     )
     def test_what_cannot_be_is_refused(self, given, message):
