@@ -356,6 +356,18 @@ class TestOthers:
         delete(table, DeleteRequest(predicate="id = 3", isolation_level=level), run=meanwhile)
         assert [n for n in ids(table) if n == 3] == left
 
+    @pytest.mark.parametrize(("level", "left"), [(None, []), ("serializable", []), ("SNAPSHOT", [3])])
+    def test_the_table_says_whether_they_count(self, catalog, level, left):
+        table = make(catalog, **({"write.delete.isolation-level": level} if level else {}))
+
+        def meanwhile(plan: JobPlan) -> JobResult:
+            if len(table.refresh().snapshots()) == 2:
+                Table.load(catalog, "db.t").append(rows([(3, "b", 3.0)]))
+            return run_local(plan, table.io, threads=1)
+
+        delete(table, DeleteRequest(predicate="id = 3"), run=meanwhile)
+        assert [n for n in ids(table) if n == 3] == left
+
     def test_whole_files_that_come_meanwhile_go_and_are_counted(self, catalog):
         table = make(catalog)
         Table.load(catalog, "db.t").append(rows([(100, "a", 1.0), (101, "b", 1.0)]))

@@ -8,6 +8,7 @@ import base64
 import re
 import socket
 import struct
+from contextlib import suppress
 from types import SimpleNamespace
 
 import puresasl.mechanisms
@@ -17,8 +18,9 @@ from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.hive_client import HiveClient
 from airflow_iceberg.catalogs.hive_tables import Options, new_table, update_table
 from airflow_iceberg.catalogs.hive_thrift import Database, NoSuchObjectException
-from airflow_iceberg.errors import InvalidInputError, StorageError
+from airflow_iceberg.errors import InvalidInputError, NotFoundError, StorageError
 from airflow_iceberg.spec.changes import apply_change
+from airflow_iceberg.table import Table
 from tests.catalogs.contract import make_table, new_metadata, setting
 from tests.support.certificates import make_certificates
 from tests.support.scripted_metastore import BAD, COMPLETE, OK, START, ScriptedMetastore
@@ -34,6 +36,24 @@ def certificates(tmp_path_factory):
 
 def namespaces(uri, **properties):
     return load_catalog("prod", type="hive", uri=uri, **properties).list_namespaces()
+
+
+def missing(_):
+    raise NoSuchObjectException(message="no such table")
+
+
+def created(folder, create, *, is_hive_2=False, **properties):
+    """Return what the metastore is sent when a table is made."""
+    answers = {
+        "get_database": lambda _: Database(name="db", locationUri=folder.as_uri(), parameters={}),
+        "get_table_req": missing,
+        "create_table": lambda _: None,
+        **({} if is_hive_2 else {"get_catalogs": lambda _: None}),
+    }
+    with ScriptedMetastore(answers) as metastore:
+        create(load_catalog("prod", type="hive", uri=metastore.uri, **properties))
+    (sent,) = [arguments.tbl for name, arguments in metastore.calls if name == "create_table"]
+    return sent
 
 
 class TestTimeOuts:
@@ -327,23 +347,44 @@ class TestLongValues:
         assert "text" not in table.parameters
 
     def test_it_is_a_property_of_the_catalog(self, tmp_path):
-        def missing(_):
-            raise NoSuchObjectException(message="no such table")
-
-        answers = {
-            "get_database": lambda _: Database(name="db", locationUri=tmp_path.as_uri(), parameters={}),
-            "get_table_req": missing,
-            "get_catalogs": missing,
-            "create_table": lambda _: None,
-        }
-        with ScriptedMetastore(answers) as metastore:
-            catalog = load_catalog("prod", type="hive", uri=metastore.uri, **{MAX_SIZE: "100"})
-            make_table(catalog, fits="x" * 100, long="x" * 101)
-        (sent,) = [arguments for name, arguments in metastore.calls if name == "create_table"]
-        assert "fits" in sent.tbl.parameters
-        assert "long" not in sent.tbl.parameters
+        sent = created(
+            tmp_path, lambda catalog: make_table(catalog, fits="x" * 100, long="x" * 101), **{MAX_SIZE: "100"}
+        )
+        assert "fits" in sent.parameters
+        assert "long" not in sent.parameters
 
     @pytest.mark.parametrize("text", ["-1", "many", "1e3", "٣"])
     def test_what_is_no_number_is_refused(self, text):
         with pytest.raises(InvalidInputError, match=rf"property {re.escape(MAX_SIZE)} is '.*', expected a number of"):
             load_catalog("prod", type="hive", uri="thrift://127.0.0.1:1", **{MAX_SIZE: text})
+
+
+class TestWhatHiveKnows:
+    """A Hive before 3 has no times with a zone; `hive.hive2-compatible` says which it is, or else the metastore."""
+
+    @pytest.mark.parametrize(
+        ("is_hive_2", "properties", "word"),
+        [
+            (False, {}, "timestamp with local time zone"),
+            (True, {}, "timestamp"),
+            (False, {"hive.hive2-compatible": "true"}, "timestamp"),
+            (True, {"hive.hive2-compatible": "false"}, "timestamp with local time zone"),
+        ],
+    )
+    def test_its_word_for_them_is_used(self, is_hive_2, properties, word, tmp_path):
+        def create(catalog):
+            # The script forgets the table at once, so that it cannot be loaded.
+            with suppress(NotFoundError):
+                Table.create(catalog, "db.t", schema={"ts": "timestamptz"})
+
+        sent = created(tmp_path, create, is_hive_2=is_hive_2, **properties)
+        assert [column.type for column in sent.sd.cols] == [word]
+
+    @pytest.mark.parametrize(
+        ("properties", "is_on"),
+        [({}, False), ({"iceberg.engine.hive.enabled": "true"}, True), ({"engine.hive.enabled": "true"}, True)],
+    )
+    def test_it_reads_tables_where_it_is_asked_to(self, properties, is_on, tmp_path):
+        sent = created(tmp_path, make_table, **properties)
+        assert ("storage_handler" in sent.parameters) == is_on
+        assert ("HiveIcebergSerDe" in sent.sd.serdeInfo.serializationLib) == is_on

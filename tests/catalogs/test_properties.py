@@ -8,6 +8,7 @@ import base64
 import json
 import re
 import socket
+from dataclasses import replace
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -119,6 +120,42 @@ class TestTimeOuts:
     def test_what_is_no_number_of_milliseconds_is_refused(self, ask, name):
         with pytest.raises(InvalidInputError, match=re.escape(name)):
             ask("http://127.0.0.1:1", **{name: "5s"})
+
+
+class TestRepetitions:
+    """A request that can be repeated is repeated `rest.client.max-retries` times, five unless it says otherwise."""
+
+    @pytest.mark.parametrize(("properties", "sent"), [({}, 6), ({"rest.client.max-retries": "2"}, 3)])
+    def test_so_often(self, properties, sent, server, monkeypatch):
+        monkeypatch.setattr("airflow_iceberg.catalogs.rest_http.Http._wait", lambda *_: None)
+        server.handle = lambda request: Reply(status=503)
+        with pytest.raises(StorageError, match=": 503; check"):
+            load_catalog("prod", type="rest", uri=server.uri, **properties).list_namespaces()
+        assert len(server.seen) == sent
+
+
+class TestProxies:
+    """Requests go through the proxy in `rest.client.proxy.hostname`, with its login."""
+
+    def test_the_proxy_is_shown_its_login_alone(self, server):
+        proxy = {"hostname": "127.0.0.1", "port": str(server.port), "username": "me@x", "password": "p/w:1"}
+        properties = {f"rest.client.proxy.{name}": value for name, value in proxy.items()}
+        server.handle = lambda request: answer(replace(request, path=urlsplit(request.path).path))
+        assert ask_rest("http://catalog.invalid", token="t0p", **properties) == ["sales"]
+        login = f"Basic {base64.b64encode(b'me@x:p/w:1').decode()}"
+        assert {request.headers["Proxy-Authorization"] for request in server.seen} == {login}
+        assert {request.headers["Authorization"] for request in server.seen} == {"Bearer t0p"}
+
+    def test_a_proxy_that_is_away_is_not_passed_by(self, server):
+        with socket.socket() as holder:
+            holder.bind(("127.0.0.1", 0))  # and nobody listens
+            properties = {
+                "rest.client.proxy.hostname": "127.0.0.1",
+                "rest.client.proxy.port": str(holder.getsockname()[1]),
+            }
+            with pytest.raises(StorageError, match="no answer"):
+                ask_rest(server.uri, **properties)
+        assert server.seen == []
 
 
 class TestCertificates:
@@ -441,6 +478,26 @@ class TestNamesOfSignatures:
         keys = {f"{prefix}access-key-id": "AKIDOTHER", f"{prefix}secret-access-key": "s3cr3t"}
         ask_rest(server.uri, **{"rest.sigv4-enabled": "true", "rest.signing-region": "eu-west-1"}, **keys)
         assert "Credential=AKIDOTHER/" in server.seen[-1].headers["Authorization"]
+
+
+class TestEarlyRenewals:
+    """A token is renewed before it ends, unless `token-refresh-enabled` is false."""
+
+    @pytest.mark.parametrize(("properties", "tokens"), [({}, 3), ({"token-refresh-enabled": "false"}, 1)])
+    def test_one_that_ends_at_once(self, properties, tokens, server):
+        given = []
+
+        def serve(request):
+            if request.path != "/v1/oauth/tokens":
+                return answer(request)
+            given.append(request)
+            return Reply(body=b'{"access_token": "t0p", "token_type": "bearer", "expires_in": 0}')
+
+        server.handle = serve
+        catalog = load_catalog("prod", type="rest", uri=server.uri, credential="id:s3cret", **properties)
+        catalog.list_namespaces()
+        catalog.list_namespaces()
+        assert len(given) == tokens  # of three requests
 
 
 class TestKindsOfIdentity:

@@ -277,6 +277,14 @@ class TestUnknown:
         assert catalog.load_count == 6
         assert time.sleeps == [0.01, 0.02, 0.04, 0.08, 0.16]
 
+    def test_so_are_their_waits_and_their_time(self, make_table, inner, time):
+        waits = {"commit__status_check__min_wait_ms": 100, "commit__status_check__max_wait_ms": 150}
+        state = make_table(**waits, commit__status_check__num_retries=99, commit__status_check__total_timeout_ms=500)
+        catalog = FaultyCatalog(inner, [Fault.LAND_THEN_UNKNOWN], loads=[Fault.FAIL] * 99)
+        with pytest.raises(CommitUnknownError):
+            commit(catalog, state, append(inner), clock=time.clock())
+        assert time.sleeps == [0.1, 0.15, 0.15]
+
     def test_a_catalog_that_comes_back_in_time_tells(self, make_table, inner, time):
         state = make_table()
         catalog = FaultyCatalog(inner, [Fault.LAND_THEN_UNKNOWN], loads=[Fault.FAIL] * 2)

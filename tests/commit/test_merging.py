@@ -74,6 +74,13 @@ class TestWhichAreMerged:
     def test_not_where_the_table_says_no(self):
         assert bins([7_000] * 500, policy=MergePolicy(enabled=False)) == []
 
+    def test_the_sizes_are_the_tables(self):
+        metadata = make_table(MemoryCatalog()).metadata
+        assert MergePolicy.of(metadata) == MergePolicy(target_size_bytes=8 << 20, min_count=100)
+        small = replace(metadata, properties={"commit.manifest.target-size-bytes": "20000"})
+        assert bins([7_000] * 9) == []
+        assert bins([7_000] * 9, policy=MergePolicy.of(small)) == [["m7", "m8"]]
+
     @pytest.mark.parametrize("name", ["target-size-bytes", "min-count-to-merge"])
     def test_a_property_of_0_is_refused(self, name):
         metadata = make_table(MemoryCatalog()).metadata

@@ -215,6 +215,24 @@ class TestDictionaries:
         assert has_dictionary == {"id": True, "p.x": False, "tags.list.element": True}
 
 
+class TestSummaries:
+    """A snapshot's summary tells of so many partitions one by one as the table says, by default of none."""
+
+    @pytest.mark.parametrize(
+        ("properties", "told"),
+        [({}, []), ({"write.summary.partition-limit": "1"}, []), ({"write.summary.partition-limit": "2"}, ["a", "b"])],
+    )
+    def test_up_to_the_limit(self, properties, told, tmp_path):
+        catalog = load_catalog("test", type="hadoop", warehouse=tmp_path.as_uri())
+        catalog.create_namespace("db")
+        columns = {"id": "long", "p": "string"}
+        table = Table.create(catalog, "db.t", schema=columns, partition_by=["p"], properties=properties)
+        table.append(pa.table({"id": [1, 2, 3], "p": ["a", "b", "b"]}))
+        summary = table.current_snapshot().summary
+        assert summary["changed-partition-count"] == "2"
+        assert sorted(name for name in summary if name.startswith("partitions.")) == [f"partitions.p={p}" for p in told]
+
+
 class TestWriteAuditPublish:
     """What is staged for `publish_changes` is not written here, so nothing may look as if it were."""
 

@@ -67,6 +67,12 @@ class TestABranch:
         assert expired(made).snapshot_ids == (9, 6, 3)
         assert expired(made, older_than_ms=NOW - 7 * DAY).snapshot_ids == (9,)
 
+    def test_so_it_does_for_how_many_stay(self):
+        made = table(*line(90, 80, 70, 60), history__expire__min_snapshots_to_keep=3)
+        assert expired(made).snapshot_ids == (90,)
+        assert expired(made, retain_last=2).snapshot_ids == (90, 80)
+        assert expired(table(*line(90, 80, 70, 60))).snapshot_ids == (90, 80, 70)
+
     def test_its_own_settings_win_over_both(self):
         parents, refs = line(9, 6, 3, 1)
         refs["main"] = SnapshotRef(snapshot_id=1, min_snapshots_to_keep=2, max_snapshot_age_ms=1)

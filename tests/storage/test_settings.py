@@ -6,14 +6,17 @@ No server of the store's kind is needed: requests end at a server that writes th
 import base64
 import datetime as dt
 import json
+import ssl
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from airflow_iceberg.errors import StorageError, UnsupportedError
 from airflow_iceberg.storage import FsspecFileIO
+from tests.support.certificates import make_certificates
 from tests.support.http_server import HttpServer, Reply, Request
 
 KEYS = {"s3.access-key-id": "AKIDEXAMPLE", "s3.secret-access-key": "s3cr3t-key", "s3.region": "eu-central-1"}
@@ -216,6 +219,39 @@ class TestHdfsByHttp:
         with pytest.raises(StorageError) as error:
             FsspecFileIO({"hdfs.token": "t0ken-7"}).read("webhdfs://127.0.0.1:1/a")
         assert "t0ken-7" not in f"{error.value!r}{error.value.__cause__!r}{error.value.__context__!r}"
+
+    def test_a_ticket_is_shown_where_kerberos_is_on(
+        self, name_node: HttpServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Ticket:
+            """In the place of the package that asks a domain for one."""
+
+            def __init__(self, mutual_authentication: object = None) -> None: ...
+
+            def __call__(self, request: Any) -> Any:
+                request.headers["Authorization"] = "Negotiate t1cket"
+                return request
+
+        package = SimpleNamespace(HTTPKerberosAuth=Ticket, OPTIONAL=2)
+        monkeypatch.setitem(__import__("sys").modules, "requests_kerberos", package)
+        io = FsspecFileIO({"hdfs.kerberos": "true"})
+        location = name_node.uri.replace("http:", "webhdfs:") + "/a"
+        assert io.exists(location)
+        assert io.filesystem(location)[0].info("/a")["type"] == "file"
+        assert [request.headers["Authorization"] for request in name_node.seen] == ["Negotiate t1cket"] * 2
+
+    def test_swebhdfs_goes_by_tls(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        certificates = make_certificates(tmp_path)
+        context = certificates.server_context()
+        context.verify_mode = ssl.CERT_NONE
+        status = {"FileStatus": {"type": "FILE", "length": 0}}
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificates.authority))
+        with HttpServer(lambda request: Reply(body=json.dumps(status).encode()), tls=context) as name_node:
+            assert FsspecFileIO({}).exists(name_node.uri.replace("https:", "swebhdfs:") + "/a")
+            monkeypatch.delenv("REQUESTS_CA_BUNDLE")
+            with pytest.raises(StorageError, match="certificate"):
+                FsspecFileIO({}).exists(name_node.uri.replace("https:", "swebhdfs:") + "/a")
+        assert len(name_node.seen) == 1
 
     def test_kerberos_needs_its_package(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(__import__("sys").modules, "requests_kerberos", None)
