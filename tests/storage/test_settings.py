@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from airflow_iceberg.errors import StorageError, UnsupportedError
+from airflow_iceberg.errors import InvalidInputError, StorageError, UnsupportedError
 from airflow_iceberg.storage import FsspecFileIO
 from tests.support.certificates import make_certificates
 from tests.support.http_server import HttpServer, Reply, Request
@@ -108,6 +108,67 @@ class TestS3:
         assert (found["connect_timeout"], found["read_timeout"]) == (3.0, 7.5)
 
 
+def private_key() -> str:
+    """A new RSA key as PEM."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    form, secret = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return key.private_bytes(serialization.Encoding.PEM, form, secret).decode()
+
+
+class TestSigningByTheCatalog:
+    """Requests to S3 are signed by the catalog where it says that it does, at the address that it names."""
+
+    ON = {"s3.remote-signing-enabled": "true", "token": "t0p", "s3.region": "eu-central-1"}
+
+    def sent(self, server: HttpServer, properties: Mapping[str, str]) -> tuple[Request, Request]:
+        """What the signer and what the store got."""
+
+        def serve(request: Request) -> Reply:
+            if request.method != "POST":
+                return Reply(body=b"", headers={"ETag": '"e"'})
+            asked = json.loads(request.body)
+            return Reply(body=json.dumps({"uri": asked["uri"], "headers": {"Authorization": ["by-catalog"]}}).encode())
+
+        server.handle = serve
+        io = FsspecFileIO({"s3.endpoint": server.uri, **properties})
+        io.create("s3://lake/a/b", b"data")
+        signer, store = server.seen
+        return signer, store
+
+    @pytest.mark.parametrize(
+        ("named", "path"),
+        [
+            ({"uri": "{server}/catalog"}, "/catalog/v1/aws/s3/sign"),
+            ({"uri": "http://catalog.invalid", "s3.signer.uri": "{server}/signer"}, "/signer/v1/aws/s3/sign"),
+            ({"uri": "{server}/", "s3.signer.endpoint": "v1/db/t/sign"}, "/v1/db/t/sign"),
+            ({"uri": "http://catalog.invalid", "s3.signer.endpoint": "{server}/elsewhere"}, "/elsewhere"),
+        ],
+    )
+    def test_it_is_asked_where_it_says(self, server: HttpServer, named: dict[str, str], path: str) -> None:
+        properties = {name: value.format(server=server.uri) for name, value in named.items()}
+        signer, store = self.sent(server, {**self.ON, **properties})
+        assert (str(signer), str(store)) == (f"POST {path}", "PUT /lake/a/b")
+        assert signer.headers["Authorization"] == "Bearer t0p"
+        question = json.loads(signer.body)
+        assert question["uri"] == f"{server.uri}/lake/a/b"
+        assert (question["method"], question["region"]) == ("PUT", "eu-central-1")
+
+    def test_what_it_answers_is_sent(self, server: HttpServer) -> None:
+        _, store = self.sent(server, {**self.ON, "uri": server.uri})
+        assert store.headers["Authorization"] == "by-catalog"
+
+    def test_its_older_name(self, server: HttpServer) -> None:
+        _, store = self.sent(server, {"s3.signer": "S3V4RestSigner", "s3.region": "eu-central-1", "uri": server.uri})
+        assert store.headers["Authorization"] == "by-catalog"
+
+    def test_another_signer_is_refused(self) -> None:
+        with pytest.raises(InvalidInputError, match=r"s3\.signer is 'mine', expected 'S3V4RestSigner'"):
+            FsspecFileIO({"s3.signer": "mine"}).filesystem("s3://lake/a")
+
+
 def bearer(request: Request) -> str:
     """The header of a request, which Google's driver writes in lower case."""
     return next(value for name, value in request.headers.items() if name.lower() == "authorization")
@@ -134,6 +195,18 @@ class TestGcs:
         io = FsspecFileIO({"gcs.service.host": server.uri, "gcs.oauth2.token": "ya29.own"})
         io.create("gs://lake/a", b"data")
         assert bearer(server.seen[0]) == "Bearer ya29.own"
+
+    def test_a_service_account_gets_one_by_its_file(self, server: HttpServer, tmp_path: Path) -> None:
+        answers = {"/token": {"access_token": "ya29.of-account", "expires_in": 3600, "token_type": "Bearer"}}
+        server.handle = lambda request: Reply(body=json.dumps(answers.get(request.path, {})).encode())
+        account = {"type": "service_account", "client_email": "etl@lab.example.com", "private_key_id": "1"}
+        account |= {"private_key": private_key(), "token_uri": f"{server.uri}/token", "project_id": "lab"}
+        (tmp_path / "account.json").write_text(json.dumps(account))
+        properties = {"gcs.service.host": server.uri, "gcs.oauth2.token": str(tmp_path / "account.json")}
+        FsspecFileIO(properties).create("gs://lake/a", b"data")
+        asked, *_, created = server.seen
+        assert asked.path == "/token"
+        assert bearer(created) == "Bearer ya29.of-account"
 
     @pytest.mark.parametrize(("ends_ms", "shown"), [(1, "ya29.newer"), (LATER_MS, "ya29.first")])
     def test_a_lent_token_is_renewed_when_it_has_ended(self, server: HttpServer, ends_ms: int, shown: str) -> None:
