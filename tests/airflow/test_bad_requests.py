@@ -306,6 +306,9 @@ class TestTheSameOperatorsOnWhatCanBeDone:
         assert execute(compact(options={"rewrite-all": True, "target-file-size-bytes": 1 << 20}))["records"] == 19
         assert execute(IcebergRewriteManifestsOperator(task_id="task", table="s.t"))["outcome"] == "committed"
         (local_path(table.location) / "data" / "left.parquet").write_text("orphan")
-        assert execute(clean(older_than=timedelta(seconds=-60)))["orphan_files"] == 1
+        cleaned = execute(clean(older_than=timedelta(seconds=-60)))
+        assert cleaned["orphan_files"] == 1
+        assert execute(clean(purge_older_than=timedelta(days=30)))["purged_quarantines"] == []
+        assert execute(clean(purge_older_than="2200-01-01"))["purged_quarantines"] == [cleaned["quarantine"]]
         assert execute(expire(older_than=datetime(2200, 1, 1, tzinfo=UTC)))["expired_snapshots"] > 2
         assert lake.ids() == [id_ for id_ in range(20) if id_ != 5]
