@@ -33,8 +33,8 @@ def nessie_property(properties: Mapping[str, str], name: str) -> str:
 
 def secrets_of(properties: Mapping[str, str]) -> dict[str, str]:
     """Return the properties that no message may show."""
-    names = ("authentication.token", f"{_OAUTH2}client-secret", f"{_OAUTH2}password")
-    return {"token": properties.get("token", "").strip(), **{name: nessie_property(properties, name) for name in names}}
+    names = ("token", "authentication.token", f"{_OAUTH2}client-secret", f"{_OAUTH2}password")
+    return {name: nessie_property(properties, name) for name in names}
 
 
 def auth_of(catalog: str, properties: Mapping[str, str], send: Send, on_token: Callable[[str], None]) -> Auth:
@@ -46,7 +46,7 @@ def auth_of(catalog: str, properties: Mapping[str, str], send: Send, on_token: C
     Raises:
         InvalidInputError, UnsupportedError: properties are missing, or ask for what isn't supported.
     """
-    token = nessie_property(properties, "authentication.token") or properties.get("token", "").strip()
+    token = nessie_property(properties, "authentication.token") or nessie_property(properties, "token")
     kind = nessie_property(properties, "authentication.type").upper()
     if kind == "OAUTH2":
         return OAuth2Auth(_OAuth2(catalog, properties, send, on_token))

@@ -209,7 +209,7 @@ class TestTokensOfNessie:
         ask_nessie(server.uri, **properties)
         return [request.headers.get("Authorization") for request in server.seen]
 
-    @pytest.mark.parametrize("name", ["authentication.token", "nessie.authentication.token", "token"])
+    @pytest.mark.parametrize("name", ["authentication.token", "nessie.authentication.token", "token", "nessie.token"])
     @pytest.mark.parametrize("kind", [{}, {"authentication.type": "BEARER"}, {"nessie.authentication.type": "bearer"}])
     def test_it_is_shown(self, name, kind, server):
         assert self.shown(server, **{name: "t0p"}, **kind) == ["Bearer t0p"]
@@ -226,6 +226,39 @@ class TestTokensOfNessie:
     def test_other_ways_are_refused_at_once(self):
         with pytest.raises(UnsupportedError, match=r"authentication\.type 'AWS' is not supported"):
             ask_nessie("http://127.0.0.1:1", **{"authentication.type": "AWS"})
+
+
+class TestCommitsOfNessie:
+    """A commit goes to the branch in `ref`, and says who made it (`user`) and with what (`app-id`)."""
+
+    def committed(self, server, **properties):
+        """Return where a commit went, and what it says of itself."""
+        branch = {"type": "BRANCH", "name": "etl", "hash": "3b2f" * 16}
+
+        def serve(request):
+            found = {"targetBranch": branch} if request.path.endswith("/commit") else {}
+            return Reply(body=json.dumps({"contents": [], "effectiveReference": branch, **found}).encode())
+
+        server.handle = serve
+        load_catalog("prod", type="nessie", uri=f"{server.uri}/api/v2", **properties).create_namespace("sales")
+        looked, sent = server.seen
+        return looked.path, json.loads(sent.body)["commitMeta"]
+
+    @pytest.mark.parametrize("prefix", ["", "nessie."])
+    def test_they_are_those_of_the_properties(self, prefix, server):
+        given = {f"{prefix}ref": "etl", f"{prefix}user": "jane", "app-id": "app-7"}
+        looked, meta = self.committed(server, **given)
+        assert looked == "/api/v2/trees/etl/contents"
+        assert meta["authors"] == ["jane"]
+        assert meta["properties"]["app-id"] == "app-7"
+        assert meta["properties"]["airflow-iceberg.commit-mark"]
+
+    def test_without_them_the_default_branch_and_the_process_are_meant(self, server, monkeypatch):
+        monkeypatch.setenv("LOGNAME", "worker")
+        looked, meta = self.committed(server)
+        assert looked == "/api/v2/trees/-/contents"
+        assert meta["authors"] == ["worker"]
+        assert "app-id" not in meta["properties"]
 
 
 class TestOAuth2OfNessie:
