@@ -23,9 +23,9 @@ from airflow_iceberg.plan.retention import check_may_delete
 from airflow_iceberg.quarantine import purge, put_aside
 from airflow_iceberg.reachability import statistics_paths
 from airflow_iceberg.shared_location import check_not_shared
+from airflow_iceberg.spec.arrow_numbers import number_array, numbers_of
 from airflow_iceberg.staging import STAGING_FOLDER, of_dead_jobs
 from airflow_iceberg.storage.base import FileStatus
-from airflow_iceberg.walk.columns import mask, values_of
 from airflow_iceberg.walk.listing import (
     METADATA,
     OLD,
@@ -258,7 +258,7 @@ class _Listing:
 
 def _but_old(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the files of a batch that are something else than old."""
-    return batch.filter(mask(values_of(batch.column("kind")) != OLD))
+    return batch.filter(number_array(numbers_of(batch.column("kind")) != OLD))
 
 
 def _listing_units(table: Table, root: str, below: str, before_ms: int) -> list[ListingUnit]:

@@ -20,11 +20,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from airflow_iceberg.plan.paths import FirstOfEach, Hashes, HashSet, Mask
+from airflow_iceberg.spec.arrow_numbers import number_array, numbers_of
 from airflow_iceberg.spec.manifests import FileContent, ManifestFile
 from airflow_iceberg.spec.metadata import TableMetadata
 from airflow_iceberg.spec.snapshots import Snapshot
 from airflow_iceberg.storage.base import FileIO
-from airflow_iceberg.walk.columns import mask, values_of
 from airflow_iceberg.walk.manifests import find_manifests
 from airflow_iceberg.walk.units import Outcome, manifest_units
 from airflow_iceberg.walking import Walk
@@ -51,12 +51,12 @@ class DeletableFiles:
         """Yield the paths, each once, some at a time."""
         for batch, chosen in self._chosen():
             if chosen.any():
-                yield batch.column("path").filter(mask(chosen)).to_pylist()
+                yield batch.column("path").filter(number_array(chosen)).to_pylist()
 
     def _take(self, part: Outcome) -> None:
         self._parts.append(part)
         for batch in part.batches():
-            self._hashes.add(values_of(batch.column("hash")))
+            self._hashes.add(numbers_of(batch.column("hash")))
 
     def _keep(self, parts: Iterable[Outcome]) -> None:
         """Let files stay that are live elsewhere; ends early when none of them may go any more."""
@@ -64,11 +64,11 @@ class DeletableFiles:
         if len(self._hashes):
             for part in parts:
                 for batch in part.batches():
-                    places, is_there = self._hashes.places(values_of(batch.column("hash")))
+                    places, is_there = self._hashes.places(numbers_of(batch.column("hash")))
                     self._stays[places[is_there]] = True
         for batch, chosen in self._chosen():
-            sizes = values_of(batch.column("size_bytes"))[chosen]
-            kinds = values_of(batch.column("content"))[chosen]
+            sizes = numbers_of(batch.column("size_bytes"))[chosen]
+            kinds = numbers_of(batch.column("content"))[chosen]
             self.size_bytes += int(sizes.sum())
             self._counts += np.bincount(kinds, minlength=len(FileContent))
 
@@ -76,7 +76,7 @@ class DeletableFiles:
         first = FirstOfEach(self._stays)
         for part in self._parts:
             for batch in part.batches():
-                places, _ = self._hashes.places(values_of(batch.column("hash")))
+                places, _ = self._hashes.places(numbers_of(batch.column("hash")))
                 yield batch, first(places)
 
 
@@ -219,8 +219,8 @@ def _sizes_by_owners(
     hashes, sizes, numbers = [_NO_HASHES], [_NO_SIZES], [_NO_NUMBERS]
     for (number, _), part in zip(units, parts, strict=True):
         for batch in part.batches():
-            hashes.append(values_of(batch.column("hash")))
-            sizes.append(values_of(batch.column("size_bytes")))
+            hashes.append(numbers_of(batch.column("hash")))
+            sizes.append(numbers_of(batch.column("size_bytes")))
             numbers.append(np.full(batch.num_rows, number, np.int32))
     return _added_up(owners, np.concatenate(hashes), np.concatenate(sizes), np.concatenate(numbers))
 

@@ -185,9 +185,9 @@ done(tasks=len(items), files=sum(len(item.units) for item in items),
 
 
 class TestWhatAWorkerLoads:
-    """Appends and bin-packing do without pandas, which takes a second and 50 MB of every worker.
+    """Tasks do without pandas, which takes a second and 50 MB of every worker.
 
-    pyarrow loads it only to ask whether it was given something of it. Sorting, deletes and row lineage still load it.
+    pyarrow loads it only to ask whether it was given something of it.
     """
 
     PROGRAM = """
@@ -195,6 +195,8 @@ import pyarrow as pa, pyarrow.csv, pyarrow.parquet as pq
 from pathlib import Path
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.compacting import CompactionRequest, compact
+from airflow_iceberg.deleting import DeleteRequest, delete
+from airflow_iceberg.jobs import sorting
 from airflow_iceberg.jobs.local import run_local
 from airflow_iceberg.jobs.protocol import Source
 from airflow_iceberg.jobs.spark import Worker
@@ -221,14 +223,28 @@ for _ in range(2):
     plan = table.plan_append(Source.from_files((folder / "rows.parquet").as_uri()))
     table.commit_append(plan, run(plan))
 after("append")
+for strategy, columns in (("binpack", ()), ("sort", ("amount", "name")), ("zorder", ("amount", "name"))):
+    request = CompactionRequest(strategy=strategy, sort_by=columns, options={"rewrite-all": True})
+    compact(table, request, run=run)
+    after(strategy)
+sorting.SMALL_GROUP_BYTES, sorting.RANGE_BYTES = 0, 4000
+compact(table, CompactionRequest(strategy="sort", sort_by=("name",), options={"rewrite-all": True}), run=run)
+after("sort by ranges")
+if sys.argv[2] == "3":
+    table.alter([{"upgrade_format_version": 3}])
+for mode, gone in (("merge-on-read", (3, 4)), ("copy-on-write", (5, 6)), ("merge-on-read", (7, 8))):
+    predicate = f"id = {gone[0]} or (name in ('n{gone[1]}') and amount > 1)"
+    delete(table, DeleteRequest(predicate=predicate, mode=mode), run=run)
+    after(mode)
 compact(table, CompactionRequest(options={"rewrite-all": True}), run=run)
-after("bin-pack")
+after("bin-pack of a table with deletes")
 Worker(plan=b"", storage={}, max_failures=1)._report(0, lambda: TaskReport(number=0))
 after("report")
 done(loaded=loaded, rows=sum(batch.num_rows for batch in table.scan().to_arrow_batch_reader()))
 """
 
-    def test_tasks_that_move_rows_do_not_load_pandas(self, tmp_path: Path) -> None:
-        found = measured(self.PROGRAM, tmp_path)
+    @pytest.mark.parametrize("format_version", [2, 3])
+    def test_tasks_that_move_rows_do_not_load_pandas(self, tmp_path: Path, format_version: int) -> None:
+        found = measured(self.PROGRAM, tmp_path, format_version)
         assert found["loaded"] == []
-        assert found["rows"] == 2000
+        assert found["rows"] == 2 * (1000 - 6)

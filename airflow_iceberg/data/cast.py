@@ -19,7 +19,7 @@ from airflow_iceberg.data.variant_rows import BadVariant, check_variant_type, va
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.spec import values
 from airflow_iceberg.spec.arrow import schema_to_arrow, value_to_scalar
-from airflow_iceberg.spec.arrow_numbers import number_array
+from airflow_iceberg.spec.arrow_numbers import number_array, numbers_of, valid_of
 from airflow_iceberg.spec.schema import Schema
 from airflow_iceberg.spec.types import (
     IcebergType,
@@ -322,8 +322,8 @@ def _map_entries(array: pa.Array) -> pa.Array:
 
 def _lengths(array: pa.Array) -> "npt.NDArray[np.int64]":
     """Return the number of elements of each list, 0 for null."""
-    lengths = pc.fill_null(pc.list_value_length(array), 0)
-    return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64)
+    lengths = pc.list_value_length(array)
+    return np.where(valid_of(lengths), numbers_of(lengths), 0).astype(np.int64)
 
 
 def _offsets(lengths: "npt.NDArray[np.int64]") -> pa.Array:

@@ -38,7 +38,7 @@ import pyarrow.compute as pc
 
 from airflow_iceberg.errors import UnsupportedError
 from airflow_iceberg.spec.arrow import type_to_arrow
-from airflow_iceberg.spec.arrow_numbers import number_array
+from airflow_iceberg.spec.arrow_numbers import number_array, valid_of
 from airflow_iceberg.spec.types import (
     BinaryType,
     BooleanType,
@@ -370,8 +370,8 @@ _UUID_TEXT = re.compile(
 
 def _ranks(array: pa.Array) -> pa.Array:
     """Return for each value its position among those that are not null; null stays null."""
-    missing = array.is_null().to_numpy(zero_copy_only=False)
-    return number_array(np.cumsum(~missing) - 1, ~missing)
+    valid = valid_of(array)
+    return number_array(np.cumsum(valid) - 1, valid)
 
 
 def _to_fixed(arrow: pa.DataType, type_: PrimitiveType) -> Conversion | None:

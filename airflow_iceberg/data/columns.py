@@ -387,12 +387,14 @@ def _own_offsets(array: pa.Array) -> tuple[pa.Array, int, int]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    from airflow_iceberg.spec.arrow_numbers import single
+
     offsets = array.offsets
     if not len(array):
         return pa.array([0], pa.int32()), 0, 0
     start, stop = offsets[0].as_py(), offsets[-1].as_py()
     # Computed even when it starts at 0: a mask cannot be combined with offsets that are a slice themselves.
-    return pc.subtract(offsets, pa.scalar(start, offsets.type)), start, stop
+    return pc.subtract(offsets, single(start, offsets.type)), start, stop
 
 
 def _read_primitive(array: pa.Array, target: NestedField) -> pa.Array:

@@ -248,11 +248,12 @@ def _by_path(paths: pa.Array, positions: pa.Array, delete: DataFile) -> Iterator
     """Yield positions by the data file that they are of."""
     import numpy as np
 
+    from airflow_iceberg.spec.arrow_numbers import numbers_of
+
     if paths.null_count or positions.null_count:
         raise FormatError("a position delete has no path or no position", path=delete.file_path)
     encoded = paths.dictionary_encode()
-    codes = encoded.indices.to_numpy(zero_copy_only=False)
-    numbers = positions.to_numpy(zero_copy_only=False)
+    codes, numbers = numbers_of(encoded.indices), numbers_of(positions)
     if len(numbers) and numbers.min() < 0:
         raise FormatError(f"unexpected position {numbers.min()} of a deleted row", path=delete.file_path)
     order = np.argsort(codes, kind="stable")

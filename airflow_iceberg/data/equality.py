@@ -8,7 +8,7 @@ Spec: Equality Delete Files.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from airflow_iceberg.errors import UnsupportedError
+from airflow_iceberg.spec.arrow_numbers import numbers_of, valid_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -89,7 +90,7 @@ class _Hashed:
     def codes(self, array: pa.Array) -> Codes:
         """Return the number of each value, -1 for one that is not there."""
         found = pc.index_in(_plain(array), value_set=self._values)
-        codes: Codes = found.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+        codes: Codes = np.where(valid_of(found), numbers_of(found), -1).astype(np.int64)
         return codes
 
 
@@ -111,21 +112,20 @@ def _is_integer_like(kind: pa.DataType) -> bool:
 
 def _integers(array: pa.Array) -> tuple[Codes, npt.NDArray[np.bool_]]:
     """Return values as integers that are equal where the values are, and which of them are null."""
-    nulls: npt.NDArray[np.bool_] = array.is_null().to_numpy(zero_copy_only=False)
+    valid = valid_of(array)
     kind = array.type
     if kinds.is_null(kind):
-        return np.zeros(len(array), np.int64), nulls
+        return np.zeros(len(array), np.int64), ~valid
     if kinds.is_floating(kind):
         # By bits, of which NaN has many.
-        numbers = array.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64)
+        numbers = np.where(valid, numbers_of(array), 0).astype(np.float64)
         numbers[np.isnan(numbers)] = np.nan
-        return numbers.view(np.int64), nulls
+        return numbers.view(np.int64), ~valid
     if kinds.is_temporal(kind):
         array = array.view(pa.int32() if kind.bit_width == 32 else pa.int64())
     if kinds.is_boolean(kind):
         array = array.cast(pa.int8())
-    values: Any = array.fill_null(0).to_numpy(zero_copy_only=False)
-    return values.astype(np.int64), nulls
+    return np.where(valid, numbers_of(array), 0).astype(np.int64), ~valid
 
 
 def _plain(array: pa.Array) -> pa.Array:

@@ -107,15 +107,18 @@ def metadata_column(
             f"its values cannot be told apart",
             path=facts.location,
         )
+    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    from airflow_iceberg.spec.arrow_numbers import number_array, single
+
     if column_id == FILE_PATH.id:
-        return pa.repeat(pa.scalar(facts.location), count)
+        return pa.repeat(single(facts.location, pa.string()), count)
     if column_id == SPEC_ID.id:
-        return pa.repeat(pa.scalar(facts.spec_id, pa.int32()), count)
+        return pa.repeat(single(facts.spec_id, pa.int32()), count)
     if column_id == IS_DELETED.id:
-        return pa.repeat(pa.scalar(False), count) if deleted is None else pa.array(deleted)
+        return number_array(np.zeros(count, np.bool_) if deleted is None else deleted)
     if column_id == PARTITION_ID:
         return _partition_struct(column.type, facts.partition, count)
     if column_id == POSITION.id:
@@ -125,7 +128,7 @@ def metadata_column(
     elif column_id == ROW_ID.id:
         computed = _numbers(facts.first_row_id + position, count)
     else:
-        computed = pa.repeat(pa.scalar(facts.sequence_number, pa.int64()), count)
+        computed = pa.repeat(single(facts.sequence_number, pa.int64()), count)
     return computed if stored is None else pc.coalesce(stored, computed)
 
 

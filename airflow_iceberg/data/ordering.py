@@ -220,7 +220,7 @@ def cut_rows(table: pa.Table, order: RowOrder, boundaries: pa.Table) -> Iterator
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from airflow_iceberg.spec.arrow_numbers import number_array
+    from airflow_iceberg.spec.arrow_numbers import number_array, numbers_of
 
     keys = order.keys(table)
     if not boundaries.num_rows:
@@ -230,7 +230,7 @@ def cut_rows(table: pa.Table, order: RowOrder, boundaries: pa.Table) -> Iterator
     marks = number_array(np.repeat(np.array([0, 1], np.int8), [boundaries.num_rows, table.num_rows]))
     both = pa.concat_tables([boundaries, keys]).append_column(_MARK, marks)
     indices = pc.sort_indices(both, sort_keys=[*zip(keys.column_names, order.directions), (_MARK, "ascending")])
-    found = indices.to_numpy()
+    found = numbers_of(indices)
     is_boundary = found < boundaries.num_rows
     rows = found[~is_boundary] - boundaries.num_rows
     ends = np.flatnonzero(is_boundary) - np.arange(boundaries.num_rows)
@@ -353,9 +353,11 @@ def _longs(values: Any) -> tuple[Longs, Mask]:
 def _filled(values: Any, stand_in: float) -> tuple[Any, Mask]:
     """Return the values with nulls replaced, and which were null, as arrays of numpy."""
     import numpy as np
-    import pyarrow.compute as pc
 
-    return np.asarray(pc.fill_null(values, stand_in)), np.asarray(pc.is_null(values))
+    from airflow_iceberg.spec.arrow_numbers import numbers_of, valid_of
+
+    valid = valid_of(values)
+    return np.where(valid, numbers_of(values), stand_in), ~valid
 
 
 def _first_bytes(values: Any, count: int) -> Bytes:
@@ -363,7 +365,8 @@ def _first_bytes(values: Any, count: int) -> Bytes:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    start = pc.fill_null(pc.binary_slice(values.cast(pa.binary()), 0, count), b"")
+    starts = pc.binary_slice(values.cast(pa.binary()), 0, count).to_pylist()
     # numpy pads with zeros, which is below every other byte.
-    found: Bytes = np.array(start.to_pylist(), dtype=f"S{count}").view(np.uint8).reshape(-1, count)
+    padded = np.array([start or b"" for start in starts], dtype=f"S{count}")
+    found: Bytes = padded.view(np.uint8).reshape(-1, count)
     return found

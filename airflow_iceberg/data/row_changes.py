@@ -280,8 +280,10 @@ def selected_rows(read: ReadAs, unit: Unit, deletes: DeleteReader, row_filter: E
     """Return the positions of the rows that are left in a file and that a predicate selects."""
     import numpy as np
 
+    from airflow_iceberg.spec.arrow_numbers import numbers_of
+
     found = [
-        batch.column(0).to_numpy(zero_copy_only=False)
+        numbers_of(batch.column(0))
         for batch in read.rows(unit, deletes, schema=Schema((POSITION,)), row_filter=row_filter)
     ]
     return RowPositions.of(np.concatenate(found) if found else ())

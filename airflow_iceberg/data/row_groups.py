@@ -93,10 +93,12 @@ def _bounds(statistics: pq.Statistics, source: FileField, field: NestedField) ->
     """Return the bounds as canonical values of the column's type, None for what cannot be relied on."""
     import pyarrow as pa
 
+    from airflow_iceberg.spec.arrow_numbers import array_of
+
     if not statistics.has_min_max or not _is_exact(statistics.min, source.type):
         return None, None
     try:
-        array = pa.array([statistics.min, statistics.max], source.type)
+        array = array_of([statistics.min, statistics.max], source.type)
         lower, upper = values_from_array(field.type, read_column(array, source, field, {}))
     except (pa.ArrowException, IcebergError, ValueError, TypeError, OverflowError):
         return None, None

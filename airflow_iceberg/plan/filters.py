@@ -368,13 +368,11 @@ def _build_comparison(predicate: Comparison, column: Any) -> Any:
 
 
 def _value_set(kind: IcebergType | None, literals: tuple[Value, ...]) -> pa.Array:
-    import pyarrow as pa
-
-    from airflow_iceberg.spec.arrow import type_to_arrow, value_to_scalar
+    from airflow_iceberg.spec.arrow import array_from_values
 
     assert kind is not None
     values: list[Value] = list(literals)
     if isinstance(kind, (FloatType, DoubleType)) and 0.0 in values:
         # Arrow looks values up by their bits, and -0.0 has others.
         values += [0.0, -0.0]
-    return pa.array([value_to_scalar(kind, value) for value in values], type=type_to_arrow(kind))
+    return array_from_values(kind, values)

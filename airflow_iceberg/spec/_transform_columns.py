@@ -14,7 +14,7 @@ from airflow_iceberg.errors import UnsupportedError
 from airflow_iceberg.spec import murmur3
 from airflow_iceberg.spec._numbers import units_per_second
 from airflow_iceberg.spec.arrow import type_to_arrow
-from airflow_iceberg.spec.arrow_numbers import number_array
+from airflow_iceberg.spec.arrow_numbers import number_array, valid_of
 from airflow_iceberg.spec.transforms import (
     BucketTransform,
     DayTransform,
@@ -101,8 +101,7 @@ def physical(array: pa.Array, dtype: "npt.DTypeLike") -> "npt.NDArray[Any]":
 
 def with_nulls_of(values: "npt.NDArray[Any]", array: pa.Array, arrow_type: pa.DataType) -> pa.Array:
     """Return numpy values as an Arrow array that is null where another array is."""
-    mask = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
-    return number_array(values, None if mask is None else ~mask).view(arrow_type)
+    return number_array(values, valid_of(array) if array.null_count else None).view(arrow_type)
 
 
 def _bucket(array: pa.Array, source_type: IcebergType, num_buckets: int) -> pa.Array:

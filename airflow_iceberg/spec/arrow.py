@@ -275,7 +275,10 @@ def array_from_values(type_: IcebergType, values: Sequence[Value]) -> "pa.Array"
     """Return canonical values as an Arrow array of the type's Arrow type; None becomes null."""
     import pyarrow as pa
 
-    return pa.array([_to_plain(type_, value) for value in values], type_to_arrow(type_))
+    from airflow_iceberg.spec.arrow_numbers import array_of
+
+    plain = [_to_plain(type_, value) for value in values]
+    return pa.array(plain, type_to_arrow(type_)) if None in plain else array_of(plain, type_to_arrow(type_))
 
 
 def _to_plain(type_: IcebergType, value: Value) -> Any:
@@ -350,6 +353,6 @@ def _nested_values(type_: IcebergType, array: "pa.Array") -> list[Value]:
 
 def value_to_scalar(type_: IcebergType, value: Value) -> "pa.Scalar":
     """Return a canonical value as an Arrow scalar of the type's Arrow type."""
-    import pyarrow as pa
+    from airflow_iceberg.spec.arrow_numbers import single
 
-    return pa.scalar(_to_plain(type_, value), type_to_arrow(type_))
+    return single(_to_plain(type_, value), type_to_arrow(type_))

@@ -1,13 +1,13 @@
-"""Numbers of numpy as Arrow arrays, and a text or two, without `pa.array`.
+"""Numbers of numpy as Arrow arrays and back, pieces of bytes, and single values, by their buffers.
 
-Here: `number_array`, `text_array`. `pa.array` imports pandas, where it is installed, only to ask whether it was given
-something of it: more than a second and 50 MB of every Python worker of Spark. So what tasks do with each batch makes
-its arrays of buffers.
+`pa.array`, `pa.scalar` and `to_numpy` import pandas, where it is installed, only to ask whether they were given
+something of it: more than a second and 50 MB of every Python worker of Spark. So what tasks do with each batch goes by
+the functions here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,8 @@ _ARROW_TYPES = {
         (np.int8, pa.int8()),
         (np.uint8, pa.uint8()),
         (np.int16, pa.int16()),
+        (np.uint16, pa.uint16()),
+        (np.float16, pa.float16()),
         (np.int32, pa.int32()),
         (np.uint32, pa.uint32()),
         (np.int64, pa.int64()),
@@ -29,6 +31,8 @@ _ARROW_TYPES = {
         (np.bool_, pa.bool_()),
     )
 }
+_PYTHON: Mapping[str, type] = {"b": bool, "i": int, "u": int, "f": float}
+_DTYPES = {arrow_type: dtype for dtype, arrow_type in _ARROW_TYPES.items()}
 
 
 def number_array(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
@@ -43,14 +47,65 @@ def number_array(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None =
     return pa.Array.from_buffers(_ARROW_TYPES[values.dtype], len(values), buffers)
 
 
+def numbers_of(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
+    """Return the numbers or booleans of a column; what stands for a null is any of them.
+
+    Where it can be, nothing is copied: the numbers must not be changed.
+    """
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    if isinstance(column, pa.ChunkedArray):  # older releases of pyarrow
+        return np.concatenate([numbers_of(chunk) for chunk in column.chunks])
+    dtype, start, end = _DTYPES[column.type], column.offset, column.offset + len(column)
+    data = column.buffers()[1]
+    if data is None or not len(column):
+        return np.zeros(len(column), dtype)
+    if dtype == np.bool_:
+        return _flags(data, start, end)
+    found: npt.NDArray[Any] = np.frombuffer(data, dtype)[start:end]
+    return found
+
+
+def valid_of(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    """Return which values of a column are not null."""
+    return numbers_of(column.is_valid())
+
+
+def bytes_array(values: Sequence[bytes], kind: pa.DataType) -> pa.Array:
+    """Return pieces of bytes as a column of a type: binary, or string where they are UTF-8."""
+    offsets = np.zeros(len(values) + 1, np.int32)
+    np.cumsum(np.fromiter(map(len, values), np.int32, len(values)), out=offsets[1:])
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(values))])
+
+
 def text_array(texts: Sequence[str]) -> pa.Array:
-    """Return texts as an array; for a few of them."""
-    encoded = [text.encode() for text in texts]
-    offsets = np.zeros(len(encoded) + 1, np.int32)
-    np.cumsum([len(text) for text in encoded], out=offsets[1:])
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
-    return pa.Array.from_buffers(pa.string(), len(encoded), buffers)
+    """Return texts as an array."""
+    return bytes_array([text.encode() for text in texts], pa.string())
+
+
+def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Return values of Python, none of them null, as `pa.array` does; texts, numbers and instants by their buffers."""
+    types = set(map(type, values))
+    if types == {str} and kind == pa.string():
+        return text_array(values)
+    if types == {bytes} and kind == pa.binary():
+        return bytes_array(values, kind)
+    if types == {int} and pa.types.is_temporal(kind):
+        return number_array(np.array(values, f"i{kind.bit_width // 8}")).view(kind)
+    if kind in _DTYPES and types == {_PYTHON.get(_DTYPES[kind].kind)}:
+        return number_array(np.array(values, _DTYPES[kind]))
+    return pa.array(values, kind)
+
+
+def single(value: Any, kind: pa.DataType) -> pa.Scalar:
+    """Return one value as `pa.scalar` does."""
+    return pa.scalar(None, kind) if value is None else array_of([value], kind)[0]
 
 
 def _bits(flags: npt.NDArray[np.bool_]) -> pa.Buffer:
     return pa.py_buffer(np.packbits(flags, bitorder="little"))
+
+
+def _flags(data: pa.Buffer, start: int, end: int) -> npt.NDArray[np.bool_]:
+    octets = np.frombuffer(data, np.uint8)[start // 8 : -(-end // 8)]
+    return np.unpackbits(octets, bitorder="little")[start % 8 : start % 8 + end - start].view(np.bool_)

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from airflow_iceberg.plan.orphans import is_hidden
+from airflow_iceberg.spec.arrow_numbers import bytes_array, number_array
 from airflow_iceberg.storage.base import FileIO, FileStatus
-from airflow_iceberg.walk.columns import numbers, pieces
 
 if TYPE_CHECKING:
     from airflow_iceberg.walk.units import ListingUnit, Tick
@@ -91,10 +91,10 @@ def _kind(status: FileStatus, relative: str, unit: ListingUnit) -> int:
 
 def _batch(chosen: Sequence[tuple[FileStatus, int]]) -> pa.RecordBatch:
     columns: list[Any] = [
-        pieces([status.location.encode("utf-8", "surrogateescape") for status, _ in chosen], pa.binary()),
-        numbers(np.array([status.size_bytes for status, _ in chosen], np.int64)),
-        numbers(np.array([_UNKNOWN if s.modified_ms is None else s.modified_ms for s, _ in chosen], np.int64)),
-        numbers(np.array([kind for _, kind in chosen], np.uint8)),
+        bytes_array([status.location.encode("utf-8", "surrogateescape") for status, _ in chosen], pa.binary()),
+        number_array(np.array([status.size_bytes for status, _ in chosen], np.int64)),
+        number_array(np.array([_UNKNOWN if s.modified_ms is None else s.modified_ms for s, _ in chosen], np.int64)),
+        number_array(np.array([kind for _, kind in chosen], np.uint8)),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 

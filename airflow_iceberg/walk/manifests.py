@@ -17,11 +17,11 @@ import pyarrow as pa
 
 from airflow_iceberg.errors import NotFoundError
 from airflow_iceberg.plan.paths import HashedPaths, hash_paths
+from airflow_iceberg.spec.arrow_numbers import bytes_array, number_array, numbers_of
 from airflow_iceberg.spec.manifest_columns import read_columns, unpack
 from airflow_iceberg.spec.manifests import ManifestFile
 from airflow_iceberg.spec.snapshots import Snapshot
 from airflow_iceberg.storage.base import FileIO
-from airflow_iceberg.walk.columns import numbers, pieces, values_of
 from airflow_iceberg.walk.manifest_lists import read_manifests
 
 if TYPE_CHECKING:
@@ -86,14 +86,14 @@ def _batch(paths: Sequence[str], kinds: Any, sizes: Any, *, with_paths: bool) ->
     hashed = hash_paths(paths)
     names = [f"{scheme}://{authority}".encode() for scheme, authority in hashed.names]
     columns: list[Any] = [
-        numbers(hashed.hashes),
-        pieces([names[place] for place in hashed.stores.tolist()], pa.string()),
-        numbers(np.asarray(kinds, np.uint8)),
-        numbers(np.asarray(sizes, np.int64)),
+        number_array(hashed.hashes),
+        bytes_array([names[place] for place in hashed.stores.tolist()], pa.string()),
+        number_array(np.asarray(kinds, np.uint8)),
+        number_array(np.asarray(sizes, np.int64)),
     ]
     if not with_paths:
         return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
-    columns.append(pieces([path.encode() for path in paths], pa.string()))
+    columns.append(bytes_array([path.encode() for path in paths], pa.string()))
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA_WITH_PATHS)
 
 
@@ -102,8 +102,8 @@ def hashed_paths(batch: pa.RecordBatch) -> HashedPaths:
     stores = batch.column("store").dictionary_encode()
     names = (str(name).partition("://") for name in stores.dictionary.to_pylist())
     return HashedPaths(
-        hashes=values_of(batch.column("hash")),
-        stores=values_of(stores.indices).astype(np.int64),
+        hashes=numbers_of(batch.column("hash")),
+        stores=numbers_of(stores.indices).astype(np.int64),
         names=tuple((scheme, authority) for scheme, _, authority in names),
     )
 
