@@ -131,14 +131,16 @@ def race_beside(
         The rows that are in the table now, for whoever else looks.
     """
     insert(0)  # it is warm from here on
-    stopped, took = threading.Event(), [1.0]
+    stopped = threading.Event()
+    began, took = time.monotonic(), 1.0
 
     def theirs() -> int:
+        nonlocal began, took
         number = 1
         while not stopped.is_set():
-            started = time.monotonic()
+            began = time.monotonic()
             insert(number)
-            took[0] = time.monotonic() - started
+            took = time.monotonic() - began
             number += 1
         return number
 
@@ -151,8 +153,9 @@ def race_beside(
                 assert not running.done(), running.result()
                 assert len(mine) < 500, "the two do not race"
                 mine.add(ours.append(row(OURS, len(mine))).snapshot_id)
-                # We are the faster one: without a pause about as long as its commits it would lose each race.
-                time.sleep(random.random() * min(took[0], 2.0))
+                # We are the faster one: without a pause about as long as its commits, the one among them that goes on
+                # and on because it loses, it would lose each race.
+                time.sleep(random.random() * min(max(took, time.monotonic() - began), 10.0))
         finally:
             stopped.set()
         inserted = running.result()
