@@ -18,6 +18,16 @@ from airflow_iceberg.spec.schema import Schema
 from airflow_iceberg.spec.types import IntegerType, ListType, LongType, NestedField, StructType, UnknownType
 from airflow_iceberg.table import Table
 from airflow_iceberg.walk.manifest_lists import read_manifests
+from tests.support.changes import (
+    NAME,
+    Append,
+    EqualityDelete,
+    MergeOnReadDelete,
+    Overwrite,
+    RewriteAllManifests,
+    make_table,
+    plan,
+)
 from tests.support.memory import Fault, FaultyCatalog, MemoryCatalog
 
 
@@ -261,6 +271,33 @@ class TestUpgrading:
         table.append(rows(2))
         assert table.metadata.format_version == 3
         assert all_row_ids(table) == [0, 1]
+
+
+class TestRowIdsThatAnotherWriterGave:
+    """The first commit after an upgrade gives row ids to all files; what a lost attempt wrote knows none of them."""
+
+    @pytest.mark.parametrize("ours", [Append("b", frozenset({9})), Overwrite("a", frozenset({9}))])
+    def test_they_stay(self, catalog, ours):
+        is_merged = isinstance(ours, Append)
+        make_table(catalog, 2, **{"commit.manifest.min-count-to-merge": "4"})
+        for part in ("a", "b", "b"):
+            plan(catalog, Append(part, frozenset({1, 2}))).commit()
+        if not is_merged:
+            plan(catalog, RewriteAllManifests()).commit()
+        commit(Table.load(catalog, NAME), UpgradeFormatVersion(format_version=3))
+        given = {}
+
+        def rival(inner, table):
+            plan(
+                inner, MergeOnReadDelete(frozenset({1})) if is_merged else EqualityDelete("b", frozenset({1}))
+            ).commit()
+            given.update(live_files(Table.load(inner, NAME)))
+
+        plan(catalog, ours).commit(catalog=FaultyCatalog(catalog, [Fault.CONFLICT], rival=rival))
+        found = live_files(Table.load(catalog, NAME))
+        kept = found.keys() & given.keys()
+        assert len(kept) > 2
+        assert {path: found[path] for path in kept} == {path: given[path] for path in kept}
 
 
 class TestDefaultsAndUnknowns:
