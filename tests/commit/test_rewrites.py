@@ -143,6 +143,15 @@ class TestRewritingFiles:
         assert ("a", 2) not in rows_of(catalog)
         assert rows_of(catalog).total() == 8
 
+    def test_they_do_where_no_older_file_is_left(self):
+        catalog = MemoryCatalog()
+        make_table(catalog, 2)
+        plan(catalog, Append("a", ids(1, 2))).commit()
+        planned = plan(catalog, Compact())
+        plan(catalog, EqualityDelete("a", ids(2))).commit()
+        planned.commit()
+        assert rows_of(catalog) == {("a", 1): 1}
+
     def test_vectors_of_the_files_go_with_them(self, catalog):
         plan(catalog, MergeOnReadDelete(ids(2))).commit()
         plan(catalog, Compact("a")).commit()
