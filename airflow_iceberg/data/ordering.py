@@ -207,7 +207,7 @@ def sort_rows(table: pa.Table, order: RowOrder) -> pa.Table:
     """Return the rows in order; equal ones stay as they stood."""
     if table.num_rows < 2:
         return table
-    return table.take(_sorted_indices(order.keys(table), order))
+    return table.take(_sorted_indices(order.keys(table), order.directions))
 
 
 def cut_rows(table: pa.Table, order: RowOrder, boundaries: pa.Table) -> Iterator[tuple[int, pa.Table]]:
@@ -218,19 +218,17 @@ def cut_rows(table: pa.Table, order: RowOrder, boundaries: pa.Table) -> Iterator
     """
     import numpy as np
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     from airflow_iceberg.spec.arrow_numbers import number_array, numbers_of
 
     keys = order.keys(table)
     if not boundaries.num_rows:
-        yield 0, table.take(_sorted_indices(keys, order))
+        yield 0, table.take(_sorted_indices(keys, order.directions))
         return
     # Boundaries are sorted in among the rows: where they end up is where the rows are cut.
     marks = number_array(np.repeat(np.array([0, 1], np.int8), [boundaries.num_rows, table.num_rows]))
     both = pa.concat_tables([boundaries, keys]).append_column(_MARK, marks)
-    indices = pc.sort_indices(both, sort_keys=[*zip(keys.column_names, order.directions), (_MARK, "ascending")])
-    found = numbers_of(indices)
+    found = numbers_of(_sorted_indices(both, (*order.directions, "ascending")))
     is_boundary = found < boundaries.num_rows
     rows = found[~is_boundary] - boundaries.num_rows
     ends = np.flatnonzero(is_boundary) - np.arange(boundaries.num_rows)
@@ -253,7 +251,7 @@ def choose_boundaries(samples: pa.Table, order: RowOrder, ranges: int) -> pa.Tab
 
     if ranges < 2 or samples.num_rows < 2:
         return samples.slice(0, 0)
-    ordered = samples.take(_sorted_indices(samples, order))
+    ordered = samples.take(_sorted_indices(samples, order.directions))
     wanted = np.unique(np.linspace(0, ordered.num_rows, ranges + 1).astype(np.int64)[1:-1])
     chosen = ordered.take(number_array(wanted[wanted < ordered.num_rows]))
     return _distinct(chosen)
@@ -273,10 +271,28 @@ def _distinct(keys: pa.Table) -> pa.Table:
     return keys.take(number_array(np.array(kept, np.int64)))
 
 
-def _sorted_indices(keys: pa.Table, order: RowOrder) -> pa.Array:
+def _sorted_indices(keys: pa.Table, directions: Sequence[str]) -> pa.Array:
+    """Return the numbers of the rows in their order; equal rows stay as they stand."""
+    import numpy as np
+    import pyarrow as pa
     import pyarrow.compute as pc
 
-    return pc.sort_indices(keys, sort_keys=list(zip(keys.column_names, order.directions)))
+    from airflow_iceberg.spec.arrow_numbers import number_array, numbers_of
+
+    # A chunk, and a column that says the same of all rows (no null, mostly), cost several times the rest.
+    keys = keys.combine_chunks()
+    chosen = [
+        (name, direction)
+        for name, direction in zip(keys.column_names, directions)
+        if keys.column(name).type != pa.int8() or _varies(numbers_of(keys.column(name)))
+    ]
+    if not chosen or keys.num_rows < 2:
+        return number_array(np.arange(keys.num_rows, dtype=np.uint64))
+    return pc.sort_indices(keys, sort_keys=chosen)
+
+
+def _varies(ranks: npt.NDArray[np.int8]) -> bool:
+    return bool(len(ranks)) and bool((ranks != ranks[0]).any())
 
 
 def _key(schema: Schema, source_id: int, transform: Transform, is_descending: bool, nulls_first: bool) -> _Key:
