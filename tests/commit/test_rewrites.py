@@ -8,14 +8,16 @@ import pytest
 from airflow_iceberg.changing import settings_for
 from airflow_iceberg.commit.rewrite import RewriteFiles
 from airflow_iceberg.commit.rewrite_manifests import RewriteManifests
+from airflow_iceberg.commit.row_delta import RowDelta
 from airflow_iceberg.commit.snapshot_writer import read_entries
 from airflow_iceberg.errors import FormatError, InvalidInputError
-from airflow_iceberg.spec.manifests import EntryStatus, ManifestContent
+from airflow_iceberg.spec.manifests import EntryStatus, FileContent, ManifestContent
 from airflow_iceberg.table import Table
 from airflow_iceberg.walk.manifest_lists import read_manifests
 from tests.support.changes import (
     NAME,
     Append,
+    Change,
     Compact,
     CopyOnWriteDelete,
     DeletePartition,
@@ -27,6 +29,9 @@ from tests.support.changes import (
     make_table,
     plan,
     rows_of,
+    write_equality_deletes,
+    write_position_deletes,
+    write_vector,
 )
 from tests.support.memory import FaultyFileIO, MemoryCatalog, MemoryFileIO
 
@@ -42,6 +47,31 @@ def catalog():
     for part in ("b", "a", "c"):
         plan(catalog, Append(part, ids(1, 2, 3))).commit()
     return catalog
+
+
+@dataclasses.dataclass(frozen=True)
+class Upsert(Change):
+    """New rows, with deletes of older ones by key and of some of the new ones by position, all in one commit.
+
+    So do writers of streams, to whom a row may come twice between two commits.
+    """
+
+    part: str
+    ids: frozenset[int]
+    keys: frozenset[int]
+    gone: frozenset[int]
+
+    def action(self, work):
+        numbers = sorted(self.ids)
+        (file,) = work.write((self.part, i) for i in numbers)
+        write = write_vector if work.table.metadata.format_version >= 3 else write_position_deletes
+        deletes = (
+            write_equality_deletes(work.table, self.part, self.keys),
+            write(work.table.io, file, [numbers.index(i) for i in self.gone]),
+        )
+        return RowDelta(
+            work.table.io, work.settings, added_data=(file,), added_deletes=deletes, command="update", **work.common
+        )
 
 
 def table(catalog):
@@ -172,6 +202,23 @@ class TestDeletesThatApplyToNothing:
         plan(catalog, EqualityDelete("a", ids(2))).commit()
         plan(catalog, Overwrite("b", ids(5))).commit()
         assert len([e for e in live_entries(table(catalog)) if e.data_file.content != 0]) == 1
+
+    @pytest.mark.parametrize("version", [2, 3])
+    def test_those_as_old_as_the_oldest_data_go_with_it_and_not_before(self, version):
+        """Deletes by position apply to data of their own number, deletes by key to older data alone."""
+        catalog = MemoryCatalog()
+        make_table(catalog, version)
+        plan(catalog, Append("a", ids(2, 4))).commit()
+        plan(catalog, Upsert("a", ids(1, 2, 3), keys=ids(2), gone=ids(3))).commit()
+        assert rows_of(catalog) == {("a", 1): 1, ("a", 2): 1, ("a", 4): 1}
+        plan(catalog, CopyOnWriteDelete(ids(4))).commit()
+        numbers = [(e.data_file.content, e.sequence_number) for e in live_entries(table(catalog))]
+        assert {(FileContent.DATA, 2), (FileContent.POSITION_DELETES, 2)} <= set(numbers)
+        assert min(number for _, number in numbers) == 2
+        assert rows_of(catalog) == {("a", 1): 1, ("a", 2): 1}
+        plan(catalog, Compact("a")).commit()
+        assert [e.data_file.content for e in live_entries(table(catalog))] == [FileContent.DATA]
+        assert rows_of(catalog) == {("a", 1): 1, ("a", 2): 1}
 
 
 class TestManifestsThatCannotMatter:

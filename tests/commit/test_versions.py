@@ -276,7 +276,9 @@ class TestUpgrading:
 class TestRowIdsThatAnotherWriterGave:
     """The first commit after an upgrade gives row ids to all files; what a lost attempt wrote knows none of them."""
 
-    @pytest.mark.parametrize("ours", [Append("b", frozenset({9})), Overwrite("a", frozenset({9}))])
+    @pytest.mark.parametrize(
+        "ours", [Append("b", frozenset({9})), Overwrite("a", frozenset({9})), RewriteAllManifests()]
+    )
     def test_they_stay(self, catalog, ours):
         is_merged = isinstance(ours, Append)
         make_table(catalog, 2, **{"commit.manifest.min-count-to-merge": "4"})
