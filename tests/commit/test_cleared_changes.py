@@ -15,6 +15,7 @@ from tests.support.changes import (
     CopyOnWriteDelete,
     DynamicOverwrite,
     Overwrite,
+    RewriteAllManifests,
     make_table,
     plan,
     rows_of,
@@ -92,8 +93,9 @@ class TestTheSameTry:
         assert find_landed(state.metadata, FIRST, "main").snapshot_id == one.snapshot_id
         assert len(Table.load(catalog, NAME).snapshots()) == 2
 
-    def test_a_process_that_outlived_a_clear_is_refused(self, catalog):
-        late = plan(catalog, Overwrite("a", ids(9)), key=FIRST)
+    @pytest.mark.parametrize("change", [Append("b", ids(9)), Overwrite("a", ids(9)), RewriteAllManifests()])
+    def test_a_process_that_outlived_a_clear_is_refused(self, catalog, change):
+        late = plan(catalog, change, key=FIRST)
         plan(catalog, Overwrite("a", ids(8)), key=CLEARED).commit()
         with pytest.raises(IncompatibleChangeError, match="was overtaken"):
             late.commit()

@@ -8,6 +8,7 @@ import pytest
 
 from airflow_iceberg.commit.operation import OperationKey, find_landed
 from airflow_iceberg.errors import CommitUnknownError, IcebergError
+from airflow_iceberg.table import Table
 from tests.support.changes import (
     NAME,
     Append,
@@ -48,6 +49,7 @@ from tests.support.memory import (
     FileRule,
     SimulatedCrash,
 )
+from tests.support.serial_order import check_totals
 
 KEY = OperationKey(dag_id="d", run_id="r", task_id="t")
 
@@ -260,3 +262,22 @@ class TestARetryDoesNotRepeatItself:
         assert len(manifests) == first
         read = [path for call, path in catalog.io.calls if call == "read" and "-m" in path.rsplit("/", 1)[-1]]
         assert len(read) == len(set(read))
+
+
+class TestARetryFollowsTheWinner:
+    """Its parent, number, time and totals are those of the base that it lands on, not of the one that it lost on."""
+
+    @pytest.mark.parametrize("name", sorted(CHANGES.keys() - {"expiry"}))
+    def test_whatever_the_change(self, name):
+        catalog = world()
+        planned, won = plan(catalog, CHANGES[name]), []
+
+        def rival(inner, table):
+            won.append(plan(inner, Append("c", ids(40, 50))).commit().metadata.current_snapshot())
+
+        planned.commit(catalog=FaultyCatalog(catalog, [Fault.CONFLICT], rival=rival))
+        table = Table.load(catalog, NAME)
+        head, (winner,) = table.current_snapshot(), won
+        assert (head.parent_snapshot_id, head.sequence_number) == (winner.snapshot_id, winner.sequence_number + 1)
+        assert head.timestamp_ms >= winner.timestamp_ms
+        check_totals(table)
