@@ -183,10 +183,32 @@ class TestConflict:
 class TestUnknown:
     """A lost reply is resolved by reading the table back; nothing is deleted until it is."""
 
-    @pytest.mark.parametrize("fault", [Fault.LAND_THEN_UNKNOWN, Fault.LAND_THEN_RIVAL_THEN_UNKNOWN])
+    @pytest.mark.parametrize(
+        "fault", [Fault.LAND_THEN_UNKNOWN, Fault.LAND_THEN_RIVAL_THEN_UNKNOWN, Fault.LAND_THEN_CONFLICT]
+    )
     def test_what_landed_is_recognised(self, make_table, inner, time, fault):
         state = make_table()
         catalog = FaultyCatalog(inner, [fault], rival=rival_append)
+        action = append(catalog, file("ours"))
+        landed = commit(catalog, state, action, clock=time.clock())
+        assert landed.metadata.snapshot(action.snapshot_id) is not None
+        assert paths(inner).count("ours.parquet") == 1
+        assert len(catalog.swaps) == 1
+
+    @pytest.mark.parametrize("fault", [Fault.LAND_THEN_UNKNOWN, Fault.LAND_THEN_RIVAL_THEN_UNKNOWN])
+    def test_so_it_is_where_the_server_names_the_metadata_file(self, make_table, inner, time, fault):
+        """As a REST catalog's does: the id of the snapshot alone tells."""
+
+        class Server(FaultyCatalog):
+            def commit(self, base, change):
+                try:
+                    return super().commit(base, change)
+                except CommitUnknownError as error:
+                    error.metadata_location = None
+                    raise
+
+        state = make_table()
+        catalog = Server(inner, [fault], rival=rival_append)
         action = append(catalog, file("ours"))
         landed = commit(catalog, state, action, clock=time.clock())
         assert landed.metadata.snapshot(action.snapshot_id) is not None

@@ -8,6 +8,7 @@ import pytest
 
 from airflow_iceberg.commit.operation import OperationKey, find_landed
 from airflow_iceberg.errors import CommitUnknownError, IcebergError
+from airflow_iceberg.spec.changes import AssertRefSnapshotId, AssertTableUUID
 from airflow_iceberg.table import Table
 from tests.support.changes import (
     NAME,
@@ -281,3 +282,15 @@ class TestARetryFollowsTheWinner:
         assert (head.parent_snapshot_id, head.sequence_number) == (winner.snapshot_id, winner.sequence_number + 1)
         assert head.timestamp_ms >= winner.timestamp_ms
         check_totals(table)
+
+
+class TestWhatACommitRequires:
+    """A server that applies changes itself knows by this alone of what they were made."""
+
+    @pytest.mark.parametrize("name", CHANGES)
+    def test_this_very_table_with_the_branch_where_it_was(self, name):
+        catalog = world()
+        planned, metadata = plan(catalog, CHANGES[name]), catalog.load(NAME).metadata
+        required = planned.action(metadata).requirements
+        assert AssertTableUUID(uuid=metadata.table_uuid) in required
+        assert AssertRefSnapshotId(ref="main", snapshot_id=metadata.current_snapshot_id) in required

@@ -16,6 +16,7 @@ from airflow_iceberg.catalogs.base import Catalog
 from airflow_iceberg.commit import refs
 from airflow_iceberg.commit.forget import ForgetUnused
 from airflow_iceberg.errors import CommitUnknownError, IcebergError, NotFoundError
+from airflow_iceberg.spec.changes import AssertTableUUID
 from airflow_iceberg.spec.metadata import TableMetadata
 from airflow_iceberg.table import Table
 from tests.support.changes import NAME, rows_of
@@ -368,6 +369,16 @@ class TestRenaming:
                 catalog.drop_table(NAME)
             catalog.rename_table(OTHER, NAME)
             check_whole(catalog)
+
+    @pytest.mark.parametrize("name", CHANGES)
+    def test_a_server_is_told_of_which_table_it_is(self, name, monkeypatch):
+        """One that applies changes itself cannot tell otherwise."""
+        catalog, sent = world(), []
+        send = catalog.commit
+        monkeypatch.setattr(catalog, "commit", lambda base, change: sent.append(change) or send(base, change))
+        uuid = catalog.load(NAME).metadata.table_uuid
+        CHANGES[name](catalog)
+        assert [AssertTableUUID(uuid=uuid) in change.requirements for change in sent] == [True]
 
     def test_a_writer_that_has_loaded_it_before_does_not_bring_the_old_name_back(self):
         catalog = world()
