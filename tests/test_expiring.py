@@ -241,6 +241,22 @@ class TestATryThatDies:
         assert expire_snapshots(table, ALL, operation=KEY).outcome == "finished"
         assert on_disk(table) == reachable(table)
 
+    def test_a_list_of_what_is_gone_that_cannot_be_deleted_is_no_failure(self, table, monkeypatch):
+        delete = type(table.io).delete
+
+        def refuses(self, locations):
+            if any(location.endswith("expired.json") for location in locations):
+                raise StorageError("no answer")
+            delete(self, locations)
+
+        monkeypatch.setattr(type(table.io), "delete", refuses)
+        result = expire_snapshots(table, ALL, operation=KEY)
+        assert (result.outcome, result.failed_files) == ("committed", 0)
+        assert on_disk(table) == reachable(table)
+        monkeypatch.undo()
+        assert expire_snapshots(table, ALL, operation=KEY).outcome == "finished"
+        assert not [*table.io.list(f"{table.location}/.staging")]
+
     def test_a_commit_that_did_not_land_deletes_nothing(self, table, monkeypatch):
         before = on_disk(table)
 

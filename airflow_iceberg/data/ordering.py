@@ -73,6 +73,7 @@ _SORTABLE = (
     BinaryType,
 )
 _MARK = "boundary"
+_BITS_AT_ONCE = 32 << 20
 
 
 class RowOrder(Protocol):
@@ -192,15 +193,28 @@ class ZOrderedRows:
         import numpy as np
         import pyarrow as pa
 
-        parts = [_ordered_bytes(_values(table, key.path), self._text_bytes) for key in self._keys]
-        bits = [np.unpackbits(part, axis=1) for part in parts]
-        # By turns: the first bit of every column, then the second of those that have one.
-        turns = np.argsort(np.concatenate([np.arange(part.shape[1]) for part in bits]), kind="stable")
+        text_bytes = min(self._text_bytes, self._most_bytes)
+        parts = [_ordered_bytes(_values(table, key.path), text_bytes) for key in self._keys]
         width = min(sum(part.shape[1] for part in parts), self._most_bytes)
-        joined = np.packbits(np.concatenate(bits, axis=1)[:, turns[: 8 * width]], axis=1)
-        buffer = pa.py_buffer(np.ascontiguousarray(joined).tobytes())
+        joined = np.empty((table.num_rows, width), np.uint8)
+        # A byte for each bit: a few rows at a time.
+        step = max(1, _BITS_AT_ONCE // (8 * sum(part.shape[1] for part in parts)))
+        for start in range(0, table.num_rows, step):
+            joined[start : start + step] = _interleaved([part[start : start + step] for part in parts])[:, :width]
+        buffer = pa.py_buffer(joined)
         array = pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), table.num_rows, [None, buffer])
         return pa.table({"z": array})
+
+
+def _interleaved(parts: Sequence[Bytes]) -> Bytes:
+    """Return the bits of columns by turns: the first one of each, then the second of those that have one."""
+    import numpy as np
+
+    bits = [np.unpackbits(part, axis=1) for part in parts]
+    if len({part.shape[1] for part in bits}) == 1:
+        return np.packbits(np.stack(bits, axis=2).reshape(len(bits[0]), -1), axis=1)
+    turns = np.argsort(np.concatenate([np.arange(part.shape[1]) for part in bits]), kind="stable")
+    return np.packbits(np.concatenate(bits, axis=1)[:, turns], axis=1)
 
 
 def sort_rows(table: pa.Table, order: RowOrder) -> pa.Table:

@@ -17,6 +17,7 @@ from airflow_iceberg.data.columns import FileField, find_leaves, missing_column,
 from airflow_iceberg.data.metadata_columns import METADATA_IDS, FileFacts, metadata_column
 from airflow_iceberg.errors import FormatError, NotFoundError, StorageError, UnsupportedError
 from airflow_iceberg.spec.arrow import schema_to_arrow
+from airflow_iceberg.storage.store import UnclearError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -138,7 +139,7 @@ def open_source(io: FileIO, file_format: str, facts: FileFacts, name_mapping: st
         raise NotFoundError(f"data file {location} does not exist, although the table lists it") from error
     except OSError as error:
         # Arrow reports pages that cannot be decompressed as an OSError, too, but without a number.
-        if error.errno is None:
+        if error.errno is None and not isinstance(error, UnclearError):
             raise FormatError(f"cannot read {name}: {error}", path=location) from error
         raise StorageError(f"cannot read {location}: {error}") from error
     except pa.ArrowNotImplementedError as error:

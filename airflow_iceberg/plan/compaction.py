@@ -10,7 +10,6 @@ the two has compacted gives the other nothing to do.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
@@ -28,6 +27,8 @@ JOB_ORDERS = ("none", "bytes-asc", "bytes-desc", "files-asc", "files-desc")
 SORT_OPTIONS = frozenset({"compression-factor", "shuffle-partitions-per-file"})
 ZORDER_OPTIONS = frozenset({"var-length-contribution", "max-output-size"})
 _MIN_SHARE, _MAX_SHARE = 0.75, 1.8
+# Each byte that counts takes memory for every row.
+_MOST_COMPRESSION, _MOST_TEXT = 1000, 1024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,8 +98,15 @@ class RewriteOptions:
             self._check_positive(name)
         for name in ("shuffle_partitions_per_file", "var_length_contribution", "max_output_size"):
             self._check_positive(name)
-        if not 0 < self.compression_factor < math.inf:
-            raise InvalidInputError(f"compression-factor is {self.compression_factor}, expected a number above 0")
+        if not 0 < self.compression_factor <= _MOST_COMPRESSION:
+            raise InvalidInputError(
+                f"compression-factor is {self.compression_factor}, "
+                f"expected a number above 0, {_MOST_COMPRESSION} at most"
+            )
+        if self.var_length_contribution > _MOST_TEXT:
+            raise InvalidInputError(
+                f"var-length-contribution is {self.var_length_contribution}, expected {_MOST_TEXT} bytes at most"
+            )
         if self.max_files_to_rewrite is not None:
             self._check_positive("max_files_to_rewrite")
         if not 0 < self.delete_ratio_threshold <= 1:

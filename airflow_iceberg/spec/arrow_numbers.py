@@ -62,7 +62,7 @@ def numbers_of(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
         return np.zeros(len(column), dtype)
     if dtype == np.bool_:
         return _flags(data, start, end)
-    found: npt.NDArray[Any] = np.frombuffer(data, dtype)[start:end]
+    found: npt.NDArray[Any] = np.frombuffer(data, dtype, count=end)[start:]
     return found
 
 

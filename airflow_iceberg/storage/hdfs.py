@@ -59,8 +59,37 @@ class _FileSystem(HdfsFileSystem):  # type: ignore[misc]
         # The size of an upload's blocks is none of HDFS; its parents must be there, as on a local disk.
         options.pop("block_size", None)
         if mode == "wb" and (parent := path.rpartition("/")[0]):
-            self.client.mkdirs(parent, 0o755, True)
-        return super()._open(path, mode, **options)
+            with _translated():
+                self.client.mkdirs(parent, 0o755, True)
+        with _translated():
+            return _File(super()._open(path, mode, **options))
+
+
+class _File:
+    """A file of the driver's that is read or written bit by bit, with the standard library's errors."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._file, name)
+        if not callable(found):
+            return found
+
+        def guarded(*arguments: Any, **options: Any) -> Any:
+            with _translated():
+                return found(*arguments, **options)
+
+        return guarded
+
+    def __len__(self) -> int:
+        return len(self._file)
+
+    def __enter__(self) -> _File:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class HdfsStore(RenamingStore):

@@ -235,7 +235,9 @@ def check_once(table: Table, what: str, number: int, key: OperationKey, outcome:
         keys = [snapshot.summary.get("airflow.operation-key") for snapshot in table.snapshots()]
         count = keys.count(str(key))
         assert bool(find_landed(table.metadata, key, "main")) == (count == 1)
-    assert count in {"done": (1,), "failed": (0,), "unknown": (0, 1)}[outcome], (what, number, outcome)
+    # An expiry that has landed may fail at the files that it deletes, which the next try goes on with.
+    failed = (0, 1) if what == "expire" else (0,)
+    assert count in {"done": (1,), "failed": failed, "unknown": (0, 1)}[outcome], (what, number, outcome)
 
 
 def check_whole(table: Table) -> None:

@@ -1,5 +1,7 @@
 """Which files a compaction rewrites: the rules of Iceberg's `rewrite_data_files`."""
 
+import re
+
 import pytest
 
 from airflow_iceberg.errors import InvalidInputError
@@ -199,6 +201,8 @@ class TestOptions:
             ({"delete-ratio-threshold": 1.5}, "delete-ratio-threshold is 1.5, expected above 0 and at most 1"),
             ({"compression-factor": "0"}, "compression-factor is 0.0, expected a number above 0"),
             ({"compression-factor": "nan"}, "compression-factor is nan, expected a number above 0"),
+            ({"compression-factor": "1e308"}, "compression-factor is 1e+308, expected a number above 0, 1000 at most"),
+            ({"var-length-contribution": 2000}, "var-length-contribution is 2000, expected 1024 bytes at most"),
             ({"shuffle-partitions-per-file": 0}, "shuffle-partitions-per-file is 0, expected 1 or more"),
             ({"var-length-contribution": 0}, "var-length-contribution is 0, expected 1 or more"),
             ({"max-output-size": 0}, "max-output-size is 0, expected 1 or more"),
@@ -207,5 +211,5 @@ class TestOptions:
         ],
     )
     def test_what_cannot_be_is_refused(self, given, message):
-        with pytest.raises(InvalidInputError, match=message.replace("(", r"\(")):
+        with pytest.raises(InvalidInputError, match=re.escape(message)):
             RewriteOptions.of(given, {})

@@ -31,6 +31,14 @@ class TestByItsOwnProtocol(StoreContract):
     def root(self, server):
         return f"hdfs://{server.authority}/tests/{uuid.uuid4().hex}"
 
+    def test_a_file_that_cannot_be_finished_is_an_error_of_the_system(self, io, root):
+        filesystem, path = io.filesystem(f"{root}/begun")
+        file = filesystem.open(path, "wb")
+        file.write(b"rows")
+        filesystem.client.delete(path.rpartition("/")[0], True)
+        with pytest.raises(OSError, match="begun"):
+            file.close()
+
     def test_a_forked_process_can_use_what_its_parent_opened(self, io, root):
         """It cannot: the driver's threads don't survive a fork. It is told so, where it would wait for ever."""
         io.create(f"{root}/before", b"")

@@ -199,7 +199,8 @@ def _check_files(table: Table, verdict: Verdict) -> None:
     for snapshot in table.refresh().snapshots():
         rows_of(table, snapshot)
     left = {status.location for status in table.io.list(root)}
-    surplus = sorted(path for path in left if known_files(table).judge(path) == "orphan")
+    known = known_files(table)
+    surplus = sorted(path for path in left if known.judge(path) == "orphan")
     if surplus:
         verdict.faults.append(f"{len(surplus)} files are left over after all was cleaned, such as {surplus[0]}")
     verdict.counts["files put aside or left at the end"] = len(aside)
