@@ -86,7 +86,7 @@ class TestATaskThatIsKilled:
         assert [event["extra"] for event in events] == [airflow.xcom(f"kill_{point}", run_id, "append")]
 
     @pytest.mark.spark
-    @pytest.mark.parametrize("point", SPARK)
+    @pytest.mark.parametrize("point", [pytest.param(SPARK[0], marks=pytest.mark.services), SPARK[1]])
     def test_while_spark_runs_or_with_spark_itself(self, point: str, lake: Lake, airflow: LiveAirflow) -> None:
         _, _, (task,) = ended(airflow, f"kill_{point}")
         assert task["try_number"] > killed_try(lake, point)

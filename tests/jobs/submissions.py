@@ -14,10 +14,11 @@ from tests.support.iceberg_java_env import java_environ, java_python
 
 HERE = Path(__file__).parent
 SPARK_4, SPARK_4_CONNECT, SPARK_35 = "spark-4", "spark-4-connect", "spark-3.5"
+# Every Spark takes a minute; with `make test` the short program of `test_spark_program` runs on 3.5 as well.
 VERSIONS = [
     pytest.param(SPARK_4, marks=pytest.mark.spark),
     pytest.param(SPARK_4_CONNECT, marks=[pytest.mark.spark, pytest.mark.services]),
-    pytest.param(SPARK_35, marks=pytest.mark.java),
+    pytest.param(SPARK_35, marks=[pytest.mark.java, pytest.mark.services]),
 ]
 
 

@@ -19,7 +19,7 @@ from airflow_iceberg.jobs.spark_schema import SparkRows, spark_ddl
 from airflow_iceberg.spec.arrow import schema_to_arrow
 from airflow_iceberg.spec.schema import schema_from_shorthand
 from airflow_iceberg.table import Table
-from tests.jobs.submissions import HERE, SPARK_4, SPARK_4_CONNECT, SPARK_35, submit
+from tests.jobs.submissions import HERE, SPARK_4_CONNECT, VERSIONS, submit
 from tests.support import golden
 
 COLUMNS = {
@@ -240,13 +240,6 @@ class TestBadInput:
         table = append(new_table(tmp_path), range(2))
         with pytest.raises((NotFoundError, InvalidInputError), match="nowhere"):
             plan_read(table.io, table.metadata_location, selected_fields=["nowhere"])
-
-
-VERSIONS = [
-    pytest.param(SPARK_4, marks=pytest.mark.spark),
-    pytest.param(SPARK_35, marks=pytest.mark.java),
-    pytest.param(SPARK_4_CONNECT, marks=[pytest.mark.spark, pytest.mark.services]),
-]
 
 
 @pytest.fixture(scope="module", params=VERSIONS)

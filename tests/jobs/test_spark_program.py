@@ -14,10 +14,12 @@ import pytest
 from airflow_iceberg.jobs.package import main_program
 from airflow_iceberg.jobs.protocol import JobResult, Source
 from tests.jobs.builders import IO, data_files, files_below, make_plan, rows_of
-from tests.jobs.submissions import SPARK_4, VERSIONS, submission, submit, write_csv_files
+from tests.jobs.submissions import SPARK_4, SPARK_35, submission, submit, write_csv_files
 
 
-@pytest.mark.parametrize("version", [VERSIONS[0], VERSIONS[2]])
+@pytest.mark.parametrize(
+    "version", [pytest.param(SPARK_4, marks=pytest.mark.spark), pytest.param(SPARK_35, marks=pytest.mark.java)]
+)
 class TestProgram:
     """`main.py` reads the plan, writes the result, says one line and tells by its exit code how it went."""
 
@@ -40,8 +42,8 @@ class TestProgram:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
-@pytest.mark.parametrize("signalled", [pytest.param("once", marks=pytest.mark.services), "for good"])
+@pytest.mark.services
+@pytest.mark.parametrize("signalled", ["once", "for good"])
 def test_a_killed_worker_leaves_only_files_that_nobody_refers_to(signalled: str, tmp_path: Path) -> None:
     """Spark tries the task again where it may; only the files of the attempt that came through are named."""
     small = {"write.parquet.row-group-size-bytes": "100000"}
