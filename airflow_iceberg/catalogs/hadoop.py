@@ -251,10 +251,19 @@ class HadoopCatalog(PointerCatalog):
                 f"cannot drop {table}: its property {GC_ENABLED} is false, and a Hadoop catalog drops a table with its "
                 "files; remove the property first"
             )
-        with open_directory(self.io, self.default_location(table), "remove") as (store, path):
-            # Metadata first: half a removal must not leave a table whose files are gone.
-            store.remove_tree(f"{path}/metadata")
-            store.remove_tree(path)
+        location = self.default_location(table)
+        try:
+            with open_directory(self.io, location, "remove") as (store, path):
+                # Metadata first: half a removal must not leave a table whose files are gone.
+                store.remove_tree(f"{path}/metadata")
+                store.remove_tree(path)
+        except StorageError as error:
+            if error.is_refused or isinstance(error.__cause__, PermissionError):
+                raise
+            raise CommitUnknownError(
+                f"it is unknown whether {table} was dropped ({error}); look whether it is there: drop it again, or "
+                f"else remove what may be left in {location}"
+            ) from error
 
     def rename_table(self, table: str | TableId, to: str | TableId) -> None:
         """Refuse: the name is the directory, and the metadata names files in it."""
