@@ -454,6 +454,11 @@ def _bounds_of_long_values(column: Any) -> tuple[bytes, bytes] | None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    if pa.types.is_dictionary(column.type):
+        # No more is looked at than the distinct values, unless one is long; then some of them may stand for no row.
+        if all(_bounds_of_long_values(chunk.dictionary) is None for chunk in column.chunks):
+            return None
+        column = column.cast(column.type.value_type)
     longest = pc.max(pc.binary_length(column)).as_py()
     if longest is None or longest <= MAX_FOOTER_VALUE_BYTES:
         return None

@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from airflow_iceberg.data.dictionaries import SAMPLED_ROWS, is_dictionary_of, plain_columns, with_types
 from airflow_iceberg.data.metrics import LeafColumn, MetricsAccumulator, MetricsPlan, leaf_columns
 from airflow_iceberg.data.options import WriteOptions
 from airflow_iceberg.data.variant_footer import AnnotatingSink
@@ -45,6 +46,8 @@ log = logging.getLogger(__name__)
 
 UNSORTED_ORDER_ID = 0
 _UPLOAD_BLOCK_BYTES = 8 * 1024 * 1024
+_MANY_SAMPLES = 4
+"""A row group is sampled from so many times the size of a sample on."""
 
 
 class FileLayout:
@@ -112,28 +115,56 @@ class FileLayout:
             self._directories.add(directory)
         return pa.OSFile(path, "wb")
 
-    def parquet_writer(self, sink: Any, *, rows: int, footers: list[Any] | None = None) -> pq.ParquetWriter:
+    def parquet_writer(
+        self,
+        sink: Any,
+        schema: pa.Schema,
+        *,
+        rows: int,
+        footers: list[Any] | None = None,
+        plain: frozenset[str] = frozenset(),
+    ) -> pq.ParquetWriter:
         """Return an encoder into a sink.
 
         Args:
+            schema: of the rows, `file_schema` but for texts that come as dictionaries.
             rows: of the first row group; Bloom filters are not laid out for more values than that.
             footers: gets the footer on close.
+            plain: columns that are written without a dictionary.
         """
-        filters = self._bloom_filters(rows)
-        settings = {**self._settings, "bloom_filter_options": filters} if filters else self._settings
-        writer = pq.ParquetWriter(sink, self.file_schema, metadata_collector=footers, **settings)
+        settings = dict(self._settings)
+        if plain:
+            settings["use_dictionary"] = self._columns_but(self.options.without_dictionary | plain)
+        if filters := self._bloom_filters(rows):
+            settings["bloom_filter_options"] = filters
+        writer = pq.ParquetWriter(sink, schema, metadata_collector=footers, **settings)
         writer.add_key_value_metadata(self._footer_entries)
         return writer
 
     def to_file(self, table: pa.Table) -> pa.Table:
-        """Return rows in the types of the file: uuids marked as such, unknown columns left out; mostly no copy."""
+        """Return rows in the types of the file: uuids marked as such, unknown columns left out; mostly no copy.
+
+        Texts in dictionaries stay so.
+        """
         if self._rows_are_file_rows:
             return table
-        columns = []
+        columns, fields = [], []
         for item in self.file_schema:
             column = table.column(item.name)
+            if is_dictionary_of(column.type, item.type):
+                item = item.with_type(column.type)
             columns.append(column if column.type.equals(item.type) else _to_file_type(column, item.type))
-        return pa.Table.from_arrays(columns, schema=self.file_schema)
+            fields.append(item)
+        return pa.Table.from_arrays(columns, schema=pa.schema(fields))
+
+    def plain_columns(self, rows: pa.Table) -> frozenset[str]:
+        """Return the columns that no dictionary suits, by the first row group of a file.
+
+        A small one, or a single page, is not worth the question.
+        """
+        if rows.num_rows < _MANY_SAMPLES * SAMPLED_ROWS:
+            return frozenset()
+        return plain_columns(rows, most_bytes=self.options.dict_size_bytes)
 
     def _columns_but(self, without: frozenset[str]) -> bool | list[str]:
         """Return the columns of a file without some, by their paths in the file; True for all."""
@@ -292,12 +323,12 @@ class OpenFile:
     """One Parquet file that is being written.
 
     Args:
-        rows: of the first row group.
+        first: the first row group, which is not written here.
     Raises:
         StorageError: the store refuses the file or the bytes.
     """
 
-    def __init__(self, layout: FileLayout, partition: tuple[Value, ...], *, rows: int) -> None:
+    def __init__(self, layout: FileLayout, partition: tuple[Value, ...], first: pa.Table) -> None:
         self.location = layout.next_location(partition)
         self._spec_id = layout.spec.spec_id
         self._partition = partition
@@ -308,8 +339,15 @@ class OpenFile:
             self._sink = layout.open_sink(self.location)
         self._annotating = AnnotatingSink(self._sink, layout.variants) if layout.variants else None
         target = self._sink if self._annotating is None else pa.PythonFile(self._annotating, mode="w")
+        self._schema = first.schema
         try:
-            self._writer = layout.parquet_writer(target, rows=rows, footers=self._footers)
+            self._writer = layout.parquet_writer(
+                target,
+                self._schema,
+                rows=first.num_rows,
+                footers=self._footers,
+                plain=layout.plain_columns(first),
+            )
         except BaseException:
             self._sink.close()
             raise
@@ -321,6 +359,7 @@ class OpenFile:
 
     def write_row_group(self, table: pa.Table) -> None:
         """Write rows, already in the file's types, as one row group."""
+        table = with_types(table, self._schema)
         self._metrics.observe(table)
         with _storage_errors(self.location):
             self._writer.write_table(table, row_group_size=table.num_rows)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from airflow_iceberg.data.columns import FileField, fields_by_id, file_fields, find_leaves
+from airflow_iceberg.data.dictionaries import dictionary_columns
 from airflow_iceberg.data.raw_rows import RawRows, rows_without_columns
 from airflow_iceberg.data.row_groups import group_ranges
 from airflow_iceberg.errors import UnsupportedError
@@ -25,9 +26,15 @@ if TYPE_CHECKING:
 class ParquetSource:
     """An open file and its columns."""
 
-    def __init__(self, handle: Any, facts: FileFacts, name_mapping: str | None, *, pre_buffer: bool) -> None:
+    def __init__(
+        self, handle: Any, facts: FileFacts, name_mapping: str | None, *, pre_buffer: bool, keep_dictionaries: bool
+    ) -> None:
         # INT96 has nanoseconds, and so a range of years 1677 to 2262; in microseconds nothing overflows.
-        self.parquet = pq.ParquetFile(handle, coerce_int96_timestamp_unit="us", pre_buffer=pre_buffer)
+        settings = {"coerce_int96_timestamp_unit": "us", "pre_buffer": pre_buffer}
+        self.parquet = pq.ParquetFile(handle, **settings)
+        found = dictionary_columns(self.parquet.metadata, self.parquet.schema_arrow) if keep_dictionaries else []
+        if found:
+            self.parquet = pq.ParquetFile(handle, metadata=self.parquet.metadata, read_dictionary=found, **settings)
         self.facts = facts
         self.name_mapping = name_mapping
         self.fields = file_fields(self.parquet.schema_arrow, name_mapping)

@@ -14,9 +14,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_iceberg.data.columns import FileField, find_leaves, missing_column, read_column
+from airflow_iceberg.data.dictionaries import is_dictionary_of
 from airflow_iceberg.data.metadata_columns import METADATA_IDS, FileFacts, metadata_column
 from airflow_iceberg.errors import FormatError, NotFoundError, StorageError, UnsupportedError
 from airflow_iceberg.spec.arrow import schema_to_arrow
+from airflow_iceberg.spec.types import StringType
 from airflow_iceberg.storage.store import UnclearError
 
 if TYPE_CHECKING:
@@ -50,16 +52,25 @@ class RawRows:
     facts: FileFacts
     deleted: Any = None
 
-    def build(self, schema: Schema, mask: Any = None) -> pa.RecordBatch:
-        """Return the rows with the columns of a schema; with a mask those where it is true."""
+    def build(self, schema: Schema, mask: Any = None, *, keep_dictionaries: bool = False) -> pa.RecordBatch:
+        """Return the rows with the columns of a schema; with a mask those where it is true.
+
+        Args:
+            keep_dictionaries: give texts that the file was read in dictionaries as such.
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
         if not schema.fields:
             count = self.count if mask is None else pc.sum(mask).as_py() or 0
             return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
-        columns = [self.column(field) for field in schema.fields]
-        batch = pa.RecordBatch.from_arrays(columns, schema=_arrow_schema(schema))
+        arrow = _arrow_schema(schema)
+        if keep_dictionaries:
+            columns = [self.column(field) if found is None else found for field, found in self._dictionaries(schema)]
+            arrow = pa.schema([field.with_type(column.type) for field, column in zip(arrow, columns, strict=True)])
+        else:
+            columns = [self.column(field) for field in schema.fields]
+        batch = pa.RecordBatch.from_arrays(columns, schema=arrow)
         return batch if mask is None else batch.filter(mask)
 
     def column(self, field: NestedField) -> pa.Array:
@@ -68,6 +79,21 @@ class RawRows:
         if field.id in METADATA_IDS:
             return metadata_column(field, stored, self.facts, self.position, self.count, self.deleted)
         return missing_column(field, self.count, self.facts.constants) if stored is None else stored
+
+    def _dictionaries(self, schema: Schema) -> Iterator[tuple[NestedField, pa.Array | None]]:
+        """Yield the fields, each with its values where it is a text column that was read as a dictionary."""
+        import pyarrow as pa
+
+        for field in schema.fields:
+            found = self.fields.get(field.id)
+            stored = None if found is None or self.batch is None else self.batch.column(found.position)
+            is_kept = (
+                stored is not None
+                and isinstance(field.type, StringType)
+                and field.id not in self.facts.constants
+                and is_dictionary_of(stored.type, pa.string())
+            )
+            yield field, stored if is_kept else None
 
     def _stored(self, field: NestedField) -> pa.Array | None:
         found = self.fields.get(field.id)
@@ -118,9 +144,18 @@ def rows_without_columns(facts: FileFacts, position: int, count: int, batch_size
 
 
 @contextmanager
-def open_source(io: FileIO, file_format: str, facts: FileFacts, name_mapping: str | None = None) -> Iterator[Source]:
+def open_source(
+    io: FileIO,
+    file_format: str,
+    facts: FileFacts,
+    name_mapping: str | None = None,
+    *,
+    keep_dictionaries: bool = False,
+) -> Iterator[Source]:
     """Open a data file or a delete file; errors of Arrow and of the store, while it is open, become ours.
 
+    Args:
+        keep_dictionaries: read texts in dictionaries where a Parquet file holds small ones.
     Raises:
         NotFoundError, FormatError, UnsupportedError, StorageError: all of them name the file.
     """
@@ -134,7 +169,7 @@ def open_source(io: FileIO, file_format: str, facts: FileFacts, name_mapping: st
         # Arrow reads local files itself, without the lock of Python around every read.
         handle: Any = pa.OSFile(path) if is_local else filesystem.open(path, "rb")
         with handle:
-            yield _source(handle, file_format, facts, name_mapping, is_local)
+            yield _source(handle, file_format, facts, name_mapping, is_local, keep_dictionaries)
     except FileNotFoundError as error:
         raise NotFoundError(f"data file {location} does not exist, although the table lists it") from error
     except OSError as error:
@@ -151,7 +186,9 @@ def open_source(io: FileIO, file_format: str, facts: FileFacts, name_mapping: st
         raise
 
 
-def _source(handle: Any, file_format: str, facts: FileFacts, name_mapping: str | None, is_local: bool) -> Source:
+def _source(
+    handle: Any, file_format: str, facts: FileFacts, name_mapping: str | None, is_local: bool, keep_dictionaries: bool
+) -> Source:
     if file_format == "orc":
         from airflow_iceberg.data.orc_rows import OrcSource
 
@@ -162,4 +199,4 @@ def _source(handle: Any, file_format: str, facts: FileFacts, name_mapping: str |
         return AvroSource(handle, facts, name_mapping)
     from airflow_iceberg.data.parquet_rows import ParquetSource
 
-    return ParquetSource(handle, facts, name_mapping, pre_buffer=not is_local)
+    return ParquetSource(handle, facts, name_mapping, pre_buffer=not is_local, keep_dictionaries=keep_dictionaries)

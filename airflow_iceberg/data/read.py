@@ -55,6 +55,7 @@ def read_file(
     sequence_number: int | None = None,
     parts: tuple[int, int, int] = (0, 1, 1),
     batch_size: int = BATCH_SIZE,
+    keep_dictionaries: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the selected rows of a data file, in the order of the file.
 
@@ -72,6 +73,8 @@ def read_file(
         sequence_number: data sequence number of the file, for the row lineage.
         parts: (first, end, count): of a file cut into `count` shares of row groups, those from `first` to before `end`.
         batch_size: most rows of a batch.
+        keep_dictionaries: give text columns that lie in small dictionaries as Arrow dictionaries, for a writer that
+            takes them so; which columns those are may differ from batch to batch.
     Returns:
         Batches with the Arrow schema `schema_to_arrow(schema, with_field_ids=False)`, none of them empty.
     Raises:
@@ -94,11 +97,11 @@ def read_file(
     if isinstance(row_filter, AlwaysFalse):
         return iter(())
     reader = deletes or DeleteReader(io, schemas=(known,), name_mapping=name_mapping)
-    wanted = _Wanted(schema, _filter_schema(row_filter, known), row_filter, batch_size)
+    wanted = _Wanted(schema, _filter_schema(row_filter, known), row_filter, batch_size, keep_dictionaries)
 
     def batches() -> Iterator[pa.RecordBatch]:
         gone = reader.of(data_file, delete_files)
-        with open_source(io, data_file.file_format, facts, name_mapping) as source:
+        with open_source(io, data_file.file_format, facts, name_mapping, keep_dictionaries=keep_dictionaries) as source:
             for part in _share(list(source.parts()), *parts):
                 yield from wanted.of(part, gone)
 
@@ -143,11 +146,14 @@ def find_geo_fields(schema: Schema) -> tuple[NestedField, ...]:
 class _Wanted:
     """What is asked of a file."""
 
-    def __init__(self, schema: Schema, filter_schema: Schema, row_filter: Expression, batch_size: int) -> None:
+    def __init__(
+        self, schema: Schema, filter_schema: Schema, row_filter: Expression, batch_size: int, keep_dictionaries: bool
+    ) -> None:
         self._schema = schema
         self._filter_schema = filter_schema
         self._row_filter = row_filter
         self._batch_size = batch_size
+        self._keep_dictionaries = keep_dictionaries
         self._tells_deleted = IS_DELETED.id in schema.fields_by_id
 
     def of(self, part: Part, deletes: RowDeletes = NO_DELETES) -> Iterator[pa.RecordBatch]:
@@ -194,7 +200,7 @@ class _Wanted:
             mask = selected if mask is None else pc.and_kleene(mask, selected)
         if mask is not None and not pc.any(mask).as_py():
             return None
-        return rows.build(self._schema, mask)
+        return rows.build(self._schema, mask, keep_dictionaries=self._keep_dictionaries)
 
 
 def _filter_schema(row_filter: Expression, table_schema: Schema) -> Schema:

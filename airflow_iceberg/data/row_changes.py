@@ -76,7 +76,13 @@ class ReadAs:
     name_mapping: str | None = None
 
     def rows(
-        self, unit: Unit, deletes: DeleteReader, *, schema: Schema, row_filter: Expression = ALWAYS_TRUE
+        self,
+        unit: Unit,
+        deletes: DeleteReader,
+        *,
+        schema: Schema,
+        row_filter: Expression = ALWAYS_TRUE,
+        keep_dictionaries: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """Yield rows that are left of a file."""
         return read_file(
@@ -90,6 +96,7 @@ class ReadAs:
             delete_files=unit.delete_files,
             deletes=deletes,
             sequence_number=unit.sequence_number,
+            keep_dictionaries=keep_dictionaries,
         )
 
     def delete_reader(self) -> DeleteReader:
@@ -201,8 +208,7 @@ class _Deleter:
 
     def _rewrite(self, unit: Unit, selected: RowPositions, number: int) -> tuple[DataFile, ...]:
         """Write the rows of a file that stay, in their order, into its partition."""
-        import pyarrow as pa
-
+        from airflow_iceberg.data.dictionaries import with_field_ids
         from airflow_iceberg.data.write import PartitionedWriter
         from airflow_iceberg.spec.arrow import schema_to_arrow
 
@@ -220,9 +226,9 @@ class _Deleter:
         row_schema = schema_to_arrow(schema)
         try:
             into = writer.into(unit.file.partition)
-            for batch in self._read.rows(unit, _WithMore(self._deletes, selected), schema=schema):
-                # The same columns: what differs is that the writer's schema carries the field ids.
-                into.write(pa.Table.from_arrays(batch.columns, schema=row_schema))
+            deletes = _WithMore(self._deletes, selected)
+            for batch in self._read.rows(unit, deletes, schema=schema, keep_dictionaries=True):
+                into.write(with_field_ids(batch, row_schema))
             return into.close()
         except BaseException:
             writer.abort()

@@ -17,6 +17,14 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from airflow_iceberg.data.dictionaries import (
+    SAMPLED_ROWS,
+    has_dictionaries,
+    is_dictionary_of,
+    join,
+    with_types,
+    without_unused,
+)
 from airflow_iceberg.data.options import WriteOptions
 from airflow_iceberg.data.parquet_file import UNSORTED_ORDER_ID, FileLayout, OpenFile
 from airflow_iceberg.errors import InvalidInputError
@@ -32,7 +40,6 @@ log = logging.getLogger(__name__)
 MIB = 1024 * 1024
 MAX_ROW_GROUP_ROWS = 64 * 1024 * 1024
 """pyarrow never makes a larger row group."""
-_SAMPLE_ROWS = 65_536
 _FULL_ENOUGH = 0.9
 """A file is closed from this share of its target size on: what is missing would be a tiny row group."""
 _MOST_ARROW_BYTES = 8
@@ -105,7 +112,10 @@ class FileWriter:
     def compact(self) -> None:
         """Copy the waiting rows, which then no longer hold the larger tables that they were cut from."""
         if self._waiting:
-            self._waiting = [_copied(pa.concat_tables(self._waiting))]
+            self._waiting = [_copied(self._joined())]
+
+    def _joined(self) -> pa.Table:
+        return join(self._waiting, most_bytes=self._layout.options.dict_size_bytes)
 
     def _row_group_rows(self) -> int | None:
         """Return how many of the waiting rows make a row group, None while there are too few."""
@@ -129,20 +139,21 @@ class FileWriter:
 
     def _sample_share(self) -> float:
         """Return encoded bytes per Arrow byte of the first waiting rows."""
-        sample = pa.concat_tables(self._waiting).slice(0, _SAMPLE_ROWS)
+        sample = self._joined().slice(0, SAMPLED_ROWS)
         sink = pa.MockOutputStream()
-        with self._layout.parquet_writer(sink, rows=1) as writer:
+        with self._layout.parquet_writer(sink, sample.schema, rows=1) as writer:
             writer.write_table(sample, row_group_size=sample.num_rows)
             encoded = sink.size()
         return float(max(encoded, 1) / max(sample.nbytes, 1))
 
     def _write_row_group(self, rows: int) -> None:
-        table = pa.concat_tables(self._waiting)
+        table = self._joined()
+        first = without_unused(table.slice(0, rows))
         if self._file is None:
-            self._file = OpenFile(self._layout, self._partition, rows=rows)
+            self._file = OpenFile(self._layout, self._partition, first)
             self.locations.append(self._file.location)
         before = self._file.size_bytes
-        self._file.write_row_group(table.slice(0, rows))
+        self._file.write_row_group(first)
         after = self._file.size_bytes
         rest = table.slice(rows)
         rest_bytes = rest.nbytes if rest.num_rows else 0
@@ -242,7 +253,8 @@ class PartitionedWriter:
         if self._layout.spec.is_unpartitioned:
             self._write_unpartitioned(table)
             return
-        for part in self._slices(table):
+        # Partitions are made of plain values.
+        for part in self._slices(with_types(table, self._layout.row_schema)):
             self._write_partitions(part)
 
     def into(self, partition: tuple[Value, ...]) -> "_OnePartition":
@@ -276,7 +288,7 @@ class PartitionedWriter:
     def _check(self, table: pa.Table) -> None:
         if self._closed:
             raise InvalidInputError("the writer is closed already")
-        if not table.schema.equals(self._layout.row_schema):
+        if not _has_columns(table.schema, self._layout.row_schema):
             expected = _columns(self._layout.row_schema)
             raise InvalidInputError(
                 f"unexpected schema ({_columns(table.schema)}) of rows (expected {expected}): pass them through conform"
@@ -380,6 +392,14 @@ class _OnePartition:
 
     def abort(self) -> None:
         self._writer.abort()
+
+
+def _has_columns(found: pa.Schema, expected: pa.Schema) -> bool:
+    """Tell whether rows have the columns that are expected; texts may come as dictionaries."""
+    if not has_dictionaries(found) or found.names != expected.names:
+        return bool(found.equals(expected))
+    pairs = zip(found, expected, strict=True)
+    return all(ours.equals(field) or is_dictionary_of(ours.type, field.type) for ours, field in pairs)
 
 
 def _columns(schema: pa.Schema) -> str:

@@ -72,19 +72,24 @@ def rewrite_item(context: TaskContext, item: WorkItem) -> TaskReport:
     """Read the rows of an item's files and write them into new ones."""
     started = time.monotonic()
     with removing_on_error(context.group_writer(item)) as writer:
-        for table in rows_of(context, item.units):
+        for table in rows_of(context, item.units, keep_dictionaries=True):
             writer.write(table)
         files = writer.close()
     return context.report(item.number, files, started)
 
 
 def rows_of(
-    context: TaskContext, units: Sequence[FileUnit], *, columns: Collection[str] | None = None
+    context: TaskContext,
+    units: Sequence[FileUnit],
+    *,
+    columns: Collection[str] | None = None,
+    keep_dictionaries: bool = False,
 ) -> Iterator[pa.Table]:
     """Yield the rows that are left of files, in the columns that are written.
 
     Args:
         columns: names of top-level columns; others are not read.
+        keep_dictionaries: as in `data.read.read_file`.
     """
     from airflow_iceberg.data.deletes import DeleteReader
 
@@ -96,7 +101,7 @@ def rows_of(
         name_mapping=table.name_mapping,
     )
     for unit in units:
-        yield from read_unit(context, table, unit, deletes, columns=columns)
+        yield from read_unit(context, table, unit, deletes, columns=columns, keep_dictionaries=keep_dictionaries)
 
 
 def read_unit(
@@ -106,10 +111,12 @@ def read_unit(
     deletes: DeleteReader,
     *,
     columns: Collection[str] | None = None,
+    keep_dictionaries: bool = False,
 ) -> Iterator[pa.Table]:
-    """Yield the rows that are left of one file; `columns` as in `rows_of`."""
+    """Yield the rows that are left of one file; `columns` and `keep_dictionaries` as in `rows_of`."""
     import pyarrow as pa
 
+    from airflow_iceberg.data.dictionaries import with_field_ids
     from airflow_iceberg.data.read import read_file
     from airflow_iceberg.spec.schema import Schema
 
@@ -126,11 +133,11 @@ def read_unit(
         deletes=deletes,
         sequence_number=unit.sequence_number,
         parts=unit.parts or (0, 1, 1),
+        keep_dictionaries=keep_dictionaries,
     )
     row_schema = pa.schema([context.row_schema.field(field.name) for field in fields])
     for batch in batches:
-        # The same columns: what differs is that the writer's schema carries the field ids.
-        yield pa.Table.from_arrays(batch.columns, schema=row_schema)
+        yield with_field_ids(batch, row_schema)
 
 
 def common_partition(units: Sequence[FileUnit], spec_id: int) -> tuple[Any, ...] | None:

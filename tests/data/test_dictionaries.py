@@ -1,0 +1,297 @@
+"""Texts kept as dictionaries from file to file: the same rows and statistics as when every value is looked up."""
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_iceberg.data.dictionaries import dictionary_columns, has_dictionaries, join, plain_columns, with_field_ids
+from airflow_iceberg.data.metrics import MAX_FOOTER_VALUE_BYTES
+from airflow_iceberg.data.options import WriteOptions
+from airflow_iceberg.data.read import read_file
+from airflow_iceberg.data.write import PartitionedWriter
+from airflow_iceberg.plan.filters import ALWAYS_TRUE, parse_filter
+from airflow_iceberg.spec.arrow import schema_to_arrow
+from airflow_iceberg.spec.manifests import DataFile
+from airflow_iceberg.spec.partitioning import PartitionSpec
+from airflow_iceberg.spec.schema import Schema, schema_from_shorthand
+from airflow_iceberg.storage.fsspec_io import load_file_io
+
+SCHEMA = schema_from_shorthand({"id": "long", "color": "string", "note": "string", "inner": "struct<kind: string>"})
+COLORS = ("red", "green", "blue", "", "rot \N{SNOWMAN}")
+NUMBERS = itertools.count()
+
+
+def write(place: Path, tables: Iterable[pa.Table], *, schema: Schema = SCHEMA, **properties: str) -> list[DataFile]:
+    writer = PartitionedWriter(
+        load_file_io(),
+        schema=schema,
+        spec=PartitionSpec(),
+        options=WriteOptions.from_properties(properties, schema),
+        data_location=f"file://{place}/{next(NUMBERS)}",
+        file_prefix="00000",
+    )
+    with writer:
+        into = writer.into(())
+        for table in tables:
+            into.write(table)
+        return list(into.close())
+
+
+def rows(colors: Sequence[str | None], *, note: str = "n") -> pa.Table:
+    columns: dict[str, list[Any]] = {
+        "id": list(range(len(colors))),
+        "color": list(colors),
+        "note": [f"{note}-{number}" for number in range(len(colors))],
+        "inner": [None if color is None else {"kind": color} for color in colors],
+    }
+    return pa.table(columns, schema=schema_to_arrow(SCHEMA))
+
+
+def read(files: Iterable[DataFile], *, keep: bool, where: str = "", schema: Schema = SCHEMA) -> Iterator[pa.Table]:
+    """Yield the rows of files as a rewrite takes them."""
+    row_filter = parse_filter(where, schema) if where else ALWAYS_TRUE
+    for file in files:
+        batches = read_file(load_file_io(), file, schema=schema, row_filter=row_filter, keep_dictionaries=keep)
+        for batch in batches:
+            yield with_field_ids(batch, schema_to_arrow(schema))
+
+
+def content(files: Iterable[DataFile]) -> list[dict[str, Any]]:
+    return [row for table in read(files, keep=False) for row in table.to_pylist()]
+
+
+def facts(file: DataFile) -> dict[str, Any]:
+    """Return all that a manifest says of a file but for its name."""
+    return {name: getattr(file, name) for name in DataFile.__slots__ if name != "file_path"}
+
+
+def parquet(file: DataFile) -> pq.ParquetFile:
+    return pq.ParquetFile(file.file_path.removeprefix("file://"))
+
+
+def both_ways(place: Path, files: Sequence[DataFile], *, where: str = "", **properties: str) -> list[DataFile]:
+    """Rewrite files with and without dictionaries kept, compare, and return the former."""
+    kept = write(place, read(files, keep=True, where=where), **properties)
+    looked_up = write(place, read(files, keep=False, where=where), **properties)
+    assert content(kept) == content(looked_up)
+    assert [facts(file) for file in kept] == [facts(file) for file in looked_up]
+    for ours, theirs in zip(kept, looked_up, strict=True):
+        assert parquet(ours).schema.equals(parquet(theirs).schema)
+    return kept
+
+
+class TestReading:
+    """Which columns come as dictionaries."""
+
+    def types(self, files: Sequence[DataFile]) -> list[bool]:
+        return [pa.types.is_dictionary(field.type) for field in next(read(files, keep=True)).schema]
+
+    def test_short_lists_of_texts_do(self, tmp_path: Path) -> None:
+        files = write(tmp_path, [rows(COLORS * 500)])
+        assert self.types(files) == [False, True, False, False]
+
+    def test_not_when_nobody_asks(self, tmp_path: Path) -> None:
+        files = write(tmp_path, [rows(COLORS * 500)])
+        assert not has_dictionaries(next(read(files, keep=False)).schema)
+
+    def test_not_when_the_file_has_none(self, tmp_path: Path) -> None:
+        off = {"write.parquet.dict-encoding-enabled.column.color": "false"}
+        files = write(tmp_path, [rows(COLORS * 500)], **off)
+        assert not any(self.types(files))
+
+    def test_not_when_one_row_group_gave_it_up(self, tmp_path: Path) -> None:
+        many = [f"color number {number}" for number in range(2000)]
+        small = {"write.parquet.row-group-size-bytes": "2000", "write.parquet.dict-size-bytes": "1000"}
+        (file,) = write(tmp_path, [rows(COLORS * 500), rows(many)], **small)
+        footer = parquet(file).metadata
+        assert footer.num_row_groups > 1
+        assert dictionary_columns(footer, parquet(file).schema_arrow) == []
+
+    def test_a_filter_sees_values(self, tmp_path: Path) -> None:
+        files = write(tmp_path, [rows(COLORS * 500)])
+        (table,) = read(files, keep=True, where="color = 'blue'")
+        assert table.num_rows == 500
+        assert set(table.column("color").to_pylist()) == {"blue"}
+
+
+class TestRewriting:
+    """Rows, statistics and layout are those of a rewrite that looks every value up."""
+
+    def test_files_with_the_same_values(self, tmp_path: Path) -> None:
+        files = [*write(tmp_path, [rows(COLORS * 500)]), *write(tmp_path, [rows(COLORS[::-1] * 700)])]
+        (kept,) = both_ways(tmp_path, files)
+        footer = parquet(kept).metadata
+        assert footer.row_group(0).column(1).total_uncompressed_size < footer.num_rows
+
+    def test_nulls(self, tmp_path: Path) -> None:
+        files = [*write(tmp_path, [rows([None] * 800)]), *write(tmp_path, [rows([None, "red", None, "blue"] * 200)])]
+        both_ways(tmp_path, files)
+
+    def test_values_that_stand_for_no_row_any_more(self, tmp_path: Path) -> None:
+        files = write(tmp_path, [rows(("aaa", "mmm", "zzz") * 500)])
+        (kept,) = both_ways(tmp_path, files, where="color = 'mmm'")
+        assert (kept.lower_bounds or {})[2] == (kept.upper_bounds or {})[2] == b"mmm"
+
+    def test_no_value_is_left(self, tmp_path: Path) -> None:
+        files = write(tmp_path, [rows(("aaa", None) * 500)])
+        both_ways(tmp_path, files, where="color is null")
+
+    def test_a_long_value_that_stands_for_no_row_any_more(self, tmp_path: Path) -> None:
+        long = "z" * (MAX_FOOTER_VALUE_BYTES + 1)
+        files = write(tmp_path, [rows(("aaa", "mmm", long) * 9000)])
+        (kept,) = both_ways(tmp_path, files, where="color < 'n'")
+        assert (kept.upper_bounds or {})[2] == b"mmm"
+        both_ways(tmp_path, files)
+
+    def test_files_of_which_some_have_no_dictionary(self, tmp_path: Path) -> None:
+        off = {"write.parquet.dict-encoding-enabled.column.color": "false"}
+        plain, small = write(tmp_path, [rows(COLORS * 500)], **off), write(tmp_path, [rows(COLORS * 500)])
+        both_ways(tmp_path, [*plain, *small])
+        both_ways(tmp_path, [*small, *plain])
+
+    def test_row_groups_of_which_some_have_no_dictionary(self, tmp_path: Path) -> None:
+        off = {"write.parquet.dict-encoding-enabled.column.color": "false"}
+        plain, small = write(tmp_path, [rows(COLORS * 500)], **off), write(tmp_path, [rows(COLORS * 500)])
+        groups = {"write.parquet.row-group-size-bytes": "2000"}
+        for files in ([*plain, *small], [*small, *plain]):
+            kept = write(tmp_path, read(files, keep=True), **groups)
+            assert content(kept) == content(files)
+            assert parquet(kept[0]).metadata.num_row_groups > 1
+
+    def test_dictionaries_that_together_are_large(self, tmp_path: Path) -> None:
+        files = [
+            file
+            for at in range(0, 400, 20)
+            for file in write(tmp_path, [rows([f"{part:03} of many parts" for part in range(at, at + 20)] * 100)])
+        ]
+        assert all(dictionary_columns(parquet(file).metadata, parquet(file).schema_arrow) for file in files)
+        (kept,) = write(tmp_path, read(files, keep=True), **{"write.parquet.dict-size-bytes": "1000"})
+        assert content([kept]) == content(files)
+        # Written plain: each row has its whole text.
+        assert parquet(kept).metadata.row_group(0).column(1).total_uncompressed_size > 17 * kept.record_count
+
+    def test_no_value_stays_behind_in_a_file_without_its_rows(self, tmp_path: Path) -> None:
+        bare = {"write.parquet.compression-codec": "uncompressed"}
+        files = [
+            file
+            for secret in ("first secret", "second secret", "third secret")
+            for file in write(tmp_path, [rows((*COLORS, secret) * 500)], **bare)
+        ]
+        (kept,) = write(tmp_path, read(files, keep=True, where="color <> 'second secret'"), **bare)
+        assert self.secrets(kept) == {"first secret", "third secret"}
+        small = {"write.target-file-size-bytes": "2000", "write.parquet.row-group-size-bytes": "1000"}
+        spread = write(tmp_path, read(files, keep=True), **bare, **small)
+        assert len(spread) > 3
+        for file in spread:
+            assert self.secrets(file) == {row["color"] for row in content([file])} - {*COLORS}
+
+    def secrets(self, file: DataFile) -> set[str]:
+        document = Path(file.file_path.removeprefix("file://")).read_bytes()
+        return {secret for secret in ("first secret", "second secret", "third secret") if secret.encode() in document}
+
+    @pytest.mark.parametrize(
+        "properties",
+        [
+            {"write.parquet.dict-encoding-enabled.column.color": "false"},
+            {"write.parquet.bloom-filter-enabled.column.color": "true"},
+            {"write.parquet.stats-enabled.column.color": "false"},
+            {"write.parquet.page-version": "v2"},
+            {"write.parquet.page-row-limit": "100"},
+            {"write.metadata.metrics.column.color": "truncate(1)"},
+        ],
+        ids=lambda found: next(iter(found)),
+    )
+    def test_what_the_table_asks_for(self, tmp_path: Path, properties: dict[str, str]) -> None:
+        files = write(tmp_path, [rows(COLORS * 500)])
+        both_ways(tmp_path, files, **properties)
+
+    @settings(max_examples=40, deadline=None)
+    @given(
+        texts=st.lists(
+            st.lists(st.none() | st.text(max_size=5), min_size=1, max_size=6).map(lambda found: found * 60),
+            min_size=1,
+            max_size=6,
+        ),
+        row_group_bytes=st.sampled_from(("1000", "134217728")),
+    )
+    def test_any_texts(
+        self, tmp_path_factory: pytest.TempPathFactory, texts: list[list[str | None]], row_group_bytes: str
+    ) -> None:
+        place = tmp_path_factory.mktemp("texts")
+        files = [file for part in texts for file in write(place, [rows(part)])]
+        kept = write(place, read(files, keep=True), **{"write.parquet.row-group-size-bytes": row_group_bytes})
+        looked_up = write(place, read(files, keep=False))
+        assert content(kept) == content(looked_up)
+        if row_group_bytes != "1000":
+            assert [file.lower_bounds for file in kept] == [file.lower_bounds for file in looked_up]
+            assert [file.null_value_counts for file in kept] == [file.null_value_counts for file in looked_up]
+
+
+class TestJoining:
+    """Tables are put together, whatever their columns come as."""
+
+    def test_one_dictionary_for_all(self) -> None:
+        tables = [pa.table({"color": pa.array(part).dictionary_encode()}) for part in (["a", "b"], ["b", "c"], ["a"])]
+        joined = join(tables, most_bytes=1000)
+        assert joined.column("color").to_pylist() == ["a", "b", "b", "c", "a"]
+        assert {tuple(chunk.dictionary.to_pylist()) for chunk in joined.column("color").chunks} == {("a", "b", "c")}
+
+    def test_values_win(self) -> None:
+        tables = [pa.table({"color": pa.array(["a"]).dictionary_encode()}), pa.table({"color": ["b"]})]
+        joined = join(tables, most_bytes=1000)
+        assert joined.schema.field("color").type == pa.string()
+        assert joined.column("color").to_pylist() == ["a", "b"]
+
+
+class TestPlainColumns:
+    """Columns that no dictionary suits are told before a row group is encoded."""
+
+    COUNT = 1_000_000
+    LIMIT = 2 << 20
+
+    def plain(self, **columns: Any) -> frozenset[str]:
+        return plain_columns(pa.table(columns), most_bytes=self.LIMIT)
+
+    def test_few_values_keep_their_dictionary(self) -> None:
+        random = np.random.default_rng(1)
+        assert not self.plain(
+            few=random.integers(0, 50, self.COUNT),
+            days=pa.array(random.integers(0, 2500, self.COUNT), pa.int32()).cast(pa.date32()),
+            texts=pa.array(list(COLORS)).take(pa.array(random.integers(0, len(COLORS), self.COUNT))),
+            nothing=pa.nulls(self.COUNT, pa.string()),
+        )
+
+    def test_as_many_values_as_rows_lose_it(self) -> None:
+        random = np.random.default_rng(1)
+        assert self.plain(keys=random.integers(0, 1 << 60, self.COUNT), ratios=random.random(self.COUNT)) == {
+            "keys",
+            "ratios",
+        }
+
+    def test_keys_that_keep_coming_lose_it_when_they_are_too_many(self) -> None:
+        assert self.plain(order=np.arange(self.COUNT) // 3) == {"order"}
+        assert not self.plain(order=np.arange(self.COUNT) // 30)
+
+    def test_what_has_no_dictionary_is_passed_over(self) -> None:
+        flags = np.arange(self.COUNT) % 2 == 0
+        assert not self.plain(flags=flags, inner=pa.array([{"a": 1}] * 10 + [None] * (self.COUNT - 10)))
+
+    def test_files_are_written_so(self, tmp_path: Path) -> None:
+        schema = schema_from_shorthand({"key": "long", "day": "int"})
+        table = pa.table(
+            {"key": np.random.default_rng(1).permutation(300_000), "day": np.arange(300_000, dtype="int32") % 7},
+            schema=schema_to_arrow(schema),
+        )
+        (file,) = write(tmp_path, [table], schema=schema)
+        group = parquet(file).metadata.row_group(0)
+        assert [group.column(at).has_dictionary_page for at in range(2)] == [False, True]
+        (read_back,) = [pa.concat_tables(read([file], keep=True, schema=schema))]
+        assert read_back.equals(table.select(["key", "day"]))
