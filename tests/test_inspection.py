@@ -131,6 +131,34 @@ class TestFirstRowIds:
         assert [(file["first_row_id"], file["record_count"]) for file in files] == [(0, 3), (3, 2), (5, 1)]
 
 
+class TestFieldsThatBecameVoid:
+    """In version 1 a partition field stays as void: values of before are shown, in their own type."""
+
+    @pytest.mark.parametrize("term", ["bucket(4, name)", "truncate(2, name)", "name", "bucket(4, at)", "hour(at)"])
+    def test_files_and_rows_show_the_partitions_of_before(self, tmp_path: Path, term: str) -> None:
+        catalog = load_catalog("inspected", type="hadoop", warehouse=tmp_path.as_uri())
+        catalog.create_namespace("s")
+        table = Table.create(
+            catalog,
+            "s.t",
+            schema={"name": "string", "at": "timestamp"},
+            partition_by=[f"{term} as part"],
+            properties={"format-version": "1"},
+        )
+        row = pa.table({"name": ["abc"], "at": ["2026-01-01T10:00:00"]})
+        table.append(row)
+        before = table.inspect.files().to_pylist()[0]["partition"]["part"]
+        table.alter([{"set_partitioning": []}])
+        table.append(row)
+        files = table.inspect.files().to_pylist()
+        assert [file["partition"]["part"] for file in files] == [None, before]
+        assert before is not None
+        rows = table.scan(selected_fields=("_partition",)).to_arrow().to_pylist()
+        assert rows == [{"_partition": {"part": None}}, {"_partition": {"part": before}}]
+        assert table.inspect.partitions().num_rows == 2
+        assert table.inspect.entries().num_rows == 2
+
+
 class TestDeletionVectors:
     """A vector is told by the data file it is about, and where its blob lies in the Puffin file."""
 

@@ -53,11 +53,12 @@ _PARTITION_FIELDS = 2_147_000_000
 
 def partition_column(metadata: TableMetadata) -> NestedField:
     """Return the column of partition values: a struct of the fields of all specs, null where a file's has none."""
-    fields: dict[int, NestedField] = {}
-    for spec in metadata.partition_specs:
-        for part in spec.partition_type(metadata.schema_of_spec(spec.spec_id)).fields:
-            fields[part.id] = NestedField(id=_PARTITION_FIELDS + part.id, name=part.name, type=part.type)
-    kind = StructType(fields=tuple(fields[key] for key in sorted(fields)))
+    kind = StructType(
+        fields=tuple(
+            NestedField(id=_PARTITION_FIELDS + part.id, name=part.name, type=part.type)
+            for part in metadata.partition_fields()
+        )
+    )
     return NestedField(id=PARTITION_ID, name=PARTITION_NAME, type=kind)
 
 

@@ -71,7 +71,7 @@ class EntryTables:
     def __init__(self, metadata: TableMetadata) -> None:
         self._metadata = metadata
         self._metrics = tuple(_leaves(metadata.schema().fields, ""))
-        self._partition = _partition_struct(metadata)
+        self._partition = StructType(fields=metadata.partition_fields())
         self.metric_ids = frozenset(field.id for _, field in self._metrics)
         partition = {"partition": type_to_arrow(self._partition)} if self._partition.fields else {}
         self.file_columns: dict[str, pa.DataType] = {
@@ -217,15 +217,6 @@ class EntryTables:
 
     def _partition_type(self, spec_id: int) -> StructType:
         return self._metadata.spec(spec_id).partition_type(self._metadata.schema_of_spec(spec_id))
-
-
-def _partition_struct(metadata: TableMetadata) -> StructType:
-    """The fields of all specs by id; a later spec's name and type win, as in Iceberg's own metadata tables."""
-    fields: dict[int, NestedField] = {}
-    for spec in metadata.partition_specs:
-        for field in spec.partition_type(metadata.schema_of_spec(spec.spec_id)).fields:
-            fields[field.id] = field
-    return StructType(fields=tuple(fields[key] for key in sorted(fields)))
 
 
 def _leaves(fields: Iterable[NestedField], prefix: str) -> Iterator[tuple[str, NestedField]]:

@@ -20,6 +20,7 @@ from airflow_iceberg.spec.partitioning import PartitionField, PartitionSpec
 from airflow_iceberg.spec.schema import Schema, assign_fresh_ids
 from airflow_iceberg.spec.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef
 from airflow_iceberg.spec.sorting import SortField, SortOrder
+from airflow_iceberg.spec.transforms import VoidTransform
 
 _T = TypeVar("_T")
 
@@ -144,6 +145,20 @@ class TableMetadata:
         sources = {source for part in self.spec(spec_id).fields for source in (part.source_ids or (part.source_id,))}
         newest_first = [self.schema(), *reversed(self.schemas)]
         return next((s for s in newest_first if sources.issubset(s.fields_by_id)), self.schema())
+
+    def partition_fields(self) -> tuple[t.NestedField, ...]:
+        """Return the partition fields of all specs, each id once: what metadata tables show a partition as.
+
+        The newest name and type win, as in Iceberg's own metadata tables, but for the type of a field that is void by
+        then (version 1 keeps it so): the values that there are come from before.
+        """
+        found: dict[int, t.NestedField] = {}
+        for spec in self.partition_specs:
+            types = spec.partition_type(self.schema_of_spec(spec.spec_id)).fields
+            for part, shown in zip(spec.fields, types, strict=True):
+                earlier = found.get(shown.id) if isinstance(part.transform, VoidTransform) else None
+                found[shown.id] = shown if earlier is None else replace(shown, type=earlier.type)
+        return tuple(found[key] for key in sorted(found))
 
     def sort_order(self, order_id: int | None = None) -> SortOrder:
         """Return a sort order, by default the one to write with.
