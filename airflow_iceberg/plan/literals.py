@@ -76,6 +76,8 @@ _INSTANT = re.compile(
     r"(?:[T ](?P<time>\d{1,2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?)\s*(?P<zone>Z|UTC|[+-]\d{2}(?::?\d{2})?)?)?",
     re.IGNORECASE,
 )
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_NOT_FINITE = re.compile(r"nan|[+-]?inf(?:inity)?", re.IGNORECASE)
 _TIME = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?")
 _SPELLINGS: tuple[tuple[tuple[type[IcebergType], ...], str], ...] = (
     ((StringType,), "write a string in quotes"),
@@ -222,6 +224,8 @@ def _number(column: Column, literal: Any) -> Fraction | float:
     """
     if isinstance(literal, bool) or not isinstance(literal, (int, float, Decimal, str)):
         raise _mismatch(column, literal)
+    if isinstance(literal, str) and not _is_number(literal, isinstance(column.type, (FloatType, DoubleType))):
+        raise _mismatch(column, literal)
     try:
         number = Decimal(repr(literal) if isinstance(literal, float) else literal)
     except (InvalidOperation, ValueError):
@@ -233,6 +237,16 @@ def _number(column: Column, literal: Any) -> Fraction | float:
     if number.adjusted() < -_MAX_EXPONENT:
         return Fraction(0 if number == 0 else -1 if number < 0 else 1, 10**_MAX_EXPONENT)
     return Fraction(number)
+
+
+def _is_number(text: str, is_floating: bool) -> bool:
+    """Tell whether a text is a number in SQL; what Python takes besides (``1_0``) is none.
+
+    Only floats and doubles hold NaN and infinities: a text that says so beside another column is a mistake, and
+    ``id < 'nan'`` must not select every row.
+    """
+    text = text.strip()
+    return _NUMBER.fullmatch(text) is not None or (is_floating and _NOT_FINITE.fullmatch(text) is not None)
 
 
 def _in_units(kind: IcebergType, number: Fraction | float, *, scale: int = 0) -> Value | Exact:
@@ -311,7 +325,9 @@ def _temporal(column: Column, literal: Any) -> Value | Exact:
         )
     try:
         nanos = (date.fromisoformat(found["date"]).toordinal() - _EPOCH_ORDINAL) * NS_PER_DAY
-        nanos += _nanos_of_day(found["time"]) - _offset_ns(found["zone"])
+        of_day = _nanos_of_day(found["time"]) - _offset_ns(found["zone"])
+        # Spark makes a date of a text beside a date, and a timestamp of the date beside TIMESTAMP '…'.
+        nanos += 0 if isinstance(column.type, DateType) and isinstance(literal, str) else of_day
     except ValueError as error:
         raise InvalidInputError(f"invalid {column.type} '{text}' compared with column '{column}': {error}") from None
     assert column.type is not None
