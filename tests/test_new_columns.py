@@ -29,6 +29,7 @@ def table(tmp_path: Path) -> Table:
 
 
 POINT = pa.struct([("x", pa.int32())])
+DEEP = pa.map_(pa.string(), pa.list_(pa.int64()))
 
 
 @pytest.fixture
@@ -92,6 +93,36 @@ class TestAppends:
         rows = table.scan().to_arrow().sort_by("id").to_pylist()
         assert [row["p"] for row in rows] == [{"x": 1, "y": None}, {"x": 5, "y": "z"}]
 
+    @pytest.mark.parametrize(
+        ("column", "before", "rows", "after"),
+        [
+            ("list<int>", [[1]], pa.array([[1 << 40]]), "list<long>"),
+            (
+                "map<int, float>",
+                [[(1, 0.5)]],
+                pa.array([[(2, 0.1)]], pa.map_(pa.int64(), pa.float64())),
+                "map<int, double>",
+            ),
+            ("list<struct<x: int>>", [[{"x": 1}]], pa.array([[{"x": 1 << 40, "y": "z"}]]), None),
+            ("map<string, list<int>>", [[("a", [1])]], pa.array([[("b", [1 << 40])]], DEEP), None),
+        ],
+    )
+    def test_within_lists_and_maps(self, table, source, column, before, rows, after):
+        table.alter([{"add_column": {"name": "c", "type": column}}])
+        kind = table.scan(selected_fields=("c",)).to_arrow().schema.field("c").type
+        table.append(pa.table({"id": pa.array([2], pa.int32()), "c": pa.array(before, kind)}))
+        append(table, source(pa.table({"id": pa.array([3], pa.int32()), "c": rows})))
+        assert after in (None, str(table.schema().fields[-1].type))
+        found = table.scan("id >= 2").to_arrow().sort_by("id")["c"].to_pylist()
+        first = [[{"x": 1, "y": None}]] if "struct" in column else before
+        assert found == [*first, *rows.to_pylist()]
+
+    def test_the_keys_of_a_map_never_change(self, table, source):
+        table.alter([{"add_column": {"name": "c", "type": "map<int, int>"}}])
+        rows = pa.array([[(1 << 40, 1)]], pa.map_(pa.int64(), pa.int32()))
+        with pytest.raises(InvalidInputError, match=r"column 'c.key', row 1 .* does not fit int"):
+            append(table, source(pa.table({"id": pa.array([3], pa.int32()), "c": rows})))
+
     def test_csv(self, table, tmp_path):
         (tmp_path / "rows.csv").write_text("id,day,note\n7,a,hello\n")
         append(table, Source.from_files(str(tmp_path / "rows.csv")))
@@ -113,6 +144,7 @@ class TestAppends:
         ("column", "message"),
         [
             ({"ID": [1]}, "column 'ID' of the source is not added: the table has 'id'"),
+            ({"p": pa.array([{"X": 1}])}, "column 'p.X' of the source is not added: the table has 'x'"),
             ({"d": pa.array([1], pa.duration("s"))}, "d"),
         ],
     )

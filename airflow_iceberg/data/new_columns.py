@@ -18,7 +18,7 @@ from airflow_iceberg.spec.arrow import schema_from_arrow
 from airflow_iceberg.spec.promotion import is_promotion
 from airflow_iceberg.spec.schema import Schema
 from airflow_iceberg.spec.schema_evolution import SchemaEvolution
-from airflow_iceberg.spec.types import IcebergType, NestedField, PrimitiveType, StructType
+from airflow_iceberg.spec.types import IcebergType, ListType, MapType, NestedField, PrimitiveType, StructType
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,35 +62,48 @@ def _wanted(schema: Schema, column: pa.Field, format_version: int) -> NestedFiel
     known = next((field for field in schema.fields if field.name == column.name), None)
     plain = pa.schema([pa.field(column.name, decoded_type(column.type), column.nullable)])
     if known is None:
-        near = next((field.name for field in schema.fields if field.name.casefold() == column.name.casefold()), None)
-        if near is not None:
-            raise InvalidInputError(
-                f"column '{column.name}' of the source is not added: the table has '{near}', and names that differ by "
-                f"case alone are one to many engines"
-            )
+        _check_case(column.name, schema.fields, column.name)
         return _without_ids(schema_from_arrow(plain).fields[0])
     try:
         found = schema_from_arrow(plain).fields[0]
     except IcebergError:
         return None  # what cannot be a column may still be cast to one
-    wider = _wider(known.type, found.type, format_version)
+    wider = _wider(known.type, found.type, format_version, known.name)
     return None if wider is None else NestedField(id=1, name=known.name, type=wider, required=known.required)
+
+
+def _check_case(name: str, siblings: Sequence[NestedField], full_name: str) -> None:
+    near = next((field.name for field in siblings if field.name.casefold() == name.casefold()), None)
+    if near is not None:
+        raise InvalidInputError(
+            f"column '{full_name}' of the source is not added: the table has '{near}', and names that differ by case "
+            f"alone are one to many engines"
+        )
 
 
 def _without_ids(field: NestedField) -> NestedField:
     return replace(field, id=max(1, field.id))
 
 
-def _wider(old: IcebergType, new: IcebergType, format_version: int) -> IcebergType | None:
+def _wider(old: IcebergType, new: IcebergType, format_version: int, around: str) -> IcebergType | None:
     if isinstance(old, StructType) and isinstance(new, StructType):
         known = {field.name: field for field in old.fields}
         asked: list[NestedField] = []
         for field in new.fields:
+            name = f"{around}.{field.name}"
             if field.name not in known:
+                _check_case(field.name, old.fields, name)
                 asked.append(field)
-            elif (wider := _wider(known[field.name].type, field.type, format_version)) is not None:
+            elif (wider := _wider(known[field.name].type, field.type, format_version, name)) is not None:
                 asked.append(replace(field, type=wider, required=known[field.name].required))
         return StructType(fields=tuple(asked)) if asked else None
+    if isinstance(old, ListType) and isinstance(new, ListType):
+        element = _wider(old.element, new.element, format_version, f"{around}.element")
+        return None if element is None else replace(new, element=element, element_required=old.element_required)
+    if isinstance(old, MapType) and isinstance(new, MapType):
+        # The keys of a map never change.
+        value = _wider(old.value, new.value, format_version, f"{around}.value")
+        return None if value is None else replace(new, key=old.key, value=value, value_required=old.value_required)
     if isinstance(old, PrimitiveType) and isinstance(new, PrimitiveType) and is_promotion(old, new, format_version):
         return new
     return None
