@@ -88,6 +88,7 @@ class OrphanRequest:
             raise InvalidInputError(
                 f"unknown prefix_mismatch_mode {self.prefix_mismatch_mode!r}; one of {', '.join(MISMATCH_MODES)}"
             )
+        Spelling.of(self.equal_schemes, self.equal_authorities)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -35,6 +35,7 @@ from airflow_iceberg.errors import (
 )
 from airflow_iceberg.expired_meanwhile import on_newest, was_expired
 from airflow_iceberg.plan.compaction import SORT_OPTIONS, ZORDER_OPTIONS, FileGroup, RewriteOptions
+from airflow_iceberg.spec._terms import unquote
 from airflow_iceberg.spec.snapshots import MAIN_BRANCH, Snapshot
 from airflow_iceberg.spec.sorting import SortOrder, sort_order_from_shorthand
 from airflow_iceberg.spec.values import canonical_key
@@ -78,6 +79,10 @@ class CompactionRequest:
             raise InvalidInputError("strategy 'binpack' sorts nothing; choose 'sort' or 'zorder', or leave out sort_by")
         if self.strategy == "zorder" and not self.sort_by:
             raise InvalidInputError("strategy 'zorder' needs the columns to cluster by in sort_by")
+        if not isinstance(self.options, Mapping):
+            raise InvalidInputError(
+                f"options are {self.options!r}, expected names and values, as in {{'rewrite-all': True}}"
+            )
         foreign = {"binpack": SORT_OPTIONS | ZORDER_OPTIONS, "sort": ZORDER_OPTIONS}.get(self.strategy, frozenset())
         wrong = sorted(foreign & self.options.keys())
         if wrong:
@@ -178,8 +183,7 @@ class _Run:
         self._try_number = try_number
         self._parallelism = parallelism
         self._order = _sort_order(table, request)
-        if request.strategy == "zorder":
-            ZOrderedRows(request.sort_by, table.schema())
+        self._zorder_columns = _zorder_columns(table, request)
         self._committed: list[Snapshot] = []
         self._failed_groups = 0
         self._failed_commits = 0
@@ -281,7 +285,7 @@ class _Run:
             try_number=self._try_number,
             parallelism=self._parallelism,
             sort_order=self._order,
-            zorder_columns=self.request.sort_by if self.request.strategy == "zorder" else (),
+            zorder_columns=self._zorder_columns,
         )
         try:
             result = self._run_job(plan)
@@ -424,6 +428,16 @@ class _Run:
 
 
 FILE_GROUPS = "rewritten-file-groups"
+
+
+def _zorder_columns(table: Table, request: CompactionRequest) -> tuple[str, ...]:
+    """Return the names of the columns to cluster by, checked; written bare or in backticks as in a sort order."""
+    if request.strategy != "zorder":
+        return ()
+    names = table.schema().names
+    columns = tuple(name if name in names else unquote(name) for name in request.sort_by)
+    ZOrderedRows(columns, table.schema())
+    return columns
 
 
 def _sort_order(table: Table, request: CompactionRequest) -> SortOrder | None:

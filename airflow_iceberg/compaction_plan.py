@@ -97,6 +97,13 @@ def output_spec(metadata: TableMetadata, options: RewriteOptions) -> PartitionSp
     chosen = metadata.default_spec_id if options.output_spec_id is None else options.output_spec_id
     if chosen not in known:
         raise InvalidInputError(f"output-spec-id is {chosen}, expected one of {', '.join(map(str, sorted(known)))}")
+    if chosen != metadata.default_spec_id:
+        try:
+            known[chosen].validate(metadata.schema())
+        except InvalidInputError as error:
+            raise InvalidInputError(
+                f"output-spec-id is {chosen}, a spec by which no files can be written any more: {error}"
+            ) from error
     return known[chosen]
 
 

@@ -137,7 +137,7 @@ def delete(
         StalePlanError: other writers changed the same files again and again; nothing was committed.
         CommitUnknownError: cannot tell whether the commit has landed; nothing was removed.
     """
-    check_properties(request.snapshot_properties)
+    check_properties(request.snapshot_properties, own=(DELETED_ROWS, GONE_BEFORE))
     return _Run(table, request, run, operation, try_number, parallelism).result()
 
 

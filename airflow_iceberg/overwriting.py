@@ -84,7 +84,7 @@ class OverwriteRequest:
             )
         if isinstance(self.overwrite_filter, str) and not self.overwrite_filter.strip():
             raise InvalidInputError("overwrite_filter is empty; to replace all rows say replace='table'")
-        check_properties(self.snapshot_properties)
+        check_properties(self.snapshot_properties, own=(CARRIED_ROWS,))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

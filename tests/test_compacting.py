@@ -252,12 +252,23 @@ class TestBadInput:
             ),
             ({"options": {"output-spec-id": 7}}, InvalidInputError, "output-spec-id is 7, expected one of 0"),
             ({"branch": "nope"}, NotFoundError, "nope"),
+            ({"options": "rewrite-all"}, InvalidInputError, "options are 'rewrite-all', expected names and values"),
+            ({"snapshot_properties": "x"}, InvalidInputError, "snapshot_properties are 'x', expected names and texts"),
         ],
     )
     def test_it_is_refused(self, table, request_, error, message):
         before = table.current_snapshot()
         with pytest.raises(error, match=message):
             compact(table, CompactionRequest(**request_), run=fail)
+        assert table.refresh().current_snapshot() == before
+
+    def test_a_spec_whose_column_was_dropped(self, table):
+        table.alter([{"add_column": {"name": "old", "type": "string"}}, {"add_partition_field": "bucket(4, old)"}])
+        table.alter([{"drop_partition_field": "bucket(4, old)"}, {"drop_column": "old"}])
+        before = table.current_snapshot()
+        request = CompactionRequest(options={"rewrite-all": True, "output-spec-id": 1})
+        with pytest.raises(InvalidInputError, match="output-spec-id is 1, a spec by which no files can be written"):
+            compact(table, request, run=fail)
         assert table.refresh().current_snapshot() == before
 
     def test_also_where_nothing_is_to_be_done(self, table):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, unquote
@@ -223,14 +223,20 @@ def _history(metadata: TableMetadata, branch: str) -> Iterator[Snapshot]:
     return iter(()) if head is None else metadata.ancestors(head.snapshot_id)
 
 
-def check_properties(properties: Mapping[str, str]) -> None:
+def check_properties(properties: Mapping[str, str], *, own: Sequence[str] = ()) -> None:
     """Refuse snapshot properties that would overwrite what the engine itself writes.
 
+    Args:
+        own: further names, which an operation writes itself.
     Raises:
         InvalidInputError: a name is reserved or a value is not text.
     """
+    if not isinstance(properties, Mapping):
+        raise InvalidInputError(f"snapshot_properties are {properties!r}, expected names and texts")
     for name, value in properties.items():
-        if name.startswith("airflow.") or name == "operation":
+        if not isinstance(name, str):
+            raise InvalidInputError(f"snapshot property {name!r}: expected a name as text, got {type(name).__name__}")
+        if name.startswith("airflow.") or name in ("operation", *own):
             raise InvalidInputError(f"snapshot property {name!r} is written by the commit itself; choose another name")
         if name in _STAGED:
             raise InvalidInputError(

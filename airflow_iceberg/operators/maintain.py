@@ -106,7 +106,8 @@ class IcebergCompactOperator(JobOperator):
         with airflow_failures():
             request = CompactionRequest(
                 where=self.where,
-                strategy=self.strategy,
+                # Written by people; Iceberg's procedure takes it in any case, too.
+                strategy=str(self.strategy).lower(),
                 sort_by=(self.sort_by,) if isinstance(self.sort_by, str) else tuple(self.sort_by or ()),
                 options=self.options or {},
                 branch=self.branch,
@@ -176,10 +177,11 @@ class IcebergRewriteManifestsOperator(BaseOperator):
         from airflow_iceberg.manifest_rewriting import rewrite_manifests
 
         with airflow_failures():
+            spec_id = None if self.spec_id is None else whole_number("spec_id", self.spec_id)
             table = IcebergHook(self.iceberg_conn_id).load_table(self.table)
             result = rewrite_manifests(
                 table,
-                spec_id=None if self.spec_id is None else int(self.spec_id),
+                spec_id=spec_id,
                 branch=self.branch,
                 operation=operation_of(context),
                 try_number=int(context["ti"].try_number),
@@ -276,7 +278,7 @@ class IcebergExpireSnapshotsOperator(WalkOperator):
                 older_than_ms=moment_ms("older_than", self.older_than),
                 retain_last=whole_number("retain_last", self.retain_last),
                 snapshot_ids=tuple(_snapshot_ids(self.snapshot_ids)),
-                clean_expired_metadata=self.clean_expired_metadata,
+                clean_expired_metadata=yes_or_no("clean_expired_metadata", self.clean_expired_metadata),
                 dry_run=yes_or_no("dry_run", self._is_dry_run),
             )
             table = IcebergHook(self.iceberg_conn_id).load_table(self.table)
@@ -291,7 +293,11 @@ def _snapshot_ids(given: Any) -> list[int]:
     """Return snapshot ids, as a list or as the text that a template made of one."""
     if isinstance(given, str):
         given = [part for part in given.strip("[]() ").split(",") if part.strip()]
-    return [whole_number("snapshot_ids", item) or 0 for item in given or ()]
+    if isinstance(given, int):
+        given = [given]
+    found = [whole_number("snapshot_ids", item) for item in given or ()]
+    # One that a template left empty is none of the table's.
+    return [-1 if item is None else item for item in found]
 
 
 class IcebergRemoveOrphanFilesOperator(WalkOperator):
@@ -380,12 +386,17 @@ class IcebergRemoveOrphanFilesOperator(WalkOperator):
     def _request(self) -> OrphanRequest:
         from airflow_iceberg.cleaning import OrphanRequest
 
+        if not isinstance(self.options or {}, Mapping):
+            raise InvalidInputError(f"options are {self.options!r}, expected names and values")
         options = dict(self.options or {})
         unknown = sorted(set(options) - set(_ORPHAN_OPTIONS))
         if unknown:
             raise InvalidInputError(f"unknown option {unknown[0]!r}; one of {', '.join(_ORPHAN_OPTIONS)}")
         if "allow_recent" in options:
             options["allow_recent"] = yes_or_no("allow_recent", options["allow_recent"])
+        if isinstance(options.get("prefix_mismatch_mode"), str):
+            # Iceberg's documentation writes ERROR, IGNORE and DELETE.
+            options["prefix_mismatch_mode"] = options["prefix_mismatch_mode"].lower()
         return OrphanRequest(
             action=self.action,
             older_than_ms=moment_ms("older_than", self.older_than),

@@ -109,6 +109,9 @@ class RewriteOptions:
             )
         if self.max_files_to_rewrite is not None:
             self._check_positive("max_files_to_rewrite")
+        most_failed = self.partial_progress_max_failed_commits
+        if most_failed is not None and most_failed < 0:
+            raise InvalidInputError(f"partial-progress.max-failed-commits is {most_failed}, expected 0 or more")
         if not 0 < self.delete_ratio_threshold <= 1:
             raise InvalidInputError(
                 f"delete-ratio-threshold is {self.delete_ratio_threshold}, expected above 0 and at most 1"
@@ -132,11 +135,17 @@ class RewriteOptions:
         Raises:
             InvalidInputError: an unknown option, a value that is not of its kind, or sizes that contradict each other.
         """
+        if not isinstance(options, Mapping):
+            raise InvalidInputError(
+                f"options are {options!r}, expected names and values, as in {{'rewrite-all': True}}"
+            )
         known = {_option(field.name): field for field in fields(cls)}
         unknown = sorted(set(options) - set(known))
         if unknown:
             raise InvalidInputError(f"unknown option {unknown[0]!r}; one of {', '.join(sorted(known))}")
         given = {known[name].name: _parse(name, str(known[name].type), value) for name, value in options.items()}
+        # None is an option that is left out.
+        given = {name: value for name, value in given.items() if value is not None}
         if "target_file_size_bytes" not in given:
             text = properties.get(TARGET_FILE_SIZE, DEFAULT_TARGET_FILE_SIZE)
             given["target_file_size_bytes"] = _parse(TARGET_FILE_SIZE, "int", text)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -44,8 +44,8 @@ class Spelling:
     def of(cls, equal_schemes: Mapping[str, str] | None, equal_authorities: Mapping[str, str] | None) -> Spelling:
         """Read mappings as Iceberg's procedure has them: several spellings on the left, with commas between."""
         return cls(
-            equal_schemes={**EQUAL_SCHEMES, **_flattened(equal_schemes or {})},
-            equal_authorities=_flattened(equal_authorities or {}),
+            equal_schemes={**EQUAL_SCHEMES, **_flattened(equal_schemes or {}, "equal_schemes")},
+            equal_authorities=_flattened(equal_authorities or {}, "equal_authorities"),
         )
 
     def split(self, location: str) -> tuple[str, str, str]:
@@ -59,7 +59,9 @@ class Spelling:
         return self.equal_schemes.get(scheme, scheme), self.equal_authorities.get(authority, authority)
 
 
-def _flattened(given: Mapping[str, str]) -> dict[str, str]:
+def _flattened(given: Any, what: str) -> dict[str, str]:
+    if not isinstance(given, Mapping) or not all(isinstance(text, str) for pair in given.items() for text in pair):
+        raise InvalidInputError(f"{what} is {given!r}, expected other spellings and the one they stand for, as texts")
     return {
         name.strip().lower(): target.strip().lower()
         for names, target in given.items()

@@ -89,8 +89,10 @@ class PartitionEvolution:
             NotFoundError: the table never had it.
         """
         found = self._find(text, schema)
-        if found is None:
-            return
+        if found is not None:
+            self._drop(found)
+
+    def _drop(self, found: PartitionField) -> None:
         place = self.fields.index(found)
         if self.format_version >= 2:
             del self.fields[place]
@@ -123,7 +125,7 @@ class PartitionEvolution:
         keep = {(source.id, transform) for transform, source in parsed}
         for field in list(self.fields):
             if not self._is_gone(field) and (field.source_id, field.transform) not in keep:
-                self.drop(field.name, schema)
+                self._drop(field)
         for term in wanted:
             self.add(term, schema)
         if self.format_version >= 2:
@@ -139,8 +141,10 @@ class PartitionEvolution:
 
     def _find(self, text: str, schema: Schema) -> PartitionField | None:
         """Return the field that is meant, None when it is gone already."""
-        text = text.strip()
-        found = next((field for field in self.fields if field.name == text), None)
+        named = {field.name: field for field in self.fields}
+        # A name may begin or end with blanks, as columns do; what is written around one is no part of it.
+        text = text if text in named else text.strip()
+        found = named.get(text)
         if found is not None:
             return None if self._is_gone(found) else found
         earlier = {field.field_id for spec in self._history for field in spec.fields if field.name == text}

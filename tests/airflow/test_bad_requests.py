@@ -103,6 +103,10 @@ def clean(**options: Any) -> Any:
     return IcebergRemoveOrphanFilesOperator(task_id="task", table="s.t", spark_conn_id=None, **options)
 
 
+def manifests(**options: Any) -> Any:
+    return IcebergRewriteManifestsOperator(task_id="task", table="s.t", **options)
+
+
 PREDICATES = [
     ("id >", "cannot parse the filter 'id >': something is missing near line 1, column 4"),
     ("id = 3 and", "cannot parse the filter 'id = 3 and': something is missing"),
@@ -163,6 +167,18 @@ class TestNumbersAndWords:
             (expire(retain_last="many"), "retain_last is 'many', expected a whole number"),
             (expire(snapshot_ids=[7]), "7"),
             (clean(older_than=timedelta(hours=1), options={}), "24 hours"),
+            (compact(options="{'rewrite-all': True}"), "expected names and values, as in {'rewrite-all': True}"),
+            (compact(snapshot_properties="x"), "snapshot_properties are 'x', expected names and texts"),
+            (delete("id = 3", snapshot_properties=["x"]), "snapshot_properties are ['x'], expected names and texts"),
+            (delete("id = 3", snapshot_properties={1: "x"}), "snapshot property 1: expected a name as text, got int"),
+            (delete("id = 3", snapshot_properties={"deleted-rows": "9"}), "'deleted-rows' is written by the commit"),
+            (manifests(spec_id="x"), "spec_id is 'x', expected a whole number"),
+            (manifests(spec_id=0.5), "spec_id is 0.5, expected a whole number"),
+            (expire(snapshot_ids=7), "cannot expire snapshot 7"),
+            (expire(clean_expired_metadata="no"), "clean_expired_metadata is 'no', expected true or false"),
+            (clean(options="x"), "options are 'x', expected names and values"),
+            (clean(options={"equal_schemes": "s3a:s3"}), "equal_schemes is 's3a:s3', expected other spellings"),
+            (clean(options={"equal_authorities": {"a": 1}}), "equal_authorities is {'a': 1}, expected other spellings"),
             (clean(action="remove"), "unknown action 'remove'; one of quarantine, delete, dry-run"),
         ],
         ids=lambda value: value if isinstance(value, str) else type(value).__name__.removeprefix("Iceberg"),
@@ -304,10 +320,15 @@ class TestTheSameOperatorsOnWhatCanBeDone:
         assert execute(overwrite(lake, overwrite_filter="id = 5 or id = 3"))["added_records"] == 1
         assert lake.ids() == [id_ for id_ in range(20) if id_ != 5]
         assert execute(compact(options={"rewrite-all": True, "target-file-size-bytes": 1 << 20}))["records"] == 19
-        assert execute(IcebergRewriteManifestsOperator(task_id="task", table="s.t"))["outcome"] == "committed"
+        assert execute(manifests(spec_id="0"))["outcome"] == "committed"
         (local_path(table.location) / "data" / "left.parquet").write_text("orphan")
         cleaned = execute(clean(older_than=timedelta(seconds=-60)))
         assert cleaned["orphan_files"] == 1
+        shouted = {"prefix_mismatch_mode": "ERROR", "allow_recent": "True"}
+        assert execute(clean(action="dry-run", options=shouted))["outcome"] == "dry-run"
+        assert (
+            execute(compact(strategy="ZORDER", sort_by=["`id`", "day"], options={"rewrite-all": True}))["records"] == 19
+        )
         assert execute(clean(purge_older_than=timedelta(days=30)))["purged_quarantines"] == []
         assert execute(clean(purge_older_than="2200-01-01"))["purged_quarantines"] == [cleaned["quarantine"]]
         assert execute(expire(older_than=datetime(2200, 1, 1, tzinfo=UTC)))["expired_snapshots"] > 2

@@ -190,6 +190,10 @@ class TestOptions:
         assert (read.partial_progress_max_commits, read.partial_progress_max_failed_commits) == (3, 1)
         assert read.output_spec_id == 2
 
+    def test_none_leaves_an_option_out(self):
+        given = {"target-file-size-bytes": None, "rewrite-all": None, "max-files-to-rewrite": None}
+        assert RewriteOptions.of(given, {}) == RewriteOptions.of({}, {})
+
     @pytest.mark.parametrize(
         ("given", "message"),
         [
@@ -207,6 +211,11 @@ class TestOptions:
             ({"var-length-contribution": 0}, "var-length-contribution is 0, expected 1 or more"),
             ({"max-output-size": 0}, "max-output-size is 0, expected 1 or more"),
             ({"rewrite-job-order": "up"}, "rewrite-job-order is 'up', expected one of none, bytes-asc"),
+            (
+                {"partial-progress.max-failed-commits": -1},
+                "partial-progress.max-failed-commits is -1, expected 0 or more",
+            ),
+            ("rewrite-all", "options are 'rewrite-all', expected names and values"),
             ({"target_file_size": 1}, "unknown option 'target_file_size'; one of compression-factor"),
         ],
     )

@@ -434,6 +434,13 @@ class TestPartitionEvolutionFromVersion2:
         assert partitions(after) == [(1002, "n_bucket_4", "bucket[4]"), (1000, "ts_day", "day")]
         assert partitions(alter(after, {"set_partitioning": []})) == []
 
+    def test_names_that_end_with_a_blank(self):
+        metadata = alter(table(), {"add_column": {"name": "`trail `", "type": "string"}})
+        metadata = alter(metadata, {"add_partition_field": "`trail `"})
+        assert [field.name for field in metadata.spec().fields] == ["trail "]
+        assert partitions(alter(metadata, {"set_partitioning": []})) == []
+        assert partitions(alter(metadata, {"drop_partition_field": "trail "})) == []
+
     def test_an_equal_spec_is_used_again(self):
         metadata = table(partition_by=["day(ts)"])
         without = alter(metadata, {"drop_partition_field": "ts_day"})
