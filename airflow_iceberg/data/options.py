@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from airflow_iceberg.data import property_values as values
 from airflow_iceberg.data.metrics import MetricsConfig
 from airflow_iceberg.data.properties import check_values, property_warnings
-from airflow_iceberg.errors import UnsupportedError
+from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.spec import murmur3
 from airflow_iceberg.spec.schema import Schema
 
@@ -28,7 +28,8 @@ log = logging.getLogger(__name__)
 MIB = 1024 * 1024
 
 _CODEC = "write.parquet.compression-codec"
-_LEVELLED = ("zstd", "gzip", "brotli")
+# Levels of the codecs that have some; what lies outside is clamped by one library and fails in another.
+_LEVELS = {"zstd": (-131_072, 22), "gzip": (-1, 9), "brotli": (-1, 11)}
 
 _BLOOM_ENABLED = "write.parquet.bloom-filter-enabled.column."
 _BLOOM_FPP = "write.parquet.bloom-filter-fpp.column."
@@ -132,7 +133,7 @@ class WriteOptions:
         compression = values.codec(_CODEC, properties.get(_CODEC, "zstd"))
         return WriteOptions(
             compression=compression,
-            compression_level=_level(properties) if compression in _LEVELLED else None,
+            compression_level=_level(properties, compression),
             target_file_size_bytes=_positive(properties, "write.target-file-size-bytes", 512 * MIB),
             row_group_size_bytes=_positive(properties, "write.parquet.row-group-size-bytes", 128 * MIB),
             page_size_bytes=_positive(properties, "write.parquet.page-size-bytes", MIB),
@@ -198,9 +199,16 @@ def _refuse_unsupported(properties: Mapping[str, str]) -> None:
         )
 
 
-def _level(properties: Mapping[str, str]) -> int | None:
+def _level(properties: Mapping[str, str], codec: str) -> int | None:
     key = "write.parquet.compression-level"
-    return values.level(key, properties[key]) if key in properties else None
+    if codec not in _LEVELS or key not in properties:
+        return None
+    found, (least, most) = values.level(key, properties[key]), _LEVELS[codec]
+    if found is not None and not least <= found <= most:
+        raise InvalidInputError(
+            f"property {key} is '{properties[key]}', and {codec} has levels from {least} to {most}; choose one of these"
+        )
+    return found
 
 
 def _page_version(properties: Mapping[str, str]) -> str:

@@ -61,6 +61,15 @@ class TestSizesAndCodecs:
         assert options({**level, "write.parquet.compression-codec": "snappy"}).compression_level is None
         assert options({"write.parquet.compression-level": "null"}).compression_level is None
 
+    @pytest.mark.parametrize(("codec", "level"), [("gzip", "10"), ("brotli", "12"), ("zstd", "23"), ("zstd", "9" * 12)])
+    def test_a_level_that_the_codec_does_not_have_is_refused(self, codec, level):
+        with pytest.raises(InvalidInputError, match=f"compression-level is '{level}', and {codec} has levels from"):
+            options({"write.parquet.compression-codec": codec, "write.parquet.compression-level": level})
+        with pytest.raises(InvalidInputError, match=f"{codec} has levels"):
+            WriteOptions.of_deletes(
+                {"write.delete.parquet.compression-codec": codec, "write.parquet.compression-level": level}
+            )
+
 
 class TestWhatIsNotFollowed:
     """What this writer does not do is said: as a warning, or as an error where files would be wrong."""
