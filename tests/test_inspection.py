@@ -159,6 +159,23 @@ class TestFieldsThatBecameVoid:
         assert table.inspect.entries().num_rows == 2
 
 
+class TestANameThatTwoFieldsHaveHad:
+    """The newer one keeps it, so that the tables have each name once."""
+
+    def test_the_older_one_gets_its_id_behind_it(self, tmp_path: Path) -> None:
+        catalog = load_catalog("inspected", type="hadoop", warehouse=tmp_path.as_uri())
+        catalog.create_namespace("s")
+        table = Table.create(catalog, "s.t", schema={"name": "string"}, partition_by=["truncate(1, name) as part"])
+        table.append(pa.table({"name": ["abc"]}))
+        table.alter([{"set_partitioning": ["truncate(2, name) as part"]}])
+        table.append(pa.table({"name": ["abc"]}))
+        expected = [{"part_1000": None, "part": "ab"}, {"part_1000": "a", "part": None}]
+        assert [file["partition"] for file in table.inspect.files().to_pylist()] == expected
+        assert table.inspect.partitions().num_rows == 2
+        rows = table.scan(selected_fields=("_partition",)).to_arrow()
+        assert rows["_partition"].to_pylist() == expected
+
+
 class TestDeletionVectors:
     """A vector is told by the data file it is about, and where its blob lies in the Puffin file."""
 

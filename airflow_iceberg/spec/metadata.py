@@ -150,7 +150,8 @@ class TableMetadata:
         """Return the partition fields of all specs, each id once: what metadata tables show a partition as.
 
         The newest name and type win, as in Iceberg's own metadata tables, but for the type of a field that is void by
-        then (version 1 keeps it so): the values that there are come from before.
+        then (version 1 keeps it so): the values that there are come from before. A name that two fields have had stays
+        with the newer one; the other gets its id behind it.
         """
         found: dict[int, t.NestedField] = {}
         for spec in self.partition_specs:
@@ -158,7 +159,11 @@ class TableMetadata:
             for part, shown in zip(spec.fields, types, strict=True):
                 earlier = found.get(shown.id) if isinstance(part.transform, VoidTransform) else None
                 found[shown.id] = shown if earlier is None else replace(shown, type=earlier.type)
-        return tuple(found[key] for key in sorted(found))
+        newest = {found[key].name: key for key in sorted(found)}
+        return tuple(
+            shown if newest[shown.name] == key else replace(shown, name=f"{shown.name}_{key}")
+            for key, shown in sorted(found.items())
+        )
 
     def sort_order(self, order_id: int | None = None) -> SortOrder:
         """Return a sort order, by default the one to write with.
