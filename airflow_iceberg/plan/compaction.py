@@ -43,7 +43,7 @@ class RewriteOptions:
         max_file_group_size_bytes: a group is rewritten as a whole, and is at most that large.
         max_file_group_input_files: most files of a group.
         max_files_to_rewrite: most files in all; None is no limit.
-        delete_file_threshold: a file with that many delete files is rewritten.
+        delete_file_threshold: a file with that many delete files is rewritten; 0 is every file.
         delete_ratio_threshold: so is one of which at least that share of rows is deleted, above 0 and at most 1.
         rewrite_all: rewrite every file, whatever its size.
         partial_progress_enabled: commit groups as they are done, and leave out those that fail.
@@ -94,7 +94,7 @@ class RewriteOptions:
             )
         for name in ("min_input_files", "max_file_group_size_bytes", "max_file_group_input_files"):
             self._check_positive(name)
-        for name in ("delete_file_threshold", "partial_progress_max_commits", "max_concurrent_file_group_rewrites"):
+        for name in ("partial_progress_max_commits", "max_concurrent_file_group_rewrites"):
             self._check_positive(name)
         for name in ("shuffle_partitions_per_file", "var_length_contribution", "max_output_size"):
             self._check_positive(name)
@@ -109,9 +109,9 @@ class RewriteOptions:
             )
         if self.max_files_to_rewrite is not None:
             self._check_positive("max_files_to_rewrite")
-        most_failed = self.partial_progress_max_failed_commits
-        if most_failed is not None and most_failed < 0:
-            raise InvalidInputError(f"partial-progress.max-failed-commits is {most_failed}, expected 0 or more")
+        for name in ("delete_file_threshold", "partial_progress_max_failed_commits"):
+            if (getattr(self, name) or 0) < 0:
+                raise InvalidInputError(f"{_option(name)} is {getattr(self, name)}, expected 0 or more")
         if not 0 < self.delete_ratio_threshold <= 1:
             raise InvalidInputError(
                 f"delete-ratio-threshold is {self.delete_ratio_threshold}, expected above 0 and at most 1"
