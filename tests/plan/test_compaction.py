@@ -78,6 +78,9 @@ class TestCandidates:
         assert planned([task(100, deletes=both)], delete_file_threshold=2) == [[100]]
         assert planned([task(100, deletes=both)], delete_file_threshold=3) == []
 
+    def test_a_threshold_of_no_delete_files_takes_every_file_as_in_java(self):
+        assert planned([task(100)], delete_file_threshold=0) == [[100]]
+
     def test_rewrite_all_takes_every_file(self):
         assert planned([task(100), task(100)], rewrite_all=True) == [[100, 100]]
         assert planned([task(100)], rewrite_all="true") == [[100]]
@@ -210,6 +213,7 @@ class TestOptions:
             ({"shuffle-partitions-per-file": 0}, "shuffle-partitions-per-file is 0, expected 1 or more"),
             ({"var-length-contribution": 0}, "var-length-contribution is 0, expected 1 or more"),
             ({"max-output-size": 0}, "max-output-size is 0, expected 1 or more"),
+            ({"delete-file-threshold": -1}, "delete-file-threshold is -1, expected 0 or more"),
             ({"rewrite-job-order": "up"}, "rewrite-job-order is 'up', expected one of none, bytes-asc"),
             (
                 {"partial-progress.max-failed-commits": -1},
