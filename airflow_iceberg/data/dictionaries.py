@@ -1,8 +1,8 @@
 """Columns as the dictionaries that Parquet stores them as: kept from file to file, and left out where they cost more.
 
 Here: which text columns of a file are read as dictionaries (`dictionary_columns`), putting rows together of which some
-come so and some do not (`join`, `with_types`, `without_unused`), and which columns are better written plain
-(`plain_columns`). Not here: reading and writing (`parquet_rows`, `parquet_file`).
+come so and some do not (`join`, `with_types`, `without_unused`), how large they are without (`plain_bytes`), and which
+columns are better written plain (`plain_columns`). Not here: reading and writing (`parquet_rows`, `parquet_file`).
 
 A file that is rewritten holds most of its short texts as small dictionaries already. Read as such, they are written
 again without looking up a single value: a quarter of the time of a compaction.
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 _BYTES_PER_VALUE = 2
 """A column chunk of no more bytes than that for each value, before compression, is indices of a small dictionary."""
+_ENCODINGS = frozenset(("PLAIN", "PLAIN_DICTIONARY", "RLE_DICTIONARY", "RLE", "BIT_PACKED"))
+"""Those that Arrow gives out as dictionaries. A column may lie in others once its writer has given up the dictionary:
+parquet-java goes over to DELTA_BYTE_ARRAY in its second version of pages."""
+_MOST_TEXT_BYTES = 1 << 30
+"""Of an array of plain texts; Arrow's hold less than twice that."""
 SAMPLED_ROWS = 65_536
 _AS_BEFORE = 0.9
 """Distinct values in the second half of a sample, for each in the first: from here on they never stop coming."""
@@ -45,14 +50,21 @@ def dictionary_columns(metadata: pq.FileMetaData, schema: pa.Schema) -> list[str
 
 
 def _is_small(chunk: pq.ColumnChunkMetaData) -> bool:
-    return bool(chunk.has_dictionary_page and chunk.total_uncompressed_size <= _BYTES_PER_VALUE * chunk.num_values)
+    return bool(
+        chunk.has_dictionary_page
+        and chunk.total_uncompressed_size <= _BYTES_PER_VALUE * chunk.num_values
+        and _ENCODINGS.issuperset(chunk.encodings)
+    )
 
 
 def is_dictionary_of(found: pa.DataType, kind: pa.DataType) -> bool:
-    """Tell whether values of a type come as a dictionary."""
-    import pyarrow.types as kinds
+    """Tell whether values of a type come as a dictionary of the sort that is kept.
 
-    return bool(kinds.is_dictionary(found) and found.value_type.equals(kind))
+    Categories of pandas have indices of a byte: dictionaries of two files do not fit into one of these.
+    """
+    import pyarrow as pa
+
+    return bool(found.equals(pa.dictionary(pa.int32(), kind)))
 
 
 def has_dictionaries(schema: pa.Schema) -> bool:
@@ -88,30 +100,89 @@ def with_types(table: pa.Table, schema: pa.Schema) -> pa.Table:
     for column, field in zip(table.columns, schema, strict=True):
         if kinds.is_dictionary(field.type) and not kinds.is_dictionary(column.type):
             column = column.dictionary_encode()
-        columns.append(column if column.type.equals(field.type) else column.cast(field.type))
+        elif kinds.is_dictionary(column.type) and not kinds.is_dictionary(field.type):
+            column = _plain(column)
+        columns.append(column)
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def without_unused(table: pa.Table) -> pa.Table:
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the texts of a dictionary column; in more pieces where one would be too large for Arrow."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind, pieces = column.type.value_type, []
+    for chunk in column.chunks:
+        longest = pc.max(pc.binary_length(chunk.dictionary)).as_py() or 0
+        step = max(1, _MOST_TEXT_BYTES // max(1, longest))
+        pieces += [chunk.slice(start, step).cast(kind) for start in range(0, len(chunk), step)]
+    return pa.chunked_array(pieces, type=kind)
+
+
+def without_unused(table: pa.Table, *, if_larger: bool = False) -> pa.Table:
     """Return rows whose dictionaries hold no value that no row has.
 
     A value that was deleted, or that lies in another file, must not stay behind in the dictionary of this one: whoever
     deletes it later would not find this file.
 
     Args:
-        table: each dictionary column with one dictionary for all chunks, as from `join`.
+        if_larger: only of dictionaries that take more room than the texts of the rows.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
     import pyarrow.types as kinds
 
     for at, column in enumerate(table.columns):
-        if kinds.is_dictionary(column.type) and column.num_chunks:
-            used = pc.unique(pa.chunked_array([chunk.indices for chunk in column.chunks])).drop_null()
-            if len(used) < len(column.chunk(0).dictionary):
-                plain = column.cast(column.type.value_type)
-                table = table.set_column(at, table.field(at), plain.dictionary_encode().unify_dictionaries())
+        if not kinds.is_dictionary(column.type) or not column.num_chunks:
+            continue
+        column = column.unify_dictionaries()
+        size = column.chunk(0).dictionary.nbytes
+        if not if_larger or (size > column.chunk(0).indices.nbytes and size > _text_bytes(column)):
+            table = table.set_column(at, table.field(at), _with_used_values(column))
     return table
+
+
+def _with_used_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column with the values of its one dictionary that rows have, in the order in which they come.
+
+    The texts themselves stay where they are: they may be many times as large as their dictionary.
+    """
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from airflow_iceberg.spec.arrow_numbers import number_array, numbers_of
+
+    dictionary = column.chunk(0).dictionary
+    used = pc.unique(pa.chunked_array([chunk.indices for chunk in column.chunks])).drop_null()
+    if len(used) == len(dictionary):
+        return column
+    places = np.zeros(len(dictionary), np.int32)
+    places[numbers_of(used)] = np.arange(len(used), dtype=np.int32)
+    moved, values = number_array(places), dictionary.take(used)
+    chunks = [pa.DictionaryArray.from_arrays(moved.take(chunk.indices), values) for chunk in column.chunks]
+    return pa.chunked_array(chunks, type=column.type)
+
+
+def plain_bytes(table: pa.Table) -> int:
+    """Return the bytes that rows take in memory once none of their columns is a dictionary.
+
+    What waits to be written is held to a limit of those: by rows that come later it may have to be made plain.
+    """
+    import pyarrow.types as kinds
+
+    if not has_dictionaries(table.schema):
+        return int(table.nbytes)
+    return sum(
+        _text_bytes(column) if kinds.is_dictionary(column.type) else int(column.nbytes) for column in table.columns
+    )
+
+
+def _text_bytes(column: pa.ChunkedArray) -> int:
+    """Return the bytes of the texts of a dictionary column, with the offset of each."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    lengths = [pc.binary_length(chunk.dictionary).take(chunk.indices) for chunk in column.chunks]
+    return 4 * len(column) + (pc.sum(pa.chunked_array(lengths, type=pa.int32())).as_py() or 0)
 
 
 def join(tables: Sequence[pa.Table], *, most_bytes: int) -> pa.Table:

@@ -455,10 +455,14 @@ def _bounds_of_long_values(column: Any) -> tuple[bytes, bytes] | None:
     import pyarrow.compute as pc
 
     if pa.types.is_dictionary(column.type):
-        # No more is looked at than the distinct values, unless one is long; then some of them may stand for no row.
+        # No more is looked at than the distinct values: long ones, once for each row, may be too much for the memory.
         if all(_bounds_of_long_values(chunk.dictionary) is None for chunk in column.chunks):
             return None
-        column = column.cast(column.type.value_type)
+        # Some of them may stand for no row.
+        column = pa.chunked_array(
+            [chunk.dictionary.take(chunk.indices.unique().drop_null()) for chunk in column.chunks],
+            type=column.type.value_type,
+        )
     longest = pc.max(pc.binary_length(column)).as_py()
     if longest is None or longest <= MAX_FOOTER_VALUE_BYTES:
         return None

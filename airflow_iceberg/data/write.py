@@ -22,6 +22,7 @@ from airflow_iceberg.data.dictionaries import (
     has_dictionaries,
     is_dictionary_of,
     join,
+    plain_bytes,
     with_types,
     without_unused,
 )
@@ -85,9 +86,10 @@ class FileWriter:
         """
         if not table.num_rows:
             return
-        self._waiting.append(table)
+        # Of rows that are few a dictionary may be many times the size, where most rows of a file were deleted.
+        self._waiting.append(without_unused(table, if_larger=True))
         self._waiting_rows += table.num_rows
-        self.waiting_bytes += table.nbytes if arrow_bytes is None else arrow_bytes
+        self.waiting_bytes += plain_bytes(table) if arrow_bytes is None else arrow_bytes
         while (rows := self._row_group_rows()) is not None:
             self._write_row_group(rows)
 
@@ -139,12 +141,12 @@ class FileWriter:
 
     def _sample_share(self) -> float:
         """Return encoded bytes per Arrow byte of the first waiting rows."""
-        sample = self._joined().slice(0, SAMPLED_ROWS)
+        sample = without_unused(self._joined().slice(0, SAMPLED_ROWS))
         sink = pa.MockOutputStream()
         with self._layout.parquet_writer(sink, sample.schema, rows=1) as writer:
             writer.write_table(sample, row_group_size=sample.num_rows)
             encoded = sink.size()
-        return float(max(encoded, 1) / max(sample.nbytes, 1))
+        return float(max(encoded, 1) / max(plain_bytes(sample), 1))
 
     def _write_row_group(self, rows: int) -> None:
         table = self._joined()
@@ -156,7 +158,7 @@ class FileWriter:
         self._file.write_row_group(first)
         after = self._file.size_bytes
         rest = table.slice(rows)
-        rest_bytes = rest.nbytes if rest.num_rows else 0
+        rest_bytes = plain_bytes(rest) if rest.num_rows else 0
         self._encoded_share = max(after - before, 1) / max(self.waiting_bytes - rest_bytes, 1)
         self._waiting = [rest] if rest.num_rows else []
         self._waiting_rows, self.waiting_bytes = rest.num_rows, rest_bytes

@@ -12,7 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_iceberg.data.dictionaries import dictionary_columns, has_dictionaries, join, plain_columns, with_field_ids
+from airflow_iceberg.data import dictionaries
+from airflow_iceberg.data.dictionaries import (
+    dictionary_columns,
+    has_dictionaries,
+    join,
+    plain_columns,
+    with_field_ids,
+    with_types,
+    without_unused,
+)
 from airflow_iceberg.data.metrics import MAX_FOOTER_VALUE_BYTES
 from airflow_iceberg.data.options import WriteOptions
 from airflow_iceberg.data.read import read_file
@@ -115,6 +124,31 @@ class TestReading:
         assert footer.num_row_groups > 1
         assert dictionary_columns(footer, parquet(file).schema_arrow) == []
 
+    def test_not_in_indices_of_a_byte(self, tmp_path: Path) -> None:
+        """Categories of pandas, as Arrow's schema in the file has them: those of two files do not fit into a byte."""
+        files = [
+            self.categories(tmp_path, [f"{name} {number}" for number in range(100)]) for name in ("first", "other")
+        ]
+        assert pa.types.is_dictionary(parquet(files[0]).schema_arrow.field("color").type)
+        assert not any(self.types(files))
+        both_ways(tmp_path, files)
+
+    def categories(self, place: Path, names: list[str]) -> DataFile:
+        plain = rows(names * 40)
+        indices = pa.array(np.arange(plain.num_rows) % len(names), pa.int8())
+        field = plain.schema.field("color").with_type(pa.dictionary(pa.int8(), pa.string(), ordered=True))
+        colors = pa.DictionaryArray.from_arrays(indices, pa.array(names), ordered=True)
+        path = place / f"{names[0].split()[0]}.parquet"
+        pq.write_table(plain.set_column(1, field, colors), path)
+        return DataFile(
+            file_path=path.as_uri(),
+            file_format="parquet",
+            partition=(),
+            spec_id=0,
+            record_count=plain.num_rows,
+            file_size_in_bytes=path.stat().st_size,
+        )
+
     def test_a_filter_sees_values(self, tmp_path: Path) -> None:
         files = write(tmp_path, [rows(COLORS * 500)])
         (table,) = read(files, keep=True, where="color = 'blue'")
@@ -193,6 +227,32 @@ class TestRewriting:
         for file in spread:
             assert self.secrets(file) == {row["color"] for row in content([file])} - {*COLORS}
 
+    def test_a_row_group_holds_no_more_texts_than_memory_may(self, tmp_path: Path) -> None:
+        """However little room their indices take: the next file may make them all plain."""
+        files = []
+        for name in ("one", "two", "three"):
+            texts = [f"{name} {at} ".ljust(500, "-") for at in range(10)] * 500
+            files += write(tmp_path, [rows(texts)])
+        small = {"write.parquet.row-group-size-bytes": "25000"}
+        (kept,), (looked_up,) = (write(tmp_path, read(files, keep=keep), **small) for keep in (True, False))
+        ours, theirs = parquet(kept).metadata.num_row_groups, parquet(looked_up).metadata.num_row_groups
+        assert ours == pytest.approx(theirs, rel=0.1)
+
+    def test_texts_that_memory_would_not_hold_without_their_dictionary(self, tmp_path: Path) -> None:
+        """Those of a batch are more than Arrow takes into an array."""
+        schema = schema_from_shorthand({"text": "string"})
+        texts = [f"{number}".ljust(20_000, "-") for number in range(10)]
+        indices = pa.array(np.arange(150_000, dtype=np.int32) % 10)
+        field = schema_to_arrow(schema).field(0).with_type(pa.dictionary(pa.int32(), pa.string()))
+        columns = [pa.DictionaryArray.from_arrays(indices, pa.array(texts))]
+        one_group = {"write.parquet.row-group-size-bytes": str(1 << 30), "write.target-file-size-bytes": str(1 << 30)}
+        files = write(tmp_path, [pa.table(columns, schema=pa.schema([field]))], schema=schema, **one_group)
+        (kept,) = write(tmp_path, read(files, keep=True, schema=schema), schema=schema)
+        assert kept.record_count == 150_000
+        assert (kept.lower_bounds, kept.upper_bounds) == ({1: texts[0][:16].encode()}, {1: b"9--------------."})
+        found = pq.ParquetFile(kept.file_path.removeprefix("file://"), read_dictionary=["text"]).read()
+        assert found["text"].unify_dictionaries().unique().to_pylist() == texts
+
     def secrets(self, file: DataFile) -> set[str]:
         document = Path(file.file_path.removeprefix("file://")).read_bytes()
         return {secret for secret in ("first secret", "second secret", "third secret") if secret.encode() in document}
@@ -249,6 +309,38 @@ class TestJoining:
         joined = join(tables, most_bytes=1000)
         assert joined.schema.field("color").type == pa.string()
         assert joined.column("color").to_pylist() == ["a", "b"]
+
+    def test_in_pieces_where_they_are_too_large_for_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        texts = [color.ljust(100) for color in COLORS] * 4
+        table = pa.table({"color": pa.array([*texts, None]).dictionary_encode()})
+        monkeypatch.setattr(dictionaries, "_MOST_TEXT_BYTES", 1000)
+        plain = with_types(table, pa.schema({"color": pa.string()}))
+        assert plain.column("color").to_pylist() == [*texts, None]
+        assert plain.column("color").num_chunks == 3
+
+
+class TestWithoutUnused:
+    """What no row has goes out of a dictionary."""
+
+    def test_values_in_the_order_of_the_rows(self) -> None:
+        kept = pa.array(["c", None, "a", "b", "c"]).dictionary_encode().slice(1, 2)
+        table = without_unused(pa.table({"color": kept, "id": [1, 2]}))
+        assert table.to_pydict() == {"color": [None, "a"], "id": [1, 2]}
+        assert table.column("color").chunk(0).dictionary.to_pylist() == ["a"]
+
+    def test_dictionaries_that_differ(self) -> None:
+        chunks = [pa.array(part).dictionary_encode() for part in (["x", "a", "b"], ["b", "y", "c"])]
+        column = pa.chunked_array([chunks[0].slice(1), chunks[1].slice(2)])
+        table = without_unused(pa.table({"color": column}))
+        assert table.column("color").to_pylist() == ["a", "b", "c"]
+        assert {tuple(chunk.dictionary.to_pylist()) for chunk in table.column("color").chunks} == {("a", "b", "c")}
+
+    def test_only_where_it_is_larger_than_the_rows(self) -> None:
+        table = pa.table({"color": pa.array([f"color {number}" for number in range(100)] * 2).dictionary_encode()})
+        for count, left in ((101, 100), (10, 10)):
+            found = without_unused(table.slice(50, count), if_larger=True)
+            assert found.to_pydict() == table.slice(50, count).to_pydict()
+            assert len(found.column("color").chunk(0).dictionary) == left
 
 
 class TestPlainColumns:
