@@ -74,7 +74,21 @@ def has_dictionaries(schema: pa.Schema) -> bool:
     return any(kinds.is_dictionary(field.type) for field in schema)
 
 
-def with_field_ids(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
+def has_columns(found: pa.Schema, expected: pa.Schema) -> bool:
+    """Tell whether rows have the columns that are expected, as dictionaries or not."""
+    return len(found) == len(expected) and all(
+        ours.equals(field) or (ours.name == field.name and _value_type(ours.type).equals(_value_type(field.type)))
+        for ours, field in zip(found, expected, strict=True)
+    )
+
+
+def _value_type(kind: pa.DataType) -> pa.DataType:
+    import pyarrow.types as kinds
+
+    return kind.value_type if kinds.is_dictionary(kind) else kind
+
+
+def with_field_ids(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.Table:
     """Return rows that were read as rows that can be written: of the same columns, which carry their field ids.
 
     Args:

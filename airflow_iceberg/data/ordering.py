@@ -328,9 +328,12 @@ def _key(schema: Schema, source_id: int, transform: Transform, is_descending: bo
 
 
 def _values(table: pa.Table, path: Sequence[str]) -> pa.ChunkedArray:
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     column = table.column(path[0])
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
     return pc.struct_field(column, list(path[1:])) if len(path) > 1 else column
 
 

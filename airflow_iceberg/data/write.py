@@ -19,8 +19,7 @@ import pyarrow as pa
 
 from airflow_iceberg.data.dictionaries import (
     SAMPLED_ROWS,
-    has_dictionaries,
-    is_dictionary_of,
+    has_columns,
     join,
     plain_bytes,
     with_types,
@@ -290,7 +289,7 @@ class PartitionedWriter:
     def _check(self, table: pa.Table) -> None:
         if self._closed:
             raise InvalidInputError("the writer is closed already")
-        if not _has_columns(table.schema, self._layout.row_schema):
+        if not has_columns(table.schema, self._layout.row_schema):
             expected = _columns(self._layout.row_schema)
             raise InvalidInputError(
                 f"unexpected schema ({_columns(table.schema)}) of rows (expected {expected}): pass them through conform"
@@ -394,14 +393,6 @@ class _OnePartition:
 
     def abort(self) -> None:
         self._writer.abort()
-
-
-def _has_columns(found: pa.Schema, expected: pa.Schema) -> bool:
-    """Tell whether rows have the columns that are expected; texts may come as dictionaries."""
-    if not has_dictionaries(found) or found.names != expected.names:
-        return bool(found.equals(expected))
-    pairs = zip(found, expected, strict=True)
-    return all(ours.equals(field) or is_dictionary_of(ours.type, field.type) for ours, field in pairs)
 
 
 def _columns(schema: pa.Schema) -> str:

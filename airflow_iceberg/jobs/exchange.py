@@ -1,10 +1,10 @@
 """Bringing rows that belong together to one task, without the JVM: Arrow files under the staging prefix.
 
 First every task cuts its rows into buckets, by a hash of the partition tuple (or by ranges of a sort order, see
-`jobs.sorting`), and writes them into one Arrow IPC file
-(lz4) of its own; its report says which record batches belong to which bucket. Then the driver deals the buckets out
-(`deal`), and each second task reads its record batches out of all those files. One file a task, not one a bucket:
-object stores charge by the file.
+`jobs.sorting`), and writes them into one file of its own, an Arrow IPC stream (lz4) after another; its report says
+which of them belong to which bucket. Then the driver deals the buckets out (`deal`), and each second task reads its
+streams out of all those files. One file a task, not one a bucket: object stores charge by the file. Streams, not the
+record batches of one IPC file: those would have to share their dictionaries.
 """
 
 import zlib
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 FOLDER = "exchange"
 MIN_BUCKETS, MAX_BUCKETS = 128, 4096
 FLUSH_BYTES = 96 << 20
+_CHUNK_ROWS = 16_384
 # Rows in memory are about so many times larger than in a Parquet file.
 MEMORY_TO_PARQUET = 3
 
@@ -40,14 +41,14 @@ class Slice:
     Attributes:
         path: location of the spill file.
         bucket: from 0.
-        batches: numbers of the record batches in the file.
+        parts: (offset, length) in bytes of each of its streams in the file.
         record_count: rows.
         size_bytes: size in memory.
     """
 
     path: str
     bucket: int
-    batches: tuple[int, ...]
+    parts: tuple[tuple[int, int], ...]
     record_count: int
     size_bytes: int
 
@@ -89,12 +90,11 @@ class Spill:
         self._io, self._path, self._cut = io, path, cut
         self._held: dict[int, list[pa.Table]] = defaultdict(list)
         self._held_bytes = 0
-        self._batches: dict[int, list[int]] = defaultdict(list)
+        self._parts: dict[int, list[tuple[int, int]]] = defaultdict(list)
         self._rows: dict[int, int] = defaultdict(int)
         self._bytes: dict[int, int] = defaultdict(int)
         self._written = 0
         self._sink: Any = None
-        self._writer: Any = None
 
     def write(self, table: "pa.Table") -> None:
         """Take rows in; they reach the file when enough have come together."""
@@ -109,57 +109,64 @@ class Spill:
     def close(self) -> tuple[Slice, ...]:
         """Finish the file and return what is in it, by bucket; no rows, no file."""
         self._flush()
-        if self._writer is not None:
-            self._writer.close()
+        if self._sink is not None:
             self._sink.close()
         return tuple(
             Slice(
                 path=self._path,
                 bucket=bucket,
-                batches=tuple(batches),
+                parts=tuple(parts),
                 record_count=self._rows[bucket],
                 size_bytes=self._bytes[bucket],
             )
-            for bucket, batches in sorted(self._batches.items())
+            for bucket, parts in sorted(self._parts.items())
         )
 
     def abort(self) -> None:
         """Remove the file, as far as that goes."""
-        if self._sink is not None and not self._sink.closed:
-            self._sink.close()
-        if self._writer is not None:
+        if self._sink is not None:
+            if not self._sink.closed:
+                self._sink.close()
             self._io.delete([self._path])
 
     def _flush(self) -> None:
-        import pyarrow as pa
+        from airflow_iceberg.data.dictionaries import join
 
         for bucket, parts in sorted(self._held.items()):
-            for batch in pa.concat_tables(parts).combine_chunks().to_batches():
-                self._open(batch.schema)
-                self._writer.write_batch(batch)
-                self._batches[bucket].append(self._written)
-                self._written += 1
+            # A dictionary goes along with each stream: it has to be small beside the rows.
+            stream = _stream(join(parts, most_bytes=sum(part.num_rows for part in parts)))
+            if self._sink is None:
+                self._sink = create_file(self._io, self._path)
+            self._sink.write(stream)
+            self._parts[bucket].append((self._written, len(stream)))
+            self._written += len(stream)
         self._held.clear()
         self._held_bytes = 0
 
-    def _open(self, schema: "pa.Schema") -> None:
-        import pyarrow as pa
 
-        if self._writer is not None:
-            return
-        self._sink = create_file(self._io, self._path)
-        options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
-        self._writer = pa.ipc.new_file(self._sink, schema, options=options)
+def _stream(rows: "pa.Table") -> "pa.Buffer":
+    import pyarrow as pa
+
+    # Every chunk becomes a record batch, which costs as much as some thousand rows.
+    if rows.num_rows < _CHUNK_ROWS * rows.column(0).num_chunks:
+        rows = rows.combine_chunks()
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+    with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
+        writer.write_table(rows)
+    return sink.getvalue()
 
 
 def read_slices(io: "FileIO", slices: Iterable[Slice]) -> "Iterator[pa.Table]":
-    """Yield the rows of slices, a record batch at a time, file by file within a bucket."""
+    """Yield the rows of slices, a stream at a time, file by file within a bucket."""
     import pyarrow as pa
 
     for piece in slices:
-        with open_file(io, piece.path) as source, pa.ipc.open_file(source) as reader:
-            for number in piece.batches:
-                yield pa.Table.from_batches([reader.get_batch(number)])
+        with open_file(io, piece.path) as source:
+            for offset, length in piece.parts:
+                source.seek(offset)
+                with pa.ipc.open_stream(source.read_buffer(length)) as reader:
+                    yield reader.read_all()
 
 
 def deal(slices: Sequence[Slice], tasks: int, *, target_file_size_bytes: int) -> list[tuple[tuple[Slice, ...], ...]]:

@@ -72,16 +72,16 @@ def row_order(context: TaskContext, items: Sequence[WorkItem]) -> RowOrder:
 
 def sort_item(context: TaskContext, item: WorkItem) -> TaskReport:
     """Read, sort and write the rows of a small group."""
-    import pyarrow as pa
-
+    from airflow_iceberg.data.dictionaries import join
     from airflow_iceberg.data.ordering import sort_rows
     from airflow_iceberg.jobs.rewrite import rows_of
 
     started = time.monotonic()
-    tables = list(rows_of(context, item.units))
+    tables = list(rows_of(context, item.units, keep_dictionaries=True))
     with removing_on_error(context.group_writer(item)) as writer:
         if tables:
-            writer.write(sort_rows(pa.concat_tables(tables), row_order(context, [item])))
+            rows = join(tables, most_bytes=context.options.dict_size_bytes)
+            writer.write(sort_rows(rows, row_order(context, [item])))
         files = writer.close()
     return context.report(item.number, files, started)
 
@@ -115,7 +115,7 @@ def spill_item(context: TaskContext, item: WorkItem, ranges: str) -> TaskReport:
 
     started, order, boundaries = time.monotonic(), row_order(context, [item]), read_keys(context.io, ranges)
     with removing_on_error(context.spill(item.number, lambda table: cut_rows(table, order, boundaries))) as spill:
-        for table in coalesced(rows_of(context, item.units)):
+        for table in coalesced(rows_of(context, item.units, keep_dictionaries=True)):
             spill.write(table)
         slices = spill.close()
     rows = sum(piece.record_count for piece in slices)
@@ -149,22 +149,22 @@ class RangeFiles:
 
     def write_range(self, context: TaskContext, pieces: Sequence[Slice]) -> None:
         """Write the rows of a range, which lies behind those before."""
+        from airflow_iceberg.data.dictionaries import join, with_field_ids, with_types
+
         tables = exchange.read_slices(context.io, pieces)
-        rows = (table.cast(context.row_schema) for table in tables)
         if sum(piece.size_bytes for piece in pieces) > HEAVY_RANGES * RANGE_BYTES:
-            self._write_runs(rows)
+            self._write_runs(with_types(table, context.row_schema) for table in tables)
         else:
-            self._write_sorted(rows)
+            rows = (with_field_ids(table, context.row_schema) for table in tables)
+            self._write_sorted(join(list(rows), most_bytes=context.options.dict_size_bytes))
 
-    def _write_sorted(self, tables: Iterator[pa.Table]) -> None:
-        import pyarrow as pa
-
+    def _write_sorted(self, rows: pa.Table) -> None:
         from airflow_iceberg.data.ordering import sort_rows
 
         if not self._is_open:
             self._writers.append(self._new_writer())
             self._is_open = True
-        self._writers[-1].write(sort_rows(pa.concat_tables(list(tables)), self._order))
+        self._writers[-1].write(sort_rows(rows, self._order))
 
     def _write_runs(self, tables: Iterator[pa.Table]) -> None:
         from airflow_iceberg.data.sorted_write import SortedRuns

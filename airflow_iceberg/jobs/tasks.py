@@ -122,7 +122,9 @@ class TaskReport:
             data_files=tuple(document["data-files"]),
             changes=tuple(FileChange(**change) for change in document["changes"]),
             record_count=document["record-count"],
-            slices=tuple(Slice(**{**piece, "batches": tuple(piece["batches"])}) for piece in document["slices"]),
+            slices=tuple(
+                Slice(**{**piece, "parts": tuple(map(tuple, piece["parts"]))}) for piece in document["slices"]
+            ),
             seconds=document["seconds"],
             sample=document["sample"],
             walked=WalkedUnit(**document["walked"]) if document["walked"] else None,
@@ -366,18 +368,18 @@ def _conformed(
 
 def coalesced(tables: "Iterable[pa.Table]") -> "Iterator[pa.Table]":
     """Join small tables of one schema: the work of a table hardly depends on its length."""
-    import pyarrow as pa
+    from airflow_iceberg.data.dictionaries import has_columns, join
 
     held: list[pa.Table] = []
     rows = size = 0
     for table in tables:
-        if held and not held[0].schema.equals(table.schema):
-            yield pa.concat_tables(held)
+        if held and not has_columns(table.schema, held[0].schema):
+            yield join(held, most_bytes=rows)
             held, rows, size = [], 0, 0
         held.append(table)
         rows, size = rows + table.num_rows, size + table.nbytes
         if rows >= COALESCE_ROWS or size >= COALESCE_BYTES:
-            yield pa.concat_tables(held)
+            yield join(held, most_bytes=rows)
             held, rows, size = [], 0, 0
     if held:
-        yield pa.concat_tables(held)
+        yield join(held, most_bytes=rows)

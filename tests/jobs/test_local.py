@@ -151,7 +151,7 @@ class TestExchange:
         assert bucket_of((float("nan"),), 128) == bucket_of((-float("nan"),), 128)
 
     def piece(self, bucket: int, size_bytes: int, path: str = "/a") -> Slice:
-        return Slice(path=path, bucket=bucket, batches=(0,), record_count=1, size_bytes=size_bytes)
+        return Slice(path=path, bucket=bucket, parts=((0, 1),), record_count=1, size_bytes=size_bytes)
 
     def test_the_heaviest_go_first_to_who_has_least(self) -> None:
         slices = [self.piece(bucket, size) for bucket, size in enumerate([5, 9, 4, 6])]

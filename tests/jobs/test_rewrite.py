@@ -4,11 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.compaction_plan import plan_compaction, work_items, write_rewrite_plan
 from airflow_iceberg.data import ordering, sorted_write
+from airflow_iceberg.data.dictionaries import dictionary_columns
 from airflow_iceberg.errors import FormatError, IcebergError
 from airflow_iceberg.jobs import sorting
 from airflow_iceberg.jobs.local import run_local
@@ -231,6 +233,75 @@ class TestSorted:
     def test_nothing_of_the_exchange_is_left(self, table):
         plan, _ = sort(table, ["id"])
         assert not [status for status in table.io.list(plan.staging_location) if status.location.endswith(".arrow")]
+
+
+class TestTexts:
+    """Texts that lie in dictionaries come through every way of rewriting, those of other files beside them."""
+
+    COUNT = 2000
+
+    @pytest.fixture(params=["in memory", "by ranges", "in runs"])
+    def table(self, request, tmp_path, monkeypatch):
+        if request.param != "in memory":
+            monkeypatch.setattr(sorting, "SMALL_GROUP_BYTES", 0)
+            monkeypatch.setattr(sorting, "RANGE_BYTES", 20_000 if request.param == "by ranges" else 200)
+            monkeypatch.setattr(sorted_write, "RUN_BYTES", 50_000)
+        table = new_table(tmp_path)
+        table.alter([{"drop_partition_field": "day"}])
+        for start, names in enumerate(
+            (["red", "green", None], ["green", "blue"], [f"n{at}" for at in range(2000)], [None])
+        ):
+            several = (names * self.COUNT)[: self.COUNT]
+            table.append(rows(range(start, start + self.COUNT)).set_column(2, "name", pa.array(several, pa.string())))
+        kept = [len(dictionary_columns(*self.footer(task.file))) for task in table.scan().plan_files()]
+        assert sorted(kept) == [0, 1, 1, 1]  # the file of all the different names has none
+        return table
+
+    def footer(self, file: DataFile):
+        found = pq.ParquetFile(file.file_path.removeprefix("file://"))
+        return found.metadata, found.schema_arrow
+
+    def check(self, table: Table, files: list[DataFile]) -> None:
+        assert as_lines(read(table, files)) == as_lines(table.scan().to_arrow())
+        live = [task.file for task in table.scan().plan_files()]
+        assert sum((file.null_value_counts or {})[3] for file in files) == sum(
+            (file.null_value_counts or {})[3] for file in live
+        )
+        for file in files:
+            names = [name for name in read(table, [file])["name"].to_pylist() if name is not None]
+            found = (file.lower_bounds or {}).get(3), (file.upper_bounds or {}).get(3)
+            assert found == ((min(names).encode(), max(names).encode()) if names else (None, None))
+
+    @pytest.mark.parametrize("by", [["name"], ["name desc", "id"], ["id desc"], ["day", "name"]], ids=str)
+    def test_sorted(self, table, by):
+        _, files = sort(table, by)
+        self.check(table, files)
+        for file in files:
+            found = read(table, [file]).to_pydict()
+            if by == ["id desc"]:
+                assert found["id"] == sorted(found["id"], reverse=True)
+            elif by == ["name"]:
+                assert found["name"] == sorted(found["name"], key=lambda name: (name is not None, name or ""))
+
+    def test_along_a_z_curve(self, table):
+        compaction = plan_compaction(table.scan(), RewriteOptions.of({"rewrite-all": True}, {}))
+        plan = write_rewrite_plan(table.io, table.metadata, compaction, table=table.name, zorder_columns=("name", "id"))
+        result = run_local(plan, table.io)
+        result.raise_for_error()
+        self.check(table, [*staged_files(plan, result)])
+
+    def test_bin_packed(self, table):
+        _, files = rewrite(table)
+        self.check(table, files)
+        size = sum(file.file_size_in_bytes for file in files)
+        _, files = rewrite(table, **{"target-file-size-bytes": size // 3})
+        self.check(table, files)
+
+    def test_into_other_partitions(self, table):
+        table.alter([{"add_partition_field": "truncate(1, name)"}])
+        for _, files in (rewrite(table), sort(table, ["id"])):
+            self.check(table, files)
+            assert {file.partition for file in files} == {("r",), ("g",), ("b",), ("n",), (None,)}
 
 
 class TestCut:
