@@ -106,15 +106,18 @@ class HadoopCatalog(PointerCatalog):
         is_gzip_asked(metadata.properties)  # a codec that nobody knows is refused before it is written
         data = encode_metadata(metadata, location)
         try:
-            self._create_version(directory, version, location, data)
+            hint = self._create_version(directory, version, location, data, base)
         except AlreadyExistsError as error:
             raise self._lost(table, base, version) from error
-        directory.write_hint(version)
+        directory.write_hint(version, last=hint)
         return self._state(table, metadata, Pointer(metadata_location=location, token=version))
 
-    def _create_version(self, directory: MetadataDirectory, version: int, location: str, data: bytes) -> None:
+    def _create_version(
+        self, directory: MetadataDirectory, version: int, location: str, data: bytes, base: TableState | None
+    ) -> int | None:
+        """Create the file, make sure that it is the table's, and return what the hint said after it."""
         # Of a version that is not the first, `_require_newest` has just looked for the next one.
-        if version == 1 and (taken := directory.spellings(version)):
+        if base is None and (taken := directory.spellings(version)):
             raise AlreadyExistsError(f"version {version} is {taken[0]}")
         self._probe(directory)
         directory.forget_checksum(location)
@@ -123,7 +126,7 @@ class HadoopCatalog(PointerCatalog):
         except StorageError as error:
             self._resolve(directory, location, data, error)
         try:
-            self._look_again(directory, version, location, data)
+            return self._look_again(directory, version, location, data, base)
         except (AlreadyExistsError, CommitUnknownError):
             raise
         except IcebergError as error:
@@ -136,29 +139,38 @@ class HadoopCatalog(PointerCatalog):
             require_conditional_create(self.io, directory.location)
             self._is_probed = True
 
-    def _look_again(self, directory: MetadataDirectory, version: int, location: str, data: bytes) -> None:
+    def _look_again(
+        self, directory: MetadataDirectory, version: int, location: str, data: bytes, base: TableState | None
+    ) -> int | None:
         """Make sure that the version that was just created is the table's, and the only one of its number."""
         if directory.is_local:
             self._sleep(_JAVA_RENAME_S)
             self._resolve(directory, location, data, None)
-        if len(directory.spellings(version)) > 1:
+        if directory.is_there(version, beside=location):
             raise directory.two_spellings(version)
-        self._require_to_be_followed(directory, version, location)
+        return self._require_to_be_followed(directory, version, location, base)
 
-    def _require_to_be_followed(self, directory: MetadataDirectory, version: int, location: str) -> None:
-        """Make sure that newer versions, if there are any by now, were built on ours.
+    def _require_to_be_followed(
+        self, directory: MetadataDirectory, version: int, location: str, base: TableState | None
+    ) -> int | None:
+        """Make sure that newer versions, if there are any by now, were built on ours; return what the hint says.
 
         Where old metadata is deleted after each commit, a writer that slept can fill the hole that a deleted version
         left: its file is created and means nothing.
         """
+        hint = directory.read_hint()
+        if base is not None and not directory.is_there(version + 1):
+            if directory.is_surely_last(version, hint=hint, witness=base.metadata_location):
+                return hint
         newest = directory.newest(at_least=Version(version=version, location=location))
         if newest is None or newest.version <= version:
-            return
+            return hint
         name = location.rpartition("/")[2]
         logged = read_metadata(self.io, newest.location).metadata_log
         # By name: Java writes the same place as file:/…
         if all(entry.rpartition("/")[2] != name for _, entry in logged):
             raise _unknown(location, f"the table is at version {newest.version} already")
+        return hint
 
     def _resolve(self, directory: MetadataDirectory, location: str, data: bytes, cause: StorageError | None) -> None:
         """Find out by reading back whether the version is ours; return if it is.
@@ -210,10 +222,15 @@ class HadoopCatalog(PointerCatalog):
 
     def _require_newest(self, table: TableId, directory: MetadataDirectory, base: TableState) -> None:
         """Refuse a base that is not the newest version: the file of the next one may have been deleted since."""
+        version = _base_version(base)
+        if directory.is_there(version + 1):  # asked first: who has lost, as most who race do, has one question to ask
+            raise self._lost(table, base, version + 1)
+        if directory.is_surely_last(version, hint=directory.read_hint(), witness=base.metadata_location):
+            return
         newest = directory.newest()
         if newest is None:
             raise self._unknown_table(table)
-        if newest.version != _base_version(base):
+        if newest.version != version:
             raise self._lost(table, base, newest.version)
 
     def _require_no_namespace(self, table: TableId) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from airflow_iceberg.errors import FormatError, IcebergError, NotFoundError
@@ -58,13 +59,35 @@ class MetadataDirectory:
 
     def spellings(self, version: int) -> tuple[str, ...]:
         """Return the files that claim to be this version: one, none, or, after an accident, more."""
+        return tuple(self._each_spelling(version))
+
+    def is_there(self, version: int, *, beside: str | None = None) -> bool:
+        """Tell whether any file claims to be this version, other than the one at `beside`."""
+        return next(self._each_spelling(version, beside=beside), None) is not None
+
+    def _each_spelling(self, version: int, *, beside: str | None = None) -> Iterator[str]:
+        """Yield the files that claim to be a version; on HDFS each one costs a question, which `beside` saves."""
         names = [f"v{version}{suffix}" for suffix in (_PLAIN, _GZIP, _OLD_GZIP)]
+        locations = [location for name in names if (location := f"{self.location}/{name}") != beside]
         if self.is_conditional:  # an object store: one listing by prefix instead of three questions
             with open_directory(self._io, self.location, "list") as (store, path):
-                found = set(store.names(path, f"v{version}."))
-            return tuple(f"{self.location}/{name}" for name in names if name in found)
-        locations = (f"{self.location}/{name}" for name in names)
-        return tuple(location for location in locations if self._io.exists(location))
+                found = {f"{self.location}/{name}" for name in store.names(path, f"v{version}.")}
+            yield from (location for location in locations if location in found)
+        else:
+            yield from (location for location in locations if self._io.exists(location))
+
+    def is_surely_last(self, version: int, *, hint: int | None, witness: str) -> bool:
+        """Tell whether a version that nothing follows is the newest, and not one before a hole.
+
+        Old versions are deleted oldest first, after the hint has been written. So a hint that names no later version,
+        and a file that would have gone first and is there, say that none was deleted after it. False means that it is
+        not known, as when the hint is gone: then `newest` tells.
+
+        Args:
+            hint: as it has just been read.
+            witness: a file of this version, or of the one before it.
+        """
+        return hint is not None and hint <= version and self._io.exists(witness)
 
     def newest(self, *, at_least: Version | None = None) -> Version | None:
         """Return the newest version: from the hint, or from a listing, and forward from there.
@@ -74,7 +97,7 @@ class MetadataDirectory:
         Raises:
             FormatError: two files claim to be the newest version.
         """
-        hint = self._read_hint()
+        hint = self.read_hint()
         found = self._file_of(hint) if hint is not None else None
         found = found or self._newest_listed()
         if found is not None and at_least is not None and at_least.version > found.version:
@@ -83,10 +106,14 @@ class MetadataDirectory:
             found = following
         return found
 
-    def write_hint(self, version: int) -> None:
-        """Let the hint say this version, unless it is ahead already. Best effort: the commit has happened before."""
+    def write_hint(self, version: int, *, last: int | None) -> None:
+        """Let the hint say this version, unless it is ahead already. Best effort: the commit has happened before.
+
+        Args:
+            last: what the hint said after the commit.
+        """
         try:
-            if (self._read_hint() or 0) < version:
+            if (last or 0) < version:
                 self._replace_hint(str(version).encode("ascii"))
         except (IcebergError, OSError) as error:
             log.warning(
@@ -124,7 +151,8 @@ class MetadataDirectory:
         newest = max((version for version in versions if version is not None), default=None)
         return self._file_of(newest) if newest is not None else None
 
-    def _read_hint(self) -> int | None:
+    def read_hint(self) -> int | None:
+        """Return what the hint says, or None if it says nothing of use."""
         try:
             text = self._io.read(f"{self.location}/{_HINT}").strip()
         except NotFoundError:

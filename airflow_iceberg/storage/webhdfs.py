@@ -119,6 +119,8 @@ class WebHdfsStore(RenamingStore):
 
     def read(self, path: str, offset: int, length: int | None) -> bytes:
         """Return the bytes of a file."""
+        if offset == 0 and length is None and (whole := self._read_whole(path)) is not None:
+            return whole
         status = self._status(path)
         if status is None:
             raise FileNotFoundError(path)
@@ -130,9 +132,20 @@ class WebHdfsStore(RenamingStore):
             return b""
         answer = self._ask("GET", "OPEN", path, offset=str(offset), length=str(end - offset))
         found = self._follow(answer, "GET").content
-        if len(found) != end - offset:
-            raise UnclearError(f"got {len(found)} bytes, expected {end - offset}")
+        _require_length(found, end - offset)
         return found
+
+    def _read_whole(self, path: str) -> bytes | None:
+        """Return the bytes of a file, unless the answer does not tell how many there are: one question less."""
+        try:
+            answer = self._follow(self._ask("GET", "OPEN", path), "GET")
+        except (FileNotFoundError, NotADirectoryError, RefusedError):
+            return None  # what is there, if not a file, its status tells
+        told = answer.headers.get("Content-Length", "")
+        if not told.isdigit() or "Content-Encoding" in answer.headers:
+            return None
+        _require_length(answer.content, int(told))
+        return answer.content
 
     def create(self, path: str, data: bytes) -> None:
         """Write a temporary file and give it the name, if that is free."""
@@ -237,6 +250,11 @@ class _DiscreetSession(requests.Session):
             raise UnclearError(f"HDFS did not answer ({_kind(error)})") from None
         answer.url = answer.url.partition("?")[0]
         return answer
+
+
+def _require_length(found: bytes, expected: int) -> None:
+    if len(found) != expected:
+        raise UnclearError(f"got {len(found)} bytes, expected {expected}")
 
 
 def _refusal(answer: requests.Response) -> OSError:

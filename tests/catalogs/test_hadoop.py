@@ -302,6 +302,38 @@ class TestOutcomes:
             sleeper.commit(old, setting(a="1"))
         assert "a" not in catalog.load("db.u").metadata.properties
 
+    @pytest.mark.parametrize("hint", [b"1", b"0", None])
+    def test_nor_when_the_hint_is_behind_or_gone(self, catalog, directory, hint):
+        wishes = {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
+        old = make_table(catalog, "db.u", **wishes)
+        commit_until_done(catalog, "db.u", 4, "n")
+        turn_hint(directory.parents[1] / "u" / "metadata", hint)
+        with pytest.raises(CommitConflictError, match="it is at version 5, expected 1"):
+            catalog.commit(old, setting(a="1"))
+
+    @pytest.mark.parametrize("hint", [b"1", b"5", None])
+    def test_nor_when_its_base_was_kept_or_brought_back(self, catalog, directory, hint):
+        """Two writers that delete old versions need not do so in the order of their commits."""
+        old, metadata = self.leave_a_hole(catalog, directory)
+        turn_hint(metadata, hint)
+        found = CommitUnknownError if hint == b"1" else CommitConflictError
+        with pytest.raises(found):
+            catalog.commit(old, setting(a="1"))
+        turn_hint(metadata, None)
+        assert "a" not in catalog.load("db.u").metadata.properties
+
+    def leave_a_hole(self, catalog, directory):
+        wishes = {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
+        metadata = directory.parents[1] / "u" / "metadata"
+        old = make_table(catalog, "db.u", **wishes)
+        first = (metadata / "v1.metadata.json").read_bytes()
+        commit_until_done(catalog, "db.u", 3, "n")
+        assert sorted(metadata.glob("v*.metadata.json")) == [
+            metadata / f"v{version}.metadata.json" for version in (3, 4)
+        ]
+        (metadata / "v1.metadata.json").write_bytes(first)
+        return old, metadata
+
     def test_a_version_that_others_built_on_at_once_is_a_success(self, tmp_path, catalog, base):
         faster = HadoopCatalog("prod", {"warehouse": str(tmp_path)}, io=load_file_io())
         catalog._sleep = lambda _: commit_until_done(faster, "db.t", 2, "n")
@@ -311,6 +343,12 @@ class TestOutcomes:
     def test_a_state_from_elsewhere_is_no_base(self, catalog, base):
         with pytest.raises(InvalidInputError, match="is not a version of a Hadoop catalog's table"):
             catalog.commit(replace(base, token=None), setting(a="1"))
+
+
+def turn_hint(metadata, hint):
+    (metadata / "version-hint.text").unlink(missing_ok=True)
+    if hint is not None:
+        (metadata / "version-hint.text").write_bytes(hint)
 
 
 class _RivalBeforeCreate(type(load_file_io())):

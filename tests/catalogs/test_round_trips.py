@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy
 
 from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.errors import CommitConflictError
 from tests.catalogs.contract import make_table, setting
 from tests.services.gcs import BUCKET as GCS_BUCKET
 from tests.services.gcs import FakeGcs
@@ -67,7 +68,7 @@ def webhdfs():
 
 
 def requests_of(service):
-    """Return the requests of a load and of a commit in a Hadoop catalog that has committed before."""
+    """Return the requests of a load, of a commit in a Hadoop catalog that has committed before, and of a lost race."""
     with service() as (proxy, root, properties):
         catalog = load_catalog("prod", type="hadoop", warehouse=f"{root}/{uuid.uuid4().hex}", **properties)
         catalog.create_namespace("db")
@@ -76,15 +77,18 @@ def requests_of(service):
         catalog.load("db.t")
         loading = proxy.count()
         catalog.commit(state, setting(b="1"))
-        return loading, proxy.count()
+        committing = proxy.count()
+        with pytest.raises(CommitConflictError):
+            catalog.commit(state, setting(c="1"))
+        return loading, committing, proxy.count()
 
 
 class TestHadoopOnAnObjectStore:
-    """Four requests to load, ten to commit, of which one is the commit; the same on each of them."""
+    """Four requests to load, nine to commit, of which one is the commit, one to lose; the same on each of them."""
 
     @pytest.mark.parametrize("service", [gcs, s3, pytest.param(azure, marks=pytest.mark.services)])
     def test_requests(self, service):
-        assert [len(requests) for requests in requests_of(service)] == [4, 10]
+        assert [len(requests) for requests in requests_of(service)] == [4, 9, 1]
 
 
 @pytest.mark.services
@@ -92,10 +96,11 @@ class TestHadoopOnHdfs:
     """A directory of files that a name is asked for: more questions, each of them small."""
 
     def test_requests_to_the_name_node(self):
-        loading, committing = ([asked(*each) for each in requests] for requests in requests_of(webhdfs))
+        loading, committing, losing = ([asked(*each) for each in requests] for requests in requests_of(webhdfs))
         assert loading.count("OPEN") == 2, "the hint and the metadata"
+        assert committing.count("OPEN") == 2, "the hint before and after"
         assert committing.count("RENAME") == 1, "the commit"
-        assert (len(loading), len(committing)) == (10, 24)
+        assert (len(loading), len(committing), len(losing)) == (8, 15, 1)
 
 
 def asked(_method, path):

@@ -6,6 +6,7 @@ No server of the store's kind is needed: requests end at a server that writes th
 import base64
 import datetime as dt
 import json
+import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -262,6 +263,13 @@ class TestAzure:
         assert self.options(LAKE, adls__anon="true").anon is True
 
 
+def _name_node(data: bytes, *, length: int, promised: int | None) -> HttpServer:
+    """One that sends the file by itself, as HttpFS does; a length of -1 is none, the end is where it hangs up."""
+    status = json.dumps({"FileStatus": {"type": "FILE", "length": length}}).encode()
+    file = Reply(body=data, promised_bytes=promised)
+    return HttpServer(lambda request: file if "op=OPEN" in request.path else Reply(body=status))
+
+
 class TestHdfsByHttp:
     """What is sent to a NameNode follows the properties."""
 
@@ -287,6 +295,22 @@ class TestHdfsByHttp:
     def test_the_host_may_be_a_property(self, name_node: HttpServer) -> None:
         host, _, port = name_node.uri.removeprefix("http://").partition(":")
         assert FsspecFileIO({"hdfs.host": host, "hdfs.port": port}).exists("webhdfs:///a")
+
+    @pytest.mark.parametrize(
+        ("promised", "asked"), [(None, ["OPEN"]), (5, ["OPEN"]), (-1, ["OPEN", "GETFILESTATUS", "OPEN"])]
+    )
+    def test_a_whole_file_is_one_question_if_its_answer_tells_its_length(
+        self, promised: int | None, asked: list[str]
+    ) -> None:
+        with _name_node(b"bytes", length=5, promised=promised) as server:
+            assert FsspecFileIO({}).read(server.uri.replace("http:", "webhdfs:") + "/a") == b"bytes"
+            assert [re.search(r"op=(\w+)", request.path)[1] for request in server.seen] == asked  # type: ignore[index]
+
+    @pytest.mark.parametrize("promised", [10, -1])
+    def test_half_a_file_is_none(self, promised: int) -> None:
+        with _name_node(b"bytes", length=10, promised=promised) as server:
+            with pytest.raises(StorageError, match="cannot read webhdfs:"):
+                FsspecFileIO({}).read(server.uri.replace("http:", "webhdfs:") + "/a")
 
     def test_a_token_is_in_no_error(self) -> None:
         with pytest.raises(StorageError) as error:
