@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import groupby
 from uuid import UUID
@@ -43,6 +44,8 @@ log = logging.getLogger(__name__)
 ENTRIES_PER_MANIFEST = 20_000
 # From about 200 entries on, looking at them as columns first costs little of what reading them one by one does.
 LARGE_BYTES = 32 * 1024
+# Manifests to be merged that are read at the same time.
+READ_THREADS = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +78,7 @@ class SnapshotWriter:
         self._attempts = 0
         self._manifest_count = 0
         self._manifests: list[str] = []
-        self._lists: list[str] = []
+        self._lists: dict[str, frozenset[str]] = {}  # which manifests each of them names
         self._added: dict[tuple[int, ManifestContent, int | None], tuple[ManifestFile, ...]] = {}
         # By path and first row id of the source, and what was asked for: the first commit in v3 gives a first row id
         # to a manifest that has none.
@@ -169,19 +172,26 @@ class SnapshotWriter:
     def _merge_bin(self, bin: Sequence[ManifestFile], metadata: TableMetadata) -> ManifestFile:
         key = tuple((manifest.manifest_path, manifest.first_row_id) for manifest in bin)
         if key not in self._merged:
-            entries = [entry for manifest in bin for entry in self._carried(manifest)]
+            # One after the other they would keep a commit to a distant store so long that it loses its race.
+            with ThreadPoolExecutor(READ_THREADS) as pool:
+                contents = pool.map(self._io.read, [manifest.manifest_path for manifest in bin])
+                entries = [
+                    entry
+                    for manifest, data in zip(bin, contents, strict=True)
+                    for entry in self._carried(manifest, data)
+                ]
             first = bin[0]
             self._merged[key] = self.write_manifest(entries, first.partition_spec_id, first.content, metadata)
         return self._merged[key]
 
-    def _carried(self, manifest: ManifestFile) -> Iterator[ManifestEntry]:
+    def _carried(self, manifest: ManifestFile, data: bytes) -> Iterator[ManifestEntry]:
         """Yield what a merged manifest takes over: what this commit did as it is, all older live files as existing."""
+        path = manifest.manifest_path
         if manifest.added_snapshot_id == self._snapshot_id:
             # As written: what is left to be inherited is not known before the list is written, row ids either.
-            path = manifest.manifest_path
-            yield from read_manifest(self._io.read(path), path=path)
+            yield from read_manifest(data, path=path)
             return
-        for entry in read_entries(self._io, manifest):
+        for entry in read_manifest(data, manifest=manifest, path=path):
             if entry.is_live:
                 yield replace(entry, status=EntryStatus.EXISTING)
 
@@ -242,7 +252,7 @@ class SnapshotWriter:
             format_version=metadata.format_version,
             first_row_id=first_row_id,
         )
-        self._lists.append(location)
+        self._lists[location] = frozenset(row.manifest_path for row in rows)
         self._io.create(location, data)
         return location, added_rows
 
@@ -266,10 +276,9 @@ class SnapshotWriter:
         try:
             used: set[str] = set()
             if landed is not None and landed.manifest_list is not None:
-                if self._attempts > 1 or self._filtered or self._merged:
-                    used = {manifest.manifest_path for manifest in read_manifests(self._io, landed)}
-                else:
-                    used = set(self._manifests)
+                # A server may have landed what we sent with a list of its own.
+                own = self._lists.get(landed.manifest_list)
+                used = {each.manifest_path for each in read_manifests(self._io, landed)} if own is None else set(own)
                 used.add(landed.manifest_list)
             unused = [path for path in (*self._lists, *self._manifests) if path not in used]
             if unused:

@@ -150,6 +150,17 @@ class TestConflict:
         commit(catalog, state, append(catalog), clock=time.clock())
         assert metadata_files(inner) == reachable(inner)
 
+    def test_a_retry_reads_the_winners_manifest_list_and_no_other(self, make_table, inner, time):
+        """Nothing that this writer wrote itself, neither for the retry nor to clear up after it."""
+        state = make_table()
+        catalog = FaultyCatalog(inner, [Fault.CONFLICT] * 2, rival=rival_append)
+        catalog.io = FaultyFileIO(inner.io)
+        landed = commit(catalog, state, append(catalog), clock=time.clock())
+        first, second, _ = landed.metadata.snapshots
+        lists_read = [location for call, location in catalog.io.calls if call == "read"]
+        assert lists_read == [first.manifest_list, second.manifest_list]
+        assert metadata_files(inner) == reachable(inner)
+
     def test_the_number_of_retries_is_the_tables(self, make_table, inner, time):
         state = make_table(commit__retry__num_retries=2)
         catalog = FaultyCatalog(inner, [Fault.CONFLICT] * 9)

@@ -1,5 +1,6 @@
 """Small manifests are put together as they gather; nothing that they say is lost."""
 
+import threading
 from dataclasses import replace
 
 import pytest
@@ -168,6 +169,33 @@ class TestWhatAMergedManifestSays:
         named |= {s.manifest_list for s in table.snapshots()}
         lying = {status.location for status in table.io.list(f"{table.location}/metadata")}
         assert {path for path in lying if path.endswith(".avro")} == named
+
+
+class TestManyAreRead:
+    """A hundred manifests of a distant store, one after the other, would take longer than a race lasts."""
+
+    def test_at_the_same_time(self):
+        class Together(FaultyFileIO):
+            """Answers for a manifest when two are asked for."""
+
+            meeting = None
+
+            def read(self, location, **which):
+                if self.meeting is not None and location.endswith("-m0.avro"):
+                    self.meeting.wait()
+                return super().read(location, **which)
+
+        catalog = MemoryCatalog(io=Together(MemoryCatalog().io))
+        make_table(catalog, 2, **{MIN_COUNT: "4"})
+        for i in range(3):
+            plan(catalog, Append("a", ids(i))).commit()
+        planned = plan(catalog, Append("a", ids(3)))
+        catalog.io.meeting = threading.Barrier(2, timeout=60)
+        planned.commit()
+        catalog.io.meeting = None
+        table = Table.load(catalog, NAME)
+        assert len(read_manifests(table.io, table.current_snapshot())) == 1
+        assert sorted(i for _, i in rows_of(catalog)) == list(range(4))
 
 
 class TestMergingIsNeverNeeded:
