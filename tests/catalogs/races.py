@@ -45,7 +45,7 @@ def race(
     writers: int = WRITERS,
     name: str = "prod",
     table: str = "db.raced",
-    seconds: float = 1500,
+    seconds: float = 3600,
 ) -> Table:
     """Let processes append to a new table at the same time, check what came of it, and return the table.
 
