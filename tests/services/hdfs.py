@@ -122,7 +122,7 @@ class Hdfs:
             "dfs.namenode.fs-limits.min-block-size": "1024",
             "dfs.datanode.du.reserved": "0",
             "dfs.heartbeat.interval": "1",
-            # What is written by HTTP is closed by the DataNode, which asks before its own report has been heard: 400 ms.
+            # What comes by HTTP is closed by the DataNode, which asks before its own report has been heard: 400 ms.
             "dfs.client.block.write.locateFollowingBlock.initial.delay.ms": "10",
         }
         (conf / "core-site.xml").write_text(_xml(core))
