@@ -27,9 +27,12 @@ def load_catalog(name: str, **properties: object) -> Catalog:
         properties: `type` ("hadoop", "sql", "rest", "hive", "nessie", "glue"), `warehouse`, `uri` and what else the
             type knows; the names of PyIceberg. Without a type it is guessed from the uri.
     Raises:
-        InvalidInputError: unknown type, or a property that the type needs is missing.
+        InvalidInputError: unknown type, a property that the type needs is missing, or a warehouse with a password.
     """
+    from airflow_iceberg.storage.base import check_no_password
+
     texts = {key: str(value) for key, value in properties.items() if value is not None}
+    check_no_password(texts.get("warehouse", ""))
     kind = _kind(name, texts)
     if kind == _REST:
         from airflow_iceberg.catalogs.rest import RestCatalog

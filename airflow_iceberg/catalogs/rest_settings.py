@@ -204,9 +204,9 @@ def checked_uri(catalog: str, uri: str) -> str:
 
 
 def without_login(url: str) -> str:
-    """Return an address without user and password."""
+    """Return an address without user and password, and without a query, which may hold a token."""
     try:
         parts = urlsplit(url)
     except ValueError:
         return "its address"
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.storage.base import check_no_password
 
 _Number = TypeVar("_Number", int, float)
 
@@ -30,6 +31,12 @@ CODECS: Mapping[str, str] = {
 
 def anything(name: str, text: str) -> str:
     """Take any text."""
+    return text
+
+
+def place(name: str, text: str) -> str:
+    """Return a location, or nothing."""
+    check_no_password(text)
     return text
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.storage.base import check_no_password
 from airflow_iceberg.storage.directories import Directories
 
 if TYPE_CHECKING:
@@ -180,10 +181,11 @@ def parse_location(location: str) -> Location:
     """Take a location apart: "file:///a", "file:/a" and "/a" are the same; nothing is decoded.
 
     Raises:
-        InvalidInputError: not absolute, or a local path on another host.
+        InvalidInputError: not absolute, a local path on another host, or one with a password in it.
     """
     match = _SCHEME.fullmatch(location)
     scheme, rest = (match[1].lower(), match[2]) if match else ("file", location)
+    check_no_password(location)
     if scheme == "file":
         return Location(text=location, scheme=scheme, authority="", path=_local_path(location, rest))
     if not rest.startswith("//") or rest == "//":

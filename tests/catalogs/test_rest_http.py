@@ -413,7 +413,8 @@ class TestConfiguration:
 
     def test_an_address_over_http_is_a_rest_catalog(self):
         assert (
-            repr(load_catalog("prod", uri="https://me:pw@host/x/")) == "RestCatalog(name='prod', uri='https://host/x/')"
+            repr(load_catalog("prod", uri="https://me:pw@host/x/?token=t#f"))
+            == "RestCatalog(name='prod', uri='https://host/x/')"
         )
 
     def test_headers_of_the_user_go_with_every_request(self, server, waits):

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     InvalidInputError,
@@ -16,6 +17,7 @@ from airflow_iceberg.errors import (
 )
 from airflow_iceberg.storage import FileIO, FileStatus, load_file_io
 from airflow_iceberg.storage.fsspec_io import split_location
+from airflow_iceberg.table import Table
 from tests.support.memory import MemoryFileIO
 
 
@@ -236,6 +238,29 @@ class TestLocations:
     def test_a_local_path_on_another_host_is_refused(self, io):
         with pytest.raises(InvalidInputError, match=r"names the host 'server': write file:///path"):
             io.read("file://server/share/f")
+
+    @pytest.mark.parametrize(
+        "location", ["s3://key:hidden@bucket/x", "hdfs://me:hidden@host:8020/x", "ABFSS://c:hidden@a.dfs.host/x"]
+    )
+    def test_one_with_a_password_is_refused_and_not_shown(self, io, location):
+        for ask in (io.read, io.exists, lambda where: list(io.list(where)), io.filesystem):
+            with pytest.raises(InvalidInputError, match="holds a user and a password") as raised:
+                ask(location)
+            assert "hidden" not in f"{raised.value}{raised.value.__cause__}"
+
+    def test_as_a_warehouse_or_a_path_of_a_table_neither(self, tmp_path):
+        with pytest.raises(InvalidInputError, match="holds a user and a password"):
+            load_catalog("t", type="sql", uri="sqlite://", warehouse="s3://key:hidden@bucket/x")
+        catalog = load_catalog("t", type="hadoop", warehouse=tmp_path.as_uri())
+        catalog.create_namespace("s")
+        table = Table.create(catalog, "s.t", schema={"id": "long"})
+        for name in ("write.data.path", "write.metadata.path", "write.object-storage.path"):
+            with pytest.raises(InvalidInputError, match="holds a user and a password"):
+                table.alter([{"set_properties": {name: "s3://key:hidden@bucket/x"}}])
+
+    @pytest.mark.parametrize("location", ["abfss://container@account.dfs.host/x", "hdfs://host:8020/t@x:y"])
+    def test_an_at_sign_alone_is_no_password(self, location):
+        assert split_location(location)[1].startswith(("/container@", "/host:8020"))
 
     def test_an_unknown_scheme_lists_the_known_ones(self, io):
         with pytest.raises(UnsupportedError) as raised:
