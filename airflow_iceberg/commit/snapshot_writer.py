@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 ENTRIES_PER_MANIFEST = 20_000
 # From about 200 entries on, looking at them as columns first costs little of what reading them one by one does.
 LARGE_BYTES = 32 * 1024
-# Manifests to be merged that are read at the same time.
+# Manifests to be merged that are read at the same time, where there are more of them.
 READ_THREADS = 8
 
 
@@ -172,17 +172,20 @@ class SnapshotWriter:
     def _merge_bin(self, bin: Sequence[ManifestFile], metadata: TableMetadata) -> ManifestFile:
         key = tuple((manifest.manifest_path, manifest.first_row_id) for manifest in bin)
         if key not in self._merged:
-            # One after the other they would keep a commit to a distant store so long that it loses its race.
-            with ThreadPoolExecutor(READ_THREADS) as pool:
-                contents = pool.map(self._io.read, [manifest.manifest_path for manifest in bin])
-                entries = [
-                    entry
-                    for manifest, data in zip(bin, contents, strict=True)
-                    for entry in self._carried(manifest, data)
-                ]
+            contents = self._read_all([manifest.manifest_path for manifest in bin])
+            entries = [
+                entry for manifest, data in zip(bin, contents, strict=True) for entry in self._carried(manifest, data)
+            ]
             first = bin[0]
             self._merged[key] = self.write_manifest(entries, first.partition_spec_id, first.content, metadata)
         return self._merged[key]
+
+    def _read_all(self, paths: Sequence[str]) -> list[bytes]:
+        if len(paths) <= READ_THREADS:
+            return [self._io.read(path) for path in paths]
+        # One after the other they would keep a commit to a distant store so long that it loses its race.
+        with ThreadPoolExecutor(READ_THREADS) as pool:
+            return list(pool.map(self._io.read, paths))
 
     def _carried(self, manifest: ManifestFile, data: bytes) -> Iterator[ManifestEntry]:
         """Yield what a merged manifest takes over: what this commit did as it is, all older live files as existing."""

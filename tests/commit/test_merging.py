@@ -186,16 +186,16 @@ class TestManyAreRead:
                 return super().read(location, **which)
 
         catalog = MemoryCatalog(io=Together(MemoryCatalog().io))
-        make_table(catalog, 2, **{MIN_COUNT: "4"})
-        for i in range(3):
+        make_table(catalog, 2, **{MIN_COUNT: "10"})
+        for i in range(9):
             plan(catalog, Append("a", ids(i))).commit()
-        planned = plan(catalog, Append("a", ids(3)))
+        planned = plan(catalog, Append("a", ids(9)))
         catalog.io.meeting = threading.Barrier(2, timeout=60)
         planned.commit()
         catalog.io.meeting = None
         table = Table.load(catalog, NAME)
         assert len(read_manifests(table.io, table.current_snapshot())) == 1
-        assert sorted(i for _, i in rows_of(catalog)) == list(range(4))
+        assert sorted(i for _, i in rows_of(catalog)) == list(range(10))
 
 
 class TestMergingIsNeverNeeded:
