@@ -165,7 +165,8 @@ class HttpProxy:
         handler.send_header("Content-Length", told if request.method == "HEAD" else str(len(reply.body)))
         with suppress(BrokenPipeError, ConnectionResetError):  # the client has given up
             handler.end_headers()
-            handler.wfile.write(reply.body)
+            if request.method != "HEAD":  # what came after it would be taken for the next answer
+                handler.wfile.write(reply.body)
 
     def _fault(self, request: Request) -> Fault | None:
         text = f"{request.path} {request.headers} ".encode() + request.body
