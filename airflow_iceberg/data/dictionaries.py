@@ -83,9 +83,10 @@ def has_columns(found: pa.Schema, expected: pa.Schema) -> bool:
 
 
 def _value_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type of a dictionary's values, of one that is kept; any other type as it is."""
     import pyarrow.types as kinds
 
-    return kind.value_type if kinds.is_dictionary(kind) else kind
+    return kind.value_type if kinds.is_dictionary(kind) and is_dictionary_of(kind, kind.value_type) else kind
 
 
 def with_field_ids(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.Table:
