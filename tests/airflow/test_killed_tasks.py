@@ -18,6 +18,13 @@ DAGS = Path(__file__).parent / "dags"
 NOTHING_COMMITTED = ("before_submit", "files_written_no_result", "before_commit", "metadata_written_no_swap")
 COMMITTED = ("after_swap", "after_swap_with_worker", "after_commit", "before_xcom")
 SPARK = ("spark_running", "spark_killed")
+# Each costs a quarter of a minute: with `make test` some of them are tried, with the services all.
+SAMPLE = {"files_written_no_result", "before_commit", "after_swap", "before_xcom"}
+
+
+def sampled(points: tuple[str, ...]) -> list[Any]:
+    return [point if point in SAMPLE else pytest.param(point, marks=pytest.mark.services) for point in points]
+
 
 pytestmark = pytest.mark.slow
 
@@ -33,8 +40,13 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 
 @pytest.fixture(scope="module")
-def airflow(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveAirflow]:
+def airflow(
+    lake: Lake, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[LiveAirflow]:
+    chosen = [getattr(item, "callspec", None) for item in request.session.items if item.path == request.path]
+    points = {str(found.params["point"]) for found in chosen if found is not None} | {"after_swap"}
     environment = {
+        "AIRFLOW_ICEBERG_TEST_POINTS": ",".join(sorted(points)),
         "AIRFLOW_ICEBERG_TEST_LAKE": str(lake.folder),
         f"AIRFLOW_CONN_{CONN_ID.upper()}": json.dumps(lake.connection),
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
@@ -57,7 +69,7 @@ def killed_try(lake: Lake, point: str, map_index: int = -1) -> int:
 class TestATaskThatIsKilled:
     """Wherever the first try dies, the second leaves the rows in the table once."""
 
-    @pytest.mark.parametrize("point", NOTHING_COMMITTED)
+    @pytest.mark.parametrize("point", sampled(NOTHING_COMMITTED))
     def test_before_its_commit_does_the_work_again(self, point: str, lake: Lake, airflow: LiveAirflow) -> None:
         run_id, _, (task,) = ended(airflow, f"kill_{point}")
         assert task["try_number"] > killed_try(lake, point)
@@ -66,7 +78,7 @@ class TestATaskThatIsKilled:
         result = airflow.xcom(f"kill_{point}", run_id, "append")
         assert (result["outcome"], result["done_by_this_try"]) == ("committed", True)
 
-    @pytest.mark.parametrize("point", COMMITTED)
+    @pytest.mark.parametrize("point", sampled(COMMITTED))
     def test_after_its_commit_finds_it(self, point: str, lake: Lake, airflow: LiveAirflow) -> None:
         run_id, _, (task,) = ended(airflow, f"kill_{point}")
         assert task["try_number"] > killed_try(lake, point)
@@ -77,7 +89,7 @@ class TestATaskThatIsKilled:
         assert (result["snapshot_id"], result["added_records"]) == (str(snapshot.snapshot_id), 3)
         assert snapshot.summary["airflow.try-number"] == str(killed_try(lake, point))
 
-    @pytest.mark.parametrize("point", COMMITTED)
+    @pytest.mark.parametrize("point", sampled(COMMITTED))
     def test_and_found_work_gives_the_same_asset_event(self, point: str, airflow: LiveAirflow) -> None:
         run_id, _, _ = ended(airflow, f"kill_{point}")
         assets = airflow.call("GET", f"/api/v2/assets?name_pattern=asset_{point}")["assets"]
@@ -86,7 +98,7 @@ class TestATaskThatIsKilled:
         assert [event["extra"] for event in events] == [airflow.xcom(f"kill_{point}", run_id, "append")]
 
     @pytest.mark.spark
-    @pytest.mark.parametrize("point", [pytest.param(SPARK[0], marks=pytest.mark.services), SPARK[1]])
+    @pytest.mark.parametrize("point", sampled(SPARK))
     def test_while_spark_runs_or_with_spark_itself(self, point: str, lake: Lake, airflow: LiveAirflow) -> None:
         _, _, (task,) = ended(airflow, f"kill_{point}")
         assert task["try_number"] > killed_try(lake, point)

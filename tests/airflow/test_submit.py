@@ -249,7 +249,9 @@ class TestOnARealSpark:
         ("source", "final", "message"),
         [
             ({"sql": "select nope from range(3)"}, True, "nope"),
-            ({"python_callable": "spark_rows:fatal"}, False, "ended without a result"),
+            pytest.param(
+                {"python_callable": "spark_rows:fatal"}, False, "ended without a result", marks=pytest.mark.services
+            ),
         ],
     )
     def test_what_went_wrong_in_the_job_is_said_by_the_task(

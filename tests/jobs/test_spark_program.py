@@ -16,13 +16,13 @@ from airflow_iceberg.jobs.protocol import JobResult, Source
 from tests.jobs.builders import IO, data_files, files_below, make_plan, rows_of
 from tests.jobs.submissions import SPARK_4, SPARK_35, submission, submit, write_csv_files
 
+OF_SPARK_4 = pytest.param(SPARK_4, marks=pytest.mark.spark)
 
-@pytest.mark.parametrize(
-    "version", [pytest.param(SPARK_4, marks=pytest.mark.spark), pytest.param(SPARK_35, marks=pytest.mark.java)]
-)
+
 class TestProgram:
     """`main.py` reads the plan, writes the result, says one line and tells by its exit code how it went."""
 
+    @pytest.mark.parametrize("version", [OF_SPARK_4, pytest.param(SPARK_35, marks=pytest.mark.java)])
     def test_success(self, version: str, tmp_path: Path) -> None:
         plan = make_plan(tmp_path, write_csv_files(tmp_path / "in"), partition_by=["day"])
         IO.create(plan.location, plan.to_json())
@@ -31,6 +31,9 @@ class TestProgram:
         assert "airflow_iceberg: append sales.orders: staged 24 rows in 6 files in " in ended.stdout
         assert JobResult.from_json(IO.read(plan.result_location)).record_count == 24
 
+    @pytest.mark.parametrize(
+        "version", [OF_SPARK_4, pytest.param(SPARK_35, marks=[pytest.mark.java, pytest.mark.services])]
+    )
     def test_failure(self, version: str, tmp_path: Path) -> None:
         plan = make_plan(tmp_path, write_csv_files(tmp_path / "in", wrong=7))
         IO.create(plan.location, plan.to_json())
