@@ -116,12 +116,12 @@ def with_types(table: pa.Table, schema: pa.Schema) -> pa.Table:
         if kinds.is_dictionary(field.type) and not kinds.is_dictionary(column.type):
             column = column.dictionary_encode()
         elif kinds.is_dictionary(column.type) and not kinds.is_dictionary(field.type):
-            column = _plain(column)
+            column = plain(column)
         columns.append(column)
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the texts of a dictionary column; in more pieces where one would be too large for Arrow."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -225,8 +225,8 @@ def _shared(field: pa.Field, tables: Sequence[pa.Table], at: int) -> pa.Field:
     import pyarrow.types as kinds
 
     found = [table.schema.field(at).type for table in tables]
-    plain = [kind for kind in found if not kinds.is_dictionary(kind)]
-    return field.with_type(plain[0]) if plain else field
+    values = [kind for kind in found if not kinds.is_dictionary(kind)]
+    return field.with_type(values[0]) if values else field
 
 
 def _plain_if_large(field: pa.Field, column: pa.ChunkedArray, most_bytes: int) -> pa.Field:

@@ -331,9 +331,11 @@ def _values(table: pa.Table, path: Sequence[str]) -> pa.ChunkedArray:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    from airflow_iceberg.data.dictionaries import plain
+
     column = table.column(path[0])
     if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+        column = plain(column)
     return pc.struct_field(column, list(path[1:])) if len(path) > 1 else column
 
 

@@ -88,10 +88,7 @@ class RawRows:
             found = self.fields.get(field.id)
             stored = None if found is None or self.batch is None else self.batch.column(found.position)
             is_kept = (
-                stored is not None
-                and isinstance(field.type, StringType)
-                and field.id not in self.facts.constants
-                and is_dictionary_of(stored.type, pa.string())
+                stored is not None and isinstance(field.type, StringType) and is_dictionary_of(stored.type, pa.string())
             )
             yield field, stored if is_kept else None
 

@@ -43,7 +43,7 @@ class Slice:
         bucket: from 0.
         parts: (offset, length) in bytes of each of its streams in the file.
         record_count: rows.
-        size_bytes: size in memory.
+        size_bytes: size in memory, of texts in dictionaries as if they lay there one by one.
     """
 
     path: str
@@ -98,11 +98,15 @@ class Spill:
 
     def write(self, table: "pa.Table") -> None:
         """Take rows in; they reach the file when enough have come together."""
+        from airflow_iceberg.data.dictionaries import plain_bytes
+
         for bucket, part in self._cut(table):
+            # Who reads it may have to make it plain, beside rows that have no dictionary.
+            size = plain_bytes(part)
             self._held[bucket].append(part)
             self._rows[bucket] += part.num_rows
-            self._bytes[bucket] += part.nbytes
-            self._held_bytes += part.nbytes
+            self._bytes[bucket] += size
+            self._held_bytes += size
         if self._held_bytes >= FLUSH_BYTES:
             self._flush()
 

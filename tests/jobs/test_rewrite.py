@@ -11,8 +11,9 @@ from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.compaction_plan import plan_compaction, work_items, write_rewrite_plan
 from airflow_iceberg.data import ordering, sorted_write
 from airflow_iceberg.data.dictionaries import dictionary_columns
+from airflow_iceberg.data.read import read_file
 from airflow_iceberg.errors import FormatError, IcebergError
-from airflow_iceberg.jobs import sorting
+from airflow_iceberg.jobs import exchange, sorting
 from airflow_iceberg.jobs.local import run_local
 from airflow_iceberg.jobs.protocol import JobPlan
 from airflow_iceberg.jobs.rewrite import group_outputs
@@ -282,6 +283,21 @@ class TestTexts:
                 assert found["id"] == sorted(found["id"], reverse=True)
             elif by == ["name"]:
                 assert found["name"] == sorted(found["name"], key=lambda name: (name is not None, name or ""))
+
+    def test_ranges_are_as_large_as_their_texts(self, tmp_path):
+        """However little room the indices take: the rows of a range may have to become plain in memory."""
+        table = new_table(tmp_path)
+        texts = pa.array([f"{number}".ljust(1000, "-") for number in range(4)] * 2500)
+        table.append(rows(range(10_000)).set_column(2, "name", texts))
+        spill = exchange.Spill(table.io, f"{table.location}/spilled", cut=lambda rows: iter([(0, rows)]))
+        for task in table.scan().plan_files():
+            for batch in read_file(table.io, task.file, schema=table.schema(), keep_dictionaries=True):
+                assert pa.types.is_dictionary(batch.column(2).type)
+                spill.write(pa.Table.from_batches([batch]))
+        (piece,) = spill.close()
+        assert piece.record_count == 10_000
+        assert piece.size_bytes > 10_000_000
+        assert sum(part.num_rows for part in exchange.read_slices(table.io, [piece])) == 10_000
 
     def test_along_a_z_curve(self, table):
         compaction = plan_compaction(table.scan(), RewriteOptions.of({"rewrite-all": True}, {}))
