@@ -167,9 +167,11 @@ def _with_used_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
     from airflow_iceberg.spec.arrow_numbers import number_array, numbers_of
 
     dictionary = column.chunk(0).dictionary
-    used = pc.unique(pa.chunked_array([chunk.indices for chunk in column.chunks])).drop_null()
-    if len(used) == len(dictionary):
-        return column
+    used = pa.array([], column.type.index_type)
+    for chunk in column.chunks:
+        used = pc.unique(pa.chunked_array([used, chunk.indices])).drop_null()
+        if len(used) == len(dictionary):  # after some rows already, as a rule
+            return column
     places = np.zeros(len(dictionary), np.int32)
     places[numbers_of(used)] = np.arange(len(used), dtype=np.int32)
     moved, values = number_array(places), dictionary.take(used)

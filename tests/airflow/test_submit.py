@@ -167,6 +167,15 @@ class TestWhatTheJobIsTold:
         assert command[command.index("--master") + 1] == "local[1]"
         assert "spark.a=b" in command
         assert any("spark.redaction.regex=" in part for part in command)
+        assert "spark.executorEnv.MIMALLOC_PURGE_DELAY=60000" in command
+
+    def test_what_a_user_sets_comes_before_our_defaults(
+        self, connection: Callable, monkeypatch: pytest.MonkeyPatch, lake: Lake
+    ) -> None:
+        name = "spark.executorEnv.MIMALLOC_PURGE_DELAY"
+        hook, _ = self.submission(connection, monkeypatch, lake, conf={name: "10"})
+        command = hook._build_spark_submit_command("/main.py")
+        assert [part for part in command if part.startswith(name)] == [f"{name}=10"]
 
     def test_in_client_mode_secrets_go_by_the_environment_alone(
         self, connection: Callable, monkeypatch: pytest.MonkeyPatch, lake: Lake

@@ -17,6 +17,7 @@ from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.jobs.local_spark import environment
 from airflow_iceberg.jobs.package import build_zip
 from airflow_iceberg.jobs.protocol import Source
+from airflow_iceberg.submit import WORKER_SETTINGS
 from airflow_iceberg.table import Table
 from tests.benchmarks.measure import Stopwatch, note
 from tests.support.iceberg_java import IcebergJava
@@ -148,7 +149,8 @@ def _command(name: str, folder: Path) -> tuple[list[str], dict[str, Any]]:
     else:
         python, environ = sys.executable, {**os.environ, **environment(), "PYSPARK_PYTHON": sys.executable}
     submit = ["--master", "local[2]", "--driver-memory", DRIVER_MEMORY, "--py-files", str(core)]
-    for setting in (*CONF, f"spark.sql.warehouse.dir={folder}/spark-warehouse"):
+    ours = [f"{key}={value}" for key, value in WORKER_SETTINGS.items()]
+    for setting in (*CONF, *ours, f"spark.sql.warehouse.dir={folder}/spark-warehouse"):
         submit += ["--conf", setting]
     submitted = shlex.join([*submit, "pyspark-shell"])
     environ |= {"PYTHONPATH": str(core), "PYSPARK_SUBMIT_ARGS": submitted, "SPARK_LOCAL_IP": "127.0.0.1"}
