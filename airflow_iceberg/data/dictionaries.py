@@ -263,11 +263,21 @@ def plain_columns(rows: pa.Table, *, most_bytes: int) -> frozenset[str]:
         if kinds.is_boolean(field.type) or not sample.num_rows:
             continue  # never in a dictionary
         distinct = pc.count_distinct(column).as_py()
-        before = pc.count_distinct(column.slice(0, sample.num_rows // 2)).as_py()
         width = column.nbytes / sample.num_rows
         indices = sample.num_rows * max(distinct, 2).bit_length() / 8
-        keeps_coming = distinct - before >= _AS_BEFORE * before
-        in_all = distinct * width * (rows.num_rows / sample.num_rows if keeps_coming else 1)
-        if distinct * width + indices >= sample.num_rows * width or in_all > most_bytes:
+        in_all = distinct * width * rows.num_rows / sample.num_rows  # if values keep coming in
+        if (
+            distinct * width + indices >= sample.num_rows * width
+            or distinct * width > most_bytes
+            or (in_all > most_bytes and _keeps_coming(column, distinct))
+        ):
             found.add(field.name)
     return frozenset(found)
+
+
+def _keeps_coming(column: pa.ChunkedArray, distinct: int) -> bool:
+    """Tell whether the second half of some values has nearly as many new ones as the first."""
+    import pyarrow.compute as pc
+
+    before = pc.count_distinct(column.slice(0, len(column) // 2)).as_py()
+    return bool(distinct - before >= _AS_BEFORE * before)

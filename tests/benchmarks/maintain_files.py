@@ -43,6 +43,9 @@ def binpack(sides: Sides, *, rows: int, runs: int) -> Iterator[Measurement]:
                 "bare": bare.rewrite,
             },
             runs=runs,
+            # Spark ends Python workers that idle for a minute, and the others' first runs take that long: after one
+            # round our side would start anew while Java's is warm.
+            warm_up=min(2, runs - 1),
         )
     small.frozen.restore()
     what = f"bin-pack of {SMALL_FILES} files"
