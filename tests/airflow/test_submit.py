@@ -226,6 +226,7 @@ class TestOnARealSpark:
         connection = json.dumps({"conn_type": "spark", "host": "local[2]"})
         monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", connection)
 
+    @pytest.mark.services  # three submissions; with make test an example loads files so, and a query fails below
     def test_a_query_a_callable_and_files(self, lake: Lake, new_dag: Callable, run_dag: Callable) -> None:
         lake.create()
         config = SparkConfig(py_files=(USERS_CODE,), conf={"spark.ui.enabled": "false"})
