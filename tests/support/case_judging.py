@@ -105,13 +105,15 @@ def _java_departs(case: Case, text: str) -> str | None:
 
 
 def _are_signed_apart(value: uuid.UUID, sql: str) -> bool:
-    """Whether a uuid is asked how it lies to one whose first bit differs: java.util.UUID takes that for a sign.
+    """Whether a uuid is compared with one whose first bit differs: java.util.UUID takes that for a sign.
 
     The order of bounds is that of the bytes; Java 1.10.2 drops and keeps whole files by its own, so that a row fares as
     the others of its file (apache/iceberg#14216).
     """
     others = [uuid.UUID(text) for text in re.findall(r"'([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})'", sql)]
-    return re.search("[<>]|between", sql) is not None and any(value.int >> 127 != other.int >> 127 for other in others)
+    return re.search(r"[<>=]|between|\bin\b", sql) is not None and any(
+        value.int >> 127 != other.int >> 127 for other in others
+    )
 
 
 def reader_departs(reader: str, case: Case, outcome: Outcome) -> str | None:
