@@ -42,8 +42,7 @@ STORAGE_PREFIXES = ("s3.", "gcs.", "adls.", "hdfs.", "hf.", "client.")
 REDACTION = f"(?i)secret|passw|token|credential|access.?key|account.?key|connection.?string|{STORAGE_VARIABLE}"
 _SECRET_SETTING = re.compile(REDACTION.removeprefix("(?i)"), re.IGNORECASE)
 # Python workers keep for a minute what Arrow gives back. The next file needs as much again, and the pages that the
-# kernel hands out, cleared first, took a tenth of the time of a compaction; a third where a host lends them to a
-# virtual machine.
+# kernel hands out, cleared first, took a tenth of a compaction's processor time.
 WORKER_SETTINGS: Mapping[str, str] = {"spark.executorEnv.MIMALLOC_PURGE_DELAY": "60000"}
 DEFAULT_BINARY = "spark-submit"
 SUBMITTED_TYPES = ("spark", "yarn", "k8s", "local", "mesos")

@@ -204,11 +204,11 @@ from airflow_iceberg.jobs.tasks import TaskReport
 from airflow_iceberg.table import Table
 
 folder = Path(sys.argv[1])
-rows = "id,day,amount,name\\n" + "".join(f"{n},{n % 3},{n}.5,n{n}\\n" for n in range(1000))
-columns = {"id": "long", "day": "int", "amount": "double", "name": "string"}
+rows = "id,day,amount,name,color\\n" + "".join(f"{n},{n % 3},{n}.5,n{n},c{n % 5}\\n" for n in range(1000))
+columns = {"id": "long", "day": "int", "amount": "double", "name": "string", "color": "string"}
 source = pyarrow.csv.read_csv(pa.BufferReader(rows.encode()))
 pq.write_table(source.cast(pa.schema([("id", pa.int64()), ("day", pa.int32()), ("amount", pa.float64()),
-                                      ("name", pa.string())])), folder / "rows.parquet")
+                                      ("name", pa.string()), ("color", pa.string())])), folder / "rows.parquet")
 catalog = load_catalog("t", type="hadoop", warehouse=folder.as_uri())
 catalog.create_namespace("db")
 loaded = []

@@ -167,7 +167,7 @@ def _with_used_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
     from airflow_iceberg.spec.arrow_numbers import number_array, numbers_of
 
     dictionary = column.chunk(0).dictionary
-    used = pa.array([], column.type.index_type)
+    used = column.chunk(0).indices.slice(0, 0)
     for chunk in column.chunks:
         used = pc.unique(pa.chunked_array([used, chunk.indices])).drop_null()
         if len(used) == len(dictionary):  # after some rows already, as a rule

@@ -382,7 +382,7 @@ class Worker:
 
 
 def spare_next_task() -> None:
-    """Save the next task of this worker what PySpark does between two: a tenth of a second, two on Spark 4.
+    """Save the next task of this worker what PySpark does between two, 0.15 s of a processor.
 
     It collects garbage, looking at every object of every module, and has every zip that something was imported from
     read anew. Modules stay, so they need not be looked at; a zip whose importer is forgotten is asked again only when
