@@ -27,9 +27,9 @@ PAIMON := $(VENV_PAIMON)/.stamp
 RECIPE := pyproject.toml .ci/environment.py
 
 # The Java for each Spark: the machine's, or the one from a wheel.
-SPARK_JAVA = JAVA_HOME="$$($(PY) -m airflow_iceberg.jobs.local_spark java-home 17 21)"
+SPARK_JAVA = JAVA_HOME="$$($(PY) -m airflow_iceberg.jobs.spark.installation java-home 17 21)"
 ICEBERG_JAVA = ICEBERG_JAVA_PYTHON="$(CURDIR)/$(PY_JAVA)" \
-	ICEBERG_JAVA_HOME="$$(PYTHONPATH=. $(PY_JAVA) -m airflow_iceberg.jobs.local_spark java-home 8 11 17)"
+	ICEBERG_JAVA_HOME="$$(PYTHONPATH=. $(PY_JAVA) -m airflow_iceberg.jobs.spark.installation java-home 8 11 17)"
 SPARK_ENV = SPARK_LOCAL_IP=127.0.0.1 $(SPARK_JAVA) $(ICEBERG_JAVA) PAIMON_PYTHON="$(CURDIR)/$(VENV_PAIMON)/bin/python"
 PYTEST = $(PY) -m pytest
 # What to hand to pytest, for example: make test ARGS="tests/spec -x"

@@ -7,7 +7,8 @@ uv does not read pip's configuration, so the machine's index, certificates and f
 fails all the same pip does the work. Dependency groups are read from pyproject.toml here, since only pip 25.1 and later
 know `--group`.
 
-What the packages are is written in pyproject.toml; which Java suits which Spark in airflow_iceberg/jobs/local_spark.py.
+What the packages are is written in pyproject.toml; which Java suits which Spark in
+airflow_iceberg/jobs/spark/installation.py.
 """
 
 import argparse
@@ -153,7 +154,7 @@ def existing(values: Sequence[str]) -> Iterator[str]:
 
 def java_home(python: Path, versions: Sequence[int]) -> str | None:
     """Return the home of a Java that Spark can use from this environment, or None."""
-    command = [str(python), "-m", "airflow_iceberg.jobs.local_spark", "java-home", *map(str, versions)]
+    command = [str(python), "-m", "airflow_iceberg.jobs.spark.installation", "java-home", *map(str, versions)]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": str(ROOT)}
     )

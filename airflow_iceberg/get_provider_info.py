@@ -34,24 +34,24 @@ def get_provider_info() -> dict[str, Any]:
             {
                 "integration-name": INTEGRATION,
                 "python-modules": [
-                    "airflow_iceberg.operators.write",
-                    "airflow_iceberg.operators.change",
-                    "airflow_iceberg.operators.evolve",
-                    "airflow_iceberg.operators.maintain",
+                    "airflow_iceberg.operators._rows",
+                    "airflow_iceberg.operators.overwrite",
+                    "airflow_iceberg.operators.create_table",
+                    "airflow_iceberg.operators.compact",
                 ],
             }
         ],
         "sensors": [
-            {"integration-name": INTEGRATION, "python-modules": ["airflow_iceberg.sensors"]},
-            {"integration-name": PAIMON, "python-modules": ["airflow_iceberg.paimon_sensors"]},
+            {"integration-name": INTEGRATION, "python-modules": ["airflow_iceberg.sensors.iceberg"]},
+            {"integration-name": PAIMON, "python-modules": ["airflow_iceberg.sensors.paimon"]},
         ],
         "hooks": [
-            {"integration-name": INTEGRATION, "python-modules": ["airflow_iceberg.hooks"]},
-            {"integration-name": PAIMON, "python-modules": ["airflow_iceberg.paimon_hooks"]},
+            {"integration-name": INTEGRATION, "python-modules": ["airflow_iceberg.hooks.iceberg"]},
+            {"integration-name": PAIMON, "python-modules": ["airflow_iceberg.hooks.paimon"]},
         ],
         "triggers": [
-            {"integration-name": INTEGRATION, "python-modules": ["airflow_iceberg.triggers"]},
-            {"integration-name": PAIMON, "python-modules": ["airflow_iceberg.paimon_triggers"]},
+            {"integration-name": INTEGRATION, "python-modules": ["airflow_iceberg.triggers.iceberg"]},
+            {"integration-name": PAIMON, "python-modules": ["airflow_iceberg.triggers.paimon"]},
         ],
         "connection-types": [_iceberg_catalog(), _paimon()],
     }
@@ -61,7 +61,7 @@ def _iceberg_catalog() -> dict[str, Any]:
     return {
         # The type `iceberg` belongs to the official provider; the hook accepts its connections as they are.
         "connection-type": "iceberg_catalog",
-        "hook-class-name": "airflow_iceberg.hooks.IcebergHook",
+        "hook-class-name": "airflow_iceberg.hooks.iceberg.IcebergHook",
         "hook-name": "Iceberg Catalog",
         "ui-field-behaviour": {
             "hidden-fields": ["schema"],
@@ -130,7 +130,7 @@ def _iceberg_catalog() -> dict[str, Any]:
 def _paimon() -> dict[str, Any]:
     return {
         "connection-type": "paimon",
-        "hook-class-name": "airflow_iceberg.paimon_hooks.PaimonHook",
+        "hook-class-name": "airflow_iceberg.hooks.paimon.PaimonHook",
         "hook-name": "Apache Paimon",
         "ui-field-behaviour": {
             "hidden-fields": ["schema", "host", "port", "login", "password"],

@@ -1,7 +1,7 @@
 """A table: load it, scan it, look into it, append to it. All that a user without Airflow needs.
 
-Here the parts meet: the catalog knows where the table stands, `scanning` reads it, `staging` talks to jobs, `commit`
-makes changes true. Clock and dice come in here; everything below gets its times and ids as arguments.
+Here the parts meet: the catalog knows where the table stands, `scan.table_scan` reads it, `operations.staging` talks to
+jobs, `commit` makes changes true. Clock and dice come in here; everything below gets its times and ids as arguments.
 """
 
 from __future__ import annotations
@@ -11,21 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from airflow_iceberg import staging
-from airflow_iceberg.altering import check_properties as check_properties_to_set
 from airflow_iceberg.catalogs.base import Catalog, TableId, TableState
-from airflow_iceberg.changing import (
-    adds_columns,
-    append_action,
-    describe,
-    now_ms,
-    settings_for,
-    with_new_columns,
-)
-from airflow_iceberg.commit.actions import CommitSettings, SnapshotAction, check_writable
+from airflow_iceberg.commit.earlier_runs import check_not_overtaken
 from airflow_iceberg.commit.engine import Action, RetryPolicy, commit
-from airflow_iceberg.commit.merging import MergePolicy
-from airflow_iceberg.commit.operation import (
+from airflow_iceberg.commit.manifest_merging import MergePolicy
+from airflow_iceberg.commit.operation_key import (
     ON_RERUN,
     OnRerun,
     OperationKey,
@@ -35,8 +25,16 @@ from airflow_iceberg.commit.operation import (
     find_other_epochs,
     result_of,
 )
-from airflow_iceberg.commit.rerun import check_not_overtaken
-from airflow_iceberg.data.options import WriteOptions
+from airflow_iceberg.commit.settings import (
+    adds_columns,
+    append_action,
+    describe,
+    now_ms,
+    settings_for,
+    with_new_columns,
+)
+from airflow_iceberg.commit.snapshot_action import CommitSettings, SnapshotAction, check_writable
+from airflow_iceberg.data.write.options import WriteOptions
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitUnknownError,
@@ -44,28 +42,30 @@ from airflow_iceberg.errors import (
     InvalidInputError,
     UnsupportedError,
 )
-from airflow_iceberg.jobs.protocol import Condition, JobPlan, JobResult, Source
-from airflow_iceberg.plan.filters import parse
-from airflow_iceberg.spec.change_list import property_text
-from airflow_iceberg.spec.metadata import TableMetadata, new_table_metadata
-from airflow_iceberg.spec.partitioning import PartitionField, PartitionSpec, spec_from_shorthand
-from airflow_iceberg.spec.schema import Schema, schema_from_shorthand
-from airflow_iceberg.spec.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef
-from airflow_iceberg.spec.sorting import SortOrder, sort_order_from_shorthand
+from airflow_iceberg.expressions.binding import parse
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata, new_table_metadata
+from airflow_iceberg.format.partitions.spec import PartitionField, PartitionSpec, spec_from_shorthand
+from airflow_iceberg.format.schemas.schema import Schema, schema_from_shorthand
+from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef
+from airflow_iceberg.format.sort_orders import SortOrder, sort_order_from_shorthand
+from airflow_iceberg.jobs.protocol.plan import Condition, JobPlan, JobResult, Source
+from airflow_iceberg.operations import staging
+from airflow_iceberg.operations.alter_table import check_properties as check_properties_to_set
+from airflow_iceberg.plan.alter_words import property_text
 from airflow_iceberg.storage import load_file_io
 from airflow_iceberg.storage.base import FileIO
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from airflow_iceberg.altering import AlterResult
-    from airflow_iceberg.deleting import DeleteResult
-    from airflow_iceberg.incremental import IncrementalAppendScan
-    from airflow_iceberg.inspection import Inspection
-    from airflow_iceberg.overwriting import OverwriteResult
-    from airflow_iceberg.plan.expressions import Expression
-    from airflow_iceberg.scanning import TableScan
-    from airflow_iceberg.spec.manifests import DataFile
+    from airflow_iceberg.expressions.tree import Expression
+    from airflow_iceberg.format.manifests.entries import DataFile
+    from airflow_iceberg.operations.alter_table import AlterResult
+    from airflow_iceberg.operations.delete import DeleteResult
+    from airflow_iceberg.operations.overwrite import OverwriteResult
+    from airflow_iceberg.scan.incremental_scan import IncrementalAppendScan
+    from airflow_iceberg.scan.metadata_tables import Inspection
+    from airflow_iceberg.scan.table_scan import TableScan
 
 
 log = logging.getLogger(__name__)
@@ -266,7 +266,7 @@ class Table:
             NotFoundError: no such column, snapshot or ref.
             InvalidInputError: the predicate does not parse or compares what cannot be compared.
         """
-        from airflow_iceberg.scanning import TableScan
+        from airflow_iceberg.scan.table_scan import TableScan
 
         return TableScan.of(
             self.metadata,
@@ -291,7 +291,7 @@ class Table:
         limit: int | None = None,
         case_sensitive: bool = True,
     ) -> IncrementalAppendScan:
-        """Describe a read of the rows that were appended after one snapshot, up to another; see `incremental`.
+        """Describe a read of the rows appended after one snapshot, up to another; see `scan.incremental_scan`.
 
         Snapshots that did something else (overwrite, delete, compaction) are passed over, and so are deletes: the rows
         come as they were appended, in the table's current schema.
@@ -304,7 +304,7 @@ class Table:
             NotFoundError: no such last snapshot, ref or column.
             InvalidInputError: the first snapshot is no ancestor of the last; the predicate does not parse.
         """
-        from airflow_iceberg.incremental import incremental_append_scan
+        from airflow_iceberg.scan.incremental_scan import incremental_append_scan
 
         return incremental_append_scan(
             self.metadata,
@@ -321,7 +321,7 @@ class Table:
     @property
     def inspect(self) -> Inspection:
         """The table's metadata as Arrow tables."""
-        from airflow_iceberg.inspection import Inspection
+        from airflow_iceberg.scan.metadata_tables import Inspection
 
         return Inspection(self.metadata, self.io, self.metadata_location)
 
@@ -332,14 +332,14 @@ class Table:
 
         Args:
             changes: `[{"add_column": {"name": "price", "type": "decimal(9, 2)"}}, {"drop_column": "old"}]`; see
-                `spec.evolution` and docs/how-to/alter-a-table.md. A list whose result stands already changes nothing.
+                `plan.alter_table` and docs/how-to/alter-a-table.md. A list whose result stands already changes nothing.
 
         Raises:
             InvalidInputError: not a change, or one that the specification does not allow.
             NotFoundError: no such column or partition field.
             AlreadyExistsError: what is to be added is there and is different.
         """
-        from airflow_iceberg.altering import alter
+        from airflow_iceberg.operations.alter_table import alter
 
         self._state, result = alter(self.catalog, self._state, changes)
         return result
@@ -367,7 +367,7 @@ class Table:
             InvalidInputError: a column is missing, extra, or holds a value that does not fit.
             StalePlanError: another writer changed the schema meanwhile; nothing was committed.
         """
-        from airflow_iceberg.data.append import schema_with, write_rows
+        from airflow_iceberg.data.write.rows import schema_with, write_rows
 
         if operation is not None and (found := self.find_append(operation, branch=branch)):
             return found
@@ -499,7 +499,7 @@ class Table:
         snapshot_properties: Mapping[str, str] | None = None,
         operation: OperationKey | None = None,
     ) -> DeleteResult:
-        """Delete the rows that a predicate selects, in this process; see `deleting` for jobs.
+        """Delete the rows that a predicate selects, in this process; see `operations.delete` for jobs.
 
         Args:
             predicate: SQL such as `"customer = 17"`; rows of which it is null stay.
@@ -511,7 +511,7 @@ class Table:
             InvalidInputError, NotFoundError: the predicate does not fit the table, or more rows would go.
             StalePlanError: other writers changed the same files again and again; nothing was committed.
         """
-        from airflow_iceberg.deleting import DeleteRequest, delete
+        from airflow_iceberg.operations.delete import DeleteRequest, delete
 
         self._check_options()
         request = DeleteRequest(
@@ -547,7 +547,7 @@ class Table:
             InvalidInputError: the filter does not select a row that is to be written.
             StalePlanError: another writer has changed what is replaced; nothing was committed.
         """
-        from airflow_iceberg.overwriting import OverwriteRequest, overwrite_rows
+        from airflow_iceberg.operations.overwrite import OverwriteRequest, overwrite_rows
 
         self._check_branch(branch)
         self._check_options()
@@ -577,7 +577,7 @@ class Table:
         Partitions are those of the table's current spec: files of older specs stay, and a table without partitions is
         replaced as a whole.
         """
-        from airflow_iceberg.overwriting import OverwriteRequest, overwrite_rows
+        from airflow_iceberg.operations.overwrite import OverwriteRequest, overwrite_rows
 
         self._check_branch(branch)
         self._check_options()

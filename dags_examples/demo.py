@@ -27,14 +27,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_iceberg.catalogs import load_catalog
-from airflow_iceberg.commit.operation import MAP_INDEX
+from airflow_iceberg.commit.operation_key import MAP_INDEX
 from airflow_iceberg.errors import IcebergError, NotFoundError
-from airflow_iceberg.jobs import local_spark
+from airflow_iceberg.jobs.spark import installation
 from airflow_iceberg.table import Table
 
 if TYPE_CHECKING:
     from airflow_iceberg.catalogs.base import Catalog
-    from airflow_iceberg.spec.snapshots import Snapshot
+    from airflow_iceberg.format.snapshots import Snapshot
 
 EXAMPLES = Path(__file__).resolve().parent
 FOLDER = EXAMPLES.parent / "build" / "demo"
@@ -104,7 +104,7 @@ def settings() -> dict[str, str]:
         "NYCFLIGHTS13_LANDING": str(FOLDER / "landing"),
         "SPARK_CONF_DIR": str(spark_conf()),
         "SPARK_LOCAL_IP": "127.0.0.1",
-        **local_spark.environment(),
+        **installation.environment(),
     }
 
 

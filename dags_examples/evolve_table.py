@@ -12,7 +12,7 @@ from typing import Any
 
 from airflow.sdk import dag, task
 
-from airflow_iceberg.operators.evolve import IcebergAlterTableOperator, IcebergCreateTableOperator
+from airflow_iceberg.operators.create_table import IcebergAlterTableOperator, IcebergCreateTableOperator
 
 TABLE = "shop.orders"
 
@@ -31,8 +31,8 @@ def evolve_table() -> None:
         """Append some rows in this process and return how many the table has."""
         import pyarrow as pa
 
-        from airflow_iceberg.commit.operation import OperationKey
-        from airflow_iceberg.hooks import IcebergHook
+        from airflow_iceberg.commit.operation_key import OperationKey
+        from airflow_iceberg.hooks.iceberg import IcebergHook
 
         table = IcebergHook().load_table(TABLE)
         first = columns["id"][0]

@@ -13,14 +13,14 @@ from datetime import timedelta
 
 from airflow.sdk import dag, task
 
-from airflow_iceberg.operators.evolve import IcebergCreateTableOperator
-from airflow_iceberg.operators.maintain import (
+from airflow_iceberg.operators.compact import (
     IcebergCompactOperator,
     IcebergExpireSnapshotsOperator,
     IcebergRemoveOrphanFilesOperator,
     IcebergRestoreOrphanFilesOperator,
     IcebergRewriteManifestsOperator,
 )
+from airflow_iceberg.operators.create_table import IcebergCreateTableOperator
 
 TABLE = "shop.visits"
 
@@ -38,7 +38,7 @@ def maintain_table() -> None:
 
         import pyarrow as pa
 
-        from airflow_iceberg.hooks import IcebergHook
+        from airflow_iceberg.hooks.iceberg import IcebergHook
 
         table = IcebergHook().load_table(TABLE)
         for number in range(6):

@@ -24,8 +24,8 @@ from pathlib import Path
 
 from airflow.sdk import Param, dag, task
 
-from airflow_iceberg.operators.evolve import IcebergCreateTableOperator
-from airflow_iceberg.operators.write import FileOptions, IcebergAppendOperator
+from airflow_iceberg.operators._rows import FileOptions, IcebergAppendOperator
+from airflow_iceberg.operators.create_table import IcebergCreateTableOperator
 
 TABLE = "nyc.flights"
 FLIGHTS = {

@@ -13,7 +13,7 @@ from typing import Any
 
 from airflow.sdk import dag, task
 
-from airflow_iceberg.paimon_sensors import PaimonSnapshotSensor
+from airflow_iceberg.sensors.paimon import PaimonSnapshotSensor
 
 TABLE = "db.orders"
 
@@ -35,7 +35,7 @@ def paimon_wait() -> None:
     @task
     def report(snapshot: dict[str, Any]) -> dict[str, Any]:
         """Sum up the files of the snapshot by partition."""
-        from airflow_iceberg.paimon_hooks import PaimonHook
+        from airflow_iceberg.hooks.paimon import PaimonHook
 
         table = PaimonHook().get_table(TABLE)
         partitions = table.inspect.partitions(int(snapshot["snapshot_id"]))

@@ -13,9 +13,9 @@ from datetime import timedelta
 
 from airflow.sdk import Param, dag, task
 
-from airflow_iceberg.operators.change import IcebergDeleteOperator
-from airflow_iceberg.operators.evolve import IcebergCreateTableOperator
-from airflow_iceberg.operators.maintain import IcebergCompactOperator, IcebergExpireSnapshotsOperator
+from airflow_iceberg.operators.compact import IcebergCompactOperator, IcebergExpireSnapshotsOperator
+from airflow_iceberg.operators.create_table import IcebergCreateTableOperator
+from airflow_iceberg.operators.overwrite import IcebergDeleteOperator
 
 TABLE = "shop.orders"
 
@@ -45,7 +45,7 @@ def privacy_delete() -> None:
 
         import pyarrow as pa
 
-        from airflow_iceberg.hooks import IcebergHook
+        from airflow_iceberg.hooks.iceberg import IcebergHook
 
         table = IcebergHook().load_table(TABLE)
         if table.current_snapshot() is None:

@@ -12,8 +12,8 @@ import datetime
 
 from airflow.sdk import dag, task
 
-from airflow_iceberg.operators.change import IcebergOverwriteOperator
-from airflow_iceberg.operators.evolve import IcebergCreateTableOperator
+from airflow_iceberg.operators.create_table import IcebergCreateTableOperator
+from airflow_iceberg.operators.overwrite import IcebergOverwriteOperator
 
 TABLE = "shop.sales"
 
@@ -39,7 +39,7 @@ def reload_day() -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        from airflow_iceberg.hooks import IcebergHook
+        from airflow_iceberg.hooks.iceberg import IcebergHook
 
         table = IcebergHook().load_table(TABLE)
         folder = unquote(urlsplit(table.location).path)

@@ -17,10 +17,10 @@ from airflow_iceberg.errors import (
     StorageError,
     UnsupportedError,
 )
-from airflow_iceberg.jobs.local import run_local
-from airflow_iceberg.jobs.protocol import Source
-from airflow_iceberg.spec.changes import Change, SetProperties
-from airflow_iceberg.spec.schema import Schema
+from airflow_iceberg.format.metadata.updates import Change, SetProperties
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.jobs.protocol.plan import Source
+from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.table import Table
 
 

@@ -135,10 +135,11 @@ class TestCodeInPagesIsRight:
 
         from airflow.sdk import BaseSensorOperator
 
-        from airflow_iceberg import operators, paimon_sensors, sensors
+        from airflow_iceberg import operators
+        from airflow_iceberg.sensors import iceberg, paimon
 
         names = [module.name for module in pkgutil.iter_modules(operators.__path__)]
-        modules = [sensors, paimon_sensors, *(importlib.import_module(f"{operators.__name__}.{one}") for one in names)]
+        modules = [iceberg, paimon, *(importlib.import_module(f"{operators.__name__}.{one}") for one in names)]
         cls = next(vars(module)[name] for module in modules if name in vars(module))
         return {
             *inspect.signature(cls.__init__).parameters,

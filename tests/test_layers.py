@@ -38,75 +38,57 @@ def layer(inside: str = "", outside: str = "") -> Layer:
 
 LAYERS = {
     "errors": layer(),
-    "spec": layer("errors", "fastavro pyarrow numpy"),
-    "plan": layer("errors spec", "pyarrow numpy sqlglot"),
+    "redaction": layer("errors"),
+    "format": layer("errors redaction", "fastavro pyarrow numpy"),
+    "expressions": layer("errors format", "pyarrow numpy sqlglot"),
+    "plan": layer("errors format expressions", "pyarrow numpy"),
     "storage": layer(
-        "errors",
+        "errors redaction",
         "fsspec s3fs aiobotocore botocore gcsfs aiohttp google adlfs azure hdfs_native requests requests_kerberos",
     ),
-    # All files of a table, found in one way by whoever takes files away; here or in a job.
-    "walk": layer("errors spec plan storage.base", "pyarrow numpy"),
-    "data": layer("errors spec plan.filters plan.metrics storage", "pyarrow numpy fastavro"),
-    "catalogs": layer("errors spec storage walk", "sqlalchemy requests urllib3 boto3 botocore thrift"),
-    "commit": layer("errors spec plan storage.base walk.manifest_lists catalogs.base"),
-    "jobs": layer("errors spec plan storage walk data", "pyspark pyarrow numpy fastavro fsspec"),
+    # All files of a table, found in one way whenever files are removed; here or in a job.
+    "inventory": layer("errors format expressions plan storage.base", "pyarrow numpy"),
+    "data": layer("errors format expressions storage", "pyarrow numpy fastavro"),
+    "catalogs": layer("errors redaction format storage inventory", "sqlalchemy requests urllib3 boto3 botocore thrift"),
+    "scan": layer("errors format expressions plan storage inventory data", "pyarrow numpy"),
+    "commit": layer("errors format expressions plan storage.base inventory catalogs.base"),
+    "jobs": layer(
+        "errors redaction format expressions plan storage inventory data", "pyspark pyarrow numpy fastavro fsspec"
+    ),
     # Of storage, only the interface, and only where the I/O is (below).
-    "paimon": layer("errors spec storage.base", "fastavro pyarrow numpy"),
+    "paimon": layer("errors redaction format storage.base", "fastavro pyarrow numpy"),
+    "operations": layer(
+        "errors redaction format expressions plan storage inventory data catalogs scan commit jobs.protocol", "pyarrow numpy"
+    ),
     "table": layer(
-        "errors spec storage plan walk data catalogs commit jobs.protocol jobs.table_input", "pyarrow numpy"
+        "errors redaction format expressions plan storage inventory data catalogs scan commit jobs.protocol operations",
+        "pyarrow numpy",
     ),
     # The Airflow modules translate: they open tables, name operations and describe jobs, and decide nothing.
-    "airflow": layer(
-        "errors table catalogs catalogs.base storage storage.base storage.probe jobs.protocol commit.operation "
-        "plan.waiting spec.schema spec.snapshots paimon paimon.table paimon.waiting",
-        "airflow pyarrow",
+    "get_provider_info": layer(),
+    "retries": layer("errors", "airflow"),
+    "hooks": layer(
+        "errors redaction retries table catalogs catalogs.base storage storage.base storage.conditional_create "
+        "commit.operation_key format.snapshots paimon.table",
+        "airflow",
     ),
     # Starting a job is knowing where it runs: in this process, or on a Spark that gets the core as a zip.
-    "submit": layer(
-        "airflow errors table storage.base jobs.protocol jobs.local jobs.package jobs.local_spark", "airflow"
+    "backends": layer(
+        "errors redaction hooks retries table storage.base jobs.protocol jobs.run_local jobs.spark.package "
+        "jobs.spark.installation",
+        "airflow",
+    ),
+    "triggers": layer("errors retries hooks table plan.new_snapshot paimon.new_snapshot paimon.table", "airflow"),
+    "sensors": layer(
+        "errors retries hooks triggers table plan.new_snapshot format.snapshots paimon.new_snapshot paimon.table",
+        "airflow",
+    ),
+    "operators": layer(
+        "errors redaction retries hooks backends table operations commit.operation_key jobs.protocol storage.base "
+        "format.schemas format.snapshots",
+        "airflow pyarrow",
     ),
 }
-
-# Modules at the top of the package, by layer; folders are the layer of their name.
-TOP = {
-    "errors": "errors",
-    "table": "table",
-    "altering": "table",
-    "changing": "table",
-    "cleaning": "table",
-    "quarantine": "table",
-    "shared_location": "table",
-    "compacting": "table",
-    "expiring": "table",
-    "expired_meanwhile": "table",
-    "reachability": "table",
-    "walking": "table",
-    "manifest_rewriting": "table",
-    "compaction_plan": "table",
-    "deleting": "table",
-    "deletion_plan": "table",
-    "overwriting": "table",
-    "scanning": "table",
-    "incremental": "table",
-    # Opens what `spec` decodes; writers of manifests read them as well.
-    "manifest_io": "commit",
-    "inspection": "table",
-    "staging": "table",
-    "get_provider_info": "airflow",
-    "failures": "airflow",
-    "diagnosis": "airflow",
-    "hooks": "airflow",
-    "paimon_hooks": "airflow",
-    "paimon_sensors": "airflow",
-    "paimon_triggers": "airflow",
-    "operators": "airflow",
-    "sensors": "airflow",
-    "triggers": "airflow",
-    "submit": "submit",
-    "_submit_hook": "submit",
-}
-# Airflow modules know each other; that is one layer. What may start jobs is known to the operators only.
-EXTRA = {"operators": frozenset({"submit"})}
 
 # Third parties that only one kind of module may know.
 ONLY_IN = {
@@ -296,7 +278,7 @@ import pkgutil, importlib, airflow_iceberg.jobs
 for module in pkgutil.iter_modules(airflow_iceberg.jobs.__path__, "airflow_iceberg.jobs."):
     importlib.import_module(module.name)
 bad = [name for name in sys.modules if name.startswith(("airflow_iceberg.catalogs", "airflow_iceberg.commit"))]
-bad += [name for name in sys.modules if name in ("airflow", "airflow_iceberg.table", "airflow_iceberg.hooks")]
+bad += [name for name in sys.modules if name in ("airflow", "airflow_iceberg.table", "airflow_iceberg.hooks.iceberg")]
 sys.exit(f"imported {bad}" if bad else 0)
 """
 

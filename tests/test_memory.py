@@ -37,7 +37,7 @@ class TestManyPartitionsInOneTask:
     PROGRAM = """
 import numpy as np, pyarrow as pa
 from airflow_iceberg.catalogs import load_catalog
-from airflow_iceberg.data.append import write_rows
+from airflow_iceberg.data.write.rows import write_rows
 from airflow_iceberg.table import Table
 
 warehouse, batches, partitions, rows, width = sys.argv[1], int(sys.argv[2]), 1000, 100_000, int(sys.argv[3])
@@ -89,13 +89,13 @@ class TestPlanningACompaction:
     TABLE = """
 from pathlib import Path
 from uuid import uuid4
-from airflow_iceberg.spec.changes import AddSnapshot, Change, SetSnapshotRef, apply_change
-from airflow_iceberg.spec.manifest_avro import write_manifest, write_manifest_list
-from airflow_iceberg.spec.manifests import DataFile, EntryStatus, ManifestEntry, describe_manifest
-from airflow_iceberg.spec.metadata import new_table_metadata
-from airflow_iceberg.spec.partitioning import spec_from_shorthand
-from airflow_iceberg.spec.schema import schema_from_shorthand
-from airflow_iceberg.spec.snapshots import Snapshot, SnapshotRef
+from airflow_iceberg.format.metadata.updates import AddSnapshot, Change, SetSnapshotRef, apply_change
+from airflow_iceberg.format.manifests.avro import write_manifest, write_manifest_list
+from airflow_iceberg.format.manifests.entries import DataFile, EntryStatus, ManifestEntry, describe_manifest
+from airflow_iceberg.format.metadata.table_metadata import new_table_metadata
+from airflow_iceberg.format.partitions.spec import spec_from_shorthand
+from airflow_iceberg.format.schemas.schema import schema_from_shorthand
+from airflow_iceberg.format.snapshots import Snapshot, SnapshotRef
 
 folder, files, in_manifest, days = Path(sys.argv[1]), int(sys.argv[2]), 2000, 100
 columns = {f"c{number}": "long" for number in range(10)} | {"day": "date"}
@@ -135,7 +135,7 @@ done()
 """
     PLAN = """
 from airflow_iceberg.catalogs import load_catalog
-from airflow_iceberg.compacting import CompactionRequest, compact
+from airflow_iceberg.operations.compact import CompactionRequest, compact
 from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.table import Table
 
@@ -155,9 +155,9 @@ done(**found)
 """
     # The side of the job, up to its tasks.
     JOB = """
-from airflow_iceberg.jobs.protocol import JobPlan
-from airflow_iceberg.jobs.table_input import read_work
-from airflow_iceberg.storage.fsspec_io import load_file_io
+from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.protocol.table_input import read_work
+from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 
 io = load_file_io()
 items = read_work(io, JobPlan.from_json(io.read(sys.argv[1])).source.table)
@@ -194,13 +194,13 @@ class TestWhatAWorkerLoads:
 import pyarrow as pa, pyarrow.csv, pyarrow.parquet as pq
 from pathlib import Path
 from airflow_iceberg.catalogs import load_catalog
-from airflow_iceberg.compacting import CompactionRequest, compact
-from airflow_iceberg.deleting import DeleteRequest, delete
+from airflow_iceberg.operations.compact import CompactionRequest, compact
+from airflow_iceberg.operations.delete import DeleteRequest, delete
 from airflow_iceberg.jobs import sorting
-from airflow_iceberg.jobs.local import run_local
-from airflow_iceberg.jobs.protocol import Source
-from airflow_iceberg.jobs.spark import Worker
-from airflow_iceberg.jobs.tasks import TaskReport
+from airflow_iceberg.jobs.run_local import run_local
+from airflow_iceberg.jobs.protocol.plan import Source
+from airflow_iceberg.jobs.spark.run import Worker
+from airflow_iceberg.jobs.append import TaskReport
 from airflow_iceberg.table import Table
 
 folder = Path(sys.argv[1])

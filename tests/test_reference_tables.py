@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 from airflow_iceberg.errors import UnsupportedError
-from airflow_iceberg.plan.filters import parse_filter, to_arrow
-from airflow_iceberg.spec.arrow import values_from_array
-from airflow_iceberg.spec.manifests import DataFile
-from airflow_iceberg.spec.schema import Schema
-from airflow_iceberg.spec.types import (
+from airflow_iceberg.expressions.binding import parse_filter, to_arrow
+from airflow_iceberg.format.arrow.types import values_from_array
+from airflow_iceberg.format.manifests.entries import DataFile
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.types import (
     DateType,
     DecimalType,
     DoubleType,
@@ -35,8 +35,8 @@ from airflow_iceberg.spec.types import (
     Value,
     VariantType,
 )
-from airflow_iceberg.spec.values import to_bytes, to_json
-from airflow_iceberg.spec.variant import Node, decode
+from airflow_iceberg.format.values.bytes import to_bytes, to_json
+from airflow_iceberg.format.values.variant import Node, decode
 from airflow_iceberg.table import Table
 from tests.support import golden
 

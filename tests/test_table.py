@@ -7,16 +7,10 @@ import json
 import pyarrow as pa
 import pytest
 
-from airflow_iceberg.altering import differences
 from airflow_iceberg.catalogs import load_catalog
-from airflow_iceberg.errors import (
-    AlreadyExistsError,
-    FormatError,
-    InvalidInputError,
-    NotFoundError,
-    UnsupportedError,
-)
-from airflow_iceberg.jobs.protocol import Source
+from airflow_iceberg.errors import AlreadyExistsError, FormatError, InvalidInputError, NotFoundError, UnsupportedError
+from airflow_iceberg.jobs.protocol.plan import Source
+from airflow_iceberg.operations.alter_table import differences
 from airflow_iceberg.table import Table
 from tests.support import golden
 

@@ -17,8 +17,8 @@ from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.storage.base import FileIO
 
 if TYPE_CHECKING:
-    from airflow_iceberg.spec.changes import Change
-    from airflow_iceberg.spec.metadata import TableMetadata
+    from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+    from airflow_iceberg.format.metadata.updates import Change
 
 Namespace = tuple[str, ...]
 

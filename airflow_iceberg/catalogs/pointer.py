@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from airflow_iceberg.catalogs.base import Catalog, Namespace, TableId, TableState, parse_namespace
-from airflow_iceberg.catalogs.purge import TableFiles, delete_files, find_files
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitConflictError,
@@ -25,8 +24,9 @@ from airflow_iceberg.errors import (
     NotFoundError,
     UnsupportedError,
 )
-from airflow_iceberg.spec.changes import Change, apply_change
-from airflow_iceberg.spec.metadata import TableMetadata
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.metadata.updates import Change, apply_change
+from airflow_iceberg.inventory.purge import TableFiles, delete_files, find_files
 from airflow_iceberg.storage.base import FileIO
 
 log = logging.getLogger(__name__)
@@ -152,7 +152,7 @@ class PointerCatalog(Catalog):
         return self._state(table, metadata, pointer)
 
     def drop_table(self, table: str | TableId, *, purge: bool = False) -> None:
-        """Remove a table from the catalog; with `purge` its files are deleted once it is gone (`catalogs.purge`).
+        """Remove a table from the catalog; with `purge` its files are deleted once it is gone (`inventory.purge`).
 
         What is dropped is the very table whose files were found: it may have got another name meanwhile, and its old
         name another table.

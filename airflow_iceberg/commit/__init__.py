@@ -12,7 +12,7 @@
         written_schema=table.schema(),
         starting_snapshot_id=start,
         isolation="serializable",
-        earlier=earlier_runs(table.io, settings, try_number=2, replace=True),   # airflow_iceberg.changing
+        earlier=earlier_runs(table.io, settings, try_number=2, replace=True),   # airflow_iceberg.commit.settings
     )
     result = table.commit(action)                                # WriteResult: committed, found or empty
 

@@ -20,11 +20,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, Protocol
 
-from airflow_iceberg.commit.operation import DAG_ID, RUN_ID, TASK_ID
+from airflow_iceberg.commit.operation_key import DAG_ID, RUN_ID, TASK_ID
 from airflow_iceberg.commit.snapshot_writer import read_entries
 from airflow_iceberg.errors import StalePlanError
-from airflow_iceberg.plan.deletes import DeleteIndex, referenced_file
-from airflow_iceberg.spec.manifests import (
+from airflow_iceberg.format.manifests.entries import (
     DataFile,
     EntryStatus,
     FileContent,
@@ -32,10 +31,11 @@ from airflow_iceberg.spec.manifests import (
     ManifestEntry,
     ManifestFile,
 )
-from airflow_iceberg.spec.metadata import TableMetadata
-from airflow_iceberg.spec.snapshots import Snapshot
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.snapshots import Snapshot
+from airflow_iceberg.inventory._manifest_lists import read_manifests
+from airflow_iceberg.plan.deletes import DeleteIndex, referenced_file
 from airflow_iceberg.storage.base import FileIO
-from airflow_iceberg.walk.manifest_lists import read_manifests
 
 Isolation = Literal["serializable", "snapshot"]
 ISOLATION_LEVELS: tuple[Isolation, ...] = ("serializable", "snapshot")

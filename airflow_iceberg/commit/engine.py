@@ -7,7 +7,7 @@ already, so that neither a lost reply nor a second process that does the same wo
 A change is never sent blindly twice: each attempt is a compare-and-swap against the base that it was made for. So when
 a lost request lands late, after all, the next attempt loses its race, reads the table, and finds the work done.
 
-What a change contains is decided in `commit.actions`; where the pointer lives, in `catalogs`.
+What a change contains is decided in `commit.snapshot_action`; where the pointer lives, in `catalogs`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from airflow_iceberg.errors import (
     StalePlanError,
     StorageError,
 )
-from airflow_iceberg.spec.changes import Change
-from airflow_iceberg.spec.metadata import TableMetadata
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.metadata.updates import Change
 
 log = logging.getLogger(__name__)
 

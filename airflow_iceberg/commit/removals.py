@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 from airflow_iceberg.commit.scopes import FilterScope, PartitionScope
 from airflow_iceberg.errors import InvalidInputError, StalePlanError
-from airflow_iceberg.plan.expressions import ALWAYS_FALSE, Expression
-from airflow_iceberg.spec.manifests import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile
-from airflow_iceberg.spec.metadata import TableMetadata
+from airflow_iceberg.expressions.tree import ALWAYS_FALSE, Expression
+from airflow_iceberg.format.manifests.entries import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 
 Identity = tuple[str, int | None]
 

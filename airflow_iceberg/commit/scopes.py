@@ -1,8 +1,8 @@
 """Which manifests and files a predicate or a set of partitions speaks of, across all specs of a table.
 
 Here: the questions "may this manifest list such a file", "may this file hold such a row" and "are all of its rows
-such". Not here: the rules of pruning themselves (`plan.projection`, `plan.metrics`), what is removed (`removals`) and
-what conflicts (`conflicts`).
+such". Not here: the rules of pruning themselves (`expressions.projection`, `expressions.metrics`), what is removed
+(`removals`) and what conflicts (`conflicts`).
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Any
 
-from airflow_iceberg.plan.expressions import ALWAYS_FALSE, ALWAYS_TRUE, Column, Expression
-from airflow_iceberg.plan.metrics import ColumnRange, file_may_match, file_must_match, may_match, summary_range
-from airflow_iceberg.plan.projection import Residuals, project
-from airflow_iceberg.spec.manifests import DataFile, FileContent, ManifestFile
-from airflow_iceberg.spec.metadata import TableMetadata
-from airflow_iceberg.spec.partitioning import PartitionSpec
-from airflow_iceberg.spec.types import IcebergType, UUIDType
-from airflow_iceberg.spec.values import canonical_key
+from airflow_iceberg.expressions.metrics import ColumnRange, file_may_match, file_must_match, may_match, summary_range
+from airflow_iceberg.expressions.projection import Residuals, project
+from airflow_iceberg.expressions.tree import ALWAYS_FALSE, ALWAYS_TRUE, Column, Expression
+from airflow_iceberg.format.manifests.entries import DataFile, FileContent, ManifestFile
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.types import IcebergType, UUIDType
+from airflow_iceberg.format.values.bytes import canonical_key
 
 # Beyond so many partitions only their range is compared with a manifest's summaries, not each one.
 COMPARED_PARTITIONS = 200
@@ -148,7 +148,7 @@ def _may_be(value: Any, found: ColumnRange, kind: IcebergType) -> bool:
         return found.may_be_null
     if isinstance(value, float) and value != value:
         return found.may_be_nan
-    # UUIDs were ordered in two ways, see `plan.metrics.trusted_bounds`.
+    # UUIDs were ordered in two ways, see `expressions.metrics.trusted_bounds`.
     if isinstance(kind, UUIDType):
         return found.may_be_value
     return (

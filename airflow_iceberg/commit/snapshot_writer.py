@@ -14,16 +14,16 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from uuid import UUID
 
-from airflow_iceberg.commit.merging import MergePolicy, choose_bins
+from airflow_iceberg.commit.manifest_merging import MergePolicy, choose_bins
 from airflow_iceberg.commit.removals import RemovalFilter
 from airflow_iceberg.errors import IcebergError
-from airflow_iceberg.spec.manifest_avro import (
+from airflow_iceberg.format.manifests.avro import (
     assign_first_row_ids,
     read_manifest,
     write_manifest,
     write_manifest_list,
 )
-from airflow_iceberg.spec.manifests import (
+from airflow_iceberg.format.manifests.entries import (
     DataFile,
     EntryStatus,
     FileContent,
@@ -33,10 +33,10 @@ from airflow_iceberg.spec.manifests import (
     counted,
     describe_manifest,
 )
-from airflow_iceberg.spec.metadata import TableMetadata
-from airflow_iceberg.spec.snapshots import Snapshot
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.snapshots import Snapshot
+from airflow_iceberg.inventory._manifest_lists import read_manifests
 from airflow_iceberg.storage.base import FileIO
-from airflow_iceberg.walk.manifest_lists import read_manifests
 
 log = logging.getLogger(__name__)
 
@@ -295,7 +295,7 @@ def _surely_keeps_all(data: bytes, manifest: ManifestFile, removal: RemovalFilte
     paths = removal.paths_of_data()
     if paths is None or manifest.content is not ManifestContent.DATA or manifest.manifest_length < LARGE_BYTES:
         return False
-    from airflow_iceberg.spec.manifest_columns import read_columns, unpack
+    from airflow_iceberg.format.manifests.columns import read_columns, unpack
 
     for part in read_columns([unpack(data, manifest)]):
         if isinstance(part, tuple) or not paths.isdisjoint(part.file_path):

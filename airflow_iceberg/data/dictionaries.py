@@ -164,7 +164,7 @@ def _with_used_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from airflow_iceberg.spec.arrow_numbers import number_array, numbers_of
+    from airflow_iceberg.format.arrow.buffers import number_array, numbers_of
 
     dictionary = column.chunk(0).dictionary
     used = column.chunk(0).indices.slice(0, 0)

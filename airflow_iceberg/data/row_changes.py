@@ -1,8 +1,8 @@
 """Rows that go: which rows of a data file a predicate selects, the file without them, or delete files that name them.
 
 Here: `RowDeleter`, which changes one data file after another, copy-on-write or merge-on-read, and the writing of
-position delete files and deletion vectors. Not here: which files are looked at and which go as a whole (`deleting`),
-how rows are read (`read`), deletes applied (`deletes`) and files written (`write`), the commit.
+position delete files and deletion vectors. Not here: which files are looked at and which go as a whole
+(`operations.delete`), how rows are read (`read`), deletes applied (`deletes`) and files written (`write`), the commit.
 
 A file is read twice: first the columns of the predicate, where statistics say that it may be true, to find the
 positions; then, copy-on-write, the rest of its rows. A file without selected rows is not written at all.
@@ -19,25 +19,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from airflow_iceberg.data.deletes import DeleteReader, RowDeletes
-from airflow_iceberg.data.metadata_columns import LAST_UPDATED, POSITION, ROW_ID
-from airflow_iceberg.data.options import WriteOptions
-from airflow_iceberg.data.read import read_file
+from airflow_iceberg.data.read.deletes import DeleteReader, RowDeletes
+from airflow_iceberg.data.read.file import read_file
+from airflow_iceberg.data.read.metadata_columns import LAST_UPDATED, POSITION, ROW_ID
+from airflow_iceberg.data.write.options import WriteOptions
 from airflow_iceberg.errors import IcebergError
-from airflow_iceberg.plan.filters import ALWAYS_TRUE, Expression
-from airflow_iceberg.spec.deletion_vectors import RowPositions
-from airflow_iceberg.spec.manifests import DataFile, FileContent
-from airflow_iceberg.spec.puffin import DELETION_VECTOR, Blob, write_puffin
-from airflow_iceberg.spec.schema import Schema
-from airflow_iceberg.spec.types import LongType
-from airflow_iceberg.spec.values import to_bytes
+from airflow_iceberg.expressions.binding import ALWAYS_TRUE, Expression
+from airflow_iceberg.format.deletion_vectors import RowPositions
+from airflow_iceberg.format.manifests.entries import DataFile, FileContent
+from airflow_iceberg.format.puffin import DELETION_VECTOR, Blob, write_puffin
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.types import LongType
+from airflow_iceberg.format.values.bytes import to_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow as pa
 
-    from airflow_iceberg.spec.partitioning import PartitionSpec
+    from airflow_iceberg.format.partitions.spec import PartitionSpec
     from airflow_iceberg.storage.base import FileIO
 
 log = logging.getLogger(__name__)
@@ -209,8 +209,8 @@ class _Deleter:
     def _rewrite(self, unit: Unit, selected: RowPositions, number: int) -> tuple[DataFile, ...]:
         """Write the rows of a file that stay, in their order, into its partition."""
         from airflow_iceberg.data.dictionaries import with_field_ids
-        from airflow_iceberg.data.write import PartitionedWriter
-        from airflow_iceberg.spec.arrow import schema_to_arrow
+        from airflow_iceberg.data.write.partitioned import PartitionedWriter
+        from airflow_iceberg.format.arrow.types import schema_to_arrow
 
         schema = written_schema(self._read.schemas[0], self._write.format_version)
         writer = PartitionedWriter(
@@ -286,7 +286,7 @@ def selected_rows(read: ReadAs, unit: Unit, deletes: DeleteReader, row_filter: E
     """Return the positions of the rows that are left in a file and that a predicate selects."""
     import numpy as np
 
-    from airflow_iceberg.spec.arrow_numbers import numbers_of
+    from airflow_iceberg.format.arrow.buffers import numbers_of
 
     found = [
         numbers_of(batch.column(0))
@@ -314,7 +314,7 @@ def write_position_deletes(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from airflow_iceberg.data.parquet_file import encoder_settings
+    from airflow_iceberg.data.write.parquet_file import encoder_settings
 
     # One path for all rows: as a dictionary it takes no memory.
     schema = pa.schema(
@@ -349,7 +349,7 @@ def _position_rows(schema: pa.Schema, path: str, positions: Any) -> pa.Table:
     import numpy as np
     import pyarrow as pa
 
-    from airflow_iceberg.spec.arrow_numbers import number_array, text_array
+    from airflow_iceberg.format.arrow.buffers import number_array, text_array
 
     numbers = number_array(positions)
     paths = pa.DictionaryArray.from_arrays(number_array(np.zeros(len(numbers), np.int32)), text_array([path]))

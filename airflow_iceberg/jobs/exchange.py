@@ -1,10 +1,10 @@
 """Bringing rows that belong together to one task, without the JVM: Arrow files under the staging prefix.
 
 First every task cuts its rows into buckets, by a hash of the partition tuple (or by ranges of a sort order, see
-`jobs.sorting`), and writes them into one file of its own, an Arrow IPC stream (lz4) after another; its report says
-which of them belong to which bucket. Then the driver deals the buckets out (`deal`), and each second task reads its
-streams out of all those files. One file a task, not one a bucket: object stores charge by the file. Streams, not the
-record batches of one IPC file: those would have to share their dictionaries.
+`jobs.compact_sorted`), and writes them into one file of its own, an Arrow IPC stream (lz4) after another; its report
+says which of them belong to which bucket. Then the driver deals the buckets out (`deal`), and each second task reads
+its streams out of all those files. One file a task, not one a bucket: object stores charge by the file. Streams, not
+the record batches of one IPC file: those would have to share their dictionaries.
 """
 
 import zlib
@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.errors import StorageError
-from airflow_iceberg.jobs.protocol import JobPlan
-from airflow_iceberg.spec.values import canonical_key
+from airflow_iceberg.format.values.bytes import canonical_key
+from airflow_iceberg.jobs.protocol.plan import JobPlan
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from airflow_iceberg.spec.partitioning import PartitionSpec
-    from airflow_iceberg.spec.schema import Schema
+    from airflow_iceberg.format.partitions.spec import PartitionSpec
+    from airflow_iceberg.format.schemas.schema import Schema
     from airflow_iceberg.storage.base import FileIO
 
     Cut = Callable[[pa.Table], Iterator[tuple[int, pa.Table]]]
@@ -70,7 +70,7 @@ def bucket_of(partition: tuple[Any, ...], buckets: int) -> int:
 
 def cut_by_partition(spec: "PartitionSpec", schema: "Schema", buckets: int) -> "Cut":
     """Return what cuts rows into buckets of whole partitions."""
-    from airflow_iceberg.spec.partitioning import group_by_partition
+    from airflow_iceberg.format.partitions.spec import group_by_partition
 
     def cut(table: "pa.Table") -> "Iterator[tuple[int, pa.Table]]":
         for partition, part in group_by_partition(table, spec, schema):
@@ -232,7 +232,7 @@ def open_file(io: "FileIO", path: str) -> Any:
     """Open a file of the exchange for reading."""
     import pyarrow as pa
 
-    from airflow_iceberg.jobs.readers import is_local
+    from airflow_iceberg.jobs.sources.readers import is_local
 
     filesystem, inner = io.filesystem(path)
     return pa.memory_map(inner) if is_local(filesystem) else pa.PythonFile(filesystem.open(inner, "rb"), mode="r")

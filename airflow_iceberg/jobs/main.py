@@ -14,7 +14,7 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from airflow_iceberg.jobs.protocol import JobPlan, JobResult
+    from airflow_iceberg.jobs.protocol.plan import JobPlan, JobResult
     from airflow_iceberg.storage.base import FileIO
 
 STORAGE_VARIABLE = "AIRFLOW_ICEBERG_STORAGE"
@@ -26,8 +26,8 @@ def main(arguments: list[str]) -> int:
         return _fail("usage: main.py PLAN_LOCATION")
     try:
         from airflow_iceberg.errors import IcebergError
-        from airflow_iceberg.jobs.protocol import JobPlan
-        from airflow_iceberg.storage.fsspec_io import load_file_io
+        from airflow_iceberg.jobs.protocol.plan import JobPlan
+        from airflow_iceberg.storage.stores.fsspec_io import load_file_io
     except ImportError as error:
         return _fail(
             f"cannot import airflow_iceberg under {sys.executable} ({error}); pass its zip with --py-files, and "
@@ -46,16 +46,16 @@ def main(arguments: list[str]) -> int:
 
 
 def _run(plan: "JobPlan", io: "FileIO", storage: dict[str, str]) -> int:
-    from airflow_iceberg.jobs import stages
-    from airflow_iceberg.jobs.protocol import JobResult
+    from airflow_iceberg.jobs import phase
+    from airflow_iceberg.jobs.protocol.plan import JobResult
 
     try:
-        from airflow_iceberg.jobs.spark import run_spark
+        from airflow_iceberg.jobs.spark.run import run_spark
 
         spark = _session(plan)
     except Exception as error:  # noqa: BLE001 - whatever keeps Spark from starting belongs into the result
         traceback.print_exc()
-        result = stages.write_result(plan, io, JobResult.failed(error))
+        result = phase.write_result(plan, io, JobResult.failed(error))
     else:
         try:
             result = run_spark(plan, io, spark, storage=storage)

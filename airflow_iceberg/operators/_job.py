@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk import BaseOperator
 
+from airflow_iceberg.backends.spark_submit import SparkConfig
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.hooks import IcebergHook
-from airflow_iceberg.submit import SparkConfig
+from airflow_iceberg.hooks.iceberg import IcebergHook
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_iceberg.commit.operation import OperationKey
-    from airflow_iceberg.jobs.protocol import JobPlan, JobResult, Source
-    from airflow_iceberg.submit import Backend
+    from airflow_iceberg.backends.spark_submit import Backend
+    from airflow_iceberg.commit.operation_key import OperationKey
+    from airflow_iceberg.jobs.protocol.plan import JobPlan, JobResult, Source
     from airflow_iceberg.table import Table
 
 Result = TypeVar("Result")
@@ -65,7 +65,7 @@ class JobOperator(BaseOperator):
 
     def open_backend(self, table: Table, source: Source, *, name: str) -> Backend:
         """Return what runs jobs; whatever can be known to be missing is found here."""
-        from airflow_iceberg.submit import open_backend
+        from airflow_iceberg.backends.spark_submit import open_backend
 
         config = self.spark_config or SparkConfig()
         asked = sorted({"spark.wap.id", "spark.wap.branch"} & set(config.conf))
@@ -79,7 +79,7 @@ class JobOperator(BaseOperator):
 
     def run_job(self, table: Table, plan: JobPlan, *, name: str) -> JobResult:
         """Run a job where the connection says and return what it staged; raises the job's own error."""
-        from airflow_iceberg.submit import run_job
+        from airflow_iceberg.backends.spark_submit import run_job
 
         return run_job(self.open_backend(table, plan.source, name=name), table, plan)
 
@@ -91,7 +91,7 @@ def operation_of(context: Context) -> OperationKey:
     clear. It is kept between 0 and the tries before this one: a DAG whose `retries` were edited between two tries would
     otherwise come to numbers that no clear can have given.
     """
-    from airflow_iceberg.commit.operation import OperationKey
+    from airflow_iceberg.commit.operation_key import OperationKey
 
     ti = context["ti"]
     epoch = int(ti.max_tries) - int(context["task"].retries or 0)

@@ -10,8 +10,8 @@ from airflow_iceberg.operators._job import JobOperator, operation_of
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_iceberg.operations.file_inventory import Walker
     from airflow_iceberg.table import Table
-    from airflow_iceberg.walking import Walker
 
 
 class WalkOperator(JobOperator):
@@ -21,8 +21,8 @@ class WalkOperator(JobOperator):
 
     def open_walker(self, table: Table, context: Context) -> Walker:
         """Return what walks over the table's files; what a job would lack is found before anything is changed."""
-        from airflow_iceberg.jobs.protocol import Source
-        from airflow_iceberg.walking import Walker, expected_files
+        from airflow_iceberg.jobs.protocol.plan import Source
+        from airflow_iceberg.operations.file_inventory import Walker, expected_files
 
         operation = operation_of(context)
         from_files = whole_number("spark_from_files", self.spark_from_files)

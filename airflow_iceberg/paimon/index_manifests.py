@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from airflow_iceberg.errors import FormatError
+from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.paimon.binary_row import RowDecoder
-from airflow_iceberg.paimon.entries import Partition
-from airflow_iceberg.paimon.manifests import bytes_of, check_version
-from airflow_iceberg.paimon.records import read_records
+from airflow_iceberg.paimon.containers import read_records
+from airflow_iceberg.paimon.data_manifests import Partition
+from airflow_iceberg.paimon.manifest_lists import bytes_of, check_version
 from airflow_iceberg.paimon.schema import PaimonSchema
-from airflow_iceberg.spec._fields import Fields
 
 VERSION = 1
 HASH = "HASH"

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_iceberg.errors import FormatError, UnsupportedError
+from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.paimon.types import PaimonField, parse_field, parse_type
-from airflow_iceberg.spec._fields import Fields
 
 NEWEST_VERSION = 3
 DEFAULT_PARTITION_NAME = "__DEFAULT_PARTITION__"

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_iceberg.errors import UnsupportedError
+from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.paimon.schema import load_json
-from airflow_iceberg.spec._fields import Fields
 
 NEWEST_VERSION = 3
 COMMIT_KINDS = ("APPEND", "COMPACT", "OVERWRITE", "ANALYZE")

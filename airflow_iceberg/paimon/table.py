@@ -14,10 +14,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError
-from airflow_iceberg.paimon.deletion_vectors import check_vector_file, read_hashes, read_vector
-from airflow_iceberg.paimon.entries import FileEntries, FileEntry, Partition, read_manifest
+from airflow_iceberg.paimon.data_manifests import FileEntries, FileEntry, Partition, read_manifest
+from airflow_iceberg.paimon.index_files import check_vector_file, read_hashes, read_vector
 from airflow_iceberg.paimon.index_manifests import DELETION_VECTORS, HASH, IndexFile, VectorRange, read_index_manifest
-from airflow_iceberg.paimon.manifests import FileFilter, ManifestMeta, read_manifest_list
+from airflow_iceberg.paimon.manifest_lists import FileFilter, ManifestMeta, read_manifest_list
 from airflow_iceberg.paimon.paths import PathRules
 from airflow_iceberg.paimon.schema import PaimonSchema
 from airflow_iceberg.paimon.snapshots import Snapshot, Statistics, Tag
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from airflow_iceberg.paimon.inspection import PaimonInspection
-    from airflow_iceberg.spec.deletion_vectors import RowPositions
+    from airflow_iceberg.format.deletion_vectors import RowPositions
+    from airflow_iceberg.paimon.system_tables import PaimonInspection
     from airflow_iceberg.storage.base import FileIO
 
 MAIN_BRANCH = "main"
@@ -88,7 +88,7 @@ class PaimonTable:
     @property
     def inspect(self) -> PaimonInspection:
         """What the table holds, as Arrow tables."""
-        from airflow_iceberg.paimon.inspection import PaimonInspection
+        from airflow_iceberg.paimon.system_tables import PaimonInspection
 
         return PaimonInspection(self)
 

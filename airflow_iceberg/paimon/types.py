@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_iceberg.errors import FormatError
-from airflow_iceberg.spec._fields import Fields, json_type_name
+from airflow_iceberg.format.json_fields import Fields, json_type_name
 
 MAX_LENGTH = 2147483647
 """Length of STRING, which is VARCHAR of it, and of BYTES, which is VARBINARY of it."""

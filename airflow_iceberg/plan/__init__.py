@@ -2,5 +2,5 @@
 
 Here: predicates and how they prune (`filters`, `projection`, `metrics`), which files a scan reads (`scan`), what a
 sensor waits for (`waiting`). Not here: reading rows (`data`), applying a change (`commit`). Nothing is imported by this
-file, so that `plan.waiting` costs no Arrow and no SQL parser.
+file, so that `plan.new_snapshot` costs no Arrow and no SQL parser.
 """

@@ -1,7 +1,7 @@
 """Which delete files apply to a data file.
 
 Here: an index over the delete files of a snapshot, asked once for each data file: dictionaries and a bisection, so that
-100,000 data files cost 100,000 look-ups. Not here: applying deletes to rows (`data.deletes`).
+100,000 data files cost 100,000 look-ups. Not here: applying deletes to rows (`data.read.deletes`).
 
 ================  ====================================================================================================
 position deletes  data sequence number <= that of the delete; same spec and partition; the one file that the delete is
@@ -25,15 +25,15 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from airflow_iceberg.errors import FormatError
-from airflow_iceberg.plan.expressions import ALWAYS_TRUE, AlwaysTrue, Column, Expression
-from airflow_iceberg.plan.metrics import ColumnRange, file_range, may_match
-from airflow_iceberg.spec.manifests import DataFile, FileContent, ManifestEntry
-from airflow_iceberg.spec.transforms import VoidTransform
-from airflow_iceberg.spec.types import PrimitiveType
-from airflow_iceberg.spec.values import canonical_key
+from airflow_iceberg.expressions.metrics import ColumnRange, file_range, may_match
+from airflow_iceberg.expressions.tree import ALWAYS_TRUE, AlwaysTrue, Column, Expression
+from airflow_iceberg.format.manifests.entries import DataFile, FileContent, ManifestEntry
+from airflow_iceberg.format.transforms.transform import VoidTransform
+from airflow_iceberg.format.types import PrimitiveType
+from airflow_iceberg.format.values.bytes import canonical_key
 
 if TYPE_CHECKING:
-    from airflow_iceberg.spec.metadata import TableMetadata
+    from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 
 FILE_PATH_ID = 2147483546
 POSITION_ID = 2147483545

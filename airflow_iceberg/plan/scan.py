@@ -1,14 +1,14 @@
 """Which files a scan reads.
 
 Here: from the manifests of a snapshot to the data files that may hold selected rows, in one pass. Not here: opening
-manifests (the caller's `read`), the rules of pruning (`projection`, `metrics`), reading rows (`data.read`).
+manifests (the caller's `read`), the rules of pruning (`projection`, `metrics`), reading rows (`data.read.file`).
 
 Files are dropped at three stages: whole manifests by their partition summaries, files by their partition, files by
 their column statistics. A manifest that is dropped is not opened. Delete manifests are opened first; which of their
 files apply to a data file is decided in `deletes`.
 
-Entries come as columns (`spec.manifest_columns`), and objects are made of the files that are left; from manifests that
-cannot be read as columns they come as objects. Both ways ask the same questions.
+Entries come as columns (`format.manifests.columns`), and objects are made of the files that are left; from manifests
+that cannot be read as columns they come as objects. Both ways ask the same questions.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from airflow_iceberg.errors import FormatError
+from airflow_iceberg.expressions.binding import parse_filter
+from airflow_iceberg.expressions.metrics import file_may_match, may_match, summary_range
+from airflow_iceberg.expressions.metrics_columns import columns_of, rows_may_match
+from airflow_iceberg.expressions.projection import Residuals, project
+from airflow_iceberg.expressions.tree import ALWAYS_FALSE, ALWAYS_TRUE, AlwaysFalse, AlwaysTrue, Expression
+from airflow_iceberg.format.manifests.columns import EntryColumns, column_values
+from airflow_iceberg.format.manifests.entries import DataFile, EntryStatus, ManifestContent, ManifestEntry, ManifestFile
 from airflow_iceberg.plan.deletes import DeleteIndex
-from airflow_iceberg.plan.expressions import ALWAYS_FALSE, ALWAYS_TRUE, AlwaysFalse, AlwaysTrue, Expression
-from airflow_iceberg.plan.filters import parse_filter
-from airflow_iceberg.plan.metrics import file_may_match, may_match, summary_range
-from airflow_iceberg.plan.metrics_columns import columns_of, rows_may_match
-from airflow_iceberg.plan.projection import Residuals, project
-from airflow_iceberg.spec.manifest_columns import EntryColumns, column_values
-from airflow_iceberg.spec.manifests import DataFile, EntryStatus, ManifestContent, ManifestEntry, ManifestFile
 
 if TYPE_CHECKING:
-    from airflow_iceberg.plan.expressions import Column
-    from airflow_iceberg.plan.metrics import ColumnRange
-    from airflow_iceberg.plan.metrics_columns import Ints
-    from airflow_iceberg.spec.metadata import TableMetadata
-    from airflow_iceberg.spec.partitioning import PartitionSpec
-    from airflow_iceberg.spec.schema import Schema
+    from airflow_iceberg.expressions.metrics import ColumnRange
+    from airflow_iceberg.expressions.metrics_columns import Ints
+    from airflow_iceberg.expressions.tree import Column
+    from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+    from airflow_iceberg.format.partitions.spec import PartitionSpec
+    from airflow_iceberg.format.schemas.schema import Schema
 
 ReadManifest: TypeAlias = Callable[[ManifestFile], Iterable[ManifestEntry]]
 """Opens a manifest; entries come with everything inherited."""
 Part: TypeAlias = "EntryColumns | tuple[ManifestFile, Iterable[ManifestEntry]]"
 ReadColumns: TypeAlias = Callable[[Sequence[ManifestFile], Collection[int]], Iterable[Part]]
-"""Opens manifests in their order, with the statistics of some columns, as `spec.manifest_columns.read_columns`."""
+"""Opens manifests in their order, with the statistics of some columns, as `format.manifests.columns.read_columns`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,6 +5,6 @@ the border behind which each kind of store has a module (`local`, `memory`, `s3`
 """
 
 from airflow_iceberg.storage.base import FileIO, FileStatus
-from airflow_iceberg.storage.fsspec_io import FsspecFileIO, load_file_io
+from airflow_iceberg.storage.stores.fsspec_io import FsspecFileIO, load_file_io
 
 __all__ = ["FileIO", "FileStatus", "FsspecFileIO", "load_file_io"]

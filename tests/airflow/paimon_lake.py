@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from airflow_iceberg.storage.fsspec_io import load_file_io
+from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 from tests.support.paimon_writer import PaimonBuilder
 
 CONN_ID = "paimon_default"

@@ -9,9 +9,9 @@ import pytest
 from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from airflow_iceberg.backends.spark_submit import SparkConfig
 from airflow_iceberg.errors import CommitConflictError, CommitUnknownError, InvalidInputError, StorageError
-from airflow_iceberg.operators.write import FileOptions, IcebergAppendOperator
-from airflow_iceberg.submit import SparkConfig
+from airflow_iceberg.operators._rows import FileOptions, IcebergAppendOperator
 from tests.airflow.conftest import Lake
 
 
@@ -219,8 +219,8 @@ class TestTheResult:
         assert len(lake.data_files()) == 1
 
     def test_a_branch_is_written_and_main_is_not(self, lake: Lake, new_dag: Callable, run_dag: Callable) -> None:
-        from airflow_iceberg.spec.changes import Change, SetSnapshotRef
-        from airflow_iceberg.spec.snapshots import SnapshotRef
+        from airflow_iceberg.format.metadata.updates import Change, SetSnapshotRef
+        from airflow_iceberg.format.snapshots import SnapshotRef
 
         lake.create()
         lake.append([1])
@@ -333,7 +333,7 @@ class TestErrors:
         failures: list,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        from airflow_iceberg.catalogs.sql import SqlCatalog
+        from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
 
         lake.create()
         with new_dag(retries=2) as dag:

@@ -14,16 +14,16 @@ import pyarrow as pa
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from airflow_iceberg.commit.refs import create_ref
-from airflow_iceberg.operators.change import IcebergDeleteOperator, IcebergOverwriteOperator
-from airflow_iceberg.operators.maintain import (
+from airflow_iceberg.backends.spark_submit import SparkConfig
+from airflow_iceberg.commit.actions.snapshot_refs import create_ref
+from airflow_iceberg.operators._rows import IcebergAppendOperator
+from airflow_iceberg.operators.compact import (
     IcebergCompactOperator,
     IcebergExpireSnapshotsOperator,
     IcebergRemoveOrphanFilesOperator,
     IcebergRewriteManifestsOperator,
 )
-from airflow_iceberg.operators.write import IcebergAppendOperator
-from airflow_iceberg.submit import SparkConfig
+from airflow_iceberg.operators.overwrite import IcebergDeleteOperator, IcebergOverwriteOperator
 from airflow_iceberg.table import Table
 from tests.airflow.conftest import Lake
 

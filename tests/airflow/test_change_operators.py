@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from airflow_iceberg.operators.change import IcebergDeleteOperator, IcebergOverwriteOperator
+from airflow_iceberg.operators.overwrite import IcebergDeleteOperator, IcebergOverwriteOperator
 from tests.airflow.conftest import Lake
 
 

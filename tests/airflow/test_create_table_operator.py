@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from airflow_iceberg.operators.evolve import IcebergCreateTableOperator
+from airflow_iceberg.operators.create_table import IcebergCreateTableOperator
 from tests.airflow.conftest import Lake
 
 SCHEMA = {"id": "long not null", "ts": "timestamptz", "tags": "list<string>"}

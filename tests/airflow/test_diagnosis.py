@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from airflow_iceberg.hooks import IcebergHook
+from airflow_iceberg.hooks.iceberg import IcebergHook
 from tests.services.launch import free_ports
 from tests.services.seaweedfs import SeaweedFS
 from tests.support.http_server import HttpServer, Reply

@@ -9,7 +9,7 @@ import pytest
 from airflow.sdk import Connection
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.hooks import CatalogConfig, IcebergHook
+from airflow_iceberg.hooks.iceberg import CatalogConfig, IcebergHook
 from tests.airflow.conftest import Lake
 
 
@@ -265,7 +265,7 @@ class TestInATrigger:
     """The same connection, read without blocking the event loop."""
 
     def test_the_catalog_is_the_same(self, lake: Lake, run_async: Callable[[Any], Any]) -> None:
-        from airflow_iceberg.hooks import load_catalog_async
+        from airflow_iceberg.hooks.iceberg import load_catalog_async
 
         catalog = run_async(load_catalog_async("iceberg_catalog_default"))
         assert (catalog.name, dict(catalog.properties)) == (IcebergHook().catalog.name, dict(lake.catalog.properties))

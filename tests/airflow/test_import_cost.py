@@ -7,15 +7,15 @@ import sys
 import pytest
 
 MODULES = (
-    "airflow_iceberg.hooks",
-    "airflow_iceberg.operators.evolve",
-    "airflow_iceberg.operators.write",
-    "airflow_iceberg.paimon_hooks",
-    "airflow_iceberg.paimon_sensors",
-    "airflow_iceberg.paimon_triggers",
-    "airflow_iceberg.sensors",
-    "airflow_iceberg.submit",
-    "airflow_iceberg.triggers",
+    "airflow_iceberg.hooks.iceberg",
+    "airflow_iceberg.operators.create_table",
+    "airflow_iceberg.operators._rows",
+    "airflow_iceberg.hooks.paimon",
+    "airflow_iceberg.sensors.paimon",
+    "airflow_iceberg.triggers.paimon",
+    "airflow_iceberg.sensors.iceberg",
+    "airflow_iceberg.backends.spark_submit",
+    "airflow_iceberg.triggers.iceberg",
 )
 HEAVY = {"pyarrow", "pyspark", "numpy", "pandas", "fastavro", "fsspec", "sqlglot", "sqlalchemy", "requests"}
 

@@ -23,13 +23,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_iceberg.changing import now_ms
-from airflow_iceberg.cleaning import OrphanRequest, known_files, remove_orphans
-from airflow_iceberg.commit.operation import OPERATION_KEY
+from airflow_iceberg.commit.operation_key import OPERATION_KEY
+from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.commit.snapshot_writer import read_entries
-from airflow_iceberg.quarantine import quarantines, restore_quarantine
+from airflow_iceberg.inventory._manifest_lists import read_manifests
+from airflow_iceberg.operations.quarantine import quarantines, restore_quarantine
+from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, known_files, remove_orphans
 from airflow_iceberg.table import Table
-from airflow_iceberg.walk.manifest_lists import read_manifests
 from tests.airflow.conftest import CONN_ID, Lake
 
 ROOT = Path(__file__).parents[2]

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_iceberg.cleaning import known_files
-from airflow_iceberg.commit.operation import OPERATION_KEY
-from airflow_iceberg.quarantine import quarantines, restore_quarantine
+from airflow_iceberg.commit.operation_key import OPERATION_KEY
+from airflow_iceberg.operations.quarantine import quarantines, restore_quarantine
+from airflow_iceberg.operations.remove_orphan_files import known_files
 from tests.airflow.conftest import CONN_ID, Lake
 from tests.airflow.live import LiveAirflow
 

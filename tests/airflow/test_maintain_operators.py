@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from airflow_iceberg.operators.maintain import (
+from airflow_iceberg.operators.compact import (
     IcebergCompactOperator,
     IcebergExpireSnapshotsOperator,
     IcebergRemoveOrphanFilesOperator,

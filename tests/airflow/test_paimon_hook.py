@@ -8,7 +8,7 @@ import pytest
 from airflow.sdk import Connection
 
 from airflow_iceberg.errors import InvalidInputError, NotFoundError
-from airflow_iceberg.paimon_hooks import PaimonConfig, PaimonHook
+from airflow_iceberg.hooks.paimon import PaimonConfig, PaimonHook
 from tests.airflow.paimon_lake import CONN_ID, PaimonLake
 
 

@@ -12,8 +12,8 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout
 
 from airflow_iceberg.errors import SnapshotsLostError, StorageError
-from airflow_iceberg.paimon_sensors import PaimonSnapshotSensor
-from airflow_iceberg.storage.fsspec_io import FsspecFileIO
+from airflow_iceberg.sensors.paimon import PaimonSnapshotSensor
+from airflow_iceberg.storage.stores.fsspec_io import FsspecFileIO
 from tests.airflow.conftest import DAY
 from tests.airflow.paimon_lake import CONN_ID, PaimonLake
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from airflow_iceberg.errors import InvalidInputError, NotFoundError
-from airflow_iceberg.failures import from_event
-from airflow_iceberg.paimon_triggers import PaimonSnapshotTrigger
-from airflow_iceberg.storage.fsspec_io import FsspecFileIO
+from airflow_iceberg.retries import from_event
+from airflow_iceberg.storage.stores.fsspec_io import FsspecFileIO
+from airflow_iceberg.triggers.paimon import PaimonSnapshotTrigger
 from tests.airflow.paimon_lake import CONN_ID, PaimonLake
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from airflow_iceberg.diagnosis import Diagnosis
-from airflow_iceberg.hooks import CatalogConfig, IcebergHook
-from airflow_iceberg.jobs.protocol import Source
-from airflow_iceberg.operators.write import IcebergAppendOperator
-from airflow_iceberg.submit import SparkConfig, open_backend
+from airflow_iceberg.backends.spark_submit import SparkConfig, open_backend
+from airflow_iceberg.hooks.diagnosis import Diagnosis
+from airflow_iceberg.hooks.iceberg import CatalogConfig, IcebergHook
+from airflow_iceberg.jobs.protocol.plan import Source
+from airflow_iceberg.operators._rows import IcebergAppendOperator
 from tests.airflow.conftest import CONN_ID, Lake
 from tests.support.http_server import HttpServer, Reply, Request
 
@@ -85,7 +85,7 @@ def _files(*folders: Path) -> Iterator[Path]:
 
 
 def _text(path: Path) -> str:
-    from airflow_iceberg.spec.avro_container import read_header
+    from airflow_iceberg.format.avro.container import read_header
 
     data = path.read_bytes()
     inflated = b""
@@ -340,7 +340,7 @@ def _config(**fields: Any) -> CatalogConfig:
 
 def _one_step(config: CatalogConfig) -> Iterator[Any]:
     from airflow_iceberg.catalogs import load_catalog
-    from airflow_iceberg.diagnosis import Step
+    from airflow_iceberg.hooks.diagnosis import Step
 
     yield Step(what="log in", run=lambda: str(load_catalog("prod", **config.properties).list_namespaces()))
 

@@ -9,10 +9,10 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout
 
 from airflow_iceberg.errors import StorageError
-from airflow_iceberg.plan.waiting import MAINTENANCE
-from airflow_iceberg.sensors import IcebergSnapshotSensor
-from airflow_iceberg.spec.changes import AddSnapshot, Change, SetSnapshotRef
-from airflow_iceberg.spec.snapshots import SnapshotRef
+from airflow_iceberg.format.metadata.updates import AddSnapshot, Change, SetSnapshotRef
+from airflow_iceberg.format.snapshots import SnapshotRef
+from airflow_iceberg.plan.new_snapshot import MAINTENANCE
+from airflow_iceberg.sensors.iceberg import IcebergSnapshotSensor
 from tests.airflow.conftest import DAY, Lake
 
 
@@ -104,7 +104,7 @@ class TestWhatIsNew:
     def test_newer_than_a_snapshot_given_by_an_upstream_task(
         self, deferrable: bool, lake: Lake, new_dag: Callable, run_dag: Callable, later: Callable
     ) -> None:
-        from airflow_iceberg.operators.write import IcebergAppendOperator
+        from airflow_iceberg.operators._rows import IcebergAppendOperator
 
         lake.create()
         with new_dag() as dag:
@@ -246,7 +246,7 @@ class TestWaitingIsNotFailing:
     def test_a_store_that_is_away_is_waited_through(
         self, deferrable: bool, lake: Lake, new_dag: Callable, run_dag: Callable, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from airflow_iceberg.catalogs.sql import SqlCatalog
+        from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
 
         lake.create()
         lake.append([1])

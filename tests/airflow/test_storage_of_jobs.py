@@ -9,9 +9,15 @@ from typing import Any
 
 import pytest
 
+from airflow_iceberg.backends.spark_submit import (
+    SparkConfig,
+    SparkSubmit,
+    _reaching,
+    spark_environment,
+    storage_properties,
+)
 from airflow_iceberg.errors import UnsupportedError
 from airflow_iceberg.storage import FsspecFileIO
-from airflow_iceberg.submit import SparkConfig, SparkSubmit, _reaching, spark_environment, storage_properties
 
 SECRETS = {
     "credential": "client:s3cr3t-credential",

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError
-from airflow_iceberg.failures import from_event, to_event
-from airflow_iceberg.triggers import IcebergSnapshotTrigger
+from airflow_iceberg.retries import from_event, to_event
+from airflow_iceberg.triggers.iceberg import IcebergSnapshotTrigger
 from tests.airflow.conftest import CONN_ID, Lake
 
 
@@ -79,7 +79,7 @@ class TestTheEventLoop:
     def test_is_free_while_the_catalog_is_slow(
         self, lake: Lake, run_async: Callable, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from airflow_iceberg.catalogs.sql import SqlCatalog
+        from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
 
         lake.create()
         lake.append([1])

@@ -14,13 +14,19 @@ from pathlib import Path
 from random import Random
 from uuid import UUID
 
-from airflow_iceberg.spec.changes import AddSnapshot, Change, SetSnapshotRef, apply_change
-from airflow_iceberg.spec.manifest_avro import read_manifest_list, write_manifest, write_manifest_list
-from airflow_iceberg.spec.manifests import DataFile, EntryStatus, ManifestEntry, ManifestFile, describe_manifest
-from airflow_iceberg.spec.metadata import TableMetadata, new_table_metadata
-from airflow_iceberg.spec.partitioning import spec_from_shorthand
-from airflow_iceberg.spec.schema import schema_from_shorthand
-from airflow_iceberg.spec.snapshots import Snapshot, SnapshotRef, summarize
+from airflow_iceberg.format.manifests.avro import read_manifest_list, write_manifest, write_manifest_list
+from airflow_iceberg.format.manifests.entries import (
+    DataFile,
+    EntryStatus,
+    ManifestEntry,
+    ManifestFile,
+    describe_manifest,
+)
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata, new_table_metadata
+from airflow_iceberg.format.metadata.updates import AddSnapshot, Change, SetSnapshotRef, apply_change
+from airflow_iceberg.format.partitions.spec import spec_from_shorthand
+from airflow_iceberg.format.schemas.schema import schema_from_shorthand
+from airflow_iceberg.format.snapshots import Snapshot, SnapshotRef, summarize
 from tests.benchmarks.measure import note
 
 SNAPSHOTS, FILES_PER_SNAPSHOT = 100, 1_000

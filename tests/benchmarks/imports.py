@@ -17,10 +17,10 @@ from tests.support.airflow_home import settings
 
 LIMIT_SECONDS, GOAL = 0.1, 1.0
 MODULES = (
-    "airflow_iceberg.operators.write",
-    "airflow_iceberg.operators.evolve",
-    "airflow_iceberg.sensors",
-    "airflow_iceberg.triggers",
+    "airflow_iceberg.operators._rows",
+    "airflow_iceberg.operators.create_table",
+    "airflow_iceberg.sensors.iceberg",
+    "airflow_iceberg.triggers.iceberg",
 )
 PROBE = """
 import importlib, json, os, sys, time

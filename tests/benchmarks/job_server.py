@@ -10,9 +10,9 @@ import sys
 from pyspark.sql import SparkSession
 
 import airflow_iceberg
-from airflow_iceberg.jobs.protocol import JobPlan
-from airflow_iceberg.jobs.spark import run_spark
-from airflow_iceberg.storage.fsspec_io import load_file_io
+from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.spark.run import run_spark
+from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 
 assert ".zip" in airflow_iceberg.__file__, f"the core was imported from {airflow_iceberg.__file__}, not from the zip"
 

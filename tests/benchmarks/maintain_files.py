@@ -13,12 +13,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_iceberg.commit.append import AppendFiles
-from airflow_iceberg.compacting import CompactionRequest, compact
-from airflow_iceberg.data.append import write_rows
-from airflow_iceberg.spec.manifests import DataFile
-from airflow_iceberg.spec.metadata import TableMetadata
-from airflow_iceberg.storage.fsspec_io import load_file_io
+from airflow_iceberg.commit.actions.append import AppendFiles
+from airflow_iceberg.data.write.rows import write_rows
+from airflow_iceberg.format.manifests.entries import DataFile
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.operations.compact import CompactionRequest, compact
+from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 from airflow_iceberg.table import Table
 from tests.benchmarks import lineitem
 from tests.benchmarks.maintained import Frozen, Sides, against_java

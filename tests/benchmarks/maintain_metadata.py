@@ -5,9 +5,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from airflow_iceberg.cleaning import OrphanRequest, remove_orphans
-from airflow_iceberg.expiring import ExpireRequest, expire_snapshots
-from airflow_iceberg.manifest_rewriting import rewrite_manifests
+from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
+from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, remove_orphans
+from airflow_iceberg.operations.rewrite_manifests import rewrite_manifests
 from airflow_iceberg.table import Table
 from tests.benchmarks import big_metadata
 from tests.benchmarks.maintained import Frozen, Sides, against_java, sql_now

@@ -10,14 +10,14 @@ from concurrent.futures import ProcessPoolExecutor
 import numpy as np
 import pyarrow as pa
 
-from airflow_iceberg.commit.append import AppendFiles
-from airflow_iceberg.data.append import write_rows
-from airflow_iceberg.deleting import DeleteRequest, delete
-from airflow_iceberg.jobs.protocol import Source
-from airflow_iceberg.overwriting import OverwriteRequest, overwrite
-from airflow_iceberg.spec.manifests import DataFile
-from airflow_iceberg.spec.metadata import TableMetadata
-from airflow_iceberg.storage.fsspec_io import load_file_io
+from airflow_iceberg.commit.actions.append import AppendFiles
+from airflow_iceberg.data.write.rows import write_rows
+from airflow_iceberg.format.manifests.entries import DataFile
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.jobs.protocol.plan import Source
+from airflow_iceberg.operations.delete import DeleteRequest, delete
+from airflow_iceberg.operations.overwrite import OverwriteRequest, overwrite
+from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 from airflow_iceberg.table import Table
 from tests.benchmarks import lineitem
 from tests.benchmarks.appends import BY_MONTH

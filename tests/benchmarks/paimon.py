@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from airflow_iceberg.storage.fsspec_io import load_file_io
+from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 from tests.benchmarks.measure import Measurement, note
 from tests.support.airflow_home import ROOT
 from tests.support.paimon_env import paimon_python
@@ -28,7 +28,7 @@ MEMORY_LIMIT, POLL_LIMIT = 300.0, 10.0  # megabytes, kilobytes
 OURS = """
 import json, resource, sys, time
 from airflow_iceberg.paimon.table import PaimonTable
-from airflow_iceberg.storage.fsspec_io import load_file_io
+from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 import pyarrow.compute
 start = time.perf_counter()
 table = PaimonTable.load(sys.argv[1], load_file_io())
@@ -54,7 +54,7 @@ print(json.dumps([seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, l
 POLL = """
 import json, sys
 from airflow_iceberg.paimon.table import PaimonTable
-from airflow_iceberg.paimon.waiting import PaimonCondition, look
+from airflow_iceberg.paimon.new_snapshot import PaimonCondition, look
 from tests.support.counting_io import CountingFileIO
 io = CountingFileIO()
 table = PaimonTable(sys.argv[1], io)

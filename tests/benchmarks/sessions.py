@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from airflow_iceberg.backends.spark_submit import WORKER_SETTINGS
 from airflow_iceberg.catalogs import load_catalog
-from airflow_iceberg.jobs.local_spark import environment
-from airflow_iceberg.jobs.package import build_zip
-from airflow_iceberg.jobs.protocol import Source
-from airflow_iceberg.submit import WORKER_SETTINGS
+from airflow_iceberg.jobs.protocol.plan import Source
+from airflow_iceberg.jobs.spark.installation import environment
+from airflow_iceberg.jobs.spark.package import build_zip
 from airflow_iceberg.table import Table
 from tests.benchmarks.measure import Stopwatch, note
 from tests.support.iceberg_java import IcebergJava

@@ -27,13 +27,13 @@ from pathlib import Path
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.base import Catalog
-from airflow_iceberg.changing import now_ms
-from airflow_iceberg.commit.operation import OperationKey, find_landed
+from airflow_iceberg.commit.operation_key import OperationKey, find_landed
+from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.commit.snapshot_writer import read_entries
 from airflow_iceberg.errors import CommitUnknownError, IcebergError, NotFoundError
-from airflow_iceberg.expiring import ExpireRequest, expire_snapshots
+from airflow_iceberg.inventory._manifest_lists import read_manifests
+from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
 from airflow_iceberg.table import Table
-from airflow_iceberg.walk.manifest_lists import read_manifests
 from tests.services.tcp_proxy import TcpProxy
 from tests.support.changes import Rows, arrow, rows_in
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_iceberg.catalogs import load_catalog
-from airflow_iceberg.catalogs.hive_client import Connection, HiveClient
+from airflow_iceberg.catalogs.hive.client import Connection, HiveClient
 from airflow_iceberg.errors import InvalidInputError
 from tests.catalogs.contract import CatalogContract, make_table
 

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.base import Catalog
+from airflow_iceberg.inventory._manifest_lists import read_manifests
 from airflow_iceberg.table import Table
-from airflow_iceberg.walk.manifest_lists import read_manifests
 from tests.support.processes import run_processes
 
 WRITERS = 8

@@ -17,8 +17,8 @@ from airflow_iceberg.errors import (
     InvalidInputError,
     NotFoundError,
 )
-from airflow_iceberg.spec.changes import AddSchema, Change, SetCurrentSchema
-from airflow_iceberg.spec.schema import schema_from_shorthand
+from airflow_iceberg.format.metadata.updates import AddSchema, Change, SetCurrentSchema
+from airflow_iceberg.format.schemas.schema import schema_from_shorthand
 from airflow_iceberg.table import Table
 from tests.catalogs.contract import CatalogContract, fill_table, make_table, setting
 

@@ -14,7 +14,7 @@ import requests
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.base import TableId
-from airflow_iceberg.catalogs.glue_tables import glue_type
+from airflow_iceberg.catalogs.glue.tables import glue_type
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitConflictError,
@@ -23,7 +23,7 @@ from airflow_iceberg.errors import (
     NotFoundError,
     StorageError,
 )
-from airflow_iceberg.spec.schema import schema_from_shorthand
+from airflow_iceberg.format.schemas.schema import schema_from_shorthand
 from airflow_iceberg.table import Table
 from tests.catalogs.contract import CatalogContract, make_table, new_metadata, setting
 from tests.services.glue import KEYS
@@ -472,7 +472,7 @@ class TestAKilledWriter:
         program = (
             "import json, sys, pyarrow as pa\n"
             "from airflow_iceberg.catalogs import load_catalog\n"
-            "from airflow_iceberg.commit.operation import OperationKey\n"
+            "from airflow_iceberg.commit.operation_key import OperationKey\n"
             "from airflow_iceberg.table import Table\n"
             "key = OperationKey(dag_id='d', run_id='r', task_id='t')\n"
             "table = Table.load(load_catalog('prod', **json.loads(sys.argv[1])), 'db.t')\n"

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_iceberg.catalogs.base import TableId
-from airflow_iceberg.catalogs.hadoop import HadoopCatalog
+from airflow_iceberg.catalogs.hadoop.catalog import HadoopCatalog
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitConflictError,
@@ -19,7 +19,7 @@ from airflow_iceberg.errors import (
     StorageError,
     UnsupportedError,
 )
-from airflow_iceberg.spec.changes import Change, SetLocation
+from airflow_iceberg.format.metadata.updates import Change, SetLocation
 from airflow_iceberg.storage import load_file_io
 from tests.catalogs.contract import CatalogContract, commit_until_done, make_table, new_metadata, setting
 from tests.support.memory import FaultyFileIO, FileFault, FileRule, MemoryFileIO, SimulatedCrash

@@ -13,12 +13,14 @@ import hive_metastore.ttypes
 import pyarrow as pa
 import pytest
 
-from airflow_iceberg.catalogs import hive_swap, hive_thrift, load_catalog
+from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.base import TableId
-from airflow_iceberg.catalogs.hive_client import Connection, HiveClient
-from airflow_iceberg.catalogs.hive_locks import LockSettings, TableLock
-from airflow_iceberg.catalogs.hive_tables import hive_type
-from airflow_iceberg.catalogs.hive_thrift import (
+from airflow_iceberg.catalogs.hive import swap as hive_swap
+from airflow_iceberg.catalogs.hive import thrift_interface
+from airflow_iceberg.catalogs.hive.client import Connection, HiveClient
+from airflow_iceberg.catalogs.hive.locks import LockSettings, TableLock
+from airflow_iceberg.catalogs.hive.tables import hive_type
+from airflow_iceberg.catalogs.hive.thrift_interface import (
     EXCLUSIVE,
     TABLE_LEVEL,
     FieldSchema,
@@ -29,7 +31,7 @@ from airflow_iceberg.catalogs.hive_thrift import (
     StorageDescriptor,
     UnlockRequest,
 )
-from airflow_iceberg.catalogs.hive_transport import Address, TransportOptions, duration_seconds, parse_addresses
+from airflow_iceberg.catalogs.hive.transport import Address, TransportOptions, duration_seconds, parse_addresses
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitConflictError,
@@ -38,9 +40,9 @@ from airflow_iceberg.errors import (
     NotFoundError,
     StorageError,
 )
-from airflow_iceberg.spec.changes import AddSchema, Change, RemoveProperties, SetCurrentSchema
-from airflow_iceberg.spec.metadata import new_table_metadata
-from airflow_iceberg.spec.schema import schema_from_shorthand
+from airflow_iceberg.format.metadata.table_metadata import new_table_metadata
+from airflow_iceberg.format.metadata.updates import AddSchema, Change, RemoveProperties, SetCurrentSchema
+from airflow_iceberg.format.schemas.schema import schema_from_shorthand
 from airflow_iceberg.table import Table
 from tests.catalogs.contract import (
     commit_in_process,
@@ -50,13 +52,7 @@ from tests.catalogs.contract import (
     run_processes,
     setting,
 )
-from tests.catalogs.hive_contract import (
-    NO_LOCKS,
-    CountedCalls,
-    HiveContract,
-    empty_metastore,
-    hive_catalog,  # noqa: F401 - a fixture
-)
+from tests.catalogs.hive_contract import NO_LOCKS, CountedCalls, HiveContract, empty_metastore
 from tests.services.hive_metastore import metastore_2_3
 from tests.services.launch import free_ports
 from tests.support.postgresql import CuttingProxy
@@ -72,7 +68,7 @@ def metastore(tmp_path_factory):
 
 
 @pytest.fixture(params=["true", "false"], ids=["locks", "no-locks"])
-def catalog(request, hive_catalog):  # noqa: F811
+def catalog(request, hive_catalog):
     return hive_catalog(**{"engine.hive.lock-enabled": request.param})
 
 
@@ -96,7 +92,7 @@ class TestWithoutLocks:
     """So is one that lets the metastore compare; the whole contract is in `test_hive_services`."""
 
     @pytest.fixture
-    def catalog(self, hive_catalog):  # noqa: F811
+    def catalog(self, hive_catalog):
         return hive_catalog(**NO_LOCKS)
 
     def test_writers_at_once_lose_nothing(self, catalog):
@@ -140,15 +136,15 @@ class TestTheInterface:
 
     STRUCTS = tuple(
         value
-        for value in vars(hive_thrift).values()
+        for value in vars(thrift_interface).values()
         if isinstance(value, type)
-        and issubclass(value, hive_thrift.Struct)
-        and value.__module__ == hive_thrift.__name__
+        and issubclass(value, thrift_interface.Struct)
+        and value.__module__ == thrift_interface.__name__
     )
 
     @pytest.mark.parametrize("ours", STRUCTS, ids=lambda ours: ours.__name__)
     def test_of_structs(self, ours):
-        if ours in (hive_thrift.Struct, hive_thrift.HiveError):
+        if ours in (thrift_interface.Struct, thrift_interface.HiveError):
             return
         theirs = getattr(
             hive_metastore.ttypes, {"ShowLocksElement": "ShowLocksResponseElement"}.get(ours.__name__, ours.__name__)
@@ -156,9 +152,9 @@ class TestTheInterface:
         for field in filter(None, ours.thrift_spec):
             assert shape(field) == shape(theirs.thrift_spec[field[0]]), (ours, field)
 
-    @pytest.mark.parametrize("name", hive_thrift.CALLS)
+    @pytest.mark.parametrize("name", thrift_interface.CALLS)
     def test_of_calls(self, name):
-        call = hive_thrift.CALLS[name]
+        call = thrift_interface.CALLS[name]
         arguments = getattr(hive_metastore.ThriftHiveMetastore, f"{name}_args").thrift_spec
         assert [shape(field) for field in call.arguments.thrift_spec[1:]] == [shape(field) for field in arguments[1:]]
         result = getattr(hive_metastore.ThriftHiveMetastore, f"{name}_result").thrift_spec
@@ -313,7 +309,7 @@ class TestWhatTheMetastoreShows:
         catalog.commit(state, setting(**{"engine.hive.enabled": "false"}))
         assert "storage_handler" not in client.table("db", "t").parameters
 
-    def test_so_does_every_table_of_a_catalog_for_hive(self, hive_catalog, client):  # noqa: F811
+    def test_so_does_every_table_of_a_catalog_for_hive(self, hive_catalog, client):
         make_table(hive_catalog(**{"iceberg.engine.hive.enabled": "true"}))
         assert "storage_handler" in client.table("db", "t").parameters
 
@@ -420,7 +416,7 @@ class TestTablesOfOthers:
             cols=[FieldSchema(name="x", type="int")], location=f"{catalog.properties['warehouse']}/plain", numBuckets=0
         )
         storage.serdeInfo = SerDeInfo(parameters={})
-        table = hive_thrift.Table(
+        table = thrift_interface.Table(
             dbName="db", tableName="plain", sd=storage, parameters={"EXTERNAL": "TRUE"}, partitionKeys=[]
         )
         table.tableType = "EXTERNAL_TABLE"
@@ -454,7 +450,7 @@ class TestRoundTrips:
     def calls(self, monkeypatch):
         return CountedCalls(monkeypatch)
 
-    def test_a_commit_under_a_lock_is_six(self, hive_catalog, calls):  # noqa: F811
+    def test_a_commit_under_a_lock_is_six(self, hive_catalog, calls):
         catalog = hive_catalog()
         state = make_table(catalog)
         swap = ALTER.decode()
@@ -462,7 +458,7 @@ class TestRoundTrips:
             "lock", "get_table_req", "heartbeat", swap, "heartbeat", "unlock",
         ]  # fmt: skip
 
-    def test_a_commit_without_locks_is_two_and_one_more_on_a_new_connection(self, hive_catalog, calls):  # noqa: F811
+    def test_a_commit_without_locks_is_two_and_one_more_on_a_new_connection(self, hive_catalog, calls):
         catalog = hive_catalog(**NO_LOCKS)
         state = make_table(catalog)
         swap = ALTER.decode()
@@ -470,7 +466,7 @@ class TestRoundTrips:
         state = catalog.load("db.t")
         assert calls.of(lambda: catalog.commit(state, setting(a="2"))) == ["get_table_req", swap]
 
-    def test_a_lost_race_ends_at_the_comparison_and_a_look_for_an_echo(self, hive_catalog, calls):  # noqa: F811
+    def test_a_lost_race_ends_at_the_comparison_and_a_look_for_an_echo(self, hive_catalog, calls):
         catalog = hive_catalog()
         old = make_table(catalog)
         catalog.commit(old, setting(a="1"))
@@ -511,14 +507,14 @@ class TestTheTableSaysHowItIsCommitted:
             ("false", "true", False),
         ],
     )
-    def test_by_a_property(self, hive_catalog, monkeypatch, of_table, of_catalog, locks):  # noqa: F811
+    def test_by_a_property(self, hive_catalog, monkeypatch, of_table, of_catalog, locks):
         catalog = hive_catalog(**({"iceberg.engine.hive.lock-enabled": of_catalog} if of_catalog else {}))
         state = make_table(catalog, **({"engine.hive.lock-enabled": of_table} if of_table else {}))
         calls = CountedCalls(monkeypatch)
         catalog.commit(state, setting(a="1"))
         assert ("lock" in calls.names) is locks
 
-    def test_a_commit_that_changes_the_way_goes_the_old_one(self, hive_catalog, monkeypatch):  # noqa: F811
+    def test_a_commit_that_changes_the_way_goes_the_old_one(self, hive_catalog, monkeypatch):
         catalog = hive_catalog()
         state = make_table(catalog)
         calls = CountedCalls(monkeypatch)
@@ -557,7 +553,7 @@ class TestLocks:
             catalog.commit(state, setting(a="2"))
         assert self.held(client) == []
 
-    def test_a_table_that_is_held_is_waited_for_and_the_holder_is_named(self, hive_catalog, client, stranger):  # noqa: F811
+    def test_a_table_that_is_held_is_waited_for_and_the_holder_is_named(self, hive_catalog, client, stranger):
         catalog = hive_catalog(**{"iceberg.hive.lock-timeout-ms": "300"})
         state = make_table(catalog)
         holder = (
@@ -568,7 +564,7 @@ class TestLocks:
         assert catalog.load("db.t") == state
         assert self.held(client) == [stranger]
 
-    def test_a_commit_goes_on_when_the_holder_is_done(self, hive_catalog, client):  # noqa: F811
+    def test_a_commit_goes_on_when_the_holder_is_done(self, hive_catalog, client):
         catalog = hive_catalog()
         state = make_table(catalog)
         with self.lock(client):
@@ -580,7 +576,7 @@ class TestLocks:
         thread.join(30)
         assert done[0].metadata.properties["a"] == "1"
 
-    def test_who_waits_for_a_table_that_was_changed_gives_up_the_place_in_line(self, hive_catalog, client):  # noqa: F811
+    def test_who_waits_for_a_table_that_was_changed_gives_up_the_place_in_line(self, hive_catalog, client):
         """The wait could only end in a lost race, and each such turn holds up those behind."""
         catalog = hive_catalog()
         state = make_table(catalog)
@@ -594,7 +590,7 @@ class TestLocks:
             assert self.held(client) == [held._id]
         assert catalog.load("db.t") == newer
 
-    def test_a_lock_that_the_metastore_gave_up_stops_the_commit(self, hive_catalog, client, monkeypatch):  # noqa: F811
+    def test_a_lock_that_the_metastore_gave_up_stops_the_commit(self, hive_catalog, client, monkeypatch):
         catalog = hive_catalog()
         state = make_table(catalog)
         inner = hive_swap.Swapper._require
@@ -609,7 +605,7 @@ class TestLocks:
             catalog.commit(state, setting(a="1"))
         assert catalog.load("db.t") == state
 
-    def test_a_lock_that_was_lost_behind_the_swap_makes_the_outcome_unknown(self, hive_catalog, client, monkeypatch):  # noqa: F811
+    def test_a_lock_that_was_lost_behind_the_swap_makes_the_outcome_unknown(self, hive_catalog, client, monkeypatch):
         catalog = hive_catalog()
         state = make_table(catalog)
         inner = hive_swap._call_alter
@@ -666,7 +662,7 @@ class TestTurns:
     TABLE = TableId.parse("db.t")
 
     @pytest.fixture
-    def catalog(self, hive_catalog):  # noqa: F811
+    def catalog(self, hive_catalog):
         return hive_catalog()
 
     @pytest.fixture
@@ -875,7 +871,7 @@ class TestLostReplies:
         proxy.word = b"get_table_req"
         assert shaky.load("db.t") == state
 
-    def test_a_probe_that_was_cut_is_a_definite_failure(self, hive_catalog, proxy):  # noqa: F811
+    def test_a_probe_that_was_cut_is_a_definite_failure(self, hive_catalog, proxy):
         catalog = hive_catalog(**NO_LOCKS)
         shaky = load_catalog("prod", **{**catalog.properties, "uri": f"thrift://127.0.0.1:{proxy.port}"})
         state = make_table(catalog)
@@ -893,7 +889,7 @@ class TestConnections:
         catalog.load("db.t")
         assert len(catalog._client._idle) == 1
 
-    def test_one_that_the_server_closed_is_replaced(self, metastore, tmp_path, hive_catalog):  # noqa: F811
+    def test_one_that_the_server_closed_is_replaced(self, metastore, tmp_path, hive_catalog):
         proxy = CuttingProxy(metastore.port)
         catalog = hive_catalog()
         through = load_catalog("prod", **{**catalog.properties, "uri": f"thrift://127.0.0.1:{proxy.port}"})
@@ -908,7 +904,7 @@ class TestConnections:
     def test_one_that_is_old_is_not_trusted(self, catalog, monkeypatch):
         make_table(catalog)
         (old,) = catalog._client._idle
-        monkeypatch.setattr("airflow_iceberg.catalogs.hive_client.IDLE_SECONDS", 0.0)
+        monkeypatch.setattr("airflow_iceberg.catalogs.hive.client.IDLE_SECONDS", 0.0)
         catalog.load("db.t")
         assert old.is_broken
 
@@ -939,7 +935,7 @@ class TestConnections:
 class TestBesidePyIceberg:
     """PyIceberg's catalog on the same metastore, which commits under locks."""
 
-    def test_both_commit_to_one_table(self, hive_catalog):  # noqa: F811
+    def test_both_commit_to_one_table(self, hive_catalog):
         from pyiceberg.catalog.hive import HiveCatalog
 
         catalog = hive_catalog()

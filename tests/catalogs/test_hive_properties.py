@@ -15,11 +15,11 @@ import puresasl.mechanisms
 import pytest
 
 from airflow_iceberg.catalogs import load_catalog
-from airflow_iceberg.catalogs.hive_client import HiveClient
-from airflow_iceberg.catalogs.hive_tables import Options, new_table, update_table
-from airflow_iceberg.catalogs.hive_thrift import Database, NoSuchObjectException
+from airflow_iceberg.catalogs.hive.client import HiveClient
+from airflow_iceberg.catalogs.hive.tables import Options, new_table, update_table
+from airflow_iceberg.catalogs.hive.thrift_interface import Database, NoSuchObjectException
 from airflow_iceberg.errors import InvalidInputError, NotFoundError, StorageError
-from airflow_iceberg.spec.changes import apply_change
+from airflow_iceberg.format.metadata.updates import apply_change
 from airflow_iceberg.table import Table
 from tests.catalogs.contract import make_table, new_metadata, setting
 from tests.support.certificates import make_certificates

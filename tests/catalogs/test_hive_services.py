@@ -12,8 +12,8 @@ import sys
 import pytest
 
 from airflow_iceberg.catalogs import load_catalog
-from airflow_iceberg.catalogs.hive_client import HiveClient
-from airflow_iceberg.catalogs.hive_thrift import EnvironmentContext, ShowLocksRequest
+from airflow_iceberg.catalogs.hive.client import HiveClient
+from airflow_iceberg.catalogs.hive.thrift_interface import EnvironmentContext, ShowLocksRequest
 from airflow_iceberg.errors import CommitConflictError, StorageError, UnsupportedError
 from airflow_iceberg.table import Table
 from tests.catalogs.contract import make_table, setting

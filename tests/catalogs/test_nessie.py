@@ -14,7 +14,7 @@ import requests
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.base import TableId
-from airflow_iceberg.commit.operation import OperationKey
+from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitConflictError,
@@ -27,12 +27,7 @@ from airflow_iceberg.errors import (
     UnsupportedError,
 )
 from airflow_iceberg.table import Table
-from tests.catalogs.contract import (
-    CatalogContract,
-    make_table,
-    new_metadata,
-    setting,
-)
+from tests.catalogs.contract import CatalogContract, make_table, new_metadata, setting
 from tests.services.http_proxy import HttpProxy, delay, double, fail_after, fail_before, lose_reply, lose_request
 
 pytestmark = pytest.mark.services
@@ -674,7 +669,7 @@ class TestAKilledWriter:
         program = (
             "import json, sys, pyarrow as pa\n"
             "from airflow_iceberg.catalogs import load_catalog\n"
-            "from airflow_iceberg.commit.operation import OperationKey\n"
+            "from airflow_iceberg.commit.operation_key import OperationKey\n"
             "from airflow_iceberg.table import Table\n"
             "key = OperationKey(dag_id='d', run_id='r', task_id='t')\n"
             "table = Table.load(load_catalog('prod', **json.loads(sys.argv[1])), 'db.t')\n"

@@ -4,8 +4,8 @@ import pytest
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.base import TableId, parse_namespace
-from airflow_iceberg.catalogs.nessie_client import key_path
-from airflow_iceberg.catalogs.nessie_names import DEFAULT, Ref, place_of
+from airflow_iceberg.catalogs.nessie.client import key_path
+from airflow_iceberg.catalogs.nessie.keys import DEFAULT, Ref, place_of
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 
 URI = "http://127.0.0.1:1/api/v2"

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from airflow_iceberg.catalogs import load_catalog
-from airflow_iceberg.catalogs.nessie_client import NessieClient
+from airflow_iceberg.catalogs.nessie.client import NessieClient
 from airflow_iceberg.errors import CommitUnknownError, InvalidInputError, NotFoundError, StorageError, UnsupportedError
 from tests.catalogs.contract import new_metadata
 from tests.support.certificates import make_certificates
@@ -127,7 +127,7 @@ class TestRepetitions:
 
     @pytest.mark.parametrize(("properties", "sent"), [({}, 6), ({"rest.client.max-retries": "2"}, 3)])
     def test_so_often(self, properties, sent, server, monkeypatch):
-        monkeypatch.setattr("airflow_iceberg.catalogs.rest_http.Http._wait", lambda *_: None)
+        monkeypatch.setattr("airflow_iceberg.catalogs.http.client.Http._wait", lambda *_: None)
         server.handle = lambda request: Reply(status=503)
         with pytest.raises(StorageError, match=": 503; check"):
             load_catalog("prod", type="rest", uri=server.uri, **properties).list_namespaces()

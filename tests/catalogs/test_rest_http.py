@@ -16,7 +16,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from airflow_iceberg.catalogs import load_catalog
-from airflow_iceberg.catalogs.rest_auth import OAuth2Auth
+from airflow_iceberg.catalogs.http.auth import OAuth2Auth
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitConflictError,
@@ -85,7 +85,7 @@ def server():
 def waits(monkeypatch):
     """Nobody waits; what would have been waited for, in seconds."""
     waits = []
-    monkeypatch.setattr("airflow_iceberg.catalogs.rest_http.Http._wait", lambda _, n, asked: waits.append(asked))
+    monkeypatch.setattr("airflow_iceberg.catalogs.http.client.Http._wait", lambda _, n, asked: waits.append(asked))
     return waits
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from airflow_iceberg.catalogs import load_catalog
-from airflow_iceberg.commit.operation import OperationKey
+from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import AlreadyExistsError, CommitUnknownError, NotFoundError, StorageError, UnsupportedError
 from airflow_iceberg.table import Table
 from tests.catalogs.contract import make_table, setting
@@ -149,7 +149,7 @@ class TestAKilledWriter:
 import json, sys
 import pyarrow as pa
 from airflow_iceberg.catalogs import load_catalog
-from airflow_iceberg.commit.operation import OperationKey
+from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.table import Table
 rows = pa.table({"writer": pa.array([1], pa.int32()), "number": pa.array([1], pa.int32())})
 key = OperationKey(dag_id="load", run_id="r1", task_id="append")

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_iceberg.catalogs.rest_protocol import (
+from airflow_iceberg.catalogs.rest.credentials import Delegation, RoutedFileIO, store_properties, table_properties
+from airflow_iceberg.catalogs.rest.protocol import (
     CREATE_TABLE,
     LOAD_TABLE,
     RENAME_TABLE,
@@ -16,9 +17,9 @@ from airflow_iceberg.catalogs.rest_protocol import (
     is_plain,
     with_requirements,
 )
-from airflow_iceberg.catalogs.rest_storage import Delegation, RoutedFileIO, store_properties, table_properties
 from airflow_iceberg.errors import FormatError
-from airflow_iceberg.spec.changes import (
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata, new_table_metadata
+from airflow_iceberg.format.metadata.updates import (
     AddPartitionSpec,
     AddSchema,
     AddSnapshot,
@@ -40,11 +41,10 @@ from airflow_iceberg.spec.changes import (
     SetSnapshotRef,
     apply_change,
 )
-from airflow_iceberg.spec.metadata import TableMetadata, new_table_metadata
-from airflow_iceberg.spec.partitioning import spec_from_shorthand
-from airflow_iceberg.spec.schema import schema_from_shorthand
-from airflow_iceberg.spec.snapshots import Snapshot, SnapshotRef
-from airflow_iceberg.spec.sorting import sort_order_from_shorthand
+from airflow_iceberg.format.partitions.spec import spec_from_shorthand
+from airflow_iceberg.format.schemas.schema import schema_from_shorthand
+from airflow_iceberg.format.snapshots import Snapshot, SnapshotRef
+from airflow_iceberg.format.sort_orders import sort_order_from_shorthand
 
 UUID = "6a1cbe1c-7c68-4b9e-9a4e-3f3b6f1f0001"
 SCHEMA = schema_from_shorthand({"id": "long not null", "day": "date"})

@@ -16,7 +16,7 @@ from sqlalchemy.engine import make_url
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.base import TableId
-from airflow_iceberg.catalogs.sql_database import parse_url
+from airflow_iceberg.catalogs.sql.database import parse_url
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitUnknownError,

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from airflow_iceberg.commit.operation import OperationKey, find_landed
+from airflow_iceberg.commit.operation_key import OperationKey, find_landed
 from airflow_iceberg.errors import IncompatibleChangeError
 from airflow_iceberg.table import Table
 from tests.support.changes import (

@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from airflow_iceberg.commit.operation import OperationKey, find_landed
-from airflow_iceberg.commit.refs import rollback_to_snapshot
+from airflow_iceberg.commit.actions.snapshot_refs import rollback_to_snapshot
+from airflow_iceberg.commit.operation_key import OperationKey, find_landed
 from airflow_iceberg.errors import CommitUnknownError, IncompatibleChangeError, StalePlanError, StorageError
-from airflow_iceberg.spec.changes import Change as MetadataChange
-from airflow_iceberg.spec.changes import UpgradeFormatVersion
+from airflow_iceberg.format.metadata.updates import Change as MetadataChange
+from airflow_iceberg.format.metadata.updates import UpgradeFormatVersion
 from airflow_iceberg.table import Table
 from tests.support.changes import (
     NAME,

@@ -7,11 +7,11 @@ from uuid import uuid4
 
 import pytest
 
+from airflow_iceberg.commit.actions.snapshot_refs import create_ref, rollback_to_snapshot
 from airflow_iceberg.commit.conflicts import RULES, ChangedFiles, Check, History
-from airflow_iceberg.commit.operation import OperationKey
-from airflow_iceberg.commit.refs import create_ref, rollback_to_snapshot
+from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import InvalidInputError, StalePlanError
-from airflow_iceberg.spec.changes import Change, RemoveSnapshots, UpgradeFormatVersion
+from airflow_iceberg.format.metadata.updates import Change, RemoveSnapshots, UpgradeFormatVersion
 from airflow_iceberg.table import Table
 from tests.support.changes import (
     NAME,

@@ -7,10 +7,10 @@ import uuid
 import pyarrow as pa
 import pytest
 
-from airflow_iceberg.commit.actions import ChangeTable, CommitSettings
-from airflow_iceberg.commit.append import AppendFiles
+from airflow_iceberg.commit.actions.append import AppendFiles
 from airflow_iceberg.commit.engine import Clock, commit
-from airflow_iceberg.commit.operation import OPERATION_KEY, OperationKey
+from airflow_iceberg.commit.operation_key import OPERATION_KEY, OperationKey
+from airflow_iceberg.commit.snapshot_action import ChangeTable, CommitSettings
 from airflow_iceberg.errors import (
     CommitConflictError,
     CommitUnknownError,
@@ -20,8 +20,8 @@ from airflow_iceberg.errors import (
     StalePlanError,
     StorageError,
 )
-from airflow_iceberg.spec.changes import Change, SetProperties
-from airflow_iceberg.spec.manifests import DataFile
+from airflow_iceberg.format.manifests.entries import DataFile
+from airflow_iceberg.format.metadata.updates import Change, SetProperties
 from airflow_iceberg.table import Table
 from tests.support.memory import (
     Fault,

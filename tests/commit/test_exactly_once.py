@@ -9,16 +9,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_iceberg.catalogs import load_catalog
-from airflow_iceberg.changing import settings_for
-from airflow_iceberg.commit.append import AppendFiles
+from airflow_iceberg.commit.actions.append import AppendFiles
 from airflow_iceberg.commit.engine import commit
-from airflow_iceberg.commit.operation import OperationKey
-from airflow_iceberg.data.append import write_rows
+from airflow_iceberg.commit.operation_key import OperationKey
+from airflow_iceberg.commit.settings import settings_for
+from airflow_iceberg.data.write.rows import write_rows
 from airflow_iceberg.errors import IncompatibleChangeError, InvalidInputError, NotFoundError, StalePlanError
-from airflow_iceberg.jobs.local import run_local
-from airflow_iceberg.jobs.protocol import Source
-from airflow_iceberg.spec.changes import Change, RemoveSnapshots, SetSnapshotRef
-from airflow_iceberg.spec.snapshots import SnapshotRef
+from airflow_iceberg.format.metadata.updates import Change, RemoveSnapshots, SetSnapshotRef
+from airflow_iceberg.format.snapshots import SnapshotRef
+from airflow_iceberg.jobs.protocol.plan import Source
+from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.table import Table
 
 KEY = OperationKey(dag_id="load", run_id="scheduled__2026-01-01", task_id="append")

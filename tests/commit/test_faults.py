@@ -6,9 +6,9 @@ no file of the table is gone.
 
 import pytest
 
-from airflow_iceberg.commit.operation import OperationKey, find_landed
+from airflow_iceberg.commit.operation_key import OperationKey, find_landed
 from airflow_iceberg.errors import CommitUnknownError, IcebergError
-from airflow_iceberg.spec.changes import AssertRefSnapshotId, AssertTableUUID
+from airflow_iceberg.format.metadata.updates import AssertRefSnapshotId, AssertTableUUID
 from airflow_iceberg.table import Table
 from tests.support.changes import (
     NAME,
@@ -43,13 +43,7 @@ from tests.support.faults import (
     replace,
     world,
 )
-from tests.support.memory import (
-    Fault,
-    FaultyCatalog,
-    FileFault,
-    FileRule,
-    SimulatedCrash,
-)
+from tests.support.memory import Fault, FaultyCatalog, FileFault, FileRule, SimulatedCrash
 from tests.support.serial_order import check_totals
 
 KEY = OperationKey(dag_id="d", run_id="r", task_id="t")

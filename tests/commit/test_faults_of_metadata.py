@@ -13,11 +13,11 @@ from uuid import uuid4
 import pytest
 
 from airflow_iceberg.catalogs.base import Catalog
-from airflow_iceberg.commit import refs
-from airflow_iceberg.commit.forget import ForgetUnused
+from airflow_iceberg.commit.actions import snapshot_refs
+from airflow_iceberg.commit.actions.remove_unused_schemas import ForgetUnused
 from airflow_iceberg.errors import CommitUnknownError, IcebergError, NotFoundError
-from airflow_iceberg.spec.changes import AssertTableUUID
-from airflow_iceberg.spec.metadata import TableMetadata
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.metadata.updates import AssertTableUUID
 from airflow_iceberg.table import Table
 from tests.support.changes import NAME, rows_of
 from tests.support.faults import (
@@ -56,8 +56,8 @@ def pointing(make, *args, **options) -> Callable[[Catalog], object]:
 def moving(name: str, kind: str) -> Callable[[Catalog], object]:
     """Let a ref that is there point to the first snapshot."""
 
-    def make(snapshot_id: int, **more: Any) -> refs.ChangeRefs:
-        return refs.create_ref(name, kind=kind, snapshot_id=snapshot_id, replace_existing=True, **more)
+    def make(snapshot_id: int, **more: Any) -> snapshot_refs.ChangeRefs:
+        return snapshot_refs.create_ref(name, kind=kind, snapshot_id=snapshot_id, replace_existing=True, **more)
 
     return pointing(make, first)
 
@@ -81,18 +81,18 @@ CHANGES = {
         {"rename_column": {"from": "color", "to": "colour"}},
         {"set_properties": {"a": "1"}},
     ),
-    "a tag": pointing(refs.create_ref, "v1", kind="tag"),
-    "rollback": pointing(refs.rollback_to_snapshot, first),
-    "current": pointing(refs.set_current, first),
-    "fast-forward": pointing(refs.fast_forward, "main", "more"),
+    "a tag": pointing(snapshot_refs.create_ref, "v1", kind="tag"),
+    "rollback": pointing(snapshot_refs.rollback_to_snapshot, first),
+    "current": pointing(snapshot_refs.set_current, first),
+    "fast-forward": pointing(snapshot_refs.fast_forward, "main", "more"),
     "a moved tag": moving(TAG, "tag"),
-    "a dropped branch": pointing(refs.drop_ref, "more", if_exists=True),
+    "a dropped branch": pointing(snapshot_refs.drop_ref, "more", if_exists=True),
     "unused specs": forget,
 }
 # Those that change which rows main has.
 MOVES = ("rollback", "current", "fast-forward")
 CHANGES["a branch"] = pointing(
-    lambda name, snapshot_id, **more: refs.create_ref(name, snapshot_id=snapshot_id, **more),
+    lambda name, snapshot_id, **more: snapshot_refs.create_ref(name, snapshot_id=snapshot_id, **more),
     "audit",
     first,
     kind="branch",

@@ -9,7 +9,7 @@ from airflow_iceberg.commit import snapshot_writer
 from airflow_iceberg.commit.removals import Removal, RemovalFilter
 from airflow_iceberg.commit.snapshot_writer import SnapshotWriter, read_entries
 from airflow_iceberg.errors import FormatError
-from airflow_iceberg.spec.manifests import DataFile, EntryStatus, ManifestContent, ManifestEntry
+from airflow_iceberg.format.manifests.entries import DataFile, EntryStatus, ManifestContent, ManifestEntry
 from tests.support.changes import make_table
 from tests.support.memory import MemoryCatalog
 

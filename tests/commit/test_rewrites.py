@@ -5,15 +5,15 @@ from collections import Counter
 
 import pytest
 
-from airflow_iceberg.changing import settings_for
-from airflow_iceberg.commit.rewrite import RewriteFiles
-from airflow_iceberg.commit.rewrite_manifests import RewriteManifests
-from airflow_iceberg.commit.row_delta import RowDelta
+from airflow_iceberg.commit.actions.rewrite_files import RewriteFiles
+from airflow_iceberg.commit.actions.rewrite_manifests import RewriteManifests
+from airflow_iceberg.commit.actions.row_delta import RowDelta
+from airflow_iceberg.commit.settings import settings_for
 from airflow_iceberg.commit.snapshot_writer import read_entries
 from airflow_iceberg.errors import FormatError, InvalidInputError
-from airflow_iceberg.spec.manifests import EntryStatus, FileContent, ManifestContent
+from airflow_iceberg.format.manifests.entries import EntryStatus, FileContent, ManifestContent
+from airflow_iceberg.inventory._manifest_lists import read_manifests
 from airflow_iceberg.table import Table
-from airflow_iceberg.walk.manifest_lists import read_manifests
 from tests.support.changes import (
     NAME,
     Append,

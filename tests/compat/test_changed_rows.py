@@ -6,10 +6,10 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from airflow_iceberg.catalogs import load_catalog
-from airflow_iceberg.deleting import DeleteRequest, delete
-from airflow_iceberg.jobs.local import run_local
+from airflow_iceberg.jobs.run_local import run_local
+from airflow_iceberg.operations.delete import DeleteRequest, delete
 from airflow_iceberg.table import Table
-from tests.test_deleting import COW, MOR, delete_files, ids, make, rows
+from tests.operations.test_delete import COW, MOR, delete_files, ids, make, rows
 
 
 @pytest.mark.java

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_iceberg.commit.row_delta import RowDelta
-from airflow_iceberg.compacting import CompactionRequest, compact
-from airflow_iceberg.data.deletes import POSITION_SCHEMA
-from airflow_iceberg.jobs.local import run_local
-from airflow_iceberg.spec.manifests import FileContent
-from airflow_iceberg.spec.schema import Schema
+from airflow_iceberg.commit.actions.row_delta import RowDelta
+from airflow_iceberg.data.read.deletes import POSITION_SCHEMA
+from airflow_iceberg.format.manifests.entries import FileContent
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.jobs.run_local import run_local
+from airflow_iceberg.operations.compact import CompactionRequest, compact
 from airflow_iceberg.table import Table
 from tests.compat.test_ours_read_by_others import key, our_rows
 from tests.support.data_files import name_mapping, write_data_file

@@ -15,17 +15,17 @@ from uuid import uuid4
 import pytest
 
 from airflow_iceberg.catalogs.base import Catalog
-from airflow_iceberg.changing import now_ms
-from airflow_iceberg.cleaning import OrphanRequest, remove_orphans
+from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.commit.snapshot_writer import read_entries
-from airflow_iceberg.compacting import CompactionRequest, compact
 from airflow_iceberg.errors import AlreadyExistsError
-from airflow_iceberg.expiring import ExpireRequest, expire_snapshots
-from airflow_iceberg.jobs.local import run_local
-from airflow_iceberg.manifest_rewriting import rewrite_manifests
-from airflow_iceberg.quarantine import quarantines, restore_quarantine
+from airflow_iceberg.inventory._manifest_lists import read_manifests
+from airflow_iceberg.jobs.run_local import run_local
+from airflow_iceberg.operations.compact import CompactionRequest, compact
+from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
+from airflow_iceberg.operations.quarantine import quarantines, restore_quarantine
+from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, remove_orphans
+from airflow_iceberg.operations.rewrite_manifests import rewrite_manifests
 from airflow_iceberg.table import Table
-from airflow_iceberg.walk.manifest_lists import read_manifests
 from tests.support.iceberg_java import IcebergJava
 
 pytestmark = [pytest.mark.java, pytest.mark.long]

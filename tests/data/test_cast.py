@@ -12,11 +12,11 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from airflow_iceberg.data.cast import check_columns, conform
+from airflow_iceberg.data.cast.rows import check_columns, conform
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
-from airflow_iceberg.spec.arrow import array_from_values, schema_to_arrow, values_from_array
-from airflow_iceberg.spec.schema import Schema, schema_from_shorthand
-from airflow_iceberg.spec.types import LongType, NestedField
+from airflow_iceberg.format.arrow.types import array_from_values, schema_to_arrow, values_from_array
+from airflow_iceberg.format.schemas.schema import Schema, schema_from_shorthand
+from airflow_iceberg.format.types import LongType, NestedField
 from tests.support import strategies
 
 

@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_iceberg.data import deletes as deletes_module
-from airflow_iceberg.data.deletes import DeleteReader
-from airflow_iceberg.data.equality import KeySet
-from airflow_iceberg.data.read import read_file
+from airflow_iceberg.data.read import deletes as deletes_module
+from airflow_iceberg.data.read.deletes import DeleteReader
+from airflow_iceberg.data.read.equality import KeySet
+from airflow_iceberg.data.read.file import read_file
 from airflow_iceberg.errors import FormatError, NotFoundError, UnsupportedError
-from airflow_iceberg.plan.filters import parse_filter
-from airflow_iceberg.spec.deletion_vectors import RowPositions
-from airflow_iceberg.spec.manifests import DataFile, FileContent
-from airflow_iceberg.spec.partitioning import spec_from_shorthand
-from airflow_iceberg.spec.puffin import DELETION_VECTOR, Blob, write_puffin
-from airflow_iceberg.spec.schema import Schema, schema_from_shorthand
-from airflow_iceberg.spec.types import IntegerType, LongType, NestedField, StringType, StructType, UnknownType
-from airflow_iceberg.storage.fsspec_io import FsspecFileIO
+from airflow_iceberg.expressions.binding import parse_filter
+from airflow_iceberg.format.deletion_vectors import RowPositions
+from airflow_iceberg.format.manifests.entries import DataFile, FileContent
+from airflow_iceberg.format.partitions.spec import spec_from_shorthand
+from airflow_iceberg.format.puffin import DELETION_VECTOR, Blob, write_puffin
+from airflow_iceberg.format.schemas.schema import Schema, schema_from_shorthand
+from airflow_iceberg.format.types import IntegerType, LongType, NestedField, StringType, StructType, UnknownType
+from airflow_iceberg.storage.stores.fsspec_io import FsspecFileIO
 from tests.support.data_files import write_data_file
 
 IO = FsspecFileIO()

@@ -12,15 +12,15 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
 
-from airflow_iceberg.data import avro_rows
-from airflow_iceberg.data.metadata_columns import METADATA_COLUMNS
-from airflow_iceberg.data.read import read_file
+from airflow_iceberg.data.read import avro
+from airflow_iceberg.data.read.file import read_file
+from airflow_iceberg.data.read.metadata_columns import METADATA_COLUMNS
 from airflow_iceberg.errors import FormatError, NotFoundError, UnsupportedError
-from airflow_iceberg.plan.filters import parse_filter
-from airflow_iceberg.spec.arrow import schema_to_arrow
-from airflow_iceberg.spec.manifests import DataFile
-from airflow_iceberg.spec.schema import Schema, schema_from_shorthand
-from airflow_iceberg.spec.types import (
+from airflow_iceberg.expressions.binding import parse_filter
+from airflow_iceberg.format.arrow.types import schema_to_arrow
+from airflow_iceberg.format.manifests.entries import DataFile
+from airflow_iceberg.format.schemas.schema import Schema, schema_from_shorthand
+from airflow_iceberg.format.types import (
     DateType,
     DecimalType,
     FixedType,
@@ -37,7 +37,7 @@ from airflow_iceberg.spec.types import (
     UUIDType,
     VariantType,
 )
-from airflow_iceberg.storage.fsspec_io import FsspecFileIO
+from airflow_iceberg.storage.stores.fsspec_io import FsspecFileIO
 from tests.support.data_files import name_mapping, write_data_file
 
 IO = FsspecFileIO()
@@ -214,7 +214,7 @@ class TestAvro:
     def replace_schema(self, path: Path, schema: Any) -> None:
         import json
 
-        from airflow_iceberg.spec.avro_container import read_blocks, read_header, write_container
+        from airflow_iceberg.format.avro.container import read_blocks, read_header, write_container
 
         data = path.read_bytes()
         header = read_header(data)
@@ -247,7 +247,7 @@ class TestAvro:
         assert read(file, TABLE.select(["id"]), batch_size=100) == rows
 
     def test_blocks_larger_than_what_is_read_at_once(self, tmp_path: Path, monkeypatch: Any) -> None:
-        monkeypatch.setattr(avro_rows, "_CHUNK", 64)
+        monkeypatch.setattr(avro, "_CHUNK", 64)
         fields = [{"name": "id", "type": "long", "field-id": 1}, {"name": "name", "type": "string", "field-id": 2}]
         rows = [{"id": n, "name": "x" * (n % 90)} for n in range(300)]
         file = self.written(tmp_path, fields, rows, sync_interval=1000)

@@ -11,17 +11,22 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from airflow_iceberg.data.metrics import MAX_INFERRED_PROPERTY, MetricsConfig, MetricsKind, MetricsMode, leaf_columns
-from airflow_iceberg.data.options import WriteOptions
-from airflow_iceberg.data.write import PartitionedWriter
+from airflow_iceberg.data.write.metrics import (
+    MAX_INFERRED_PROPERTY,
+    MetricsConfig,
+    MetricsKind,
+    MetricsMode,
+    leaf_columns,
+)
+from airflow_iceberg.data.write.options import WriteOptions
+from airflow_iceberg.data.write.partitioned import PartitionedWriter
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.spec import values
-from airflow_iceberg.spec.arrow import array_from_values, schema_to_arrow
-from airflow_iceberg.spec.manifests import DataFile
-from airflow_iceberg.spec.partitioning import PartitionSpec
-from airflow_iceberg.spec.schema import Schema, schema_from_shorthand
-from airflow_iceberg.spec.sorting import sort_order_from_shorthand
-from airflow_iceberg.spec.types import (
+from airflow_iceberg.format.arrow.types import array_from_values, schema_to_arrow
+from airflow_iceberg.format.manifests.entries import DataFile
+from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.schemas.schema import Schema, schema_from_shorthand
+from airflow_iceberg.format.sort_orders import sort_order_from_shorthand
+from airflow_iceberg.format.types import (
     DecimalType,
     DoubleType,
     FixedType,
@@ -31,7 +36,8 @@ from airflow_iceberg.spec.types import (
     StructType,
     UUIDType,
 )
-from airflow_iceberg.storage.fsspec_io import load_file_io
+from airflow_iceberg.format.values import bytes as values
+from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 from tests.support import strategies
 
 

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from airflow_iceberg.data.options import MIB, WriteOptions, data_location
+from airflow_iceberg.data.write.options import MIB, WriteOptions, data_location
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
-from airflow_iceberg.spec.schema import schema_from_shorthand
+from airflow_iceberg.format.schemas.schema import schema_from_shorthand
 
 SCHEMA = schema_from_shorthand({"id": "long", "p": "struct<x: double>"})
 
@@ -159,5 +159,5 @@ class TestImport:
     """The options are read by processes that write nothing."""
 
     def test_importing_the_options_costs_no_pyarrow(self):
-        code = "import sys, airflow_iceberg.data.options; sys.exit('pyarrow' in sys.modules)"
+        code = "import sys, airflow_iceberg.data.write.options; sys.exit('pyarrow' in sys.modules)"
         assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_iceberg.data.ordering import SortedRows, ZOrderedRows, choose_boundaries, cut_rows, sort_rows
+from airflow_iceberg.data.write.ordering import SortedRows, ZOrderedRows, choose_boundaries, cut_rows, sort_rows
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.spec.partitioning import spec_from_shorthand
-from airflow_iceberg.spec.schema import schema_from_shorthand
-from airflow_iceberg.spec.sorting import sort_order_from_shorthand
+from airflow_iceberg.format.partitions.spec import spec_from_shorthand
+from airflow_iceberg.format.schemas.schema import schema_from_shorthand
+from airflow_iceberg.format.sort_orders import sort_order_from_shorthand
 
 SCHEMA = schema_from_shorthand(
     {"i": "long", "d": "double", "s": "string", "b": "boolean", "st": "struct<x: int>", "l": "list<int>"}
@@ -67,8 +67,8 @@ def java_double(value: float) -> int:
 
 def value_of(row: dict, column: str):
     """The value that a sort field is about, told without Arrow."""
-    from airflow_iceberg.spec.transforms import parse_transform
-    from airflow_iceberg.spec.types import LongType, StringType
+    from airflow_iceberg.format.transforms.transform import parse_transform
+    from airflow_iceberg.format.types import LongType, StringType
 
     if column == "st.x":
         return None if row["st"] is None else row["st"]["x"]

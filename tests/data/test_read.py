@@ -13,15 +13,15 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from airflow_iceberg.data.read import read_file
+from airflow_iceberg.data.read.file import read_file
 from airflow_iceberg.errors import FormatError, NotFoundError, UnsupportedError
-from airflow_iceberg.plan.filters import parse_filter
-from airflow_iceberg.spec.arrow import array_from_values, schema_to_arrow, values_from_array
-from airflow_iceberg.spec.manifests import DataFile, FileContent
-from airflow_iceberg.spec.partitioning import PartitionField, PartitionSpec
-from airflow_iceberg.spec.schema import Schema
-from airflow_iceberg.spec.transforms import BucketTransform, IdentityTransform
-from airflow_iceberg.spec.types import (
+from airflow_iceberg.expressions.binding import parse_filter
+from airflow_iceberg.format.arrow.types import array_from_values, schema_to_arrow, values_from_array
+from airflow_iceberg.format.manifests.entries import DataFile, FileContent
+from airflow_iceberg.format.partitions.spec import PartitionField, PartitionSpec
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.transforms.transform import BucketTransform, IdentityTransform
+from airflow_iceberg.format.types import (
     BinaryType,
     DateType,
     DecimalType,
@@ -44,7 +44,7 @@ from airflow_iceberg.spec.types import (
     UnknownType,
     UUIDType,
 )
-from airflow_iceberg.storage.fsspec_io import FsspecFileIO
+from airflow_iceberg.storage.stores.fsspec_io import FsspecFileIO
 from tests.support import strategies as given_values
 
 INT, LONG, STRING = IntegerType(), LongType(), StringType()

@@ -8,15 +8,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_iceberg.data.read import read_file
-from airflow_iceberg.data.shredding import read_variant
+from airflow_iceberg.data.read.file import read_file
+from airflow_iceberg.data.variant_shredding import read_variant
 from airflow_iceberg.errors import FormatError, UnsupportedError
-from airflow_iceberg.spec.arrow import values_from_array
-from airflow_iceberg.spec.manifests import DataFile
-from airflow_iceberg.spec.schema import Schema
-from airflow_iceberg.spec.types import ListType, LongType, NestedField, StringType, VariantType
-from airflow_iceberg.spec.variant import Primitive, decode, encode_names, encode_object, encode_primitive
-from airflow_iceberg.storage.fsspec_io import FsspecFileIO
+from airflow_iceberg.format.arrow.types import values_from_array
+from airflow_iceberg.format.manifests.entries import DataFile
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.types import ListType, LongType, NestedField, StringType, VariantType
+from airflow_iceberg.format.values.variant import Primitive, decode, encode_names, encode_object, encode_primitive
+from airflow_iceberg.storage.stores.fsspec_io import FsspecFileIO
 
 NAMES = encode_names(["a", "b", "c"])
 IDS = {"a": 0, "b": 1, "c": 2}

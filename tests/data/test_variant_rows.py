@@ -9,16 +9,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_iceberg.catalogs import load_catalog
-from airflow_iceberg.data.cast import check_columns, conform
-from airflow_iceberg.data.read import read_file
-from airflow_iceberg.data.variant_footer import annotated
+from airflow_iceberg.data.cast.rows import check_columns, conform
+from airflow_iceberg.data.read.file import read_file
+from airflow_iceberg.data.write.variant_footer import annotated
 from airflow_iceberg.errors import FormatError, InvalidInputError
-from airflow_iceberg.jobs.local import run_local
-from airflow_iceberg.jobs.protocol import Source
-from airflow_iceberg.spec.partitioning import spec_from_shorthand
-from airflow_iceberg.spec.schema import Schema, schema_from_shorthand
-from airflow_iceberg.spec.types import LongType, StringType
-from airflow_iceberg.spec.variant import encode_names, encode_object, encode_primitive
+from airflow_iceberg.format.partitions.spec import spec_from_shorthand
+from airflow_iceberg.format.schemas.schema import Schema, schema_from_shorthand
+from airflow_iceberg.format.types import LongType, StringType
+from airflow_iceberg.format.values.variant import encode_names, encode_object, encode_primitive
+from airflow_iceberg.jobs.protocol.plan import Source
+from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.table import Table
 from tests.jobs.builders import IO, data_files, make_plan
 from tests.support import golden

@@ -14,15 +14,15 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 
-from airflow_iceberg.data.cast import conform
-from airflow_iceberg.data.options import WriteOptions
-from airflow_iceberg.data.write import PartitionedWriter
+from airflow_iceberg.data.cast.rows import conform
+from airflow_iceberg.data.write.options import WriteOptions
+from airflow_iceberg.data.write.partitioned import PartitionedWriter
 from airflow_iceberg.errors import InvalidInputError, StorageError, UnsupportedError
-from airflow_iceberg.spec.arrow import values_from_array
-from airflow_iceberg.spec.manifests import DataFile
-from airflow_iceberg.spec.partitioning import PartitionSpec, spec_from_shorthand
-from airflow_iceberg.spec.schema import Schema, schema_from_shorthand
-from airflow_iceberg.storage.fsspec_io import load_file_io
+from airflow_iceberg.format.arrow.types import values_from_array
+from airflow_iceberg.format.manifests.entries import DataFile
+from airflow_iceberg.format.partitions.spec import PartitionSpec, spec_from_shorthand
+from airflow_iceberg.format.schemas.schema import Schema, schema_from_shorthand
+from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 from tests.data.test_metrics import arrow, schemas_and_rows
 from tests.support import samples
 
@@ -304,7 +304,7 @@ class TestPartitions:
         assert most < 3 * limit
 
     def test_threads_write_the_same_rows(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr("airflow_iceberg.data.write._LANE_BYTES", 100_000)
+        monkeypatch.setattr("airflow_iceberg.data.write.partitioned._LANE_BYTES", 100_000)
         table = rows(30_000)
         out = writer(tmp_path, threads=2)
         out.write(table)

@@ -17,8 +17,8 @@ import pyarrow as pa
 from backports import zstd
 
 from airflow_iceberg.errors import IcebergError
-from airflow_iceberg.spec.avro_container import read_blocks, read_header
-from airflow_iceberg.spec.puffin import read_footer
+from airflow_iceberg.format.avro.container import read_blocks, read_header
+from airflow_iceberg.format.puffin import read_footer
 from tests.fuzz.documents import NUMBERS, dumped, mutate_bytes, mutate_document, varint
 
 

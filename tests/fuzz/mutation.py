@@ -9,7 +9,7 @@ import random
 from functools import cache
 from pathlib import Path
 
-from airflow_iceberg.spec.avro_container import MAGIC as AVRO
+from airflow_iceberg.format.avro.container import MAGIC as AVRO
 from airflow_iceberg.table import Table
 from tests.fuzz.containers import BOMB_SIZES, bomb, mutate_avro, mutate_puffin, mutate_vector
 from tests.fuzz.documents import dumped, mutate_bytes, mutate_document

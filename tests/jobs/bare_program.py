@@ -23,9 +23,9 @@ class Bare(MetaPathFinder):
 
 sys.meta_path.insert(0, Bare())
 
-from airflow_iceberg.jobs.local import run_local  # noqa: E402
-from airflow_iceberg.jobs.protocol import JobPlan  # noqa: E402
-from airflow_iceberg.storage.fsspec_io import load_file_io  # noqa: E402
+from airflow_iceberg.jobs.protocol.plan import JobPlan  # noqa: E402
+from airflow_iceberg.jobs.run_local import run_local  # noqa: E402
+from airflow_iceberg.storage.stores.fsspec_io import load_file_io  # noqa: E402
 
 io = load_file_io()
 location = sys.argv[1]

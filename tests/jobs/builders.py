@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_iceberg.jobs.protocol import JobPlan, JobResult, Source
-from airflow_iceberg.spec.manifests import DataFile
-from airflow_iceberg.spec.partitioning import spec_from_shorthand
-from airflow_iceberg.spec.schema import schema_from_shorthand
-from airflow_iceberg.storage.fsspec_io import load_file_io
+from airflow_iceberg.format.manifests.entries import DataFile
+from airflow_iceberg.format.partitions.spec import spec_from_shorthand
+from airflow_iceberg.format.schemas.schema import schema_from_shorthand
+from airflow_iceberg.jobs.protocol.plan import JobPlan, JobResult, Source
+from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 
 COLUMNS = {"id": "long not null", "name": "string", "day": "date"}
 IO = load_file_io()

@@ -7,8 +7,8 @@ import sys
 from pyspark.sql import SparkSession
 
 from airflow_iceberg.errors import IcebergError
-from airflow_iceberg.jobs import package
-from airflow_iceberg.jobs.read import read_table
+from airflow_iceberg.jobs.spark import package
+from airflow_iceberg.jobs.spark.read_table import read_table
 
 assert package.archive(), f"the core was imported from {package.ROOT} and not from the zip"
 

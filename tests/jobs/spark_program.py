@@ -7,10 +7,10 @@ import sys
 
 from pyspark.sql import SparkSession
 
-from airflow_iceberg.jobs import package
-from airflow_iceberg.jobs.protocol import JobPlan
-from airflow_iceberg.jobs.spark import run_spark
-from airflow_iceberg.storage.fsspec_io import load_file_io
+from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.spark import package
+from airflow_iceberg.jobs.spark.run import run_spark
+from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 
 assert package.archive(), f"the core was imported from {package.ROOT} and not from the zip"
 

@@ -16,13 +16,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_iceberg.catalogs import load_catalog
-from airflow_iceberg.compacting import CompactionRequest, compact
-from airflow_iceberg.deleting import DeleteRequest, delete
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.jobs.package import build_zip
-from airflow_iceberg.jobs.protocol import JobPlan, JobResult, Source
-from airflow_iceberg.overwriting import OverwriteRequest, overwrite
-from airflow_iceberg.plan.filters import Comparison
+from airflow_iceberg.expressions.binding import Comparison
+from airflow_iceberg.jobs.protocol.plan import JobPlan, JobResult, Source
+from airflow_iceberg.jobs.spark.package import build_zip
+from airflow_iceberg.operations.compact import CompactionRequest, compact
+from airflow_iceberg.operations.delete import DeleteRequest, delete
+from airflow_iceberg.operations.overwrite import OverwriteRequest, overwrite
 from airflow_iceberg.table import Table
 
 PROGRAM = Path(__file__).parent / "bare_program.py"

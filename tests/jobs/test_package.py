@@ -5,7 +5,7 @@ import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from airflow_iceberg.jobs.package import build_zip, main_program, zip_bytes
+from airflow_iceberg.jobs.spark.package import build_zip, main_program, zip_bytes
 
 
 class TestZip:
@@ -34,11 +34,11 @@ class TestZip:
         assert folders == {"__init__.py", "errors.py", "py.typed", "spec", "plan", "storage", "walk", "data", "jobs"}
 
     def test_the_core_runs_out_of_it_alone(self, tmp_path: Path) -> None:
-        code = "import airflow_iceberg.jobs.spark as spark; print(spark.__file__, spark.package.archive())"
+        code = "import airflow_iceberg.jobs.spark.run as spark; print(spark.__file__, spark.package.archive())"
         path = build_zip(tmp_path)
         environ = {**os.environ, "PYTHONPATH": str(path)}
         found = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environ, capture_output=True, text=True)
-        assert found.stdout == f"{path}/airflow_iceberg/jobs/spark.py {path}\n", found.stderr
+        assert found.stdout == f"{path}/airflow_iceberg/jobs/spark/run.py {path}\n", found.stderr
 
     def test_the_driver_program_says_what_is_missing(self, tmp_path: Path) -> None:
         environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

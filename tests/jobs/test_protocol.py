@@ -8,9 +8,9 @@ import pytest
 
 from airflow_iceberg import errors
 from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
-from airflow_iceberg.jobs.protocol import JobError, JobPlan, JobResult, Source
-from airflow_iceberg.spec.schema import schema_from_shorthand
-from airflow_iceberg.spec.sorting import sort_order_from_shorthand
+from airflow_iceberg.format.schemas.schema import schema_from_shorthand
+from airflow_iceberg.format.sort_orders import sort_order_from_shorthand
+from airflow_iceberg.jobs.protocol.plan import JobError, JobPlan, JobResult, Source
 from tests.jobs.builders import make_plan
 
 FILES = Source.from_files(["/in/*.csv"], file_format="csv", format_options={"delimiter": ";"})
@@ -162,7 +162,7 @@ class TestResult:
 
 def test_reading_documents_costs_neither_pyarrow_nor_pyspark() -> None:
     code = (
-        "import sys, airflow_iceberg.jobs.protocol\n"
+        "import sys, airflow_iceberg.jobs.protocol.plan\n"
         "print([name for name in ('pyarrow', 'pyspark', 'airflow') if name in sys.modules])"
     )
     found = subprocess.run(

@@ -8,21 +8,22 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_iceberg.catalogs import load_catalog
-from airflow_iceberg.compaction_plan import plan_compaction, work_items, write_rewrite_plan
-from airflow_iceberg.data import ordering, sorted_write
 from airflow_iceberg.data.dictionaries import dictionary_columns
-from airflow_iceberg.data.read import read_file
+from airflow_iceberg.data.read.file import read_file
+from airflow_iceberg.data.write import ordering
+from airflow_iceberg.data.write import sorted as sorted_write
 from airflow_iceberg.errors import FormatError, IcebergError
-from airflow_iceberg.jobs import exchange, sorting
-from airflow_iceberg.jobs.local import run_local
-from airflow_iceberg.jobs.protocol import JobPlan
-from airflow_iceberg.jobs.rewrite import group_outputs
-from airflow_iceberg.jobs.table_input import FileUnit, cut_group, read_work
-from airflow_iceberg.jobs.tasks import TaskReport
-from airflow_iceberg.plan.compaction import RewriteOptions
-from airflow_iceberg.spec.manifests import DataFile
-from airflow_iceberg.spec.sorting import sort_order_from_shorthand
-from airflow_iceberg.staging import staged_files
+from airflow_iceberg.format.manifests.entries import DataFile
+from airflow_iceberg.format.sort_orders import sort_order_from_shorthand
+from airflow_iceberg.jobs import compact_sorted, exchange
+from airflow_iceberg.jobs.append import TaskReport
+from airflow_iceberg.jobs.compact import group_outputs
+from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.protocol.table_input import FileUnit, cut_group, read_work
+from airflow_iceberg.jobs.run_local import run_local
+from airflow_iceberg.operations.compact_job import plan_compaction, work_items, write_rewrite_plan
+from airflow_iceberg.operations.staging import staged_files
+from airflow_iceberg.plan.compact import RewriteOptions
 from airflow_iceberg.table import Table
 from tests.support import golden
 
@@ -51,8 +52,8 @@ def rewrite(table: Table, **options: object) -> tuple[JobPlan, list[DataFile]]:
 
 
 def read(table: Table, files: list[DataFile], columns: tuple[str, ...] = ("*",)) -> pa.Table:
-    from airflow_iceberg.data.read import read_file
-    from airflow_iceberg.spec.arrow import schema_to_arrow
+    from airflow_iceberg.data.read.file import read_file
+    from airflow_iceberg.format.arrow.types import schema_to_arrow
 
     projection = table.scan(selected_fields=columns).projection
     batches = [
@@ -138,8 +139,8 @@ class TestSorted:
     @pytest.fixture(params=["in memory", "by ranges"])
     def table(self, request, tmp_path, monkeypatch):
         if request.param == "by ranges":
-            monkeypatch.setattr(sorting, "SMALL_GROUP_BYTES", 0)
-            monkeypatch.setattr(sorting, "RANGE_BYTES", 1000)
+            monkeypatch.setattr(compact_sorted, "SMALL_GROUP_BYTES", 0)
+            monkeypatch.setattr(compact_sorted, "RANGE_BYTES", 1000)
         table = new_table(tmp_path)
         for start in range(0, 500, 100):
             table.append(rows(range(start, start + 100)))
@@ -177,8 +178,8 @@ class TestSorted:
         assert as_lines(read(table, files)) == as_lines(table.scan().to_arrow())
 
     def test_a_range_that_is_one_key_is_written_in_runs(self, table, monkeypatch):
-        monkeypatch.setattr(sorting, "SMALL_GROUP_BYTES", 0)
-        monkeypatch.setattr(sorting, "RANGE_BYTES", 200)
+        monkeypatch.setattr(compact_sorted, "SMALL_GROUP_BYTES", 0)
+        monkeypatch.setattr(compact_sorted, "RANGE_BYTES", 200)
         monkeypatch.setattr(sorted_write, "RUN_BYTES", 2000)
         table.alter([{"drop_partition_field": "day"}])
         _, files = sort(table, ["day", "id"])
@@ -191,7 +192,7 @@ class TestSorted:
         assert as_lines(read(table, files)) == as_lines(table.scan().to_arrow())
 
     def test_an_output_is_sorted_in_as_many_parts_as_asked_for(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(sorting, "SMALL_GROUP_BYTES", 0)
+        monkeypatch.setattr(compact_sorted, "SMALL_GROUP_BYTES", 0)
         table = new_table(tmp_path)
         table.alter([{"drop_partition_field": "day"}])
         table.append(rows(range(500)))
@@ -244,8 +245,8 @@ class TestTexts:
     @pytest.fixture(params=["in memory", "by ranges", "in runs"])
     def table(self, request, tmp_path, monkeypatch):
         if request.param != "in memory":
-            monkeypatch.setattr(sorting, "SMALL_GROUP_BYTES", 0)
-            monkeypatch.setattr(sorting, "RANGE_BYTES", 20_000 if request.param == "by ranges" else 200)
+            monkeypatch.setattr(compact_sorted, "SMALL_GROUP_BYTES", 0)
+            monkeypatch.setattr(compact_sorted, "RANGE_BYTES", 20_000 if request.param == "by ranges" else 200)
             monkeypatch.setattr(sorted_write, "RUN_BYTES", 50_000)
         table = new_table(tmp_path)
         table.alter([{"drop_partition_field": "day"}])
@@ -380,8 +381,8 @@ class TestWhatATaskIsSent:
     """Every task of Spark gets the work of all, closed, and opens its own: the others may be very many files."""
 
     def test_it_opens_its_own_work_alone(self, tmp_path):
-        from airflow_iceberg.jobs.spark import Worker
-        from airflow_iceberg.jobs.tasks import REWRITE, TaskSpec
+        from airflow_iceberg.jobs.append import REWRITE, TaskSpec
+        from airflow_iceberg.jobs.spark.run import Worker
 
         table = new_table(tmp_path)
         for start in range(0, 50, 10):
@@ -405,5 +406,5 @@ class TestWhatATaskIsSent:
         task = table.scan().plan_files()[0]
         units = [FileUnit(file=replace(task.file, spec_id=spec_ids[0]), sequence_number=1) for _ in range(50)]
         units.append(FileUnit(file=replace(task.file, spec_id=spec_ids[1]), sequence_number=1))
-        members = sorting._members(units, 0)
+        members = compact_sorted._members(units, 0)
         assert members == ((units[0],) if spec_ids == (0, 0) else (units[0], units[-1]))

@@ -6,11 +6,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_iceberg.compaction_plan import plan_compaction, write_rewrite_plan
-from airflow_iceberg.jobs.protocol import JobPlan, JobResult, Source
-from airflow_iceberg.plan.compaction import RewriteOptions
-from airflow_iceberg.spec.sorting import sort_order_from_shorthand
-from airflow_iceberg.staging import staged_files
+from airflow_iceberg.format.sort_orders import sort_order_from_shorthand
+from airflow_iceberg.jobs.protocol.plan import JobPlan, JobResult, Source
+from airflow_iceberg.operations.compact_job import plan_compaction, write_rewrite_plan
+from airflow_iceberg.operations.staging import staged_files
+from airflow_iceberg.plan.compact import RewriteOptions
 from airflow_iceberg.table import Table
 from tests.jobs.submissions import HERE, SPARK_4, SPARK_35, submit
 from tests.jobs.test_rewrite import as_lines, new_table, read, rows

@@ -8,15 +8,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_iceberg.catalogs import load_catalog
-from airflow_iceberg.data import sorted_write
-from airflow_iceberg.data.ordering import sort_rows
-from airflow_iceberg.data.sorted_write import write_order
-from airflow_iceberg.jobs import sorted_staging, sorting, sources
-from airflow_iceberg.jobs.local import run_local
-from airflow_iceberg.jobs.protocol import JobPlan, Source
-from airflow_iceberg.spec.arrow import schema_to_arrow
-from airflow_iceberg.spec.manifests import DataFile
-from airflow_iceberg.staging import staged_files
+from airflow_iceberg.data.write import sorted as sorted_write
+from airflow_iceberg.data.write.ordering import sort_rows
+from airflow_iceberg.data.write.sorted import write_order
+from airflow_iceberg.format.arrow.types import schema_to_arrow
+from airflow_iceberg.format.manifests.entries import DataFile
+from airflow_iceberg.jobs import append_sorted, compact_sorted
+from airflow_iceberg.jobs.protocol.plan import JobPlan, Source
+from airflow_iceberg.jobs.run_local import run_local
+from airflow_iceberg.jobs.sources import files as sources
+from airflow_iceberg.operations.staging import staged_files
 from airflow_iceberg.table import Table
 
 COLUMNS = {"id": "long", "day": "date", "name": "string"}
@@ -71,9 +72,9 @@ def ids_of(table: Table, files: list[DataFile]) -> list[int]:
 def way(request, monkeypatch):
     monkeypatch.setattr(sources, "MIN_TASK_BYTES", 1)
     if request.param == "by ranges":
-        monkeypatch.setattr(sorted_staging, "SMALL_SOURCE_BYTES", 0)
-        monkeypatch.setattr(sorted_staging, "RANGE_BYTES", 4000)
-        monkeypatch.setattr(sorted_staging, "SAMPLE_EVERY", 3)
+        monkeypatch.setattr(append_sorted, "SMALL_SOURCE_BYTES", 0)
+        monkeypatch.setattr(append_sorted, "RANGE_BYTES", 4000)
+        monkeypatch.setattr(append_sorted, "SAMPLE_EVERY", 3)
     return request.param
 
 
@@ -98,9 +99,9 @@ class TestFiles:
         assert joined.equals(sort_rows(joined, write_order(table.sort_order(), table.schema(), table.metadata.spec())))
 
     def test_a_range_that_is_one_key_is_written_in_runs(self, monkeypatch, tmp_path):
-        monkeypatch.setattr(sorted_staging, "SMALL_SOURCE_BYTES", 0)
-        monkeypatch.setattr(sorted_staging, "RANGE_BYTES", 200)
-        monkeypatch.setattr(sorting, "RANGE_BYTES", 200)
+        monkeypatch.setattr(append_sorted, "SMALL_SOURCE_BYTES", 0)
+        monkeypatch.setattr(append_sorted, "RANGE_BYTES", 200)
+        monkeypatch.setattr(compact_sorted, "RANGE_BYTES", 200)
         monkeypatch.setattr(sorted_write, "RUN_BYTES", 4000)
         table = new_table(tmp_path, sort_by=["day"])
         _, files = stage(table, tmp_path)

@@ -14,10 +14,10 @@ import pytest
 from pyarrow import orc
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError
-from airflow_iceberg.jobs import sources
-from airflow_iceberg.jobs.protocol import Source
-from airflow_iceberg.jobs.sources import Unit, distribute, expand, guess_format, plan_tasks, task_count
-from airflow_iceberg.spec.schema import Schema, schema_from_shorthand
+from airflow_iceberg.format.schemas.schema import Schema, schema_from_shorthand
+from airflow_iceberg.jobs.protocol.plan import Source
+from airflow_iceberg.jobs.sources import files
+from airflow_iceberg.jobs.sources.files import Unit, distribute, expand, guess_format, plan_tasks, task_count
 from tests.jobs.builders import COLUMNS, IO
 
 MIB = 1 << 20
@@ -37,7 +37,7 @@ def names(*patterns: str) -> list[str]:
 def read(path: Path, *, schema: Schema = SCHEMA, options: Mapping[str, str] | None = None) -> pa.Table:
     file_format, compression = guess_format(str(path))
     unit = Unit(location=str(path), file_format=file_format, compression=compression, size_bytes=path.stat().st_size)
-    return pa.concat_tables(sources.read_unit(unit, IO, schema=schema, options=options or {}))
+    return pa.concat_tables(files.read_unit(unit, IO, schema=schema, options=options or {}))
 
 
 class TestExpand:
@@ -133,7 +133,7 @@ class TestTasks:
     def test_a_large_parquet_file_is_cut_by_row_groups_and_knows_its_rows(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(sources, "MIN_TASK_BYTES", 100)
+        monkeypatch.setattr(files, "MIN_TASK_BYTES", 100)
         table = pa.table({"id": pa.array(range(1000))})
         pq.write_table(table, tmp_path / "a.parquet", row_group_size=300)
         tasks = plan_tasks(
@@ -142,7 +142,7 @@ class TestTasks:
         units = [unit for task in tasks for unit in task]
         assert [unit.row_groups for unit in units] == [(0, 1), (1, 2), (2, 3), (3, 4)]
         assert [unit.first_row for unit in units] == [1, 301, 601, 901]
-        parts = [part for unit in units for part in sources.read_unit(unit, IO, schema=SCHEMA, options={})]
+        parts = [part for unit in units for part in files.read_unit(unit, IO, schema=SCHEMA, options={})]
         assert pa.concat_tables(parts).column("id").to_pylist() == list(range(1000))
 
 
@@ -282,7 +282,7 @@ class TestJsonLines:
         path = tmp_path / "a.jsonl"
         path.write_text("\n\n")
         unit = Unit(location=str(path), file_format="jsonl", compression=None, size_bytes=2)
-        assert list(sources.read_unit(unit, IO, schema=NESTED, options={})) == []
+        assert list(files.read_unit(unit, IO, schema=NESTED, options={})) == []
 
     @pytest.mark.parametrize("kind", ["float", "double"])
     def test_a_number_with_a_point_is_the_nearest_of_its_type(self, tmp_path: Path, kind: str) -> None:

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from airflow_iceberg.catalogs import load_catalog
-from airflow_iceberg.deletion_plan import MERGE_ON_READ, plan_deletion, read_changes, write_delete_plan
 from airflow_iceberg.errors import IcebergError, InvalidInputError, StorageError
-from airflow_iceberg.jobs.protocol import Condition, JobPlan, JobResult, Source
-from airflow_iceberg.plan.filters import parse
-from airflow_iceberg.spec.variant import Primitive, decode
+from airflow_iceberg.expressions.binding import parse
+from airflow_iceberg.format.values.variant import Primitive, decode
+from airflow_iceberg.jobs.protocol.plan import Condition, JobPlan, JobResult, Source
+from airflow_iceberg.operations.row_changes import MERGE_ON_READ, plan_deletion, read_changes, write_delete_plan
 from tests.jobs.builders import IO, data_files, files_below, make_plan, rows_of
 from tests.jobs.submissions import HERE, SPARK_4_CONNECT, SPARK_35, VERSIONS, submit, write_csv_files
-from tests.test_deleting import make as make_table
+from tests.operations.test_delete import make as make_table
 
 EVERY_TYPE = {
     "b": "boolean",

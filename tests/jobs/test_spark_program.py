@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from airflow_iceberg.jobs.package import main_program
-from airflow_iceberg.jobs.protocol import JobResult, Source
+from airflow_iceberg.jobs.protocol.plan import JobResult, Source
+from airflow_iceberg.jobs.spark.package import main_program
 from tests.jobs.builders import IO, data_files, files_below, make_plan, rows_of
 from tests.jobs.submissions import SPARK_4, SPARK_35, submission, submit, write_csv_files
 

@@ -28,16 +28,16 @@ from typing import Any
 from pyarrow import orc, parquet
 
 from airflow_iceberg.errors import IcebergError
+from airflow_iceberg.format.avro.container import read_blocks, read_header, write_container, write_long
 from airflow_iceberg.paimon.binary_row import decode_row
-from airflow_iceberg.paimon.deletion_vectors import check_vector_file, read_hashes, read_vector
-from airflow_iceberg.paimon.entries import read_manifest
+from airflow_iceberg.paimon.data_manifests import read_manifest
+from airflow_iceberg.paimon.index_files import check_vector_file, read_hashes, read_vector
 from airflow_iceberg.paimon.index_manifests import read_index_manifest
-from airflow_iceberg.paimon.manifests import FileFilter, read_manifest_list
+from airflow_iceberg.paimon.manifest_lists import FileFilter, read_manifest_list
 from airflow_iceberg.paimon.schema import PaimonSchema
 from airflow_iceberg.paimon.snapshots import Snapshot, Statistics, Tag
 from airflow_iceberg.paimon.stats import StatsDecoder
 from airflow_iceberg.paimon.types import parse_type
-from airflow_iceberg.spec.avro_container import read_blocks, read_header, write_container, write_long
 from tests.support.paimon_tables import tables
 from tests.support.paimon_writer import as_arrow, encode_row
 from tests.support.peak_memory import peak_bytes

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_iceberg.errors import FormatError, IcebergError, NotFoundError, UnsupportedError
 from airflow_iceberg.paimon.table import PaimonTable
-from airflow_iceberg.storage.fsspec_io import load_file_io
+from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 from tests.support.paimon_tables import table as reference
 
 # kind of document: a reference table that has it, and which of its files that is

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from airflow_iceberg.errors import FormatError
-from airflow_iceberg.paimon.entries import FileEntries, read_manifest
-from airflow_iceberg.paimon.records import read_records
+from airflow_iceberg.paimon.containers import read_records
+from airflow_iceberg.paimon.data_manifests import FileEntries, read_manifest
 from tests.paimon import fuzz
 from tests.support.paimon_writer import ENTRY
 

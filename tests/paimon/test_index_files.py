@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_iceberg.errors import FormatError, UnsupportedError
-from airflow_iceberg.paimon.deletion_vectors import MAGIC_32, check_vector_file, read_hashes, read_vector
+from airflow_iceberg.format.deletion_vectors import RowPositions
+from airflow_iceberg.paimon.index_files import MAGIC_32, check_vector_file, read_hashes, read_vector
 from airflow_iceberg.paimon.index_manifests import IndexFile, VectorRange, read_index_manifest
 from airflow_iceberg.paimon.schema import PaimonSchema
-from airflow_iceberg.spec.deletion_vectors import RowPositions
 from tests.support.paimon_writer import EMPTY_ROW, INDEX, write_avro
 
 REAL_32 = bytes.fromhex("000000185e43f2d03a300000010000000000010010000000" + "02000300" + "c898f63d")

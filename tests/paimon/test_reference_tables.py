@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_iceberg.errors import NotFoundError
-from airflow_iceberg.paimon.entries import FileEntries, FileEntry
+from airflow_iceberg.paimon.data_manifests import FileEntries, FileEntry
 from airflow_iceberg.paimon.schema import PaimonSchema
 from airflow_iceberg.paimon.snapshots import Snapshot
 from airflow_iceberg.paimon.table import PaimonTable

@@ -13,11 +13,11 @@ import pytest
 from pyarrow import orc, parquet
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError
-from airflow_iceberg.paimon.entries import FileEntries
-from airflow_iceberg.paimon.manifests import FileFilter
-from airflow_iceberg.paimon.records import read_records
+from airflow_iceberg.format.avro.container import write_container
+from airflow_iceberg.paimon.containers import read_records
+from airflow_iceberg.paimon.data_manifests import FileEntries
+from airflow_iceberg.paimon.manifest_lists import FileFilter
 from airflow_iceberg.paimon.table import PaimonTable
-from airflow_iceberg.spec.avro_container import write_container
 from airflow_iceberg.storage.base import FileStatus
 from tests.support.memory import MemoryFileIO
 from tests.support.paimon_writer import ENTRY, LISTED, PaimonBuilder, as_arrow, encode_row, write_avro

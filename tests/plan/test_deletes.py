@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_iceberg.errors import FormatError
+from airflow_iceberg.expressions.binding import parse_filter
+from airflow_iceberg.format.manifests.entries import DataFile, EntryStatus, FileContent, ManifestEntry
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata, new_table_metadata
+from airflow_iceberg.format.partitions.spec import PartitionField, PartitionSpec
+from airflow_iceberg.format.schemas.schema import schema_from_shorthand
+from airflow_iceberg.format.transforms.transform import BucketTransform, IdentityTransform, VoidTransform
+from airflow_iceberg.format.types import LongType
+from airflow_iceberg.format.values.bytes import to_bytes
 from airflow_iceberg.plan.deletes import FILE_PATH_ID, DeleteIndex
-from airflow_iceberg.plan.filters import parse_filter
-from airflow_iceberg.spec.manifests import DataFile, EntryStatus, FileContent, ManifestEntry
-from airflow_iceberg.spec.metadata import TableMetadata, new_table_metadata
-from airflow_iceberg.spec.partitioning import PartitionField, PartitionSpec
-from airflow_iceberg.spec.schema import schema_from_shorthand
-from airflow_iceberg.spec.transforms import BucketTransform, IdentityTransform, VoidTransform
-from airflow_iceberg.spec.types import LongType
-from airflow_iceberg.spec.values import to_bytes
 
 SCHEMA = schema_from_shorthand({"id": "long", "cat": "double", "s": "string"})
 POSITION, EQUALITY = FileContent.POSITION_DELETES, FileContent.EQUALITY_DELETES

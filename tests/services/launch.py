@@ -66,9 +66,9 @@ def maven_jars(name: str, pom: str) -> Path:
 
 def java_home(*versions: int) -> str:
     """Return the home of a Java of one of these major versions, the machine's or the one from a wheel."""
-    from airflow_iceberg.jobs import local_spark
+    from airflow_iceberg.jobs.spark import installation
 
-    return str(local_spark.java_home(versions))
+    return str(installation.java_home(versions))
 
 
 def free_ports(count: int) -> list[int]:

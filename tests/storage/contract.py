@@ -5,9 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from airflow_iceberg.errors import AlreadyExistsError, NotFoundError, StorageError
+from airflow_iceberg.inventory.listed_files import find_folders
 from airflow_iceberg.storage import FsspecFileIO
-from airflow_iceberg.storage.probe import require_conditional_create
-from airflow_iceberg.walk.listing import find_folders
+from airflow_iceberg.storage.conditional_create import require_conditional_create
 
 
 class StoreContract:

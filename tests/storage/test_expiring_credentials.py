@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from airflow_iceberg.catalogs import load_catalog
-from airflow_iceberg.catalogs.sql import SqlCatalog
+from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
 from airflow_iceberg.errors import StorageError
 from airflow_iceberg.storage import FsspecFileIO
 from airflow_iceberg.table import Table

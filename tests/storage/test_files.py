@@ -8,15 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from airflow_iceberg.catalogs import load_catalog
-from airflow_iceberg.errors import (
-    AlreadyExistsError,
-    InvalidInputError,
-    NotFoundError,
-    StorageError,
-    UnsupportedError,
-)
+from airflow_iceberg.errors import AlreadyExistsError, InvalidInputError, NotFoundError, StorageError, UnsupportedError
 from airflow_iceberg.storage import FileIO, FileStatus, load_file_io
-from airflow_iceberg.storage.fsspec_io import split_location
+from airflow_iceberg.storage.stores.fsspec_io import split_location
 from airflow_iceberg.table import Table
 from tests.support.memory import MemoryFileIO
 

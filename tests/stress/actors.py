@@ -20,10 +20,7 @@ import pyarrow.parquet as pq
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.base import Catalog
-from airflow_iceberg.cleaning import OrphanRequest, remove_orphans
-from airflow_iceberg.commit.operation import OperationKey
-from airflow_iceberg.compacting import CompactionRequest, compact
-from airflow_iceberg.deleting import DeleteRequest, delete
+from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import (
     CommitConflictError,
     CommitUnknownError,
@@ -32,12 +29,15 @@ from airflow_iceberg.errors import (
     NotFoundError,
     StorageError,
 )
-from airflow_iceberg.expiring import ExpireRequest, expire_snapshots
-from airflow_iceberg.jobs.local import run_local
-from airflow_iceberg.jobs.protocol import JobPlan, JobResult, Source
-from airflow_iceberg.manifest_rewriting import rewrite_manifests
-from airflow_iceberg.overwriting import OverwriteRequest, overwrite
-from airflow_iceberg.spec.snapshots import Snapshot
+from airflow_iceberg.format.snapshots import Snapshot
+from airflow_iceberg.jobs.protocol.plan import JobPlan, JobResult, Source
+from airflow_iceberg.jobs.run_local import run_local
+from airflow_iceberg.operations.compact import CompactionRequest, compact
+from airflow_iceberg.operations.delete import DeleteRequest, delete
+from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
+from airflow_iceberg.operations.overwrite import OverwriteRequest, overwrite
+from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, remove_orphans
+from airflow_iceberg.operations.rewrite_manifests import rewrite_manifests
 from airflow_iceberg.table import Table
 from tests.stress.journal import Journal, Operation, oldest_begin_ms
 from tests.stress.rows import KEYS, PARTS, some_range, some_rows

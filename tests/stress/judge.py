@@ -15,10 +15,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from airflow_iceberg.cleaning import OrphanRequest, known_files, remove_orphans
-from airflow_iceberg.commit.operation import OPERATION_KEY, OperationKey
+from airflow_iceberg.commit.operation_key import OPERATION_KEY, OperationKey
 from airflow_iceberg.errors import IcebergError
-from airflow_iceberg.quarantine import quarantines
+from airflow_iceberg.operations.quarantine import quarantines
+from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, known_files, remove_orphans
 from airflow_iceberg.table import Table
 from tests.stress.actors import DAY_MS, Stage, rows_of
 from tests.stress.journal import Operation, journals, now_ms
@@ -209,7 +209,7 @@ def _check_files(table: Table, verdict: Verdict) -> None:
 
 def _live(table: Table) -> set[str]:
     from airflow_iceberg.commit.snapshot_writer import read_entries
-    from airflow_iceberg.walk.manifest_lists import read_manifests
+    from airflow_iceberg.inventory._manifest_lists import read_manifests
 
     found = {table.metadata_location}
     for snapshot in table.snapshots():

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from airflow_iceberg.commit.operation import OperationKey
+from airflow_iceberg.commit.operation_key import OperationKey
 from tests.stress.__main__ import make_table
 from tests.stress.actors import ROLES, Actor, Stage
 from tests.stress.judge import judge

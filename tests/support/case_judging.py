@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from airflow_iceberg.spec.manifests import FileContent, ManifestEntry
+from airflow_iceberg.format.manifests.entries import FileContent, ManifestEntry
 from tests.support.case_runs import LINEAGE, Outcome, Texts
 from tests.support.cases import Case
 from tests.support.changes import live_entries

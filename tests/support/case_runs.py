@@ -17,18 +17,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_iceberg.catalogs import load_catalog
-from airflow_iceberg.commit.row_delta import RowDelta
-from airflow_iceberg.compacting import CompactionRequest, compact
-from airflow_iceberg.deleting import DeleteRequest, delete
-from airflow_iceberg.expiring import ExpireRequest, expire_snapshots
-from airflow_iceberg.jobs.local import run_local
-from airflow_iceberg.jobs.protocol import JobPlan, JobResult, Source
-from airflow_iceberg.manifest_rewriting import rewrite_manifests
-from airflow_iceberg.overwriting import OverwriteRequest, overwrite
-from airflow_iceberg.plan.filters import parse_filter
-from airflow_iceberg.spec.manifests import DataFile, FileContent
-from airflow_iceberg.spec.partitioning import spec_from_shorthand
-from airflow_iceberg.spec.schema import schema_from_shorthand
+from airflow_iceberg.commit.actions.row_delta import RowDelta
+from airflow_iceberg.expressions.binding import parse_filter
+from airflow_iceberg.format.manifests.entries import DataFile, FileContent
+from airflow_iceberg.format.partitions.spec import spec_from_shorthand
+from airflow_iceberg.format.schemas.schema import schema_from_shorthand
+from airflow_iceberg.jobs.protocol.plan import JobPlan, JobResult, Source
+from airflow_iceberg.jobs.run_local import run_local
+from airflow_iceberg.operations.compact import CompactionRequest, compact
+from airflow_iceberg.operations.delete import DeleteRequest, delete
+from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
+from airflow_iceberg.operations.overwrite import OverwriteRequest, overwrite
+from airflow_iceberg.operations.rewrite_manifests import rewrite_manifests
 from airflow_iceberg.table import Table
 from tests.support.case_types import Kind, arrow_rows, literal, text_of, text_of_generic, text_of_plain, texts
 from tests.support.cases import Base, Case, Row, Statement, Step

@@ -21,26 +21,26 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_iceberg.catalogs.base import Catalog, TableState
-from airflow_iceberg.changing import append_action, earlier_runs, now_ms, settings_for
-from airflow_iceberg.commit.actions import SnapshotAction
+from airflow_iceberg.commit.actions.expire_snapshots import ExpireSnapshots
+from airflow_iceberg.commit.actions.overwrite import OverwriteFiles, ReplacePartitions
+from airflow_iceberg.commit.actions.rewrite_files import RewriteFiles
+from airflow_iceberg.commit.actions.rewrite_manifests import RewriteManifests
+from airflow_iceberg.commit.actions.row_delta import RowDelta
+from airflow_iceberg.commit.actions.snapshot_refs import CherryPick
+from airflow_iceberg.commit.actions.with_new_columns import WithNewColumns
 from airflow_iceberg.commit.engine import Action, Clock, commit
-from airflow_iceberg.commit.evolving import WithNewColumns
-from airflow_iceberg.commit.expire import ExpireSnapshots
-from airflow_iceberg.commit.operation import OperationKey
-from airflow_iceberg.commit.overwrite import OverwriteFiles, ReplacePartitions
-from airflow_iceberg.commit.refs import CherryPick
-from airflow_iceberg.commit.rewrite import RewriteFiles
-from airflow_iceberg.commit.rewrite_manifests import RewriteManifests
-from airflow_iceberg.commit.row_delta import RowDelta
+from airflow_iceberg.commit.operation_key import OperationKey
+from airflow_iceberg.commit.settings import append_action, earlier_runs, now_ms, settings_for
+from airflow_iceberg.commit.snapshot_action import SnapshotAction
 from airflow_iceberg.commit.snapshot_writer import read_entries
-from airflow_iceberg.data.append import write_rows
-from airflow_iceberg.data.new_columns import with_new_columns
-from airflow_iceberg.plan.filters import Expression, parse_filter
-from airflow_iceberg.spec.deletion_vectors import RowPositions
-from airflow_iceberg.spec.manifests import DataFile, FileContent, ManifestEntry
-from airflow_iceberg.spec.puffin import DELETION_VECTOR, Blob, write_puffin
+from airflow_iceberg.data.cast.new_columns import with_new_columns
+from airflow_iceberg.data.write.rows import write_rows
+from airflow_iceberg.expressions.binding import Expression, parse_filter
+from airflow_iceberg.format.deletion_vectors import RowPositions
+from airflow_iceberg.format.manifests.entries import DataFile, FileContent, ManifestEntry
+from airflow_iceberg.format.puffin import DELETION_VECTOR, Blob, write_puffin
+from airflow_iceberg.inventory._manifest_lists import read_manifests
 from airflow_iceberg.table import Table
-from airflow_iceberg.walk.manifest_lists import read_manifests
 
 NAME = "db.t"
 Rows = Counter[tuple[str | None, int]]

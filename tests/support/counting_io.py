@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_iceberg.storage.fsspec_io import FsspecFileIO
+from airflow_iceberg.storage.stores.fsspec_io import FsspecFileIO
 
 
 class CountingFileIO(FsspecFileIO):

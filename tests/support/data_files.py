@@ -12,10 +12,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import orc
 
-from airflow_iceberg.spec.arrow import schema_to_arrow
-from airflow_iceberg.spec.manifests import DataFile
-from airflow_iceberg.spec.schema import Schema
-from airflow_iceberg.spec.types import DoubleType, IcebergType, IntegerType, ListType, LongType, StringType, StructType
+from airflow_iceberg.format.arrow.types import schema_to_arrow
+from airflow_iceberg.format.manifests.entries import DataFile
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.types import (
+    DoubleType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    StringType,
+    StructType,
+)
 
 _AVRO: Mapping[type[IcebergType], str] = {
     IntegerType: "int",

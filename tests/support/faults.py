@@ -11,20 +11,12 @@ from contextlib import contextmanager
 from functools import cache
 from uuid import uuid4
 
-from airflow_iceberg.catalogs.hadoop import HadoopCatalog
-from airflow_iceberg.commit.refs import create_ref
+from airflow_iceberg.catalogs.hadoop.catalog import HadoopCatalog
+from airflow_iceberg.commit.actions.snapshot_refs import create_ref
+from airflow_iceberg.inventory._manifest_lists import read_manifests
 from airflow_iceberg.storage.directories import FsspecDirectories
 from airflow_iceberg.table import Table
-from airflow_iceberg.walk.manifest_lists import read_manifests
-from tests.support.changes import (
-    NAME,
-    Append,
-    DynamicOverwrite,
-    MergeOnReadDelete,
-    live_entries,
-    make_table,
-    plan,
-)
+from tests.support.changes import NAME, Append, DynamicOverwrite, MergeOnReadDelete, live_entries, make_table, plan
 from tests.support.memory import Fault, FaultyCatalog, FaultyFileIO, FileFault, MemoryCatalog, MemoryFileIO
 
 

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from airflow_iceberg.storage.fsspec_io import load_file_io
+from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 from tests.support.relocated_io import RelocatedFileIO
 
 ARCHIVES = ("iceberg-tables.tar.gz", "iceberg-tables-2.tar.gz")

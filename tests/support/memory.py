@@ -30,9 +30,9 @@ from airflow_iceberg.errors import (
     StorageError,
     UnsupportedError,
 )
-from airflow_iceberg.spec.changes import Change, SetProperties
+from airflow_iceberg.format.metadata.updates import Change, SetProperties
 from airflow_iceberg.storage.base import FileIO, FileStatus
-from airflow_iceberg.storage.fsspec_io import split_location
+from airflow_iceberg.storage.stores.fsspec_io import split_location
 
 
 class SimulatedCrash(BaseException):

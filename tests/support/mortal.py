@@ -112,10 +112,10 @@ def _install() -> None:
     import pyarrow as pa
     from fsspec.implementations.local import LocalFileSystem
 
-    from airflow_iceberg.catalogs.sql import SqlCatalog
-    from airflow_iceberg.data.parquet_file import FileLayout
+    from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
+    from airflow_iceberg.data.write.parquet_file import FileLayout
     from airflow_iceberg.errors import CommitUnknownError
-    from airflow_iceberg.storage import local
+    from airflow_iceberg.storage.stores import local
 
     _before(local, "read", "read")
     _before(local, "walk", "list")

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_iceberg.paimon.table import PaimonTable
-from airflow_iceberg.storage.fsspec_io import load_file_io
+from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 GOLDEN = REPOSITORY / "tests" / "golden" / "paimon-tables.tar.gz"

@@ -17,9 +17,9 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 
-from airflow_iceberg.paimon.records import read_records
+from airflow_iceberg.format.avro.container import write_container
+from airflow_iceberg.paimon.containers import read_records
 from airflow_iceberg.paimon.types import PaimonType, parse_type
-from airflow_iceberg.spec.avro_container import write_container
 from airflow_iceberg.storage.base import FileIO
 
 FIXED = {"TINYINT": "<b", "SMALLINT": "<h", "INT": "<i", "DATE": "<i", "BIGINT": "<q", "FLOAT": "<f", "DOUBLE": "<d"}

@@ -16,7 +16,7 @@ from thrift.Thrift import TApplicationException, TMessageType
 from thrift.transport.TSocket import TSocket
 from thrift.transport.TTransport import TBufferedTransport, TFramedTransport, TTransportBase, TTransportException
 
-from airflow_iceberg.catalogs.hive_thrift import CALLS, HiveError
+from airflow_iceberg.catalogs.hive.thrift_interface import CALLS, HiveError
 
 START, OK, BAD, COMPLETE = 1, 2, 3, 5
 

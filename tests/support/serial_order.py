@@ -17,10 +17,10 @@ from collections.abc import Iterable
 from functools import reduce
 
 from airflow_iceberg.catalogs.base import Catalog
-from airflow_iceberg.commit.operation import OPERATION_KEY
-from airflow_iceberg.spec.manifests import ManifestEntry
-from airflow_iceberg.spec.metadata import TableMetadata
-from airflow_iceberg.spec.snapshots import Snapshot
+from airflow_iceberg.commit.operation_key import OPERATION_KEY
+from airflow_iceberg.format.manifests.entries import ManifestEntry
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.table import Table
 from tests.support.changes import NAME, Change, Planned, Rows, live_entries, rows_in
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from airflow_iceberg.spec.schema import Schema, assign_fresh_ids
-from airflow_iceberg.spec.transforms import (
+from airflow_iceberg.format.schemas.schema import Schema, assign_fresh_ids
+from airflow_iceberg.format.transforms.transform import (
     BucketTransform,
     DayTransform,
     HourTransform,
@@ -21,7 +21,7 @@ from airflow_iceberg.spec.transforms import (
     YearTransform,
     scaled,
 )
-from airflow_iceberg.spec.types import (
+from airflow_iceberg.format.types import (
     BinaryType,
     BooleanType,
     DateType,

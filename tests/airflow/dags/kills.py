@@ -15,8 +15,8 @@ from typing import Any
 
 from airflow.sdk import DAG, Asset
 
-from airflow_iceberg.operators.write import IcebergAppendOperator
-from airflow_iceberg.sensors import IcebergSnapshotSensor
+from airflow_iceberg.operators._rows import IcebergAppendOperator
+from airflow_iceberg.sensors.iceberg import IcebergSnapshotSensor
 
 FOLDER = Path(os.environ["AIRFLOW_ICEBERG_TEST_LAKE"])
 
@@ -50,16 +50,16 @@ def after(owner: Any, name: str, **how: bool) -> None:
 
 def install(point: str) -> None:
     """Arrange for this process to be killed at a point."""
-    import airflow_iceberg.submit as submit
+    import airflow_iceberg.backends.spark_submit as submit
     from airflow_iceberg.catalogs.pointer import PointerCatalog
-    from airflow_iceberg.catalogs.sql import SqlCatalog
-    from airflow_iceberg.jobs import stages
+    from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
+    from airflow_iceberg.jobs import phase
     from airflow_iceberg.table import Table
 
     if point == "before_submit":
         before(submit, "run_job")
     elif point == "files_written_no_result":
-        before(stages, "write_result")
+        before(phase, "write_result")
     elif point == "before_commit":
         before(Table, "commit_append")
     elif point == "metadata_written_no_swap":
@@ -78,7 +78,7 @@ def install(point: str) -> None:
 
 def watch_spark(then: Callable[[int], None]) -> None:
     """Do something to the running Spark as soon as it works on a task."""
-    from airflow_iceberg._submit_hook import IcebergSubmitHook
+    from airflow_iceberg.backends._submit_hook import IcebergSubmitHook
 
     def make(real: Callable[..., Any]) -> Callable[..., Any]:
         def process(hook: Any, lines: Any) -> None:

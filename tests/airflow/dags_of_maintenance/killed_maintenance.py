@@ -14,13 +14,13 @@ from typing import Any
 
 from airflow.sdk import DAG
 
-from airflow_iceberg.operators.change import IcebergDeleteOperator, IcebergOverwriteOperator
-from airflow_iceberg.operators.maintain import (
+from airflow_iceberg.operators.compact import (
     IcebergCompactOperator,
     IcebergExpireSnapshotsOperator,
     IcebergRemoveOrphanFilesOperator,
     IcebergRewriteManifestsOperator,
 )
+from airflow_iceberg.operators.overwrite import IcebergDeleteOperator, IcebergOverwriteOperator
 
 FOLDER = Path(os.environ["AIRFLOW_ICEBERG_TEST_LAKE"])
 # More than one: on a busy machine a try can end before it reaches its task.
@@ -35,9 +35,9 @@ def die() -> None:
 
 def install(moment: str) -> None:
     """Arrange for this process to be killed at a moment."""
-    from airflow_iceberg import quarantine
-    from airflow_iceberg.catalogs.sql import SqlCatalog
-    from airflow_iceberg.storage import local
+    from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
+    from airflow_iceberg.operations import quarantine
+    from airflow_iceberg.storage.stores import local
 
     owner, name = {
         "before_the_swap": (SqlCatalog, "swap_pointer"),

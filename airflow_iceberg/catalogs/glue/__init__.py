@@ -1,0 +1,1 @@
+"""A catalog in the AWS Glue Data Catalog."""

@@ -1,0 +1,495 @@
+"""`GlueCatalog`: pointers in the AWS Glue Data Catalog, shared with Iceberg Java, PyIceberg, Athena and others.
+
+Lives here: which request means what, and what became of a commit. Not here: boto3 (`glue_client`), Glue's documents
+(`glue_tables`), metadata files (`pointer`).
+
+A commit is one UpdateTable that names the version of the Glue table that its base was read at; Glue refuses it when the
+table has another version by then, whoever changed it.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, parse_namespace
+from airflow_iceberg.catalogs.glue.client import GlueClient, Refusal
+from airflow_iceberg.catalogs.glue.tables import (
+    METADATA_LOCATION,
+    PREVIOUS_METADATA_LOCATION,
+    TABLE_TYPE,
+    Json,
+    copied_input,
+    database_input,
+    database_of,
+    database_properties,
+    is_iceberg,
+    is_name,
+    table_input,
+    without_aliases,
+)
+from airflow_iceberg.catalogs.pointer import Pointer, PointerCatalog, read_metadata
+from airflow_iceberg.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    CommitUnknownError,
+    IcebergError,
+    InvalidInputError,
+    NotFoundError,
+)
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.storage.base import FileIO
+
+log = logging.getLogger(__name__)
+
+_MISSING, _TAKEN, _CHANGED = "EntityNotFoundException", "AlreadyExistsException", "ConcurrentModificationException"
+_RENAMED_TO = "renamed_to"
+_DROPPED_BY = "dropped_by"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GlueVersion:
+    """Glue's version of a table, the token of its state; two states with one metadata file are the same state.
+
+    Attributes:
+        version_id: None after an own commit: Glue doesn't tell it, so it is asked before the next one.
+        found: Glue's document of the table.
+    """
+
+    version_id: str | None = field(default=None, compare=False)
+    found: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
+
+
+class GlueCatalog(PointerCatalog):
+    """Tables in Glue; a namespace is a database and has one level, names are in lower case.
+
+    Args:
+        properties: `warehouse`, `glue.skip-archive` ("true": Glue keeps no copy of the document that a commit
+            replaces), and those of `GlueClient`.
+    """
+
+    rules_out_echoes = True
+
+    def __init__(
+        self,
+        name: str,
+        properties: Mapping[str, str],
+        *,
+        io: FileIO,
+        now_ms: Callable[[], int] | None = None,
+        new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
+        sleep: Callable[[float], None] = time.sleep,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        super().__init__(name, properties, io=io, now_ms=now_ms, new_uuid=new_uuid)
+        self._glue = GlueClient(name, properties, sleep=sleep, chance=chance)
+        self._skip_archive = properties.get("glue.skip-archive", "true").strip().lower() != "false"
+
+    def __repr__(self) -> str:
+        return f"GlueCatalog(name={self.name!r}, service={str(self._glue)!r})"
+
+    # -- the pointer ---------------------------------------------------------------------------------------------
+
+    def read_pointer(self, table: TableId) -> Pointer | None:
+        """Return where the table's document points to.
+
+        Raises:
+            NotFoundError: there is a table of the name, and it is none of Iceberg.
+        """
+        found = self._find(table)
+        if found is None:
+            return None
+        if not is_iceberg(found):
+            kind = (found.get("Parameters") or {}).get(TABLE_TYPE, "none given")
+            raise NotFoundError(
+                f"{table} in catalog {self.name} is a table of Glue, but none of Iceberg (its {TABLE_TYPE}: {kind}); "
+                "name another table"
+            )
+        return _pointer(found)
+
+    def swap_pointer(self, table: TableId, *, expected: Pointer | None, new: str) -> Pointer:
+        """Create or update the table's document; see `swap_metadata`."""
+        metadata = read_metadata(self.io, new)
+        base = self._state(table, read_metadata(self.io, expected.metadata_location), expected) if expected else None
+        return self.swap_metadata(table, base=base, new=new, metadata=metadata)
+
+    def swap_metadata(self, table: TableId, *, base: TableState | None, new: str, metadata: TableMetadata) -> Pointer:
+        """Create the table's document, or update it if it still has the base's version."""
+        try:
+            if base is None:
+                self._create(table, new, metadata)
+            else:
+                self._update(table, base, new, metadata)
+        except CommitUnknownError as error:
+            return self._landed(table, new, error)
+        except Refusal as error:
+            return self._explain(table, base, new, error)
+        return Pointer(metadata_location=new, token=GlueVersion())
+
+    def _create(self, table: TableId, new: str, metadata: TableMetadata) -> None:
+        if not is_name(table.name):
+            raise InvalidInputError(
+                f"table {table} of catalog {self.name}: a name in Glue is in lower case and has at most 255 characters"
+            )
+        document = table_input(table, metadata, new, previous=None, found=None)
+        self._glue.change("create_table", DatabaseName=self._database(table.namespace), TableInput=document)
+
+    def _update(self, table: TableId, base: TableState, new: str, metadata: TableMetadata) -> None:
+        version = base.token if isinstance(base.token, GlueVersion) else GlueVersion()
+        if version.version_id is None:
+            now = self.read_pointer(table)
+            if now is None:
+                raise self._unknown_table(table)
+            if now.metadata_location != base.metadata_location:
+                raise self._changed(table, now.metadata_location, base)
+            assert isinstance(now.token, GlueVersion)
+            version = now.token
+        document = table_input(table, metadata, new, previous=base.metadata_location, found=version.found)
+        self._glue.change(
+            "update_table",
+            DatabaseName=self._database(table.namespace),
+            TableInput=document,
+            SkipArchive=self._skip_archive,
+            VersionId=version.version_id,
+        )
+
+    def _landed(self, table: TableId, new: str, error: CommitUnknownError) -> Pointer:
+        """Return the pointer if our metadata is or was the table's; raise the error if that can't be told yet."""
+        try:
+            has_landed, _ = self._look_for(table, new)
+        except (IcebergError, Refusal) as unreadable:
+            raise error from unreadable
+        if not has_landed:
+            raise error
+        log.warning("the answer to a commit to %s was lost; it has landed", table)
+        return Pointer(metadata_location=new, token=GlueVersion())
+
+    def _explain(self, table: TableId, base: TableState | None, new: str, refusal: Refusal) -> Pointer:
+        """Return the pointer if the refusal is the echo of our own commit, else raise what it means.
+
+        Whatever sends a request twice gets the refusal of the second one, because of the first. Only after that is
+        ruled out may the caller delete the metadata file.
+        """
+        if refusal.code not in (_MISSING, _TAKEN, _CHANGED):
+            raise self._glue.denied(f"commit to {table}", refusal) from None
+        try:
+            has_landed, current = self._look_for(table, new)
+        except IcebergError as error:
+            raise CommitUnknownError(
+                f"a commit to {table} in catalog {self.name} was refused ({refusal}), and it cannot be told whether "
+                f"because of itself: {error}"
+            ) from error
+        if has_landed:
+            log.warning("a commit to %s was sent twice, by something between here and Glue; it has landed once", table)
+            return Pointer(metadata_location=new, token=GlueVersion())
+        if base is None:
+            if refusal.code == _MISSING:
+                raise self._unknown_namespace(table.namespace) from None
+            raise AlreadyExistsError(f"table {table} exists already in catalog {self.name}") from None
+        if refusal.code == _MISSING or current is None:
+            raise self._unknown_table(table) from None
+        raise self._changed(table, current, base) from None
+
+    def _look_for(self, table: TableId, new: str) -> tuple[bool, str | None]:
+        """Return whether the table points to a file or has done so, and where it points now (None: it is gone)."""
+        found = self._find(table)
+        if found is None or not is_iceberg(found):
+            return False, None
+        current = str(found["Parameters"][METADATA_LOCATION])
+        if current == new:
+            return True, current
+        if found["Parameters"].get(PREVIOUS_METADATA_LOCATION) == new:
+            return True, current
+        logged = read_metadata(self.io, current).metadata_log
+        return any(location == new for _, location in logged), current
+
+    def _changed(self, table: TableId, found: str, base: TableState) -> CommitConflictError:
+        detail = f"it points to {found}, expected {base.metadata_location}"
+        if found == base.metadata_location:
+            detail = "its Glue table has another version, though it points to the same metadata"
+        return CommitConflictError(f"table {table} in catalog {self.name} was changed by another writer: {detail}")
+
+    # -- tables --------------------------------------------------------------------------------------------------
+
+    def table_exists(self, table: str | TableId) -> bool:
+        """Tell whether there is such a table of Iceberg."""
+        found = self._find(TableId.of(table))
+        return found is not None and is_iceberg(found)
+
+    def register_table(self, table: str | TableId, metadata_location: str) -> TableState:
+        """Bring an existing table into the catalog by its metadata file."""
+        # Asked first: a table that points to this very file would look like the echo of our own request.
+        if self._find(TableId.of(table)) is not None:
+            raise AlreadyExistsError(f"table {table} exists already in catalog {self.name}")
+        return super().register_table(table, metadata_location)
+
+    def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
+        """Return the tables of Iceberg in a database, sorted; others are left out."""
+        namespace = parse_namespace(namespace)
+        names = [str(found["Name"]) for found in self._tables(namespace) if is_iceberg(found)]
+        return tuple(sorted(TableId(namespace=namespace, name=name) for name in names))
+
+    def drop_pointer(self, table: TableId) -> None:
+        """Remove the table's document; its files stay."""
+        if self.read_pointer(table) is None:
+            raise self._unknown_table(table)
+        self._delete(table)
+
+    def drop_if_current(self, state: TableState) -> None:
+        """Let the table's document point to nothing if it has the state's version, then remove it.
+
+        Glue removes without comparing, hence two steps. Who is killed in between leaves a document that is no Iceberg
+        table any more; its parameter `previous_metadata_location` says where the table was.
+        """
+        table, mark = state.table, str(self._new_uuid())
+        pointer = Pointer(metadata_location=state.metadata_location, token=state.token)
+        try:
+            self._empty(table, pointer, {_DROPPED_BY: mark})
+        except CommitUnknownError:
+            if ((self._find(table) or {}).get("Parameters") or {}).get(_DROPPED_BY) != mark:
+                raise
+        except Refusal as error:
+            if error.code not in (_MISSING, _CHANGED):
+                raise self._glue.denied(f"drop {table}", error) from None
+            found = self._find(table) or {}
+            if (found.get("Parameters") or {}).get(_DROPPED_BY) != mark:  # it may be the echo of our own request
+                if not is_iceberg(found):
+                    raise self._unknown_table(table) from None
+                raise self._changed(table, found["Parameters"][METADATA_LOCATION], state) from None
+        self._delete(table)
+
+    def rename_table(self, table: str | TableId, to: str | TableId) -> None:
+        """Give the table another name: Glue can't, so a second document is made and the first one removed.
+
+        That is not atomic. The new document comes first, so the table is never lost; then the old one is made useless
+        to whoever would commit to it, in a compare-and-swap, so that no commit is lost; then it is removed. Who is
+        killed in between leaves the table under both names.
+
+        Raises:
+            CommitConflictError: somebody committed meanwhile; the table has its old name.
+        """
+        table, to = TableId.of(table), TableId.of(to)
+        pointer = self.read_pointer(table)
+        if pointer is None:
+            raise self._unknown_table(table)
+        self._require_namespace(to.namespace)
+        if not is_name(to.name):
+            raise InvalidInputError(f"cannot rename {table} to {to}: a name in Glue is in lower case")
+        found = _found(pointer)
+        document = copied_input(to.name, found, found["Parameters"])
+        try:
+            self._glue.change("create_table", DatabaseName=self._database(to.namespace), TableInput=document)
+        except Refusal as error:
+            if error.code == _TAKEN:
+                raise AlreadyExistsError(f"cannot rename {table}: {to} exists already in catalog {self.name}") from None
+            raise self._glue.denied(f"rename {table} to {to}", error) from None
+        except CommitUnknownError:
+            made = self._find(to)
+            if made is None or made.get("Parameters") != found["Parameters"]:
+                raise
+        self._close(table, to, pointer)
+        self._delete(table)
+
+    def _close(self, table: TableId, to: TableId, pointer: Pointer) -> None:
+        """Let the old document of a renamed table point to nothing; undo the renaming if it was changed meanwhile."""
+        try:
+            self._empty(table, pointer, {_RENAMED_TO: str(to)})
+        except CommitUnknownError as error:
+            now = self._find(table)
+            if now is not None and (now.get("Parameters") or {}).get(_RENAMED_TO) != str(to):
+                raise CommitUnknownError(
+                    f"{table} has the name {to} as well, and it is unknown whether its old one still works ({error}); "
+                    f"look at both, and drop {to} or rename again"
+                ) from error
+        except Refusal as error:
+            self._delete(to)
+            if error.code != _CHANGED:
+                raise self._glue.denied(f"rename {table} to {to}", error) from None
+            raise CommitConflictError(
+                f"cannot rename {table} in catalog {self.name}: it was changed by another writer meanwhile; it has "
+                "its old name, try again"
+            ) from None
+
+    def _empty(self, table: TableId, pointer: Pointer, mark: Mapping[str, str]) -> None:
+        """Let a table's document point to nothing, in a compare-and-swap, so that nobody commits to it any more."""
+        found = _found(pointer)
+        parameters = {
+            key: value for key, value in found["Parameters"].items() if key not in (TABLE_TYPE, METADATA_LOCATION)
+        }
+        parameters |= {PREVIOUS_METADATA_LOCATION: pointer.metadata_location, **mark}
+        self._glue.change(
+            "update_table",
+            DatabaseName=self._database(table.namespace),
+            TableInput=copied_input(table.name, found, parameters),
+            SkipArchive=self._skip_archive,
+            VersionId=found["VersionId"],
+        )
+
+    def _delete(self, table: TableId) -> None:
+        try:
+            self._glue.change("delete_table", DatabaseName=self._database(table.namespace), Name=table.name)
+        except Refusal as error:
+            if error.code != _MISSING:
+                raise self._glue.denied(f"drop {table}", error) from None
+            log.info("table %s was removed by somebody else", table)
+        except CommitUnknownError:
+            if self._find(table) is not None:
+                raise
+
+    def default_location(self, table: str | TableId) -> str:
+        """Return <location of the database>/<table>, or <warehouse>/<database>.db/<table>, as PyIceberg and Java do."""
+        table = TableId.of(table)
+        found = self._find_database(table.namespace)
+        base = (found or {}).get("LocationUri")
+        warehouse = self.properties.get("warehouse", "").rstrip("/")
+        if not base and warehouse:
+            base = f"{warehouse}/{self._database(table.namespace)}.db"
+        if not base:
+            raise InvalidInputError(
+                f"catalog {self.name}: property 'warehouse' is missing, set it or give table {table} a location"
+            )
+        return f"{str(base).rstrip('/')}/{table.name}"
+
+    # -- namespaces ----------------------------------------------------------------------------------------------
+
+    def create_namespace(
+        self, namespace: str | Namespace, properties: Mapping[str, str] | None = None, *, if_not_exists: bool = False
+    ) -> None:
+        """Make a database; the properties `location` and `Description` (or `comment`) are fields of it."""
+        namespace = parse_namespace(namespace)
+        document = database_input(self._database(namespace), _texts(properties))
+        try:
+            self._glue.change("create_database", DatabaseInput=document)
+        except CommitUnknownError:
+            if not self.namespace_exists(namespace):
+                raise
+        except Refusal as error:
+            if error.code != _TAKEN:
+                raise self._glue.denied(f"create namespace {namespace[0]}", error) from None
+            if not if_not_exists:
+                raise AlreadyExistsError(f"namespace {namespace[0]} exists already in catalog {self.name}") from None
+
+    def drop_namespace(self, namespace: str | Namespace) -> None:
+        """Remove a database that holds no table of any kind. Glue drops a table that is made at the same moment."""
+        namespace = parse_namespace(namespace)
+        for found in self._tables(namespace):
+            raise InvalidInputError(
+                f"namespace {namespace[0]} is not empty: it holds table {found['Name']}; drop that first"
+            )
+        try:
+            self._glue.change("delete_database", Name=self._database(namespace))
+        except CommitUnknownError:
+            if self.namespace_exists(namespace):
+                raise
+        except Refusal as error:
+            if error.code == _MISSING:
+                raise self._unknown_namespace(namespace) from None
+            raise self._glue.denied(f"drop namespace {namespace[0]}", error) from None
+
+    def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]:
+        """Return all databases, sorted; there are none below another."""
+        if parent:
+            self._require_namespace(parent)
+            return ()
+        try:
+            names = [str(found["Name"]) for found in self._glue.pages("get_databases", "DatabaseList")]
+        except Refusal as error:
+            raise self._glue.denied("list namespaces", error) from None
+        return tuple(sorted((name,) for name in names if name.strip() and "." not in name))
+
+    def namespace_exists(self, namespace: str | Namespace) -> bool:
+        """Tell whether there is such a database."""
+        return self._find_database(parse_namespace(namespace)) is not None
+
+    def load_namespace_properties(self, namespace: str | Namespace) -> Mapping[str, str]:
+        """Return the database's parameters, and its location and description."""
+        namespace = parse_namespace(namespace)
+        found = self._find_database(namespace)
+        if found is None:
+            raise self._unknown_namespace(namespace)
+        return database_properties(found)
+
+    def update_namespace_properties(
+        self, namespace: str | Namespace, updates: Mapping[str, str] | None = None, removals: Iterable[str] = ()
+    ) -> None:
+        """Write the database's document anew; Glue has no versions of it, of two at once the later one wins."""
+        namespace = parse_namespace(namespace)
+        new, old = _texts(updates), set(removals)
+        if both := sorted(old & set(new)):
+            raise InvalidInputError(f"property '{both[0]}' of namespace {namespace[0]} is both set and removed")
+        found = self._find_database(namespace)
+        if found is None:
+            raise self._unknown_namespace(namespace)
+        there = without_aliases(database_properties(found), {**new, **dict.fromkeys(old, "")})
+        kept = {key: value for key, value in {**there, **new}.items() if key not in old}
+        name = self._database(namespace)
+        try:
+            self._glue.change("update_database", Name=name, DatabaseInput=database_input(name, kept, found))
+        except Refusal as error:
+            if error.code == _MISSING:
+                raise self._unknown_namespace(namespace) from None
+            raise self._glue.denied(f"change namespace {name}", error) from None
+
+    # -- asking --------------------------------------------------------------------------------------------------
+
+    def _find(self, table: TableId) -> Json | None:
+        """Return Glue's document of a table; None if there is none, or can be none of the name."""
+        if len(table.namespace) != 1 or not (is_name(table.namespace[0]) and is_name(table.name)):
+            return None
+        try:
+            answer = self._glue.ask("get_table", DatabaseName=table.namespace[0], Name=table.name)
+        except Refusal as error:
+            if error.code == _MISSING:
+                return None
+            raise self._glue.denied(f"read {table}", error) from None
+        return dict(answer["Table"])
+
+    def _find_database(self, namespace: Namespace) -> Json | None:
+        if len(namespace) != 1 or not is_name(namespace[0]):
+            return None
+        try:
+            return dict(self._glue.ask("get_database", Name=namespace[0])["Database"])
+        except Refusal as error:
+            if error.code == _MISSING:
+                return None
+            raise self._glue.denied(f"read namespace {namespace[0]}", error) from None
+
+    def _tables(self, namespace: Namespace) -> Iterable[Json]:
+        if len(namespace) != 1 or not is_name(namespace[0]):
+            raise self._unknown_namespace(namespace)
+        try:
+            found = list(self._glue.pages("get_tables", "TableList", DatabaseName=namespace[0]))
+        except Refusal as error:
+            if error.code == _MISSING:
+                raise self._unknown_namespace(namespace) from None
+            raise self._glue.denied(f"list {namespace[0]}", error) from None
+        if not found and self._find_database(namespace) is None:
+            raise self._unknown_namespace(namespace)  # a service that lists nothing for what isn't there
+        return found
+
+    def _database(self, namespace: Namespace) -> str:
+        return database_of(self.name, namespace)
+
+    def _unknown_namespace(self, namespace: Namespace) -> NotFoundError:
+        return NotFoundError(
+            f"there is no namespace {'.'.join(namespace)} in catalog {self.name}; create it first or check the name"
+        )
+
+
+def _pointer(found: Mapping[str, Any]) -> Pointer:
+    version = found.get("VersionId")
+    token = GlueVersion(version_id=None if version is None else str(version), found=found)
+    return Pointer(metadata_location=str(found["Parameters"][METADATA_LOCATION]), token=token)
+
+
+def _found(pointer: Pointer) -> Mapping[str, Any]:
+    return pointer.token.found or {} if isinstance(pointer.token, GlueVersion) else {}
+
+
+def _texts(properties: Mapping[str, str] | None) -> dict[str, str]:
+    return {str(key): str(value) for key, value in (properties or {}).items()}

@@ -1,0 +1,1 @@
+"""A catalog in a folder of a file system: version files, created only if absent."""

@@ -1,0 +1,403 @@
+"""`HadoopCatalog`: tables are directories, and the newest `metadata/v<N>.metadata.json` is the table.
+
+Lives here: namespaces and tables as directories, and the commit that is the creation of one file. Not here: which
+version is the newest (`hadoop_versions`), and how a file is created only if it isn't there (`airflow_iceberg.storage`).
+Iceberg Java's HadoopCatalog may read and write the same tables at the same time.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+
+from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, parse_namespace
+from airflow_iceberg.catalogs.hadoop.versions import MetadataDirectory, Version, version_of
+from airflow_iceberg.catalogs.pointer import (
+    METADATA_PATH,
+    Pointer,
+    PointerCatalog,
+    encode_metadata,
+    is_gzip_asked,
+    read_metadata,
+)
+from airflow_iceberg.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    CommitUnknownError,
+    IcebergError,
+    InvalidInputError,
+    NotFoundError,
+    StorageError,
+    UnsupportedError,
+)
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.inventory.purge import GC_ENABLED, delete_files
+from airflow_iceberg.storage.base import FileIO
+from airflow_iceberg.storage.conditional_create import require_conditional_create
+from airflow_iceberg.storage.directories import FsspecDirectories, open_directory
+
+_OWN_DIRECTORIES = {"data", "metadata"}
+# A dot separates levels; slashes and colons mean something in a path, the others to fsspec, which would expand them.
+_NOT_PLAIN = "./\\:*?[]"
+# Iceberg Java asks "does vN exist?" and renames, and on a local file system its rename replaces: a file that we create
+# between the two is lost. We look again after more time than Java needs from the one to the other.
+_JAVA_RENAME_S = 0.01
+
+
+class HadoopCatalog(PointerCatalog):
+    """Tables in the directories of a warehouse: `<warehouse>/<namespace levels>/<table>`.
+
+    A table cannot be renamed, registered, moved, or keep its metadata elsewhere; namespaces have no properties.
+
+    Args:
+        name: only for messages.
+        properties: `warehouse`, the root directory.
+        sleep: for tests.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        properties: Mapping[str, str],
+        *,
+        io: FileIO,
+        now_ms: Callable[[], int] | None = None,
+        new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        super().__init__(name, properties, io=io, now_ms=now_ms, new_uuid=new_uuid)
+        warehouse = properties.get("warehouse", "").strip()
+        if not warehouse:
+            raise InvalidInputError(
+                f"catalog {name}: property 'warehouse' is missing, set it to the root directory of its tables"
+            )
+        self._sleep = sleep
+        self._warehouse = warehouse.rstrip("/") or "/"
+        self._is_probed = False
+        io.filesystem(self._warehouse)  # a scheme that nobody knows, or whose driver is missing, is told at once
+
+    def __repr__(self) -> str:
+        return f"HadoopCatalog(name={self.name!r}, warehouse={self._warehouse!r})"
+
+    # -- the pointer: the newest version ---------------------------------------------------------------------------
+
+    def read_pointer(self, table: TableId) -> Pointer | None:
+        """Return the newest metadata file, its version as token."""
+        newest = self._metadata_directory(table).newest()
+        return Pointer(metadata_location=newest.location, token=newest.version) if newest else None
+
+    def swap_pointer(self, table: TableId, *, expected: Pointer | None, new: str) -> Pointer:
+        """Refuse: in a directory of versions the metadata file is the pointer, there is nothing to swap."""
+        raise UnsupportedError(f"cannot let {table} point to {new}: a Hadoop catalog's table is its own directory")
+
+    def _publish(self, table: TableId, base: TableState | None, metadata: TableMetadata) -> TableState:
+        """Create the file of the next version; whoever creates it first has won."""
+        directory = self._metadata_directory(table)
+        self._refuse_relocation(table, base, metadata)
+        if base is None:
+            self._require_no_namespace(table)
+        else:
+            self._require_newest(table, directory, base)
+        version = 1 if base is None else _base_version(base) + 1
+        # Differs from Java: the name follows from the *base's* codec, so that all who commit on one base meet at one
+        # name. Java takes the new codec, and of two writers of which one changes the codec both succeed.
+        location = directory.location_of(version, is_gzip=base is not None and is_gzip_asked(base.metadata.properties))
+        is_gzip_asked(metadata.properties)  # a codec that nobody knows is refused before it is written
+        data = encode_metadata(metadata, location)
+        try:
+            hint = self._create_version(directory, version, location, data, base)
+        except AlreadyExistsError as error:
+            raise self._lost(table, base, version) from error
+        directory.write_hint(version, last=hint)
+        return self._state(table, metadata, Pointer(metadata_location=location, token=version))
+
+    def _create_version(
+        self, directory: MetadataDirectory, version: int, location: str, data: bytes, base: TableState | None
+    ) -> int | None:
+        """Create the file, make sure that it is the table's, and return what the hint said after it."""
+        # Of a version that is not the first, `_require_newest` has just looked for the next one.
+        if base is None and (taken := directory.spellings(version)):
+            raise AlreadyExistsError(f"version {version} is {taken[0]}")
+        self._probe(directory)
+        directory.forget_checksum(location)
+        try:
+            self.io.create(location, data)
+        except StorageError as error:
+            self._resolve(directory, location, data, error)
+        try:
+            return self._look_again(directory, version, location, data, base)
+        except (AlreadyExistsError, CommitUnknownError):
+            raise
+        except IcebergError as error:
+            # The version is there and may be the table's: what keeps us from seeing that is no proof of a failure.
+            raise _unknown(location, str(error)) from error
+
+    def _probe(self, directory: MetadataDirectory) -> None:
+        """Refuse a store that ignores the condition that commits rely on; asked once in the catalog's life."""
+        if directory.is_conditional and not self._is_probed:
+            require_conditional_create(self.io, directory.location)
+            self._is_probed = True
+
+    def _look_again(
+        self, directory: MetadataDirectory, version: int, location: str, data: bytes, base: TableState | None
+    ) -> int | None:
+        """Make sure that the version that was just created is the table's, and the only one of its number."""
+        if directory.is_local:
+            self._sleep(_JAVA_RENAME_S)
+            self._resolve(directory, location, data, None)
+        if directory.is_there(version, beside=location):
+            raise directory.two_spellings(version)
+        return self._require_to_be_followed(directory, version, location, base)
+
+    def _require_to_be_followed(
+        self, directory: MetadataDirectory, version: int, location: str, base: TableState | None
+    ) -> int | None:
+        """Make sure that newer versions, if there are any by now, were built on ours; return what the hint says.
+
+        Where old metadata is deleted after each commit, a writer that slept can fill the hole that a deleted version
+        left: its file is created and means nothing.
+        """
+        hint = directory.read_hint()
+        if base is not None and not directory.is_there(version + 1):
+            if directory.is_surely_last(version, hint=hint, witness=base.metadata_location):
+                return hint
+        newest = directory.newest(at_least=Version(version=version, location=location))
+        if newest is None or newest.version <= version:
+            return hint
+        name = location.rpartition("/")[2]
+        logged = read_metadata(self.io, newest.location).metadata_log
+        # By name: Java writes the same place as file:/…
+        if all(entry.rpartition("/")[2] != name for _, entry in logged):
+            raise _unknown(location, f"the table is at version {newest.version} already")
+        return hint
+
+    def _resolve(self, directory: MetadataDirectory, location: str, data: bytes, cause: StorageError | None) -> None:
+        """Find out by reading back whether the version is ours; return if it is.
+
+        Raises:
+            AlreadyExistsError: it is somebody else's.
+            StorageError: there is no such version, and none will come: the store has no requests on their way, or it
+                said no to all of them.
+            CommitUnknownError: cannot tell.
+        """
+        if cause is not None and cause.is_refused and not directory.is_local:
+            raise cause
+        try:
+            found = self.io.read(location)
+        except NotFoundError as error:
+            if cause is None:
+                raise _unknown(location, "it was there and is gone again") from error
+            if directory.answers_are_final:
+                raise cause from cause.__cause__
+            raise _unknown(location, "it is not there, or not yet") from cause
+        except StorageError as error:
+            raise _unknown(location, str(error)) from (cause or error)
+        if found != data:
+            raise AlreadyExistsError(f"{location} was written by somebody else") from cause
+
+    def _lost(self, table: TableId, base: TableState | None, version: int) -> IcebergError:
+        if base is None:
+            return AlreadyExistsError(f"table {table} exists already in catalog {self.name}")
+        return CommitConflictError(
+            f"table {table} in catalog {self.name} was changed by another writer: it is at version {version}, expected "
+            f"{_base_version(base)}"
+        )
+
+    def _refuse_relocation(self, table: TableId, base: TableState | None, metadata: TableMetadata) -> None:
+        where = self.default_location(table)
+        if METADATA_PATH in metadata.properties:
+            raise UnsupportedError(
+                f"cannot set {METADATA_PATH} on {table}: a Hadoop catalog finds metadata only in {where}/metadata"
+            )
+        if base is not None and base.metadata.location != metadata.location:
+            raise UnsupportedError(
+                f"cannot move {table} to {metadata.location}: a Hadoop catalog's table stays in its directory {where}"
+            )
+        if base is None and not self._is_same_place(metadata.location, where):
+            raise UnsupportedError(
+                f"cannot create {table} in {metadata.location}: a Hadoop catalog's table of this name is in {where}, "
+                "leave the location out"
+            )
+
+    def _require_newest(self, table: TableId, directory: MetadataDirectory, base: TableState) -> None:
+        """Refuse a base that is not the newest version: the file of the next one may have been deleted since."""
+        version = _base_version(base)
+        if directory.is_there(version + 1):  # asked first: who has lost, as most who race do, has one question to ask
+            raise self._lost(table, base, version + 1)
+        if directory.is_surely_last(version, hint=directory.read_hint(), witness=base.metadata_location):
+            return
+        newest = directory.newest()
+        if newest is None:
+            raise self._unknown_table(table)
+        if newest.version != version:
+            raise self._lost(table, base, newest.version)
+
+    def _require_no_namespace(self, table: TableId) -> None:
+        inside = {name for name in self._directories((*table.namespace, table.name)) if name[0] not in "._"}
+        if inside - _OWN_DIRECTORIES:
+            raise AlreadyExistsError(
+                f"cannot create table {table} in catalog {self.name}: it is a namespace that is not empty"
+            )
+
+    # -- tables ------------------------------------------------------------------------------------------------------
+
+    def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
+        """Return the directories of a namespace that hold a table, sorted."""
+        namespace = self._require_namespace(namespace)
+        names = self._directories(namespace)
+        tables = [TableId(namespace=namespace, name=name) for name in names if _is_plain(name)]
+        return tuple(sorted(table for table in tables if self._is_table((*namespace, table.name))))
+
+    def drop_table(self, table: str | TableId, *, purge: bool = False) -> None:
+        """Remove the table's directory, as Iceberg Java does: the directory is the table, data files included.
+
+        With `purge` the files that lie elsewhere go, too.
+        """
+        table = TableId.of(table)
+        if not purge:
+            self.drop_pointer(table)
+            return
+        state, files = self._drop_with_files(table)
+        delete_files(state.io or self.io, table, files.outside(self.default_location(table)))
+
+    def drop_pointer(self, table: TableId) -> None:
+        """Remove the table's directory."""
+        if not self.load(table).metadata.property_bool(GC_ENABLED, True):
+            raise InvalidInputError(
+                f"cannot drop {table}: its property {GC_ENABLED} is false, and a Hadoop catalog drops a table with its "
+                "files; remove the property first"
+            )
+        location = self.default_location(table)
+        try:
+            with open_directory(self.io, location, "remove") as (store, path):
+                # Metadata first: half a removal must not leave a table whose files are gone.
+                store.remove_tree(f"{path}/metadata")
+                store.remove_tree(path)
+        except StorageError as error:
+            if error.is_refused or isinstance(error.__cause__, PermissionError):
+                raise
+            raise CommitUnknownError(
+                f"it is unknown whether {table} was dropped ({error}); look whether it is there: drop it again, or "
+                f"else remove what may be left in {location}"
+            ) from error
+
+    def rename_table(self, table: str | TableId, to: str | TableId) -> None:
+        """Refuse: the name is the directory, and the metadata names files in it."""
+        raise UnsupportedError(f"cannot rename {table}: a Hadoop catalog's table has the name of its directory")
+
+    def register_table(self, table: str | TableId, metadata_location: str) -> TableState:
+        """Refuse: a table in another directory can't be pointed to."""
+        raise UnsupportedError(
+            f"cannot register {metadata_location} as {table}: a Hadoop catalog has no pointers, read the table with "
+            "Table.from_metadata"
+        )
+
+    def default_location(self, table: str | TableId) -> str:
+        """Return the directory of the table; there is no other choice."""
+        table = TableId.of(table)
+        return self._location((*table.namespace, table.name))
+
+    # -- namespaces --------------------------------------------------------------------------------------------------
+
+    def create_namespace(
+        self, namespace: str | Namespace, properties: Mapping[str, str] | None = None, *, if_not_exists: bool = False
+    ) -> None:
+        """Make the directory, and those above it."""
+        namespace = parse_namespace(namespace)
+        if properties:
+            raise self._no_properties(namespace)
+        with open_directory(self.io, self._location(namespace), "create the directory") as (store, path):
+            is_there = store.is_directory(path)
+            if not is_there:
+                store.make_directory(path)
+        if is_there and (not if_not_exists or self._is_table(namespace)):
+            what = "table" if self._is_table(namespace) else "namespace"
+            raise AlreadyExistsError(f"{what} {'.'.join(namespace)} exists already in catalog {self.name}")
+
+    def drop_namespace(self, namespace: str | Namespace) -> None:
+        """Remove the directory if it is empty."""
+        namespace = self._require_namespace(namespace)
+        location = self._location(namespace)
+        with open_directory(self.io, location, "remove the directory") as (store, path):
+            if held := store.children(path):
+                raise InvalidInputError(
+                    f"namespace {'.'.join(namespace)} is not empty: {location} holds {held[0][0]}; drop that first"
+                )
+            store.remove_directory(path)
+
+    def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]:
+        """Return the directories one level below the parent that are no tables, sorted."""
+        above = self._require_namespace(parent) if parent else ()
+        names = (name for name in self._directories(above) if _is_plain(name))
+        return tuple(sorted((*above, name) for name in names if not self._is_table((*above, name))))
+
+    def namespace_exists(self, namespace: str | Namespace) -> bool:
+        """Tell whether there is a directory of that name which is no table."""
+        namespace = parse_namespace(namespace)
+        with open_directory(self.io, self._location(namespace), "look for") as (store, path):
+            is_there = store.is_directory(path)
+        return is_there and not self._is_table(namespace)
+
+    def load_namespace_properties(self, namespace: str | Namespace) -> Mapping[str, str]:
+        """Return the one thing that a directory knows, its location."""
+        return {"location": self._location(self._require_namespace(namespace))}
+
+    def update_namespace_properties(
+        self, namespace: str | Namespace, updates: Mapping[str, str] | None = None, removals: Iterable[str] = ()
+    ) -> None:
+        """Refuse: a directory has no properties."""
+        raise self._no_properties(self._require_namespace(namespace))
+
+    def _no_properties(self, namespace: Namespace) -> UnsupportedError:
+        return UnsupportedError(
+            f"cannot set properties of namespace {'.'.join(namespace)}: in a Hadoop catalog it is a directory"
+        )
+
+    # -- directories -------------------------------------------------------------------------------------------------
+
+    def _metadata_directory(self, table: TableId) -> MetadataDirectory:
+        return MetadataDirectory(self.io, f"{self.default_location(table)}/metadata")
+
+    def _location(self, names: Namespace) -> str:
+        return _below(self._warehouse, names, self.name)
+
+    def _directories(self, names: Namespace) -> list[str]:
+        with open_directory(self.io, self._location(names), "list") as (store, path):
+            return [name for name, is_directory in store.children(path) if is_directory]
+
+    def _is_table(self, names: Namespace) -> bool:
+        with open_directory(self.io, f"{self._location(names)}/metadata", "list") as (store, path):
+            return any(version_of(name) is not None for name in store.names(path, "v"))
+
+    def _is_same_place(self, location: str, other: str) -> bool:
+        with open_directory(self.io, location, "open") as (first, path):
+            with open_directory(self.io, other, "open") as (second, there):
+                is_same_store = first is second or type(first) is type(second) is FsspecDirectories
+                return is_same_store and path.rstrip("/") == there.rstrip("/")
+
+
+def _base_version(base: TableState) -> int:
+    if not isinstance(base.token, int):
+        raise InvalidInputError(
+            f"{base.metadata_location} is not a version of a Hadoop catalog's table, load the table from it"
+        )
+    return base.token
+
+
+def _unknown(location: str, why: str) -> CommitUnknownError:
+    return CommitUnknownError(f"cannot tell whether {location} was created: {why}", metadata_location=location)
+
+
+def _below(root: str, names: Namespace, catalog: str) -> str:
+    for name in names:
+        if not _is_plain(name):
+            raise InvalidInputError(
+                f"'{name}' cannot be a name in catalog {catalog}: a Hadoop catalog makes a directory of it, so none of "
+                f"{' '.join(_NOT_PLAIN)} is allowed"
+            )
+    return "/".join((root.rstrip("/"), *names)) or "/"
+
+
+def _is_plain(name: str) -> bool:
+    return bool(name) and not set(name) & {*_NOT_PLAIN, "\0"}

@@ -1,0 +1,272 @@
+"""`HiveClient`: calls to a Hive Metastore over connections that are kept, shared by threads, and never by processes.
+
+Lives here: which connection a call takes, when it is tried again, and what older servers lack. Not here: the interface
+itself (`hive_thrift`), opening connections (`hive_transport`), and what the calls are good for (`hive`, `hive_locks`).
+
+A call that only reads is tried once more on a new connection, since a kept one may have been closed by the server or by
+a firewall. A call that changes something never is: whether it was done is then for the caller to find out.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from thrift.protocol.TProtocol import TProtocolBase, TProtocolException
+from thrift.Thrift import TApplicationException, TMessageType
+from thrift.transport.TTransport import TTransportException
+
+from airflow_iceberg.catalogs.hive.thrift_interface import CALLS, GetTableRequest, GetTablesRequest, HiveError, Table
+from airflow_iceberg.catalogs.hive.transport import Address, TransportOptions, open_protocol, parse_addresses
+from airflow_iceberg.errors import CommitUnknownError, StorageError
+
+# Firewalls and load balancers forget connections without a word; one this old is not trusted any more.
+IDLE_SECONDS = 60.0
+# The server's own limit for one answer (hive.metastore.batch.retrieve.max).
+BATCH = 300
+
+
+class MetastoreFailedError(StorageError):
+    """The server answered with an error that the interface doesn't declare: a bug in it, or an unknown call.
+
+    Attributes:
+        is_unknown_call: it doesn't know the call, and surely did nothing.
+    """
+
+    def __init__(self, message: str, *, is_unknown_call: bool) -> None:
+        super().__init__(message)
+        self.is_unknown_call = is_unknown_call
+
+
+class ConnectionLostError(CommitUnknownError):
+    """The connection broke after a call was sent: it may have been done or not."""
+
+
+class Connection:
+    """One connection, used by one thread at a time.
+
+    Attributes:
+        enforces_expected: whether the server behind it refuses a swap whose expected parameter doesn't hold; None until
+            somebody found out.
+    """
+
+    def __init__(self, address: Address, protocol: TProtocolBase) -> None:
+        self.address = address
+        self.pid = os.getpid()
+        self.enforces_expected: bool | None = None
+        self.unknown_calls: set[str] = set()
+        self.is_broken = False
+        self._protocol = protocol
+        self._sequence = 0
+        self._used = time.monotonic()
+
+    def is_usable(self) -> bool:
+        """Tell whether it can be expected to work: it is ours, young, and the other side has not closed it."""
+        is_ours = not self.is_broken and self.pid == os.getpid()
+        return is_ours and time.monotonic() - self._used < IDLE_SECONDS and self._protocol.trans.isOpen()
+
+    def close(self) -> None:
+        """Close it; one that belongs to another process stays open there."""
+        self.is_broken = True
+        self._protocol.trans.close()
+
+    def call(self, name: str, /, **arguments: Any) -> Any:
+        """Do a call and return its result.
+
+        Raises:
+            HiveError: the server refused, and says why.
+            MetastoreFailedError: the server failed.
+            ConnectionLostError: the connection broke; the connection is of no use any more.
+        """
+        call = CALLS[name]
+        if name in self.unknown_calls:
+            raise MetastoreFailedError(f"the metastore at {self.address} has no call {name}", is_unknown_call=True)
+        result = call.result()
+        try:
+            self._exchange(name, call.arguments(**arguments), result)
+        except MetastoreFailedError as error:
+            if error.is_unknown_call:
+                self.unknown_calls.add(name)
+            raise
+        except (TTransportException, TProtocolException, OSError, EOFError) as error:
+            self.close()
+            reason = getattr(error, "inner", None) or getattr(error, "message", None) or error
+            raise ConnectionLostError(f"lost the metastore at {self.address} in {name}: {reason}") from error
+        except BaseException:
+            self.close()  # a signal in the middle of an answer: what comes next on it would be nobody's
+            raise
+        for value in vars(result).values():
+            if isinstance(value, HiveError):
+                raise value
+        return getattr(result, "success", None)
+
+    def _exchange(self, name: str, arguments: Any, result: Any) -> None:
+        protocol = self._protocol
+        self._sequence += 1
+        protocol.writeMessageBegin(name, TMessageType.CALL, self._sequence)
+        arguments.write(protocol)
+        protocol.writeMessageEnd()
+        protocol.trans.flush()
+        _, kind, sequence = protocol.readMessageBegin()
+        if kind == TMessageType.EXCEPTION:
+            failure = TApplicationException()
+            failure.read(protocol)
+            protocol.readMessageEnd()
+            self._used = time.monotonic()
+            raise MetastoreFailedError(
+                f"the metastore at {self.address} failed in {name}: {failure.message}",
+                is_unknown_call=failure.type == TApplicationException.UNKNOWN_METHOD,
+            )
+        result.read(protocol)
+        protocol.readMessageEnd()
+        self._used = time.monotonic()
+        if sequence != self._sequence:
+            raise TProtocolException(message=f"answer {sequence} to question {self._sequence}")
+
+
+class HiveClient:
+    """Calls by any thread; connections are opened when they are needed.
+
+    Args:
+        name: of the catalog, for messages.
+        properties: `uri` (one or several metastores, tried in this order), those of `TransportOptions`, and `ugi`
+            ("user" or "user:group,group"): whom the metastore takes us for, where it doesn't authenticate.
+    """
+
+    def __init__(self, name: str, properties: Mapping[str, str]) -> None:
+        self._name = name
+        self._addresses = parse_addresses(name, properties.get("uri", ""))
+        self._options = TransportOptions.of(name, properties)
+        self._ugi = properties.get("ugi", "")
+        self._idle: list[Connection] = []
+        self._is_hive_2: bool | None = None
+        self._lock = threading.Lock()
+        _clients.add(self)
+
+    def __str__(self) -> str:
+        return ",".join(f"thrift://{address}" for address in self._addresses)
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """Lend a connection; after a failure of it, or a signal, it is not used again."""
+        connection = self._take()
+        try:
+            yield connection
+        finally:
+            if not connection.is_broken:
+                with self._lock:
+                    self._idle.append(connection)
+
+    def call(self, name: str, /, **arguments: Any) -> Any:
+        """Do a call on any connection; one that only reads is tried again on a new one if it breaks.
+
+        Raises:
+            HiveError: the server refused, and says why.
+            StorageError: no connection, the server failed, or a read didn't work twice; nothing was changed.
+            ConnectionLostError: a call that changes something was sent, and its answer is lost.
+        """
+        try:
+            with self.connection() as connection:
+                return connection.call(name, **arguments)
+        except ConnectionLostError as error:
+            if not CALLS[name].is_read:
+                raise
+            self._forget_idle()
+            try:
+                with self.connection() as connection:
+                    return connection.call(name, **arguments)
+            except ConnectionLostError as again:
+                raise StorageError(f"catalog {self._name}: {again}") from error
+
+    def table(self, database: str, name: str, *, on: Connection | None = None) -> Table:
+        """Return a table; `on` says by which connection, without a second try."""
+        ask = on.call if on else self.call
+        try:
+            # Hive 4 has only this one, and servers before 2.2 only the other.
+            request = GetTableRequest(dbName=database, tblName=name)
+            found: Table = ask("get_table_req", req=request).table
+        except MetastoreFailedError as error:
+            if not error.is_unknown_call:
+                raise
+            found = ask("get_table", dbname=database, tbl_name=name)
+        return found
+
+    def tables(self, database: str, names: Sequence[str]) -> Iterator[Table]:
+        """Yield the tables of these names that are (still) there."""
+        for start in range(0, len(names), BATCH):
+            batch = list(names[start : start + BATCH])
+            try:
+                request = GetTablesRequest(dbName=database, tblNames=batch)
+                yield from self.call("get_table_objects_by_name_req", req=request).tables
+            except MetastoreFailedError as error:
+                if not error.is_unknown_call:
+                    raise
+                yield from self.call("get_table_objects_by_name", dbname=database, tbl_names=batch)
+
+    def is_hive_2(self) -> bool:
+        """Tell whether the metastore is older than Hive 3; it is asked once."""
+        if self._is_hive_2 is None:
+            try:
+                self.call("get_catalogs")
+                self._is_hive_2 = False
+            except MetastoreFailedError as error:
+                if not error.is_unknown_call:
+                    raise
+                self._is_hive_2 = True
+            except HiveError:
+                self._is_hive_2 = False  # it knows the call, and has a reason of its own
+        return self._is_hive_2
+
+    def close(self) -> None:
+        """Close what is open; the next call opens anew."""
+        self._forget_idle()
+
+    def _take(self) -> Connection:
+        with self._lock:
+            while self._idle:
+                connection = self._idle.pop()
+                if connection.is_usable():
+                    return connection
+                connection.close()
+        return self._open()
+
+    def _open(self) -> Connection:
+        reasons = []
+        for address in self._addresses:
+            try:
+                connection = Connection(address, open_protocol(address, self._options))
+                if self._ugi and not (self._options.service or self._options.user):
+                    user, _, groups = self._ugi.partition(":")
+                    connection.call("set_ugi", user_name=user, group_names=[g for g in groups.split(",") if g])
+            except (StorageError, ConnectionLostError, HiveError) as error:
+                reasons.append(str(error))
+                continue
+            with self._lock:  # the next one begins with the server that answered
+                first = self._addresses.index(address)
+                self._addresses = self._addresses[first:] + self._addresses[:first]
+            return connection
+        raise StorageError(f"catalog {self._name} has no metastore: {'; '.join(reasons)}")
+
+    def _forget_idle(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+
+_clients: weakref.WeakSet[HiveClient] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    """Leave the parent's connections to the parent; a lock that one of its threads held would never be released."""
+    for client in _clients:
+        client._idle = []
+        client._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,1 @@
+"""Requests to catalog servers over HTTP, shared by REST and Nessie."""

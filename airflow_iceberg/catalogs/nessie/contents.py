@@ -1,0 +1,176 @@
+"""What Nessie keeps of a table, and what a commit says of itself. Values and documents only.
+
+Lives here: content objects, the operations of a commit, its message and properties. Not here: what is done with them
+(`nessie`, `nessie_tree`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from airflow_iceberg.catalogs.base import TableId
+from airflow_iceberg.catalogs.nessie.client import Json
+from airflow_iceberg.catalogs.nessie.keys import Key, Ref
+from airflow_iceberg.errors import FormatError
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef
+
+TABLE, NAMESPACE = "ICEBERG_TABLE", "NAMESPACE"
+NO_SNAPSHOT = -1
+
+_BRANCH = "BRANCH"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Content:
+    """A table's content object at a reference: the token of its state.
+
+    Attributes:
+        id: stays the same as long as the table lives, under whatever name.
+        branch: where it was read; "" if it can't be committed to (a tag or a hash).
+        hash: the commit that it was read at; a later one is no other state, as long as the content is the same.
+    """
+
+    id: str
+    metadata_location: str
+    snapshot_id: int
+    schema_id: int
+    spec_id: int
+    sort_order_id: int
+    branch: str
+    hash: str = field(compare=False)
+
+
+def read_content(found: Json, reference: Json, asked: Ref) -> Content:
+    """Return a table's content object as the server showed it at a reference."""
+    return Content(
+        id=str(found["id"]),
+        metadata_location=str(found["metadataLocation"]),
+        snapshot_id=int(found.get("snapshotId", NO_SNAPSHOT)),
+        schema_id=int(found.get("schemaId", -1)),
+        spec_id=int(found.get("specId", -1)),
+        sort_order_id=int(found.get("sortOrderId", -1)),
+        branch=branch_of(reference, asked),
+        hash=str(reference.get("hash") or ""),
+    )
+
+
+def branch_of(reference: Json, asked: Ref) -> str:
+    """Return the branch to commit to, or "" for a tag, or for a commit that was asked for by its hash."""
+    is_head_of_branch = reference.get("type") == _BRANCH and not asked.hash
+    return str(reference.get("name") or "") if is_head_of_branch else ""
+
+
+def with_content(metadata: TableMetadata, content: Content) -> TableMetadata:
+    """Return the metadata with the current ids of the content, which are the ones that count.
+
+    Raises:
+        FormatError: the metadata doesn't have what the content names.
+    """
+    changes: Json = {}
+    for name, wanted in (
+        ("current_schema_id", content.schema_id),
+        ("default_spec_id", content.spec_id),
+        ("default_sort_order_id", content.sort_order_id),
+    ):
+        if wanted >= 0 and wanted != getattr(metadata, name):
+            changes[name] = wanted
+    if content.snapshot_id not in (NO_SNAPSHOT, metadata.current_snapshot_id):
+        main = metadata.refs.get(MAIN_BRANCH) or SnapshotRef(snapshot_id=content.snapshot_id)
+        changes["refs"] = {**metadata.refs, MAIN_BRANCH: replace(main, snapshot_id=content.snapshot_id)}
+        changes["current_snapshot_id"] = content.snapshot_id
+        changes["snapshot_log"] = (*metadata.snapshot_log, (metadata.last_updated_ms, content.snapshot_id))
+    if not changes:
+        return metadata
+    try:
+        return replace(metadata, **changes)
+    except FormatError as error:
+        raise FormatError(
+            f"Nessie's content object names what the metadata file doesn't have: {error}",
+            path=content.metadata_location,
+        ) from error
+
+
+def describe(table: TableId, base: TableMetadata | None, metadata: TableMetadata) -> tuple[str, dict[str, str]]:
+    """Return message and properties of a commit: as Iceberg Java writes them, and which task of Airflow it was."""
+    known = {snapshot.snapshot_id for snapshot in base.snapshots} if base else set()
+    added = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in known] if base else []
+    properties: dict[str, str] = {}
+    if added:
+        message = f"Iceberg {added[-1].operation or 'commit'} against {table}"
+        properties["iceberg.operation"] = added[-1].operation or ""
+        properties |= _of_airflow(added[-1])
+    elif base is None:
+        message = f"Iceberg table created/registered with name {table}"
+    elif base.current_schema_id != metadata.current_schema_id:
+        message = f"Iceberg schema change against {table}"
+    else:
+        message = f"Iceberg commit against {table}"
+    before = base.properties if base else {}
+    properties |= {
+        key: value
+        for key, value in metadata.properties.items()
+        if key.startswith("airflow.") and before.get(key) != value
+    }
+    if dag := properties.get("airflow.dag-id"):
+        message += (
+            f"\n\nby task {properties.get('airflow.task-id')} of DAG {dag}, run {properties.get('airflow.run-id')}"
+        )
+    return message, {key: value for key, value in properties.items() if value}
+
+
+def _of_airflow(snapshot: Snapshot) -> dict[str, str]:
+    return {key: value for key, value in snapshot.summary.items() if key.startswith("airflow.")}
+
+
+def table_content(content: Content) -> Json:
+    """Return the document of a table's content object; a new one gets its id from the server."""
+    return {
+        "type": TABLE,
+        **({"id": content.id} if content.id else {}),
+        "metadataLocation": content.metadata_location,
+        "snapshotId": content.snapshot_id,
+        "schemaId": content.schema_id,
+        "specId": content.spec_id,
+        "sortOrderId": content.sort_order_id,
+    }
+
+
+def namespace_content(key: Key, properties: Mapping[str, str]) -> Json:
+    """Return the document of a namespace."""
+    return {"type": NAMESPACE, "elements": list(key), "properties": dict(properties)}
+
+
+def put(key: Key, content: Json) -> Json:
+    """Return the operation that makes or replaces a content object."""
+    return {"type": "PUT", "key": {"elements": list(key)}, "content": content}
+
+
+def delete(key: Key) -> Json:
+    """Return the operation that removes a content object."""
+    return {"type": "DELETE", "key": {"elements": list(key)}}
+
+
+def added_id(answer: Json, key: Key) -> str:
+    """Return the id that the answer to a commit gives to a new content object; "" if the key was there before."""
+    added = {key_of(each): each["contentId"] for each in answer.get("addedContents") or ()}
+    return str(added.get(key, ""))
+
+
+def key_of(entry: Json) -> Key:
+    """Return the key of a content, an operation or a conflict."""
+    return tuple(entry["key"]["elements"])
+
+
+def elements_of(entry: Json) -> Key:
+    """Return the key of an entry of a listing."""
+    return tuple(entry["name"]["elements"])
+
+
+def commit_property(entry: Json, name: str) -> str:
+    """Return a property of a commit of the history; "" if it has none of the name."""
+    meta = entry["commitMeta"]
+    # Version 2 shows lists of values; what it takes is one value by name.
+    value = (meta.get("allProperties") or {}).get(name) or (meta.get("properties") or {}).get(name) or ""
+    return str(value[0]) if isinstance(value, list) else str(value)

@@ -1,0 +1,165 @@
+"""The contents of a Nessie server at its references: read some, list them, commit operations, search the history.
+
+Lives here: what is the same for tables and namespaces. Not here: what they mean (`nessie`), HTTP (`nessie_client`).
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from airflow_iceberg.catalogs.nessie.client import Json, NessieClient, Refusal, key_text, ref_path
+from airflow_iceberg.catalogs.nessie.contents import branch_of, commit_property, elements_of, key_of
+from airflow_iceberg.catalogs.nessie.keys import Key, Place, Ref
+from airflow_iceberg.errors import CommitUnknownError, IcebergError, NotFoundError, UnsupportedError
+
+log = logging.getLogger(__name__)
+
+# In a commit's properties: how its author knows it again when the answer was lost.
+MARK = "airflow-iceberg.commit-mark"
+# Changes that don't depend on what was there (a drop, a namespace's properties) are tried again on the newer branch.
+_TRIES = 10
+
+
+class NessieTree:
+    """Contents by reference and key.
+
+    Args:
+        catalog: name of the catalog, for messages.
+        author: of commits.
+        app_id: Iceberg's property `app-id`, for commits; "" if it is not given.
+    """
+
+    def __init__(self, catalog: str, client: NessieClient, *, author: str, app_id: str) -> None:
+        self._catalog = catalog
+        self._client = client
+        self._author = author
+        self._app_id = app_id
+
+    def contents(self, ref: Ref, *keys: Key) -> tuple[dict[Key, Json], str, str]:
+        """Return the contents that are there, the branch ("" if it is none) and the hash that they were read at."""
+        asked = [{"elements": list(key)} for key in keys if key]
+        try:
+            answer = self._client.look_up(f"{ref.path}/contents", {"requestedKeys": asked})
+        except Refusal as error:
+            raise self.refused(error, "read", ref) from error
+        reference = answer.get("effectiveReference") or {}
+        found = {key_of(each): each["content"] for each in answer.get("contents") or ()}
+        return found, branch_of(reference, ref), str(reference.get("hash") or "")
+
+    def entries_below(self, place: Place, kind: str | None = None) -> Iterator[Json]:
+        """Yield the entries below a namespace, at any depth: all, or those of one kind."""
+        params = {"filter": f"entry.contentType=='{kind}'"} if kind else {}
+        if place.key:
+            params["prefix-key"] = key_text(place.key)
+        try:
+            for entry in self._client.pages(f"{place.ref.path}/entries", "entries", params):
+                elements = elements_of(entry)
+                if len(elements) > len(place.key) and elements[: len(place.key)] == place.key:
+                    yield entry
+        except Refusal as error:
+            raise self.refused(error, "list", place.ref) from error
+
+    def keys_below(self, place: Place, kind: str) -> list[Key]:
+        """Return the keys of one kind directly in a namespace; keys with a dot in them have no name here."""
+        keys = (elements_of(entry) for entry in self.entries_below(place, kind) if entry.get("type") == kind)
+        return [key for key in keys if len(key) == len(place.key) + 1 and "." not in key[-1]]
+
+    def find_location(self, branch: str, since: str, key: Key, metadata_location: str) -> str | None:
+        """Return the hash of the commit that put a metadata file under a key, or None if there is none.
+
+        Args:
+            since: a commit; only newer ones of the branch are searched.
+        Raises:
+            Refusal, StorageError: the history can't be read.
+        """
+        for entry in self._history(branch, since, {"fetch": "ALL"}):
+            for operation in entry.get("operations") or ():
+                # The key as well: the file of a registered table may have been committed under another name.
+                location = (operation.get("content") or {}).get("metadataLocation")
+                if location == metadata_location and key_of(operation) == key:
+                    return str(entry["commitMeta"]["hash"])
+        return None
+
+    def has_mark(self, branch: str, since: str, mark: str) -> bool:
+        """Tell whether a commit of the branch newer than `since` has our mark; raises as `find_location`."""
+        return any(commit_property(entry, MARK) == mark for entry in self._history(branch, since, {}))
+
+    def _history(self, branch: str, since: str, params: Mapping[str, str]) -> Iterator[Json]:
+        for entry in self._client.pages(f"{ref_path(branch)}/history", "logEntries", params):
+            if entry["commitMeta"]["hash"] == since:
+                return
+            yield entry
+
+    def change(
+        self, place: Place, keys: Iterable[Key], operations: Callable[[Mapping[Key, Json]], list[Json]], message: str
+    ) -> None:
+        """Commit operations that are made of the contents of some keys; again on the newer branch if they changed.
+
+        Raises:
+            Refusal: a namespace is not empty.
+            CommitUnknownError: the answer was lost, and the branch's history doesn't hold the commit (yet).
+        """
+        keys, mark = tuple(keys), str(uuid.uuid4())
+        for attempt in range(1, _TRIES + 1):
+            contents, branch, hash_ = self.contents(place.ref, *keys)
+            self.require_branch(place, branch)
+            asked = operations(contents)
+            try:
+                self.commit(branch, hash_, asked, message, {MARK: mark})
+                return
+            except CommitUnknownError as error:
+                self._resolve(branch, hash_, mark, error)
+                return
+            except Refusal as error:
+                if error.has("NAMESPACE_NOT_EMPTY"):
+                    raise
+                if error.status not in (400, 404, 409) or attempt == _TRIES:
+                    raise self._client.denied(f"change {place}", error) from error
+                if error.status == 409 and self.has_mark(branch, hash_, mark):
+                    return  # a gateway sent it twice, and the first one did it
+
+    def _resolve(self, branch: str, hash_: str, mark: str, error: CommitUnknownError) -> None:
+        try:
+            has_landed = self.has_mark(branch, hash_, mark)
+        except (IcebergError, Refusal) as unreadable:
+            raise error from unreadable
+        if not has_landed:
+            raise error
+        log.warning("the answer to a commit to %s was lost; it is in the branch's history", branch)
+
+    def commit(
+        self, branch: str, hash_: str, operations: list[Json], message: str, properties: Mapping[str, str]
+    ) -> Json:
+        """Send a commit, once, and return the answer.
+
+        Args:
+            hash_: the commit of the branch at which the keys of the operations must not have changed since.
+        Raises:
+            Refusal, StorageError, CommitUnknownError: as `NessieClient.change`.
+        """
+        about = {"application-type": "iceberg", **({"app-id": self._app_id} if self._app_id else {}), **properties}
+        meta = {"message": message, "authors": [self._author], "properties": about}
+        body = {"commitMeta": meta, "operations": operations}
+        answer = self._client.change("POST", f"{ref_path(branch, hash_)}/history/commit", body=body)
+        if not (answer.get("targetBranch") or {}).get("hash"):
+            raise CommitUnknownError(f"{self._client} answered a commit to {branch} without the branch's new hash")
+        return answer
+
+    def require_branch(self, place: Place, branch: str) -> None:
+        """Refuse to change what is not at the head of a branch."""
+        if not branch:
+            raise UnsupportedError(
+                f"cannot change {place} in catalog {self._catalog}: {place.ref} is a tag or a commit, and only "
+                "branches can be changed; name a branch"
+            )
+
+    def refused(self, refusal: Refusal, what: str, ref: Ref) -> IcebergError:
+        """Return what a refusal means to whom asked for a reference."""
+        if refusal.code == "REFERENCE_NOT_FOUND":
+            return NotFoundError(
+                f"there is no branch, tag or commit {ref} in catalog {self._catalog}; check the name behind the @, or "
+                "the property ref"
+            )
+        return self._client.denied(what, refusal)

@@ -1,0 +1,1 @@
+"""A catalog behind the Iceberg REST protocol."""

@@ -1,0 +1,550 @@
+"""`RestCatalog`: tables kept by a server that speaks the Iceberg REST protocol.
+
+Lives here: which request serves which purpose, and what a refusal means for it. Not here: asking the
+server (`rest_server`), its documents (`rest_protocol`), and credentials for files (`rest_storage`).
+
+Unlike the other catalogs this one does not write metadata files: it sends updates and requirements, and the server
+applies them to what the table is by then. The metadata in its answer is the truth.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_iceberg.catalogs.base import Catalog, Namespace, TableId, TableState, parse_namespace
+from airflow_iceberg.catalogs.http.client import Answer
+from airflow_iceberg.catalogs.http.settings import without_login
+from airflow_iceberg.catalogs.pointer import is_gzip_asked
+from airflow_iceberg.catalogs.rest import protocol
+from airflow_iceberg.catalogs.rest.credentials import (
+    DELEGATION,
+    DELEGATION_HEADER,
+    Delegation,
+    refresh_path,
+    store_properties,
+    table_io,
+    table_properties,
+)
+from airflow_iceberg.catalogs.rest.protocol import Refusal
+from airflow_iceberg.catalogs.rest.server import OnRefusal, RestServer
+from airflow_iceberg.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    CommitUnknownError,
+    FormatError,
+    IcebergError,
+    InvalidInputError,
+    NotFoundError,
+    StorageError,
+    UnsupportedError,
+)
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.metadata.updates import Change, apply_change
+from airflow_iceberg.storage import load_file_io
+from airflow_iceberg.storage.base import FileIO
+
+_REMEMBERED_TABLES = 16
+_NO_NAMESPACE = "NoSuchNamespaceException"
+_NOT_EMPTY = "NamespaceNotEmptyException"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Remembered:
+    """A table as the server gave it last, and the tag under which it tells whether that is still so."""
+
+    etag: str
+    state: TableState
+
+
+class RestCatalog(Catalog):
+    """Tables on a server.
+
+    Args:
+        properties: `uri`, `warehouse`, `prefix`; `credential`, `token`, `oauth2-server-uri`, `scope`, `audience`,
+            `resource`; `header.*`, `ssl.*`, `rest.*`; and those of the storage. The server may add and override some.
+        io: how files are reached; by default what the properties, the server's own among them, say.
+    """
+
+    def __init__(self, name: str, properties: Mapping[str, str], *, io: FileIO | None = None) -> None:
+        self._given_io = io
+        self._own_io: FileIO | None = io
+        self.name = name
+        self.properties: Mapping[str, str] = dict(properties)
+        self._server = RestServer(name, self.properties)
+        self._lock = threading.RLock()
+        self._remembered: OrderedDict[TableId, _Remembered] = OrderedDict()
+
+    def __repr__(self) -> str:
+        return f"RestCatalog(name={self.name!r}, uri={without_login(self.properties.get('uri', ''))!r})"
+
+    @property
+    def io(self) -> FileIO:  # type: ignore[override]  # made when it is asked for: the server has a say in it
+        """How files are reached, unless the server gives a table credentials of its own (`TableState.io`)."""
+        with self._lock:
+            if self._own_io is None:
+                self._own_io = load_file_io(store_properties(self._server.config.properties))
+            return self._own_io
+
+    # -- tables ----------------------------------------------------------------------------------------------------
+
+    def load(self, table: str | TableId) -> TableState:
+        """Return the table as it is now; the server sends it only if it has changed since the last time."""
+        table = TableId.of(table)
+        known = self._recall(table)
+        headers = {**self._delegation_header(), **({"If-None-Match": known.etag} if known else {})}
+        answer = self._server.read(
+            protocol.LOAD_TABLE,
+            f"load table {table}",
+            {404: lambda refusal: self._missing(table, refusal)},
+            table=table,
+            headers=headers,
+        )
+        if answer.status == 304:
+            if known is None:
+                raise StorageError(
+                    f"catalog {self.name} answers that table {table} has not changed, without being asked"
+                )
+            return known.state
+        return self._state(table, answer)
+
+    def table_exists(self, table: str | TableId) -> bool:
+        """Tell whether there is such a table."""
+        table = TableId.of(table)
+        return self._server.exists(protocol.TABLE_EXISTS, protocol.LOAD_TABLE, f"look for table {table}", table=table)
+
+    def create(self, table: str | TableId, metadata: TableMetadata) -> TableState:
+        """Make a table; one with snapshots is staged first and then committed."""
+        table = TableId.of(table)
+        is_gzip_asked(metadata.properties)
+        # Asked first: a server may answer the creation of a table that is there with success (SeaweedFS does).
+        if self.table_exists(table):
+            raise self._exists_already(table)
+        self._require_namespace(table.namespace)
+        if not protocol.is_plain(metadata):
+            return self._create_staged(table, metadata)
+        answer = self._create(table, protocol.create_body(table.name, metadata))
+        state = self._landed(f"create table {table}", lambda: self._state(table, answer))
+        if _is_another(state.metadata, metadata):
+            self._forget(table)
+            raise self._exists_already(table)
+        return state
+
+    def _require_namespace(self, namespace: Namespace) -> None:
+        """Refuse a namespace that isn't there: some servers put tables into namespaces that nobody has made.
+
+        Who may not ask is let through, the server will tell him.
+        """
+        with suppress(StorageError, UnsupportedError):
+            if not self.namespace_exists(namespace):
+                raise self._unknown_namespace(namespace)
+
+    def _create(self, table: TableId, body: Mapping[str, Any]) -> Answer:
+        return self._server.change(
+            protocol.CREATE_TABLE,
+            body,
+            f"create table {table}",
+            {
+                404: lambda _: self._unknown_namespace(table.namespace),
+                409: lambda _: self._exists_already(table),
+            },
+            namespace=table.namespace,
+            headers=self._delegation_header(),
+        )
+
+    def _create_staged(self, table: TableId, metadata: TableMetadata) -> TableState:
+        answer = self._create(table, protocol.create_body(table.name, metadata, stage=True))
+        document = self._server.document(answer, f"create table {table}")
+        staged = self._metadata(document, None)
+        change = protocol.creation(
+            metadata, table_uuid=staged.table_uuid or "", location=metadata.location or staged.location
+        )
+        purpose = f"create table {table}"
+        answer = self._server.change(
+            protocol.COMMIT_TABLE,
+            protocol.commit_body(table, change),
+            purpose,
+            {
+                404: lambda refusal: self._server.error_of(purpose, refusal),
+                409: lambda _: self._exists_already(table),
+            },
+            table=table,
+        )
+        io = self._table_io(table, staged.location, Delegation.from_dict(document))
+        return self._landed(purpose, lambda: self._state(table, answer, io=io))
+
+    def commit(self, base: TableState, change: Change) -> TableState:
+        """Send a change to the server, in one try.
+
+        Raises:
+            CommitConflictError: a requirement is not met (any more), or the server can't apply the change to what the
+                table has become.
+            InvalidInputError: the server can't apply it to the very state that it was made for.
+        """
+        change = self._prepared(base, change)
+        if not change.updates:
+            return base
+        purpose = f"commit to table {base.table}"
+        # Whatever comes of it, the table is then read without its tag: tags may be hashes of 32 bits (Iceberg Java's).
+        self._forget(base.table)
+        answer = self._server.change(
+            protocol.COMMIT_TABLE,
+            protocol.commit_body(base.table, change),
+            purpose,
+            {
+                400: lambda refusal: self._not_applied(base, purpose, refusal),
+                404: lambda _: self._unknown_table(base.table),
+                409: lambda refusal: self._conflict(base.table, refusal),
+                422: lambda refusal: self._not_applied(base, purpose, refusal),
+            },
+            table=base.table,
+        )
+        return self._landed(purpose, lambda: self._state(base.table, answer, io=base.io))
+
+    def commit_tables(self, changes: Sequence[tuple[TableState, Change]]) -> None:
+        """Commit to several tables at once: all changes land, or none. The tables have to be loaded again to be seen.
+
+        Raises:
+            CommitConflictError: a requirement of one of them is not met; no table was changed.
+            CommitUnknownError: cannot tell.
+            UnsupportedError: the server can't do it.
+        """
+        prepared = [(base.table, self._prepared(base, change)) for base, change in changes]
+        bodies = [protocol.commit_body(table, change) for table, change in prepared if change.updates]
+        if not bodies:
+            return
+        tables = ", ".join(str(table) for table, _ in prepared)
+        self._server.change(
+            protocol.COMMIT_TABLES,
+            {"table-changes": bodies},
+            f"commit to tables {tables}",
+            {409: lambda refusal: CommitConflictError(f"tables {tables} in catalog {self.name}: {refusal}")},
+        )
+
+    def _prepared(self, base: TableState, change: Change) -> Change:
+        """Return the change with all its requirements, after it was tried out on the base.
+
+        What the specification refuses is known before anything is sent, whatever a server would make of it.
+        """
+        updated = apply_change(
+            base.metadata, change, now_ms=base.metadata.last_updated_ms, base_location=base.metadata_location
+        )
+        is_gzip_asked(updated.properties)
+        return protocol.with_requirements(base.metadata, change) if change.updates else change
+
+    def _not_applied(self, base: TableState, purpose: str, refusal: Refusal) -> Exception:
+        """Return the error for a change that the server finds wrong.
+
+        A sequence number that is too low, because another branch was written to, is such a case: no requirement covers
+        it. Only if the table is what it was, the change itself is to blame.
+        """
+        try:
+            now = self.load(base.table)
+        except IcebergError as error:
+            return error
+        if now.metadata_location != base.metadata_location:
+            return self._conflict(base.table, refusal)
+        return self._server.error_of(purpose, refusal)
+
+    def drop_table(self, table: str | TableId, *, purge: bool = False) -> None:
+        """Remove a table; with `purge` the server is asked to delete its files."""
+        table = TableId.of(table)
+        self._forget(table)
+        self._server.change(
+            protocol.DROP_TABLE,
+            None,
+            f"drop table {table}",
+            {404: lambda _: self._unknown_table(table)},
+            table=table,
+            query={"purgeRequested": "true" if purge else "false"},
+        )
+
+    def rename_table(self, table: str | TableId, to: str | TableId) -> None:
+        """Give a table another name."""
+        table, to = TableId.of(table), TableId.of(to)
+        self._forget(table)
+        self._forget(to)
+        purpose = f"rename table {table} to {to}"
+        self._server.way(protocol.RENAME_TABLE, purpose, (), None)
+        self._require_namespace(to.namespace)
+
+        self._server.change(
+            protocol.RENAME_TABLE,
+            {"source": _identifier(table), "destination": _identifier(to)},
+            purpose,
+            {
+                404: lambda _: self._unknown_table(table),
+                409: lambda _: AlreadyExistsError(f"cannot rename {table}: {to} exists already"),
+            },
+        )
+
+    def register_table(self, table: str | TableId, metadata_location: str, *, overwrite: bool = False) -> TableState:
+        """Bring an existing table into the catalog by its metadata file.
+
+        Args:
+            overwrite: let a table of that name, if there is one, point to the file, where the server can do that.
+        """
+        table = TableId.of(table)
+        purpose = f"register table {table}"
+        body: dict[str, Any] = {"name": table.name, "metadata-location": metadata_location}
+        if overwrite:
+            body["overwrite"] = True
+        self._forget(table)
+
+        def missing(refusal: Refusal) -> Exception:
+            if refusal.type == _NO_NAMESPACE or not self.namespace_exists(table.namespace):
+                return self._unknown_namespace(table.namespace)
+            return NotFoundError(f"cannot {purpose} from {metadata_location}: {refusal}")
+
+        answer = self._server.change(
+            protocol.REGISTER_TABLE,
+            body,
+            purpose,
+            {404: missing, 409: lambda _: self._exists_already(table)},
+            namespace=table.namespace,
+        )
+        return self._landed(purpose, lambda: self._state(table, answer))
+
+    def default_location(self, table: str | TableId) -> str:
+        """Return nothing: the server chooses the place of a table that is created without one."""
+        TableId.of(table)
+        return ""
+
+    def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
+        """Return the tables directly in a namespace, sorted."""
+        namespace = parse_namespace(namespace)
+        purpose = f"list the tables of {'.'.join(namespace)}"
+        missing: OnRefusal = {404: lambda _: self._unknown_namespace(namespace)}
+        pages = self._server.pages(protocol.LIST_TABLES, purpose, "identifiers", missing, namespace=namespace)
+        found = tuple(sorted(protocol.parse_identifiers(pages)))
+        if not found and not self.namespace_exists(namespace):
+            raise self._unknown_namespace(namespace)  # some servers find nothing in nothing
+        return found
+
+    # -- namespaces ------------------------------------------------------------------------------------------------
+
+    def create_namespace(
+        self, namespace: str | Namespace, properties: Mapping[str, str] | None = None, *, if_not_exists: bool = False
+    ) -> None:
+        """Make a namespace."""
+        namespace = parse_namespace(namespace)
+        name = ".".join(namespace)
+        try:
+            self._server.change(
+                protocol.CREATE_NAMESPACE,
+                {"namespace": list(namespace), "properties": dict(properties or {})},
+                f"create namespace {name}",
+                {409: lambda _: AlreadyExistsError(f"namespace {name} exists already in catalog {self.name}")},
+            )
+        except AlreadyExistsError:
+            if not if_not_exists:
+                raise
+
+    def drop_namespace(self, namespace: str | Namespace) -> None:
+        """Remove a namespace that holds nothing."""
+        namespace = parse_namespace(namespace)
+        name = ".".join(namespace)
+        purpose = f"drop namespace {name}"
+
+        def not_empty(refusal: Refusal) -> Exception:
+            if refusal.status == 409 or refusal.type == _NOT_EMPTY:
+                return InvalidInputError(f"namespace {name} is not empty, drop what it holds first: {refusal.message}")
+            return self._server.error_of(purpose, refusal)
+
+        def missing(_: Refusal) -> Exception:
+            # Some servers know a namespace only by those below it.
+            inside = self._listed_namespaces(namespace)
+            if not inside:
+                return self._unknown_namespace(namespace)
+            return InvalidInputError(f"namespace {name} is not empty, drop {'.'.join(inside[0])} first")
+
+        self._server.change(
+            protocol.DROP_NAMESPACE,
+            None,
+            purpose,
+            {400: not_empty, 404: missing, 409: not_empty},
+            namespace=namespace,
+        )
+
+    def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]:
+        """Return the namespaces one level below the parent, sorted."""
+        above = parse_namespace(parent) if parent else ()
+        found = self._listed_namespaces(above)
+        if above and not found and not self.namespace_exists(above):
+            raise self._unknown_namespace(above)  # some servers find nothing in nothing
+        return found
+
+    def _listed_namespaces(self, above: Namespace) -> tuple[Namespace, ...]:
+        query = {"parent": self._server.config.namespace_text(above)} if above else {}
+        purpose = f"list the namespaces in {'.'.join(above)}" if above else "list the namespaces"
+        missing: OnRefusal = {404: lambda _: self._unknown_namespace(above)} if above else {}
+        found = self._server.pages(
+            protocol.LIST_NAMESPACES, purpose, "namespaces", missing, namespace=above, query=query
+        )
+        try:
+            paths = {tuple(str(level) for level in item) for item in found}
+        except TypeError as error:
+            raise FormatError("unexpected namespace in the server's answer") from error
+        depth = len(above) + 1
+        # Some servers name all levels below, and not those between.
+        return tuple(sorted({path[:depth] for path in paths if len(path) >= depth and path[: depth - 1] == above}))
+
+    def namespace_exists(self, namespace: str | Namespace) -> bool:
+        """Tell whether there is such a namespace."""
+        namespace = parse_namespace(namespace)
+        purpose = f"look for namespace {'.'.join(namespace)}"
+        return self._server.exists(protocol.NAMESPACE_EXISTS, protocol.LOAD_NAMESPACE, purpose, namespace=namespace)
+
+    def load_namespace_properties(self, namespace: str | Namespace) -> Mapping[str, str]:
+        """Return the properties of a namespace."""
+        namespace = parse_namespace(namespace)
+        answer = self._server.read(
+            protocol.LOAD_NAMESPACE,
+            f"load namespace {'.'.join(namespace)}",
+            {404: lambda _: self._unknown_namespace(namespace)},
+            namespace=namespace,
+        )
+        return protocol.config_texts(answer.json(), "properties")
+
+    def update_namespace_properties(
+        self, namespace: str | Namespace, updates: Mapping[str, str] | None = None, removals: Iterable[str] = ()
+    ) -> None:
+        """Set and remove properties of a namespace."""
+        namespace = parse_namespace(namespace)
+        new, old = dict(updates or {}), sorted(set(removals))
+        if both := sorted(set(old) & set(new)):
+            raise InvalidInputError(f"property '{both[0]}' of namespace {'.'.join(namespace)} is both set and removed")
+        self._server.change(
+            protocol.UPDATE_NAMESPACE,
+            {"removals": old, "updates": new},
+            f"change properties of namespace {'.'.join(namespace)}",
+            {404: lambda _: self._unknown_namespace(namespace)},
+            namespace=namespace,
+        )
+
+    # -- states ----------------------------------------------------------------------------------------------------
+
+    def _state(self, table: TableId, answer: Answer, *, io: FileIO | None = None) -> TableState:
+        """Return the state in an answer to a load, a creation or a commit, and remember it under its tag."""
+        document = self._server.document(answer, f"read table {table}")
+        location = document.get("metadata-location")
+        metadata = self._metadata(document, location if isinstance(location, str) else None)
+        io = io or self._table_io(table, metadata.location, Delegation.from_dict(document))
+        state = TableState(table=table, metadata=metadata, metadata_location=str(location or ""), io=io)
+        etag = answer.headers.get("ETag")
+        if etag:
+            self._remember(table, _Remembered(etag=etag, state=state))
+        else:
+            self._forget(table)
+        return state
+
+    def _metadata(self, document: Mapping[str, Any], location: str | None) -> TableMetadata:
+        found = document.get("metadata")
+        if not isinstance(found, dict):
+            raise FormatError(f"unexpected type {type(found).__name__} (expected object) in 'metadata' of the answer")
+        return TableMetadata.from_dict(found, path=location)
+
+    def _landed(self, purpose: str, read: Callable[[], TableState]) -> TableState:
+        """Read the answer to a change that the server has made: what is wrong with it doesn't undo the change."""
+        try:
+            return read()
+        except (FormatError, UnsupportedError, InvalidInputError) as error:
+            raise CommitUnknownError(
+                f"catalog {self.name} did {purpose}, and its answer cannot be read: {error}; load the table to see it"
+            ) from error
+
+    def _table_io(self, table: TableId, location: str, delegation: Delegation) -> FileIO | None:
+        """Return the FileIO of a table whose server says how its files are reached; None: as all of the catalog's."""
+        if self._given_io is not None:
+            return None
+
+        http, config = self._server.http, self._server.config
+        catalog = {**config.properties, "uri": http.uri}
+        has_signer = config.offers(protocol.SIGN_TABLE)
+        signer = config.path(protocol.SIGN_TABLE, table.namespace, table.name) if has_signer else None
+
+        def properties(where: str, found: Delegation) -> dict[str, str]:
+            return table_properties(catalog, found, where, bearer=self._server.bearer, signer=signer)
+
+        own = store_properties(catalog)
+        if properties(location, delegation) == own and not delegation.credentials:
+            return None
+        return table_io(location, delegation, properties, lambda given: self._new_delegation(table, given))
+
+    def _new_delegation(self, table: TableId, given: Mapping[str, str]) -> Delegation:
+        """Ask the server for new credentials of a table's files, where it said, or where the protocol has them."""
+        config, purpose = self._server.config, f"get credentials of table {table}"
+        refusals: OnRefusal = {404: lambda _: self._unknown_table(table)}
+        if path := refresh_path(given, self._server.http.uri):
+            answer = self._server.read_path(path, purpose, refusals, headers=self._delegation_header())
+        else:
+            endpoint = protocol.LOAD_CREDENTIALS if config.offers(protocol.LOAD_CREDENTIALS) else protocol.LOAD_TABLE
+            answer = self._server.read(endpoint, purpose, refusals, table=table, headers=self._delegation_header())
+        return Delegation.from_dict(answer.json())
+
+    def _delegation_header(self) -> dict[str, str]:
+        name = f"header.{DELEGATION_HEADER}".lower()
+        given = any(each.lower() == name for each in self._server.config.properties)
+        return {} if given or self._given_io is not None else {DELEGATION_HEADER: DELEGATION}
+
+    def _recall(self, table: TableId) -> _Remembered | None:
+        with self._lock:
+            return self._remembered.get(table)
+
+    def _remember(self, table: TableId, found: _Remembered) -> None:
+        with self._lock:
+            self._remembered[table] = found
+            self._remembered.move_to_end(table)
+            while len(self._remembered) > _REMEMBERED_TABLES:
+                self._remembered.popitem(last=False)
+
+    def _forget(self, table: TableId) -> None:
+        with self._lock:
+            self._remembered.pop(table, None)
+
+    # -- errors ----------------------------------------------------------------------------------------------------
+
+    def _conflict(self, table: TableId, refusal: Refusal) -> Exception:
+        return CommitConflictError(
+            f"table {table} in catalog {self.name} was changed by another writer: {refusal.message or refusal}"
+        )
+
+    def _exists_already(self, table: TableId) -> AlreadyExistsError:
+        return AlreadyExistsError(f"table {table} exists already in catalog {self.name}")
+
+    def _missing(self, table: TableId, refusal: Refusal) -> NotFoundError:
+        """Return what is missing, as far as the server tells: it may be the namespace already."""
+        return self._unknown_namespace(table.namespace) if refusal.type == _NO_NAMESPACE else self._unknown_table(table)
+
+    def _unknown_table(self, table: TableId) -> NotFoundError:
+        return NotFoundError(
+            f"there is no table {table} in catalog {self.name}; check the names of table, namespace and catalog"
+        )
+
+    def _unknown_namespace(self, namespace: Namespace) -> NotFoundError:
+        return NotFoundError(
+            f"there is no namespace {'.'.join(namespace)} in catalog {self.name}; create it first or check the name"
+        )
+
+
+def _identifier(table: TableId) -> dict[str, Any]:
+    return {"namespace": list(table.namespace), "name": table.name}
+
+
+def _is_another(found: TableMetadata, asked: TableMetadata) -> bool:
+    """Tell whether the table in an answer is surely not the one that was just asked for.
+
+    Servers may leave out or add properties and put names into lower case; they don't give a new table a history, other
+    columns, or other values for its properties.
+    """
+    names = [{name.lower() for name in each.schema().names} for each in (found, asked)]
+    properties = found.properties
+    return (
+        bool(found.snapshots or found.metadata_log)
+        or names[0] != names[1]
+        or any(properties.get(name, value) != value for name, value in asked.properties.items())
+    )

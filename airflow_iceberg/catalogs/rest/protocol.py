@@ -1,0 +1,356 @@
+"""Documents of the REST catalog protocol: configuration, paths, refusals, and what a change must require.
+
+Lives here: what the bytes mean, without any I/O. Not here: sending (`rest_http`), proving who we are (`rest_auth`),
+vended credentials (`rest_storage`), and which request serves which purpose (`rest`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, unquote
+
+from airflow_iceberg.catalogs.base import Namespace, TableId
+from airflow_iceberg.errors import FormatError, InvalidInputError
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.metadata.updates import (
+    AddPartitionSpec,
+    AddSchema,
+    AddSnapshot,
+    AddSortOrder,
+    AssertCreate,
+    AssertCurrentSchemaId,
+    AssertDefaultSortOrderId,
+    AssertDefaultSpecId,
+    AssertLastAssignedFieldId,
+    AssertLastAssignedPartitionId,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    AssignUUID,
+    Change,
+    Requirement,
+    SetCurrentSchema,
+    SetDefaultSortOrder,
+    SetDefaultSpec,
+    SetLocation,
+    SetProperties,
+    SetSnapshotRef,
+    SetStatistics,
+    Update,
+    UpgradeFormatVersion,
+)
+
+# What a server that does not list its endpoints has. Asking whether something exists (HEAD) is not among them.
+_DEFAULT_ENDPOINTS = frozenset(
+    {
+        "GET /v1/{prefix}/namespaces",
+        "POST /v1/{prefix}/namespaces",
+        "GET /v1/{prefix}/namespaces/{namespace}",
+        "DELETE /v1/{prefix}/namespaces/{namespace}",
+        "POST /v1/{prefix}/namespaces/{namespace}/properties",
+        "GET /v1/{prefix}/namespaces/{namespace}/tables",
+        "POST /v1/{prefix}/namespaces/{namespace}/tables",
+        "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+        "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+        "DELETE /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+        "POST /v1/{prefix}/namespaces/{namespace}/register",
+        "POST /v1/{prefix}/tables/rename",
+        "POST /v1/{prefix}/transactions/commit",
+    }
+)
+_UNIT_SEPARATOR = "%1F"
+_SEPARATOR = "namespace-separator"
+_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Endpoint:
+    """One kind of request: its method, and its path with names in braces, as the protocol's own document has it."""
+
+    method: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+def _endpoint(text: str) -> Endpoint:
+    method, _, path = text.partition(" ")
+    return Endpoint(method=method, path=f"/v1/{{prefix}}/{path}")
+
+
+LIST_NAMESPACES = _endpoint("GET namespaces")
+CREATE_NAMESPACE = _endpoint("POST namespaces")
+LOAD_NAMESPACE = _endpoint("GET namespaces/{namespace}")
+NAMESPACE_EXISTS = _endpoint("HEAD namespaces/{namespace}")
+DROP_NAMESPACE = _endpoint("DELETE namespaces/{namespace}")
+UPDATE_NAMESPACE = _endpoint("POST namespaces/{namespace}/properties")
+LIST_TABLES = _endpoint("GET namespaces/{namespace}/tables")
+CREATE_TABLE = _endpoint("POST namespaces/{namespace}/tables")
+LOAD_TABLE = _endpoint("GET namespaces/{namespace}/tables/{table}")
+COMMIT_TABLE = _endpoint("POST namespaces/{namespace}/tables/{table}")
+TABLE_EXISTS = _endpoint("HEAD namespaces/{namespace}/tables/{table}")
+DROP_TABLE = _endpoint("DELETE namespaces/{namespace}/tables/{table}")
+LOAD_CREDENTIALS = _endpoint("GET namespaces/{namespace}/tables/{table}/credentials")
+SIGN_TABLE = _endpoint("POST namespaces/{namespace}/tables/{table}/sign")
+REGISTER_TABLE = _endpoint("POST namespaces/{namespace}/register")
+RENAME_TABLE = _endpoint("POST tables/rename")
+COMMIT_TABLES = _endpoint("POST transactions/commit")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerConfig:
+    """What a server says about itself, merged with what the user said.
+
+    Attributes:
+        properties: the server's defaults, the user's over them, the server's overrides over all; may hold secrets.
+        endpoints: what the server offers.
+        key_lifetime_s: for how long a request with an idempotency key may be repeated; None when the server knows none.
+    """
+
+    properties: Mapping[str, str] = field(repr=False)
+    endpoints: frozenset[str] = _DEFAULT_ENDPOINTS
+    key_lifetime_s: float | None = None
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any], given: Mapping[str, str]) -> ServerConfig:
+        """Read the answer to `GET /v1/config`.
+
+        Raises:
+            FormatError: it is no configuration.
+        """
+        properties = {**_texts(document, "defaults"), **given, **_texts(document, "overrides")}
+        listed = document.get("endpoints")
+        if listed is not None and not (isinstance(listed, list) and all(isinstance(item, str) for item in listed)):
+            raise FormatError(
+                "unexpected value of 'endpoints' (expected a list of texts) in the server's configuration"
+            )
+        lifetime = document.get("idempotency-key-lifetime")
+        return cls(
+            properties=properties,
+            endpoints=frozenset(" ".join(item.split()) for item in listed) if listed else _DEFAULT_ENDPOINTS,
+            key_lifetime_s=None if lifetime is None else _seconds(str(lifetime)),
+        )
+
+    def offers(self, endpoint: Endpoint) -> bool:
+        """Tell whether the server has an endpoint."""
+        return str(endpoint) in self.endpoints
+
+    def path(self, endpoint: Endpoint, namespace: Namespace = (), table: str = "") -> str:
+        """Return the path of a request below the server's uri."""
+        prefix = self.properties.get("prefix", "").strip("/")
+        path = endpoint.path.replace("/{prefix}", f"/{prefix}" if prefix else "")
+        return path.replace("{namespace}", self.namespace_text(namespace)).replace("{table}", quote(table, safe=""))
+
+    def namespace_text(self, namespace: Namespace) -> str:
+        """Return a namespace as paths and queries have it: levels and separator are percent-encoded."""
+        separator = unquote(self.properties.get(_SEPARATOR) or _UNIT_SEPARATOR)
+        return quote(separator, safe="").join(quote(level, safe="") for level in namespace)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refusal:
+    """What a server says about a request that it did not serve.
+
+    Attributes:
+        type: the name of the error, such as NoSuchTableException; empty when it doesn't say.
+        message: one line, with the secrets taken out.
+    """
+
+    status: int
+    type: str = ""
+    message: str = ""
+
+    def __str__(self) -> str:
+        named = f"{self.status} {self.type}".strip()
+        return f"{named}: {self.message}" if self.message else named
+
+    @classmethod
+    def from_body(cls, status: int, body: bytes, hide: Callable[[str], str]) -> Refusal:
+        """Read an error of the protocol, one of OAuth2, or whatever a gateway on the way has answered.
+
+        The server's stack trace is left out: it is long, and of no use to the reader.
+        """
+        try:
+            document = json.loads(body) if body else {}
+        except (ValueError, RecursionError):
+            # A page of a gateway: its text may be anything, its first words are enough to recognise it.
+            text = re.sub(r"<[^>]*>", " ", body[:2000].decode(errors="replace"))
+            return cls(status=status, message=_line(hide(text), 120))
+        error = document.get("error", document) if isinstance(document, dict) else {}
+        if isinstance(error, dict):
+            return cls(
+                status=status,
+                type=_line(hide(str(error.get("type") or "")), 80),
+                message=_line(hide(str(error.get("message") or "")), 500),
+            )
+        described = document.get("error_description") or ""
+        return cls(status=status, type=_line(hide(str(error)), 80), message=_line(hide(str(described)), 500))
+
+
+# --- changes ---------------------------------------------------------------------------------------------------------
+
+
+def commit_body(table: TableId, change: Change) -> dict[str, Any]:
+    """Return the body of a commit, with the table's name."""
+    return {"identifier": {"namespace": list(table.namespace), "name": table.name}, **change.to_dict()}
+
+
+def with_requirements(base: TableMetadata, change: Change) -> Change:
+    """Return the change with all that it silently relies on said as requirements: the server has newer metadata.
+
+    A catalog that swaps files finds out by itself that somebody was faster. Here the server applies the updates to
+    whatever the table has become, so everything that the updates were made from must be asserted.
+    """
+    implied: list[Requirement] = [AssertTableUUID(uuid=base.table_uuid)] if base.table_uuid else []
+    for update in change.updates:
+        implied += _implied(base, update)
+    wanted = list(change.requirements)
+    wanted += [requirement for requirement in dict.fromkeys(implied) if requirement not in wanted]
+    return Change(updates=change.updates, requirements=tuple(wanted))
+
+
+def _implied(base: TableMetadata, update: Update) -> Iterator[Requirement]:
+    """Yield what one update relies on. Told by the protocol's name of the action, so that new updates are covered."""
+    match update.action:
+        case "add-schema":
+            yield AssertLastAssignedFieldId(last_assigned_field_id=base.last_column_id)
+        case "set-current-schema":
+            yield AssertCurrentSchemaId(current_schema_id=base.current_schema_id)
+        case "add-spec":
+            yield AssertLastAssignedPartitionId(last_assigned_partition_id=base.last_partition_id)
+        case "set-default-spec":
+            yield AssertDefaultSpecId(default_spec_id=base.default_spec_id)
+        case "set-default-sort-order":
+            yield AssertDefaultSortOrderId(default_sort_order_id=base.default_sort_order_id)
+        case "set-snapshot-ref" | "remove-snapshot-ref":
+            name = update.ref_name  # type: ignore[attr-defined]  # both have it
+            yield _unmoved(base, name)
+        case "remove-snapshots":
+            # A branch that moved meanwhile may rest on what is removed; Iceberg Java leaves that to luck.
+            yield from (_unmoved(base, name) for name in sorted(base.refs))
+        case "remove-schemas" | "remove-partition-specs":
+            yield AssertCurrentSchemaId(current_schema_id=base.current_schema_id)
+            yield AssertDefaultSpecId(default_spec_id=base.default_spec_id)
+            yield from (_unmoved(base, name) for name in sorted(base.refs))
+
+
+def _unmoved(base: TableMetadata, name: str) -> AssertRefSnapshotId:
+    ref = base.refs.get(name)
+    return AssertRefSnapshotId(ref=name, snapshot_id=None if ref is None else ref.snapshot_id)
+
+
+def is_plain(metadata: TableMetadata) -> bool:
+    """Tell whether the metadata is of a new and empty table, which one request can create."""
+    return not (
+        metadata.snapshots
+        or metadata.refs
+        or metadata.statistics
+        or metadata.partition_statistics
+        or metadata.metadata_log
+        or len(metadata.schemas) > 1
+        or len(metadata.partition_specs) > 1
+        or any(order.order_id != metadata.default_sort_order_id and order.fields for order in metadata.sort_orders)
+    )
+
+
+def create_body(name: str, metadata: TableMetadata, *, stage: bool = False) -> dict[str, Any]:
+    """Return the request that creates a table; without a location the server chooses one."""
+    order = metadata.sort_order()
+    body: dict[str, Any] = {"name": name}
+    if metadata.location:
+        body["location"] = metadata.location
+    body["schema"] = metadata.schema().to_dict()
+    body["partition-spec"] = metadata.spec().to_dict()
+    if order.fields:
+        body["write-order"] = order.to_dict()
+    body["stage-create"] = stage
+    # The format version is asked for like a property, here only; no server keeps it as one.
+    body["properties"] = {**metadata.properties, "format-version": str(metadata.format_version)}
+    return body
+
+
+def creation(metadata: TableMetadata, *, table_uuid: str, location: str) -> Change:
+    """Return the change that makes a staged table real, snapshots, branches and tags included.
+
+    Args:
+        table_uuid: the one that the server gave to the staged table.
+        location: the table's own, or the one that the server chose.
+    """
+    updates: list[Update] = [
+        AssignUUID(uuid=table_uuid),
+        UpgradeFormatVersion(format_version=metadata.format_version),
+        SetLocation(location=location),
+    ]
+    # Ids are given out in this order, so the current ones go where they stood.
+    for schema in metadata.schemas:
+        updates.append(AddSchema(schema=schema))
+    updates.append(SetCurrentSchema(schema_id=metadata.current_schema_id))
+    updates += [AddPartitionSpec(spec=spec) for spec in metadata.partition_specs]
+    updates.append(SetDefaultSpec(spec_id=metadata.default_spec_id))
+    updates += [AddSortOrder(sort_order=order) for order in metadata.sort_orders]
+    updates.append(SetDefaultSortOrder(sort_order_id=metadata.default_sort_order_id))
+    if metadata.properties:
+        updates.append(SetProperties(updates=dict(metadata.properties)))
+    updates += [AddSnapshot(snapshot=snapshot) for snapshot in metadata.snapshots]
+    updates += [SetSnapshotRef(ref_name=name, ref=ref) for name, ref in metadata.refs.items()]
+    updates += [SetStatistics(snapshot_id=int(each["snapshot-id"]), statistics=each) for each in metadata.statistics]
+    return Change(updates=tuple(updates), requirements=(AssertCreate(),))
+
+
+# --- small things ----------------------------------------------------------------------------------------------------
+
+
+def quoted(text: str) -> str:
+    """Return a value as queries have it."""
+    return quote(text, safe="")
+
+
+def config_texts(document: Mapping[str, Any], key: str) -> dict[str, str]:
+    """Return an object of texts in an answer, empty when it is missing or null.
+
+    Raises:
+        FormatError: it is something else.
+    """
+    return _texts(document, key)
+
+
+def _texts(document: Mapping[str, Any], key: str) -> dict[str, str]:
+    found = document.get(key)
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise FormatError(f"unexpected type {type(found).__name__} (expected object) in '{key}' of the server's answer")
+    return {str(name): _text(value) for name, value in found.items() if value is not None}
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _seconds(duration: str) -> float:
+    """Return the seconds of an ISO 8601 duration; 0 for one that is not understood: then nothing is repeated."""
+    found = _DURATION.fullmatch(duration.strip())
+    if not found:
+        return 0.0
+    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def _line(text: str, length: int) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= length else f"{line[:length]}…"
+
+
+def parse_identifiers(items: Iterable[Any]) -> Iterator[TableId]:
+    """Yield the tables of a list of identifiers; names that cannot be written as `namespace.table` are left out."""
+    for item in items:
+        try:
+            yield TableId(namespace=tuple(item["namespace"]), name=str(item["name"]))
+        except InvalidInputError:
+            continue
+        except (KeyError, TypeError) as error:
+            raise FormatError("unexpected table identifier in the server's answer") from error

@@ -1,0 +1,252 @@
+"""The server of a REST catalog: opened once, asked, and its refusals made into errors.
+
+Lives here: the configuration of a server, requests by endpoint, pages, and what a refusal means when its purpose
+doesn't say. Not here: sending (`rest_http`), documents (`rest_protocol`), and the catalog's own methods (`rest`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from airflow_iceberg.catalogs.base import Namespace, TableId
+from airflow_iceberg.catalogs.http.auth import OAuth2Auth, auth_for
+from airflow_iceberg.catalogs.http.client import Answer, Http
+from airflow_iceberg.catalogs.http.settings import Secrets, Settings, checked_uri, page_size, without_login
+from airflow_iceberg.catalogs.rest import protocol
+from airflow_iceberg.catalogs.rest.protocol import Endpoint, Refusal, ServerConfig
+from airflow_iceberg.errors import (
+    CommitConflictError,
+    FormatError,
+    InvalidInputError,
+    NotFoundError,
+    StorageError,
+    UnsupportedError,
+)
+
+OnRefusal = Mapping[int, Callable[[Refusal], Exception]]
+
+
+class RestServer:
+    """One server. Nothing is sent before the first request; safe to use from several threads.
+
+    Args:
+        catalog: name of the catalog, for messages.
+        properties: the user's; those of the server are merged into them when it is asked.
+    Raises:
+        InvalidInputError: a property can't be understood.
+    """
+
+    def __init__(self, catalog: str, properties: Mapping[str, str]) -> None:
+        self._catalog = catalog
+        self._given = properties
+        self._lock = threading.RLock()
+        self._opened: tuple[Http, ServerConfig] | None = None
+        checked_uri(catalog, properties.get("uri", ""))
+        Settings.of(catalog, properties)
+        page_size(catalog, properties)
+
+    def __repr__(self) -> str:
+        return f"RestServer({without_login(self._given.get('uri', ''))!r})"
+
+    @property
+    def config(self) -> ServerConfig:
+        """What the server says about itself, merged with what the user said."""
+        return self._open()[1]
+
+    @property
+    def http(self) -> Http:
+        """The way to it."""
+        return self._open()[0]
+
+    def _open(self) -> tuple[Http, ServerConfig]:
+        with self._lock:
+            if self._opened is None:
+                self._opened = self._ask()
+            return self._opened
+
+    def _ask(self) -> tuple[Http, ServerConfig]:
+        given = self._given
+        http = self._new_http(given)
+        warehouse = given.get("warehouse")
+        query = {"warehouse": protocol.quoted(warehouse)} if warehouse else {}
+        answer = http.read("GET", "/v1/config", purpose="read the server's configuration", query=query)
+        if answer.refusal:
+            raise self.error_of("read the server's configuration", answer.refusal)
+        config = ServerConfig.from_dict(self.document(answer, "read the server's configuration"), given)
+        if _connection_part(config.properties) != _connection_part(given):
+            http = self._new_http(config.properties)
+        http.key_lifetime_s = config.key_lifetime_s
+        return http, config
+
+    def _new_http(self, properties: Mapping[str, str]) -> Http:
+        http = Http(
+            self._catalog,
+            properties["uri"],
+            Settings.of(self._catalog, properties),
+            Secrets({**self._given, **properties}),
+        )
+        asked = properties.get("oauth2-server-uri", "").strip() or "/v1/oauth/tokens"
+        url = asked if "://" in asked else f"{http.uri}/{asked.lstrip('/')}"
+        http.auth = auth_for(self._catalog, properties, lambda form: http.post_form(url, form, purpose="get a token"))
+        return http
+
+    def read(
+        self,
+        endpoint: Endpoint,
+        purpose: str,
+        on_refusal: OnRefusal,
+        *,
+        namespace: Namespace = (),
+        table: TableId | None = None,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """Send a request that changes nothing.
+
+        Args:
+            purpose: what it is for, "load table db.t"; part of messages.
+            on_refusal: errors by status, where they are not the usual ones.
+            query: values are percent-encoded already.
+        """
+        http, path = self.way(endpoint, purpose, namespace, table)
+        answer = http.read(endpoint.method, path, purpose=purpose, query=query, headers=headers)
+        return self._served(answer, purpose, on_refusal)
+
+    def read_path(
+        self, path: str, purpose: str, on_refusal: OnRefusal, *, headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        """Do as `read` at a path that the server itself has named."""
+        answer = self.http.read("GET", path, purpose=purpose, query=None, headers=headers)
+        return self._served(answer, purpose, on_refusal)
+
+    def change(
+        self,
+        endpoint: Endpoint,
+        body: Mapping[str, Any] | None,
+        purpose: str,
+        on_refusal: OnRefusal,
+        *,
+        namespace: Namespace = (),
+        table: TableId | None = None,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """Send a request that changes something; see `Http.change` for its three outcomes."""
+        http, path = self.way(endpoint, purpose, namespace, table)
+        answer = http.change(endpoint.method, path, body, purpose=purpose, query=query, headers=headers)
+        return self._served(answer, purpose, on_refusal)
+
+    def way(self, endpoint: Endpoint, purpose: str, namespace: Namespace, table: TableId | None) -> tuple[Http, str]:
+        """Return how a request is sent, and its path.
+
+        Raises:
+            UnsupportedError: the server doesn't offer it.
+        """
+        http, config = self._open()
+        if not config.offers(endpoint):
+            raise UnsupportedError(
+                f"catalog {self._catalog} cannot {purpose}: its server does not offer '{endpoint}'; nothing was changed"
+            )
+        if table is not None:
+            return http, config.path(endpoint, table.namespace, table.name)
+        return http, config.path(endpoint, namespace)
+
+    def _served(self, answer: Answer, purpose: str, on_refusal: OnRefusal) -> Answer:
+        refusal = answer.refusal
+        if refusal is None:
+            return answer
+        special = on_refusal.get(refusal.status)
+        raise special(refusal) if special else self.error_of(purpose, refusal)
+
+    def pages(
+        self,
+        endpoint: Endpoint,
+        purpose: str,
+        key: str,
+        on_refusal: OnRefusal,
+        *,
+        namespace: Namespace,
+        query: Mapping[str, str] | None = None,
+    ) -> Iterator[Any]:
+        """Yield the items of a list, page after page; a page that leads to itself is an error, not a loop."""
+        size = page_size(self._catalog, self.config.properties)
+        asked = {**(query or {}), **({"pageSize": str(size), "pageToken": ""} if size else {})}
+        seen: set[str] = set()
+        while True:
+            answer = self.read(endpoint, purpose, on_refusal, namespace=namespace, query=asked)
+            document = self.document(answer, purpose)
+            items = document.get(key) or []
+            if not isinstance(items, list):
+                raise FormatError(f"unexpected type {type(items).__name__} (expected list) in '{key}' of the answer")
+            yield from items
+            token = document.get("next-page-token")
+            if not token:
+                return
+            if token in seen:
+                raise StorageError(
+                    f"catalog {self._catalog} cannot {purpose}: the server gives the same page again and again"
+                )
+            seen.add(str(token))
+            asked["pageToken"] = protocol.quoted(str(token))
+
+    def exists(
+        self,
+        head: Endpoint,
+        get: Endpoint,
+        purpose: str,
+        *,
+        namespace: Namespace = (),
+        table: TableId | None = None,
+    ) -> bool:
+        """Tell whether there is something, by the cheap request where the server has it."""
+        http, config = self._open()
+        endpoint = head if config.offers(head) else get
+        query = {"snapshots": "refs"} if endpoint is protocol.LOAD_TABLE else None
+        name = (table.namespace, table.name) if table else (namespace, "")
+        answer = http.read(endpoint.method, config.path(endpoint, *name), purpose=purpose, query=query)
+        if answer.status == 404:
+            return False
+        self._served(answer, purpose, {})
+        return True
+
+    def document(self, answer: Answer, purpose: str) -> dict[str, Any]:
+        """Return the document in an answer.
+
+        Raises:
+            FormatError: there is none.
+        """
+        try:
+            return answer.json()
+        except FormatError as error:
+            raise FormatError(f"catalog {self._catalog} cannot {purpose}: {error}") from error
+
+    def error_of(self, purpose: str, refusal: Refusal) -> Exception:
+        """Return the error of a refusal that has no special meaning for its purpose."""
+        text = f"catalog {self._catalog} cannot {purpose}: the server answers {refusal}"
+        match refusal.status:
+            case 401 | 403 | 407 | 419:
+                return StorageError(f"{text}; check the credentials of the connection and what they allow")
+            case 404:
+                return NotFoundError(text)
+            case 405 | 406 | 501:
+                return UnsupportedError(f"{text}; nothing was changed")
+            case 409:
+                return CommitConflictError(text)
+            case _:
+                return InvalidInputError(text)
+
+    def bearer(self) -> str | None:
+        """Return the bearer token of the requests, None where there is none."""
+        auth = self.http.auth
+        if isinstance(auth, OAuth2Auth):
+            return auth.token()
+        return self.config.properties.get("token")
+
+
+def _connection_part(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties that decide how the server is talked to."""
+    names = ("uri", "token", "credential", "scope", "audience", "resource")
+    starts = ("header.", "ssl.", "rest.", "oauth2-", "token-", "client.")
+    return {name: value for name, value in properties.items() if name in names or name.startswith(starts)}

@@ -1,0 +1,1 @@
+"""A catalog in a table of a database, with the layout of JdbcCatalog."""

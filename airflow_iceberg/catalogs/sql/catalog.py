@@ -1,0 +1,414 @@
+"""`SqlCatalog`: pointers in two tables of a database, shared with Iceberg's JdbcCatalog and PyIceberg's SqlCatalog.
+
+Lives here: which rows mean what. Not here: connections and their failures (`sql_database`), metadata files (`pointer`).
+
+All three implementations agree on: both tables and their primary keys, the levels of a namespace joined by dots, a row
+`exists = true` that keeps an empty namespace alive, and a commit that is one UPDATE guarded by the old location.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+
+from sqlalchemy import (
+    BINARY,
+    ColumnElement,
+    LargeBinary,
+    and_,
+    cast,
+    delete,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.engine import Connection
+
+from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, parse_namespace
+from airflow_iceberg.catalogs.pointer import Pointer, PointerCatalog
+from airflow_iceberg.catalogs.sql.database import TYPE_COLUMN, Database, IntegrityError, catalog_tables
+from airflow_iceberg.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    FormatError,
+    IcebergError,
+    InvalidInputError,
+    NotFoundError,
+    StorageError,
+)
+from airflow_iceberg.storage.base import FileIO
+
+_EXISTS = "exists"
+_LOCATION = "location"
+_TABLE = "TABLE"
+
+
+class SqlCatalog(PointerCatalog):
+    """Tables in a SQL database.
+
+    Args:
+        name: part of every row's key: all programs that share the catalog must call it by one name.
+        properties: `uri`, `warehouse`, `user` and `password` when they are not in the uri, `init_catalog_tables`
+            ("true": make the tables when they are missing), `jdbc.schema-version` ("V0" or "V1") for new tables;
+            "V1" also upgrades those of a V0 catalog.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        properties: Mapping[str, str],
+        *,
+        io: FileIO,
+        now_ms: Callable[[], int] | None = None,
+        new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
+    ) -> None:
+        super().__init__(name, properties, io=io, now_ms=now_ms, new_uuid=new_uuid)
+        self._opened = Database(name, properties)
+        self._schema_version = _schema_version(name, properties)
+        self._has_type: bool | None = None
+        self._tables, self._namespaces = catalog_tables(with_type=True)
+
+    def __repr__(self) -> str:
+        return f"SqlCatalog(name={self.name!r}, database={str(self._opened)!r})"
+
+    # -- the pointer ---------------------------------------------------------------------------------------------
+
+    def read_pointer(self, table: TableId) -> Pointer | None:
+        """Return where the table's row points to."""
+        database = self._database()
+        with database.read() as connection:
+            row = connection.execute(select(self._tables.c.metadata_location).where(self._is_table(table))).first()
+        if row is None:
+            return None
+        if not row[0]:
+            raise FormatError(f"table {table} has no metadata_location in the {database}; register it anew")
+        return Pointer(metadata_location=row[0])
+
+    def swap_pointer(self, table: TableId, *, expected: Pointer | None, new: str) -> Pointer:
+        """Insert the row, or update it if it still holds the expected location."""
+        if expected is None:
+            self._insert(table, new)
+        else:
+            self._update(table, expected.metadata_location, new)
+        return Pointer(metadata_location=new)
+
+    def _insert(self, table: TableId, new: str) -> None:
+        values = {
+            "catalog_name": self.name,
+            "table_namespace": _joined(table.namespace),
+            "table_name": table.name,
+            "metadata_location": new,
+        }
+        with self._database().write() as connection:
+            if self._has_type:
+                values[TYPE_COLUMN] = _TABLE
+            try:
+                connection.execute(insert(self._tables).values(values))
+            except IntegrityError as error:
+                raise AlreadyExistsError(f"table {table} exists already in catalog {self.name}") from error
+
+    def _update(self, table: TableId, old: str, new: str) -> None:
+        tables = self._tables
+        statement = (
+            update(tables)
+            .where(self._is_table(table), tables.c.metadata_location == old)
+            .values(metadata_location=new, previous_metadata_location=old)
+        )
+        with self._database().write() as connection:
+            if connection.execute(statement).rowcount == 1:
+                return
+        self._explain_lost_race(table, old, new)
+
+    def _explain_lost_race(self, table: TableId, old: str, new: str) -> None:
+        try:
+            found = self.read_pointer(table)
+        except StorageError:
+            found = None  # the update changed no row, that is certain; only what is there instead is not
+            detail = "its metadata is no longer the expected one"
+        else:
+            if found is None:
+                raise self._unknown_table(table)
+            detail = f"it points to {found.metadata_location}, expected {old}"
+        raise CommitConflictError(f"table {table} in catalog {self.name} was changed by another writer: {detail}")
+
+    # -- tables --------------------------------------------------------------------------------------------------
+
+    def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
+        """Return the tables directly in a namespace, sorted."""
+        namespace = self._require_namespace(namespace)
+        tables = self._tables
+        with self._database().read() as connection:
+            names = connection.execute(
+                select(tables.c.table_name).where(
+                    self._same(tables.c.catalog_name, self.name),
+                    self._same(tables.c.table_namespace, _joined(namespace)),
+                    *self._no_view(),
+                )
+            ).scalars()
+            return tuple(sorted(TableId(namespace=namespace, name=name) for name in names))
+
+    def drop_pointer(self, table: TableId) -> None:
+        """Remove the table's row; its files stay."""
+        with self._database().write() as connection:
+            if connection.execute(delete(self._tables).where(self._is_table(table))).rowcount == 0:
+                raise self._unknown_table(table)
+
+    def drop_if_current(self, state: TableState) -> None:
+        """Remove the table's row if it still holds the state's location."""
+        is_current = and_(self._is_table(state.table), self._tables.c.metadata_location == state.metadata_location)
+        with self._database().write() as connection:
+            if connection.execute(delete(self._tables).where(is_current)).rowcount == 1:
+                return
+        found = self.read_pointer(state.table)
+        raise self._not_current(state, found.metadata_location) if found else self._unknown_table(state.table)
+
+    def rename_table(self, table: str | TableId, to: str | TableId) -> None:
+        """Change the key of the table's row; its files stay where they are."""
+        table, to = TableId.of(table), TableId.of(to)
+        self._require_namespace(to.namespace)
+        statement = (
+            update(self._tables)
+            .where(self._is_table(table))
+            .values(table_namespace=_joined(to.namespace), table_name=to.name)
+        )
+        with self._database().write() as connection:
+            try:
+                changed = connection.execute(statement).rowcount
+            except IntegrityError as error:
+                raise AlreadyExistsError(
+                    f"cannot rename {table}: {to} exists already in catalog {self.name}"
+                ) from error
+            if changed == 0:
+                raise self._unknown_table(table)
+
+    def default_location(self, table: str | TableId) -> str:
+        """Return <location of the namespace>/<table>, or <warehouse>/<levels of the namespace>/<table>."""
+        table = TableId.of(table)
+        base = self._namespace_rows(table.namespace).get(_LOCATION) or self._warehouse_location(table.namespace)
+        if base is None:
+            raise InvalidInputError(
+                f"catalog {self.name}: property 'warehouse' is missing, set it or give table {table} a location"
+            )
+        return f"{base.rstrip('/')}/{table.name}"
+
+    # -- namespaces ----------------------------------------------------------------------------------------------
+
+    def create_namespace(
+        self, namespace: str | Namespace, properties: Mapping[str, str] | None = None, *, if_not_exists: bool = False
+    ) -> None:
+        """Write the namespace's rows: its properties and the one that says it exists."""
+        namespace = parse_namespace(namespace)
+        rows = {**_without_reserved(properties or {}), _EXISTS: "true"}
+        try:
+            if self.namespace_exists(namespace):
+                raise AlreadyExistsError(f"namespace {_joined(namespace)} exists already in catalog {self.name}")
+            with self._database().write() as connection:
+                self._insert_properties(connection, namespace, rows)
+        except AlreadyExistsError:
+            if not if_not_exists:
+                raise
+
+    def drop_namespace(self, namespace: str | Namespace) -> None:
+        """Remove the rows of a namespace that holds neither tables nor namespaces."""
+        namespace = self._require_namespace(namespace)
+        tables, namespaces = self._tables, self._namespaces
+        with self._database().write() as connection:
+            inside = connection.execute(
+                select(tables.c.table_name).where(
+                    self._same(tables.c.catalog_name, self.name), self._at_or_below(tables.c.table_namespace, namespace)
+                )
+            ).first()
+            below = connection.execute(
+                select(namespaces.c.namespace).where(
+                    self._same(namespaces.c.catalog_name, self.name),
+                    self._at_or_below(namespaces.c.namespace, namespace),
+                    namespaces.c.namespace != _joined(namespace),
+                )
+            ).first()
+            if inside or below:
+                what = f"table {inside[0]}" if inside else f"namespace {below[0] if below else ''}"
+                raise InvalidInputError(
+                    f"namespace {_joined(namespace)} is not empty: it holds {what}; drop that first"
+                )
+            connection.execute(delete(namespaces).where(self._is_namespace(namespace)))
+
+    def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]:
+        """Return the namespaces one level below the parent, sorted."""
+        above = self._require_namespace(parent) if parent else ()
+        tables, namespaces = self._tables, self._namespaces
+        with self._database().read() as connection:
+            names = set(
+                connection.execute(
+                    select(tables.c.table_namespace).where(self._same(tables.c.catalog_name, self.name)).distinct()
+                )
+                .scalars()
+                .all()
+            )
+            names.update(
+                connection.execute(
+                    select(namespaces.c.namespace).where(self._same(namespaces.c.catalog_name, self.name)).distinct()
+                )
+                .scalars()
+                .all()
+            )
+        paths = {tuple(name.split(".")) for name in names if name}
+        depth = len(above) + 1
+        return tuple(sorted({path[:depth] for path in paths if len(path) >= depth and path[: depth - 1] == above}))
+
+    def namespace_exists(self, namespace: str | Namespace) -> bool:
+        """Tell whether the namespace has rows of its own, or a table or a namespace in it."""
+        namespace = parse_namespace(namespace)
+        tables, namespaces = self._tables, self._namespaces
+        with self._database().read() as connection:
+            for of_catalog, column in (
+                (namespaces.c.catalog_name, namespaces.c.namespace),
+                (tables.c.catalog_name, tables.c.table_namespace),
+            ):
+                query = (
+                    select(column)
+                    .where(self._same(of_catalog, self.name), self._at_or_below(column, namespace))
+                    .limit(1)
+                )
+                if connection.execute(query).first():
+                    return True
+        return False
+
+    def load_namespace_properties(self, namespace: str | Namespace) -> Mapping[str, str]:
+        """Return the namespace's properties; its location is the one in the warehouse unless it has another."""
+        namespace = self._require_namespace(namespace)
+        found = self._namespace_rows(namespace)
+        found.pop(_EXISTS, None)
+        location = self._warehouse_location(namespace)
+        return {_LOCATION: location, **found} if location else found
+
+    def update_namespace_properties(
+        self, namespace: str | Namespace, updates: Mapping[str, str] | None = None, removals: Iterable[str] = ()
+    ) -> None:
+        """Replace the rows of the properties in one transaction."""
+        namespace = self._require_namespace(namespace)
+        new, old = _without_reserved(updates or {}), set(_without_reserved(dict.fromkeys(removals, "")))
+        if both := sorted(old & set(new)):
+            raise InvalidInputError(f"property '{both[0]}' of namespace {_joined(namespace)} is both set and removed")
+        key = self._namespaces.c.property_key
+        with self._database().write() as connection:
+            # The row that keeps the namespace alive: PyIceberg leaves it out when there are properties.
+            rows = {**new, _EXISTS: "true"}
+            connection.execute(
+                delete(self._namespaces).where(self._is_namespace(namespace), key.in_(sorted(old | set(rows))))
+            )
+            self._insert_properties(connection, namespace, rows)
+
+    def _insert_properties(self, connection: Connection, namespace: Namespace, rows: Mapping[str, str]) -> None:
+        key = {"catalog_name": self.name, "namespace": _joined(namespace)}
+        values = [{**key, "property_key": name, "property_value": value} for name, value in rows.items()]
+        try:
+            connection.execute(insert(self._namespaces), values)
+        except IntegrityError as error:
+            message = f"namespace {_joined(namespace)} was written by somebody else in catalog {self.name}"
+            raise AlreadyExistsError(message) from error
+
+    def _namespace_rows(self, namespace: Namespace) -> dict[str, str]:
+        columns = self._namespaces.c
+        with self._database().read() as connection:
+            rows = connection.execute(
+                select(columns.property_key, columns.property_value).where(self._is_namespace(namespace))
+            ).all()
+        return {str(key): str(value) for key, value in rows if value is not None}
+
+    def _warehouse_location(self, namespace: Namespace) -> str | None:
+        warehouse = self.properties.get("warehouse", "").rstrip("/")
+        return "/".join((warehouse, *namespace)) if warehouse else None
+
+    # -- conditions ----------------------------------------------------------------------------------------------
+
+    def _is_table(self, table: TableId) -> ColumnElement[bool]:
+        columns = self._tables.c
+        return and_(
+            self._same(columns.catalog_name, self.name),
+            self._same(columns.table_namespace, _joined(table.namespace)),
+            self._same(columns.table_name, table.name),
+            *self._no_view(),
+        )
+
+    def _same(self, column: ColumnElement[str], value: str) -> ColumnElement[bool]:
+        """Return the condition that a name is this one, to the letter.
+
+        Collations of MySQL may ignore case and blanks at the end; the plain comparison is there for the index.
+        """
+        if not self._opened.ignores_case:
+            return column == value
+        return and_(column == value, cast(column, BINARY) == literal(value.encode(), LargeBinary))
+
+    def _at_or_below(self, column: ColumnElement[str], namespace: Namespace) -> ColumnElement[bool]:
+        # Not LIKE: in SQLite it ignores case, and a name may hold its wildcards.
+        prefix = f"{_joined(namespace)}."
+        return or_(self._same(column, _joined(namespace)), self._same(func.substr(column, 1, len(prefix)), prefix))
+
+    def _no_view(self) -> tuple[ColumnElement[bool], ...]:
+        self._database()
+        if not self._has_type:
+            return ()
+        column = self._tables.c[TYPE_COLUMN]
+        return (or_(column == _TABLE, column.is_(None)),)
+
+    def _is_namespace(self, namespace: Namespace) -> ColumnElement[bool]:
+        columns = self._namespaces.c
+        return and_(self._same(columns.catalog_name, self.name), self._same(columns.namespace, _joined(namespace)))
+
+    def _database(self) -> Database:
+        """Return the database, after making sure once that the catalog's tables are there."""
+        if self._has_type is None:
+            self._has_type = _prepare(self.name, self._opened, self.properties, self._schema_version)
+        return self._opened
+
+
+def _prepare(name: str, database: Database, properties: Mapping[str, str], version: str) -> bool:
+    """Make the catalog's tables if they are missing; return whether they tell tables from views (V1)."""
+    columns = database.column_names("iceberg_tables")
+    if columns is None or database.column_names("iceberg_namespace_properties") is None:
+        if properties.get("init_catalog_tables", "true").lower() == "false":
+            raise NotFoundError(
+                f"catalog {name}: the {database} has no Iceberg tables and init_catalog_tables is false"
+            )
+        _create_tables(database, with_type=version != "V0")
+        columns = database.column_names("iceberg_tables") or frozenset()
+    if TYPE_COLUMN not in columns and version == "V1":
+        with database.write() as connection:
+            connection.exec_driver_sql(f"ALTER TABLE iceberg_tables ADD COLUMN {TYPE_COLUMN} VARCHAR(5)")
+        return True
+    return TYPE_COLUMN in columns
+
+
+def _create_tables(database: Database, *, with_type: bool) -> None:
+    from sqlalchemy.schema import CreateTable
+
+    for table in catalog_tables(with_type=with_type):
+        try:
+            with database.write() as connection:
+                connection.execute(CreateTable(table, if_not_exists=True))
+        except (IcebergError, IntegrityError):
+            # "if not exists" is no lock in PostgreSQL: of two that create at once one fails, and the table is there.
+            if database.column_names(table.name) is None:
+                raise
+
+
+def _schema_version(name: str, properties: Mapping[str, str]) -> str:
+    version = (properties.get("jdbc.schema-version") or properties.get("schema_version") or "").upper()
+    if version not in ("", "V0", "V1"):
+        raise InvalidInputError(f"catalog {name}: jdbc.schema-version is '{version}', expected 'V0' or 'V1'")
+    return version
+
+
+def _without_reserved(properties: Mapping[str, str]) -> dict[str, str]:
+    if _EXISTS in properties:
+        raise InvalidInputError(
+            f"'{_EXISTS}' is not a property that can be set or removed: it marks that a namespace exists"
+        )
+    return {str(key): str(value) for key, value in properties.items()}
+
+
+def _joined(namespace: Namespace) -> str:
+    return ".".join(namespace)

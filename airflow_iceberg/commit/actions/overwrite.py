@@ -1,0 +1,192 @@
+"""Overwriting: rows that a predicate selects, the partitions of the new rows, or files that were rewritten.
+
+Here: `OverwriteFiles` (by filter, copy-on-write, deletes of whole files) and `ReplacePartitions` (dynamic overwrite).
+Not here: delete files (`row_delta`) and changes that keep all rows (`rewrite`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from airflow_iceberg.commit.conflicts import RULES, Check, History, Isolation, Operation, Scope
+from airflow_iceberg.commit.earlier_runs import EarlierRuns
+from airflow_iceberg.commit.removals import Removal
+from airflow_iceberg.commit.scopes import FilterScope, PartitionScope
+from airflow_iceberg.commit.snapshot_action import CommitSettings, FileChanges, SnapshotAction, check_files_fit
+from airflow_iceberg.commit.snapshot_writer import AddedFiles
+from airflow_iceberg.errors import StalePlanError
+from airflow_iceberg.expressions.tree import ALWAYS_FALSE, ALWAYS_TRUE, Expression
+from airflow_iceberg.format.manifests.entries import DataFile, ManifestEntry
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.snapshots import Snapshot
+from airflow_iceberg.format.transforms.transform import VoidTransform
+from airflow_iceberg.storage.base import FileIO
+
+
+class OverwriteFiles(SnapshotAction):
+    """Removes files, by predicate, by name or both, and adds others, in one snapshot.
+
+    By predicate: all files that hold nothing but selected rows go, on whatever the table is when the commit lands. A
+    file that holds selected rows and may hold others is an error, unless it is named. By name: files whose rows were
+    read and rewritten (copy-on-write); each has to be there still, without new deletes.
+
+    A delete of whole files by metadata alone is `row_filter` with `isolation=None`: what it takes is decided anew on
+    every base, so that there is nothing to validate.
+
+    Args:
+        added: new data files.
+        removed: data files whose remaining rows are in `added`.
+        row_filter: bound to `written_schema`; every file that it covers goes.
+        conflict_filter: which rows of others the change would have had to see; by default `row_filter`, and all rows
+            without one.
+        starting_snapshot_id: the snapshot that was planned on; None when the branch had none.
+        isolation: "serializable" or "snapshot" as in `conflicts.RULES`; None validates nothing but the named files.
+        earlier: finds the rows of the operation's earlier runs, which go in the same commit.
+    """
+
+    def __init__(
+        self,
+        io: FileIO,
+        settings: CommitSettings,
+        *,
+        added: Sequence[DataFile] = (),
+        removed: Sequence[DataFile] = (),
+        row_filter: Expression = ALWAYS_FALSE,
+        conflict_filter: Expression | None = None,
+        written_schema: Schema,
+        starting_snapshot_id: int | None,
+        isolation: Isolation | None = "serializable",
+        earlier: EarlierRuns | None = None,
+    ) -> None:
+        super().__init__(io, settings)
+        self._added = tuple(added)
+        self._removed = tuple(removed)
+        self._row_filter = row_filter
+        is_by_filter = row_filter != ALWAYS_FALSE
+        self._conflict_filter = conflict_filter or (row_filter if is_by_filter else ALWAYS_TRUE)
+        self._written_schema = written_schema
+        self._start = starting_snapshot_id
+        self._isolation = isolation
+        self._earlier = earlier
+
+    def changes(self, metadata: TableMetadata, parent: Snapshot | None) -> FileChanges:
+        """See `SnapshotAction.changes`."""
+        check_files_fit(metadata, self._added, written_schema=self._written_schema)
+        history = self._history(metadata)
+        if history is not None and self._isolation is not None:
+            self._validate(history, metadata, self._isolation)
+        return FileChanges(
+            added=(AddedFiles(files=self._added),),
+            removal=Removal(
+                files=self._removed,
+                paths=self._earlier.files_to_replace(metadata) if self._earlier else frozenset(),
+                row_filter=self._row_filter,
+            ),
+            all_there=self._removed,
+            history=history,
+        )
+
+    def _history(self, metadata: TableMetadata) -> History | None:
+        try:
+            return History.since(metadata, self.settings.branch, self._start, self.changed_files)
+        except StalePlanError:
+            if self._isolation is None and not self._removed:
+                return None
+            raise
+
+    def _validate(self, history: History, metadata: TableMetadata, isolation: Isolation) -> None:
+        is_by_filter = self._row_filter != ALWAYS_FALSE
+        checks = RULES[Operation.OVERWRITE if is_by_filter else Operation.COPY_ON_WRITE][isolation]
+        scope = FilterScope(self._conflict_filter, metadata)
+        validate_scope(history, checks if is_by_filter else checks & {Check.ADDED_DATA}, scope)
+
+    def check(self, removed: Sequence[ManifestEntry], changes: FileChanges, metadata: TableMetadata) -> None:
+        """The rows of named files were read: deletes that came since would be lost."""
+        if self._removed and changes.history is not None:
+            changes.history.check_no_deletes_for(named(self._removed, removed))
+
+
+class ReplacePartitions(SnapshotAction):
+    """Adds files and removes all others in their partitions (dynamic overwrite).
+
+    As in Iceberg Java a partition is a tuple of the table's current spec: files of older specs stay, even where they
+    hold rows of the same days. Under a spec without partitions everything goes, whatever its spec.
+
+    Args:
+        files: new data files, all of the current spec; without any nothing is changed.
+        starting_snapshot_id, isolation, earlier: see `OverwriteFiles`.
+    """
+
+    def __init__(
+        self,
+        io: FileIO,
+        settings: CommitSettings,
+        *,
+        files: Sequence[DataFile],
+        written_schema: Schema,
+        starting_snapshot_id: int | None,
+        isolation: Isolation | None = "serializable",
+        earlier: EarlierRuns | None = None,
+    ) -> None:
+        super().__init__(io, settings)
+        self._files = tuple(files)
+        self._written_schema = written_schema
+        self._start = starting_snapshot_id
+        self._isolation = isolation
+        self._earlier = earlier
+
+    def changes(self, metadata: TableMetadata, parent: Snapshot | None) -> FileChanges:
+        """See `SnapshotAction.changes`."""
+        check_files_fit(metadata, self._files, written_schema=self._written_schema)
+        self._check_spec(metadata)
+        whole = bool(self._files) and _is_unpartitioned(metadata.spec())
+        history = None
+        if self._isolation is not None:
+            history = History.since(metadata, self.settings.branch, self._start, self.changed_files)
+            scope: Scope = FilterScope(ALWAYS_TRUE, metadata) if whole else PartitionScope(self._files, metadata)
+            validate_scope(history, RULES[Operation.REPLACE_PARTITIONS][self._isolation], scope)
+        removal = Removal(
+            partitions=() if whole else self._files,
+            row_filter=ALWAYS_TRUE if whole else ALWAYS_FALSE,
+            paths=self._earlier.files_to_replace(metadata) if self._earlier else frozenset(),
+        )
+        return FileChanges(
+            added=(AddedFiles(files=self._files),),
+            removal=removal,
+            # As Iceberg Java calls it even when there was nothing to replace.
+            operation="overwrite",
+            properties={"replace-partitions": "true"},
+            history=history,
+        )
+
+    def _check_spec(self, metadata: TableMetadata) -> None:
+        for file in self._files:
+            if file.spec_id != metadata.default_spec_id:
+                raise StalePlanError(
+                    f"file {file.file_path} was written with partition spec {file.spec_id}, the table has "
+                    f"{metadata.default_spec_id} now: which files it replaces is another question; plan again"
+                )
+
+
+def _is_unpartitioned(spec: PartitionSpec) -> bool:
+    """Whether no field parts anything: v1 keeps a dropped field as void."""
+    return all(isinstance(field.transform, VoidTransform) for field in spec.fields)
+
+
+def validate_scope(history: History, checks: Iterable[Check], scope: Scope) -> None:
+    """Make those of the checks that are about a predicate or partitions."""
+    wanted = frozenset(checks)
+    if Check.ADDED_DATA in wanted:
+        history.check_added_data(scope)
+    if Check.ADDED_DELETES in wanted:
+        history.check_added_deletes(scope)
+    if Check.REMOVED_DATA in wanted:
+        history.check_removed_data(scope)
+
+
+def named(files: Iterable[DataFile], removed: Iterable[ManifestEntry]) -> Iterable[ManifestEntry]:
+    """Return the entries of the files that were named."""
+    identities = {file.identity for file in files}
+    return [entry for entry in removed if entry.data_file.identity in identities]

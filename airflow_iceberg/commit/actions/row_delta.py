@@ -1,0 +1,91 @@
+"""Row-level changes: delete files and deletion vectors beside new rows, in one snapshot (merge-on-read).
+
+Not here: rewriting files (`overwrite`), writing delete files (`data`), and putting delete files together (`rewrite`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Literal
+
+from airflow_iceberg.commit.actions.overwrite import validate_scope
+from airflow_iceberg.commit.conflicts import RULES, History, Isolation, Operation
+from airflow_iceberg.commit.removals import Removal
+from airflow_iceberg.commit.scopes import FilterScope
+from airflow_iceberg.commit.snapshot_action import CommitSettings, FileChanges, SnapshotAction, check_files_fit
+from airflow_iceberg.commit.snapshot_writer import AddedFiles
+from airflow_iceberg.expressions.tree import ALWAYS_TRUE, Expression
+from airflow_iceberg.format.manifests.entries import DataFile
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.snapshots import Snapshot
+from airflow_iceberg.storage.base import FileIO
+
+
+class RowDelta(SnapshotAction):
+    """Adds delete files, and data files; data files that lose all their rows go in the same snapshot.
+
+    A deletion vector is the only one of its data file: one that is there, and position deletes that the new one has
+    taken up, go in `removed_deletes`.
+
+    Args:
+        added_deletes: deletion vectors in v3, position delete files in v2; equality deletes in either.
+        added_data: new rows (update, merge).
+        removed_deletes: delete files that `added_deletes` replace; each has to be there still.
+        removed_data: data files that go with all their rows; each has to be there still.
+        referenced: paths of the data files whose positions `added_deletes` name.
+        conflict_filter: which rows of others the change would have had to see; all by default.
+        command: "delete", or "update" for updates and merges, which bring rows along that others may have changed.
+        starting_snapshot_id: the snapshot that was planned on.
+    """
+
+    def __init__(
+        self,
+        io: FileIO,
+        settings: CommitSettings,
+        *,
+        added_deletes: Sequence[DataFile] = (),
+        added_data: Sequence[DataFile] = (),
+        removed_deletes: Sequence[DataFile] = (),
+        removed_data: Sequence[DataFile] = (),
+        referenced: Collection[str] = (),
+        conflict_filter: Expression = ALWAYS_TRUE,
+        written_schema: Schema,
+        starting_snapshot_id: int | None,
+        isolation: Isolation = "serializable",
+        command: Literal["delete", "update"] = "delete",
+    ) -> None:
+        super().__init__(io, settings)
+        self._deletes = tuple(added_deletes)
+        self._data = tuple(added_data)
+        self._removed = (*removed_data, *removed_deletes)
+        self._vectors = tuple(file for file in added_deletes if file.is_deletion_vector)
+        self._referenced = frozenset(referenced)
+        self._conflict_filter = conflict_filter
+        self._written_schema = written_schema
+        self._start = starting_snapshot_id
+        self._isolation = isolation
+        self._command = command
+
+    def changes(self, metadata: TableMetadata, parent: Snapshot | None) -> FileChanges:
+        """See `SnapshotAction.changes`."""
+        check_files_fit(metadata, (*self._data, *self._deletes), written_schema=self._written_schema)
+        history = History.since(metadata, self.settings.branch, self._start, self.changed_files)
+        self._validate(history, metadata)
+        return FileChanges(
+            added=(AddedFiles(files=self._data), AddedFiles(files=self._deletes)),
+            removal=Removal(files=self._removed, new_vectors=self._vectors),
+            all_there=self._removed,
+            history=history,
+        )
+
+    def _validate(self, history: History, metadata: TableMetadata) -> None:
+        is_delete = self._command == "delete"
+        operation = Operation.MERGE_ON_READ_DELETE if is_delete else Operation.MERGE_ON_READ_UPDATE
+        checks = RULES[operation][self._isolation]
+        # A file that went with all its rows needs no deletes any more; a vector for it would point nowhere.
+        with_vectors = {file.referenced_data_file for file in self._vectors if file.referenced_data_file is not None}
+        history.check_files_there(self._referenced - with_vectors, may_be_deleted=is_delete)
+        history.check_files_there(with_vectors)
+        history.check_no_new_vectors(with_vectors)
+        validate_scope(history, checks, FilterScope(self._conflict_filter, metadata))

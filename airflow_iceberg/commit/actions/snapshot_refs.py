@@ -1,0 +1,304 @@
+"""Branches, tags, rollback, fast-forward and cherry-pick: changes of what the refs of a table point to.
+
+Here: each as a function that makes an action. `Table.change` lands it. Not here: retention of refs (`expire`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from airflow_iceberg.commit.removals import Removal
+from airflow_iceberg.commit.snapshot_action import (
+    CommitSettings,
+    FileChanges,
+    SnapshotAction,
+    check_same_table,
+    is_same_table,
+    of_this_table,
+)
+from airflow_iceberg.commit.snapshot_writer import AddedFiles
+from airflow_iceberg.errors import AlreadyExistsError, IncompatibleChangeError, InvalidInputError, NotFoundError
+from airflow_iceberg.format.manifests.entries import DataFile, EntryStatus, ManifestContent
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.metadata.updates import (
+    AssertRefSnapshotId,
+    Change,
+    RemoveSnapshotRef,
+    SetSnapshotRef,
+    Update,
+)
+from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef
+from airflow_iceberg.storage.base import FileIO
+
+SOURCE_SNAPSHOT_ID = "source-snapshot-id"
+PUBLISHED_WAP_ID = "published-wap-id"
+WAP_ID = "wap.id"
+
+
+class ChangeRefs:
+    """Moves, makes or drops one ref, so that it becomes what `wanted` says of the newest metadata.
+
+    Args:
+        wanted: what the ref is to be; None to drop it. It raises what makes the change impossible.
+    """
+
+    def __init__(
+        self, name: str, wanted: Callable[[TableMetadata], SnapshotRef | None], *, table_uuid: str, new_uuid: str
+    ) -> None:
+        self._name = name
+        self._wanted = wanted
+        self._table_uuid = table_uuid
+        self._new_uuid = new_uuid
+        # What earlier attempts asked for: an answer that was lost is found again by its effect.
+        self._asked: list[SnapshotRef | None] = []
+
+    def __call__(self, metadata: TableMetadata) -> Change:
+        check_same_table(metadata, self._table_uuid)
+        wanted, found = self._wanted(metadata), metadata.refs.get(self._name)
+        if wanted == found:
+            return Change(updates=(), requirements=())
+        self._asked.append(wanted)
+        update: Update = (
+            RemoveSnapshotRef(ref_name=self._name)
+            if wanted is None
+            else SetSnapshotRef(ref_name=self._name, ref=wanted)
+        )
+        at = AssertRefSnapshotId(ref=self._name, snapshot_id=None if found is None else found.snapshot_id)
+        return of_this_table(metadata, (update,), (at,), new_uuid=self._new_uuid)
+
+    def has_landed(self, metadata: TableMetadata) -> bool:
+        """Whether the ref is what an attempt made of it."""
+        if not is_same_table(metadata, self._table_uuid):
+            return False
+        return bool(self._asked) and metadata.refs.get(self._name) in self._asked
+
+    def succeeded(self, metadata: TableMetadata) -> None:
+        """Nothing was written besides the catalog's own metadata file."""
+
+    def failed(self) -> None:
+        """Nothing was written besides the catalog's own metadata file."""
+
+
+def create_ref(
+    name: str,
+    *,
+    kind: Literal["branch", "tag"],
+    snapshot_id: int | None = None,
+    retention: SnapshotRef | None = None,
+    replace_existing: bool = False,
+    table_uuid: str,
+    new_uuid: str,
+) -> ChangeRefs:
+    """Return the action that makes a branch or a tag.
+
+    Args:
+        snapshot_id: what it points to; the head of main by default.
+        retention: a ref whose ages and minimum are taken.
+        replace_existing: whether a ref of this name may be moved; one that is the same already is no error.
+    """
+
+    def wanted(metadata: TableMetadata) -> SnapshotRef:
+        target = snapshot_id if snapshot_id is not None else metadata.current_snapshot_id
+        if target is None:
+            raise InvalidInputError(f"cannot make {kind} {name!r}: table {metadata.location} has no snapshot yet")
+        _known(metadata, target)
+        basis = retention or SnapshotRef(snapshot_id=target, type=kind)
+        ref = replace(basis, snapshot_id=target, type=kind)
+        found = metadata.refs.get(name)
+        if found is not None and found != ref and not replace_existing:
+            raise AlreadyExistsError(
+                f"{found.type} {name!r} of table {metadata.location} exists already, at snapshot {found.snapshot_id}"
+            )
+        if found is not None and found.type != kind:
+            raise InvalidInputError(f"{name!r} is a {found.type}, and cannot become a {kind}")
+        return ref
+
+    return ChangeRefs(name, wanted, table_uuid=table_uuid, new_uuid=new_uuid)
+
+
+def drop_ref(name: str, *, if_exists: bool = False, table_uuid: str, new_uuid: str) -> ChangeRefs:
+    """Return the action that drops a branch or a tag; its snapshots stay until they expire."""
+
+    def wanted(metadata: TableMetadata) -> None:
+        if name == MAIN_BRANCH:
+            raise InvalidInputError("branch 'main' cannot be dropped")
+        if name not in metadata.refs and not if_exists:
+            raise NotFoundError(f"no branch or tag {name!r} in table {metadata.location}")
+
+    return ChangeRefs(name, wanted, table_uuid=table_uuid, new_uuid=new_uuid)
+
+
+def fast_forward(branch: str, to: str, *, table_uuid: str, new_uuid: str) -> ChangeRefs:
+    """Return the action that moves a branch forward to the head of another ref; it makes the branch if need be.
+
+    The action raises IncompatibleChangeError when the branch has snapshots that the other one has not.
+    """
+
+    def wanted(metadata: TableMetadata) -> SnapshotRef:
+        target = metadata.ref_snapshot(to)
+        if target is None:
+            raise InvalidInputError(f"cannot fast-forward {branch!r} to {to!r}, which has no snapshot yet")
+        found = metadata.refs.get(branch)
+        if found is None:
+            return SnapshotRef(snapshot_id=target.snapshot_id, type="branch")
+        if not found.is_branch:
+            raise InvalidInputError(f"{branch!r} is a tag, only branches move forward")
+        if not any(s.snapshot_id == found.snapshot_id for s in metadata.ancestors(target.snapshot_id)):
+            raise IncompatibleChangeError(
+                f"cannot fast-forward branch {branch!r} to {to!r}: snapshot {found.snapshot_id}, its head, is not an "
+                f"ancestor of snapshot {target.snapshot_id}; both have changes of their own"
+            )
+        return replace(found, snapshot_id=target.snapshot_id)
+
+    return ChangeRefs(branch, wanted, table_uuid=table_uuid, new_uuid=new_uuid)
+
+
+def set_current(snapshot_id: int, *, branch: str = MAIN_BRANCH, table_uuid: str, new_uuid: str) -> ChangeRefs:
+    """Return the action that points a branch to any snapshot of the table."""
+
+    def wanted(metadata: TableMetadata) -> SnapshotRef:
+        _known(metadata, snapshot_id)
+        return _moved(metadata, branch, snapshot_id)
+
+    return ChangeRefs(branch, wanted, table_uuid=table_uuid, new_uuid=new_uuid)
+
+
+def rollback_to_snapshot(snapshot_id: int, *, branch: str = MAIN_BRANCH, table_uuid: str, new_uuid: str) -> ChangeRefs:
+    """Return the action that moves a branch back to one of its ancestors."""
+
+    def wanted(metadata: TableMetadata) -> SnapshotRef:
+        _known(metadata, snapshot_id)
+        head = metadata.ref_snapshot(branch)
+        ancestors = metadata.ancestors(None if head is None else head.snapshot_id)
+        if not any(s.snapshot_id == snapshot_id for s in ancestors):
+            raise InvalidInputError(
+                f"cannot roll back to snapshot {snapshot_id}: it is not an ancestor of the head of branch {branch!r}"
+            )
+        return _moved(metadata, branch, snapshot_id)
+
+    return ChangeRefs(branch, wanted, table_uuid=table_uuid, new_uuid=new_uuid)
+
+
+def rollback_to_timestamp(
+    timestamp_ms: int, *, branch: str = MAIN_BRANCH, table_uuid: str, new_uuid: str
+) -> ChangeRefs:
+    """Return the action that moves a branch back to its newest ancestor of before a time."""
+
+    def wanted(metadata: TableMetadata) -> SnapshotRef:
+        head = metadata.ref_snapshot(branch)
+        for snapshot in metadata.ancestors(None if head is None else head.snapshot_id):
+            if snapshot.timestamp_ms < timestamp_ms:
+                return _moved(metadata, branch, snapshot.snapshot_id)
+        raise InvalidInputError(
+            f"cannot roll back to {timestamp_ms} ms since the epoch: branch {branch!r} has no snapshot of before that"
+        )
+
+    return ChangeRefs(branch, wanted, table_uuid=table_uuid, new_uuid=new_uuid)
+
+
+def _known(metadata: TableMetadata, snapshot_id: int) -> Snapshot:
+    snapshot = metadata.snapshot(snapshot_id)
+    if snapshot is None:
+        raise NotFoundError(f"table {metadata.location} has no snapshot {snapshot_id}")
+    return snapshot
+
+
+def _moved(metadata: TableMetadata, branch: str, snapshot_id: int) -> SnapshotRef:
+    found = metadata.refs.get(branch)
+    if found is None:
+        return SnapshotRef(snapshot_id=snapshot_id, type="branch")
+    if not found.is_branch:
+        raise InvalidInputError(f"{branch!r} is a tag, only branches are moved")
+    return replace(found, snapshot_id=snapshot_id)
+
+
+class CherryPick(SnapshotAction):
+    """Makes the changes of a snapshot that is not in a branch part of it: the files are the same, the snapshot new.
+
+    Appends can be picked, and dynamic overwrites whose partitions nobody has changed since.
+
+    Args:
+        source_id: the snapshot: staged (write-audit-publish), or of another branch.
+    """
+
+    def __init__(self, io: FileIO, settings: CommitSettings, *, source_id: int) -> None:
+        super().__init__(io, settings)
+        self._source_id = source_id
+
+    def changes(self, metadata: TableMetadata, parent: Snapshot | None) -> FileChanges:
+        """See `SnapshotAction.changes`."""
+        source = _known(metadata, self._source_id)
+        history = list(metadata.ancestors(None if parent is None else parent.snapshot_id))
+        self._check_not_picked(source, history)
+        added = self._files(source, EntryStatus.ADDED, ManifestContent.DATA)
+        removed = self._files(source, EntryStatus.DELETED, ManifestContent.DATA)
+        deletes = [s for s in EntryStatus for _ in self._files(source, s, ManifestContent.DELETES)]
+        replaces = source.summary.get("replace-partitions") == "true"
+        if deletes or not (source.operation == "append" or (source.operation == "overwrite" and replaces)):
+            raise IncompatibleChangeError(
+                f"cannot cherry-pick snapshot {self._source_id}: it is neither an append nor a dynamic overwrite "
+                f"(operation {source.operation})"
+            )
+        if replaces:
+            self._check_unchanged(metadata, source, history)
+        properties = {SOURCE_SNAPSHOT_ID: str(self._source_id)}
+        if WAP_ID in source.summary:
+            properties[PUBLISHED_WAP_ID] = source.summary[WAP_ID]
+        if replaces:
+            properties["replace-partitions"] = "true"
+        return FileChanges(
+            added=(AddedFiles(files=added),),
+            removal=Removal(files=removed),
+            operation=source.operation,
+            properties=properties,
+            all_there=removed,
+        )
+
+    def _files(self, source: Snapshot, status: EntryStatus, content: ManifestContent) -> tuple[DataFile, ...]:
+        entries = self.changed_files.of(source, status, content)
+        # Row ids are given out anew: those of the source's snapshot belong to rows that are in no branch.
+        return tuple(
+            replace(entry.data_file, first_row_id=None) if status is EntryStatus.ADDED else entry.data_file
+            for entry in entries
+        )
+
+    def _check_not_picked(self, source: Snapshot, history: Sequence[Snapshot]) -> None:
+        wap_id = source.summary.get(WAP_ID)
+        for snapshot in history:
+            summary = snapshot.summary
+            if snapshot.snapshot_id == source.snapshot_id:
+                why = "it is in the branch already"
+            elif summary.get(SOURCE_SNAPSHOT_ID) == str(source.snapshot_id):
+                why = f"snapshot {snapshot.snapshot_id} has picked it already"
+            elif wap_id is not None and wap_id in (summary.get(PUBLISHED_WAP_ID), summary.get(WAP_ID)):
+                why = f"snapshot {snapshot.snapshot_id} has published its wap.id {wap_id!r} already"
+            else:
+                continue
+            raise IncompatibleChangeError(f"cannot cherry-pick snapshot {source.snapshot_id}: {why}")
+
+    def _check_unchanged(self, metadata: TableMetadata, source: Snapshot, history: Sequence[Snapshot]) -> None:
+        from airflow_iceberg.commit.scopes import partition_key
+
+        files = (
+            *self._files(source, EntryStatus.ADDED, ManifestContent.DATA),
+            *self._files(source, EntryStatus.DELETED, ManifestContent.DATA),
+        )
+        partitions = {partition_key(file) for file in files}
+        for snapshot in history:
+            if snapshot.snapshot_id == source.parent_snapshot_id:
+                return
+            for status in (EntryStatus.ADDED, EntryStatus.DELETED):
+                for content in ManifestContent:
+                    for entry in self.changed_files.of(snapshot, status, content):
+                        if partition_key(entry.data_file) in partitions:
+                            raise IncompatibleChangeError(
+                                f"cannot cherry-pick snapshot {source.snapshot_id}: snapshot {snapshot.snapshot_id} "
+                                f"has changed a partition since that it replaces ({entry.data_file.file_path})"
+                            )
+        if source.parent_snapshot_id is not None:
+            raise IncompatibleChangeError(
+                f"cannot cherry-pick snapshot {source.snapshot_id}: the branch does not go back to its parent "
+                f"{source.parent_snapshot_id}, so that nobody can tell whether its partitions were changed since"
+            )

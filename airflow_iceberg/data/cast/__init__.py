@@ -1,0 +1,1 @@
+"""Rows of a source cast to the types of a table, and checked."""

@@ -1,0 +1,110 @@
+"""Columns that rows have and the table has not: the schema that the table gets with them.
+
+Here: which columns of a source are new, and which are of a wider type that a column of the table may take. Not here:
+what is legal (`format.schemas.evolution`), casts to the columns that there are (`cast`), the commit
+(`commit.actions.with_new_columns`).
+
+A column that the table has and that is narrower in the source, or merely other, changes nothing: `cast` decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from airflow_iceberg.data.cast.types import decoded_type
+from airflow_iceberg.errors import IcebergError, InvalidInputError
+from airflow_iceberg.format.arrow.types import schema_from_arrow
+from airflow_iceberg.format.schemas.evolution import SchemaEvolution
+from airflow_iceberg.format.schemas.promotion import is_promotion
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.types import IcebergType, ListType, MapType, NestedField, PrimitiveType, StructType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from airflow_iceberg.format.partitions.spec import PartitionSpec
+
+
+def with_new_columns(
+    schema: Schema,
+    sources: Iterable[pa.Schema],
+    *,
+    last_column_id: int,
+    specs: Sequence[PartitionSpec],
+    format_version: int,
+) -> Schema:
+    """Return a schema with the columns that sources have more, and wider where theirs are; the same if there are none.
+
+    New columns come last, in the order of the sources, and are optional. Names are compared by case.
+
+    Args:
+        last_column_id: highest field id that the table ever gave out.
+    Raises:
+        InvalidInputError: a column of a type that the table cannot have; two sources that contradict each other; a name
+            that differs from one of the table by case alone.
+    """
+    evolution = SchemaEvolution(
+        schema, last_column_id=last_column_id, history=(schema,), specs=specs, format_version=format_version
+    )
+    for source in sources:
+        for column in source:
+            wanted = _wanted(evolution.schema, column, format_version)
+            if wanted is not None:
+                evolution.union_by_name(Schema((wanted,)))
+    return evolution.schema
+
+
+def _wanted(schema: Schema, column: pa.Field, format_version: int) -> NestedField | None:
+    """Return what a column of a source asks of the schema, None for nothing."""
+    import pyarrow as pa
+
+    known = next((field for field in schema.fields if field.name == column.name), None)
+    plain = pa.schema([pa.field(column.name, decoded_type(column.type), column.nullable)])
+    if known is None:
+        _check_case(column.name, schema.fields, column.name)
+        return _without_ids(schema_from_arrow(plain).fields[0])
+    try:
+        found = schema_from_arrow(plain).fields[0]
+    except IcebergError:
+        return None  # what cannot be a column may still be cast to one
+    wider = _wider(known.type, found.type, format_version, known.name)
+    return None if wider is None else NestedField(id=1, name=known.name, type=wider, required=known.required)
+
+
+def _check_case(name: str, siblings: Sequence[NestedField], full_name: str) -> None:
+    near = next((field.name for field in siblings if field.name.casefold() == name.casefold()), None)
+    if near is not None:
+        raise InvalidInputError(
+            f"column '{full_name}' of the source is not added: the table has '{near}', and names that differ by case "
+            f"alone are one to many engines"
+        )
+
+
+def _without_ids(field: NestedField) -> NestedField:
+    return replace(field, id=max(1, field.id))
+
+
+def _wider(old: IcebergType, new: IcebergType, format_version: int, around: str) -> IcebergType | None:
+    if isinstance(old, StructType) and isinstance(new, StructType):
+        known = {field.name: field for field in old.fields}
+        asked: list[NestedField] = []
+        for field in new.fields:
+            name = f"{around}.{field.name}"
+            if field.name not in known:
+                _check_case(field.name, old.fields, name)
+                asked.append(field)
+            elif (wider := _wider(known[field.name].type, field.type, format_version, name)) is not None:
+                asked.append(replace(field, type=wider, required=known[field.name].required))
+        return StructType(fields=tuple(asked)) if asked else None
+    if isinstance(old, ListType) and isinstance(new, ListType):
+        element = _wider(old.element, new.element, format_version, f"{around}.element")
+        return None if element is None else replace(new, element=element, element_required=old.element_required)
+    if isinstance(old, MapType) and isinstance(new, MapType):
+        # The keys of a map never change.
+        value = _wider(old.value, new.value, format_version, f"{around}.value")
+        return None if value is None else replace(new, key=old.key, value=value, value_required=old.value_required)
+    if isinstance(old, PrimitiveType) and isinstance(new, PrimitiveType) and is_promotion(old, new, format_version):
+        return new
+    return None

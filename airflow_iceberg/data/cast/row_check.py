@@ -1,0 +1,83 @@
+"""New rows held against a predicate: an overwrite by filter writes only rows that its filter selects.
+
+Not here: casts and required columns (`cast`), the predicate itself (`expressions.binding`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.expressions.binding import (
+    AlwaysFalse,
+    AlwaysTrue,
+    Column,
+    Expression,
+    column_path,
+    predicates,
+    row_mask,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from airflow_iceberg.format.schemas.schema import Schema
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowCheck:
+    """A predicate that every new row has to satisfy.
+
+    Attributes:
+        row_filter: bound to `schema`.
+        text: as its author wrote it.
+    """
+
+    row_filter: Expression
+    text: str
+    schema: Schema
+
+    def check(self, rows: pa.Table, *, source: str, first_row: int) -> None:
+        """Refuse rows of which the predicate is false or null.
+
+        Args:
+            rows: with the columns of the schema.
+            source: where they come from.
+            first_row: number of the first of them there.
+        Raises:
+            InvalidInputError: names the row, and the values of the predicate's columns in it.
+        """
+        import pyarrow.compute as pc
+
+        if isinstance(self.row_filter, AlwaysTrue) or not rows.num_rows:
+            return
+        if isinstance(self.row_filter, AlwaysFalse):
+            position = 0
+        else:
+            selected = pc.fill_null(row_mask(self.row_filter, lambda column: self._values(rows, column)), False)
+            if pc.all(selected).as_py():
+                return
+            position = pc.index(selected, False).as_py()
+        raise InvalidInputError(
+            f"row {first_row + position} of {source} does not match the overwrite's filter {self.text!r}: "
+            f"{self._shown(rows.slice(position, 1))}; an overwrite writes only rows that it would replace: correct the "
+            f"rows, or widen the filter"
+        )
+
+    def _values(self, rows: pa.Table, column: Column) -> Any:
+        import pyarrow.compute as pc
+
+        path = column_path(self.schema, column.field_id or 0)
+        assert path is not None, "the filter is bound to the schema"
+        values = rows.column(path[0].name)
+        return pc.struct_field(values, [step.name for step in path[1:]]) if len(path) > 1 else values
+
+    def _shown(self, row: pa.Table) -> str:
+        columns = {predicate.column.name: predicate.column for predicate in predicates(self.row_filter)}
+        values = (f"{name} is {_text(self._values(row, column)[0].as_py())}" for name, column in columns.items())
+        return ", ".join(values) or "no row does"
+
+
+def _text(value: Any) -> str:
+    return "null" if value is None else repr(value) if isinstance(value, str | bytes) else str(value)

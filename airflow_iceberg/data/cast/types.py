@@ -1,0 +1,405 @@
+"""Which Arrow type becomes which type of the table, and how, without losing anything.
+
+Here: one conversion per pair of types, over a whole array. Not here: nested types, names, errors (`data.cast.rows`).
+
+| type of the table | accepted |
+|---|---|
+| boolean | boolean; text true, false, 1, 0 |
+| int, long | integers that fit; floats and decimals without a fraction that fit; text of decimal digits |
+| float, double | floats and integers that stay the same number; decimals that print the same; text, not too large |
+| decimal | integers and decimals without rounding; floats by the digits that they print as (0.1 is 0.1); text |
+| date | dates; timestamps without zone at midnight; text 2026-01-31 |
+| time | times that are whole microseconds; text 10:15, 10:15:30.123456 |
+| timestamp | timestamps without zone that are whole microseconds; dates as midnight; text without zone |
+| timestamptz | timestamps with any zone, likewise; text with Z or an offset |
+| string | text; integers, booleans, decimals and dates, which can be written in one way only |
+| uuid | 16 bytes; text of 32 hexadecimal digits with or without dashes |
+| fixed, binary | bytes (of the right length) |
+| variant | structs of `metadata` and `value`, shredded or not (`data.cast.variants`) |
+| unknown | nulls |
+
+This is the ANSI store assignment of Spark without what loses something there (rounding, the time of day, a time zone
+taken from the session), and with text where Spark would want an explicit cast, since CSV and JSON have little else. A
+timestamp without zone never becomes an instant by itself: whoever reads the source knows the zone and says it. Text is
+taken without blanks around it. A double such as 0.1 is no float, which would be another number. The nanosecond types
+follow the rules of their microsecond ones. Dictionaries, run-end encoding, views, large types and extension types count
+as what they stand for.
+"""
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_iceberg.errors import UnsupportedError
+from airflow_iceberg.format.arrow.buffers import number_array, valid_of
+from airflow_iceberg.format.arrow.types import type_to_arrow
+from airflow_iceberg.format.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    GeographyType,
+    GeometryType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    PrimitiveType,
+    StringType,
+    TimestampNsType,
+    TimestampType,
+    TimestamptzNsType,
+    TimestamptzType,
+    TimeType,
+    UnknownType,
+    UUIDType,
+)
+
+Conversion: TypeAlias = Callable[[pa.Array], pa.Array]
+"""Converts a whole array, or raises Misfit or ArrowInvalid when a value does not fit."""
+
+is_ = pa.types
+
+
+_MAX_DIGITS = 38
+_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
+
+
+class Misfit(Exception):
+    """A value of the array does not fit the type."""
+
+
+def decoded_type(arrow: pa.DataType) -> pa.DataType:
+    """Return the plain type that a dictionary, view, large or extension type stands for."""
+    while True:
+        if isinstance(arrow, pa.BaseExtensionType):
+            arrow = arrow.storage_type
+        elif is_.is_dictionary(arrow) or is_.is_run_end_encoded(arrow):
+            arrow = arrow.value_type
+        elif is_.is_large_string(arrow) or is_.is_string_view(arrow):
+            return pa.string()
+        elif is_.is_large_binary(arrow) or is_.is_binary_view(arrow):
+            return pa.binary()
+        else:
+            return arrow
+
+
+def decoded(array: pa.Array) -> pa.Array:
+    """Return an array as its plain type."""
+    while True:
+        if isinstance(array.type, pa.BaseExtensionType):
+            array = array.storage
+        elif is_.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        elif is_.is_run_end_encoded(array.type):
+            array = pc.run_end_decode(array)
+        else:
+            plain = decoded_type(array.type)
+            return array if array.type.equals(plain) else array.cast(plain)
+
+
+def conversion(arrow: pa.DataType, type_: IcebergType) -> Conversion | None:
+    """Return how a plain Arrow type becomes a primitive type of the table, None when it never does.
+
+    Raises:
+        UnsupportedError: the table's type is not written yet.
+    """
+    if isinstance(type_, GeometryType | GeographyType):
+        raise UnsupportedError(f"columns of type {type_} are not written yet")
+    if not isinstance(type_, PrimitiveType):
+        return None
+    if is_.is_null(arrow) or isinstance(type_, UnknownType):
+        return _to_null(type_) if is_.is_null(arrow) else None
+    if arrow.equals(type_to_arrow(type_)):
+        return _same
+    return _FINDERS[type(type_)](arrow, type_)
+
+
+def refusal_hint(arrow: pa.DataType, type_: IcebergType) -> str:
+    """Return what to do about a pair of types that is refused, "" when there is nothing to say."""
+    instants = (TimestamptzType, TimestamptzNsType)
+    if isinstance(type_, instants) and (is_.is_date(arrow) or is_.is_timestamp(arrow)):
+        return "it has no time zone; give it one in the source"
+    if isinstance(type_, TimestampType | TimestampNsType | DateType) and is_.is_timestamp(arrow):
+        return "it has a time zone, which would be lost"
+    return ""
+
+
+def misfit_hint(value: pa.Scalar, type_: IcebergType) -> str:
+    """Return what to do about a value that does not fit, "" when there is nothing to say but that."""
+    is_text = is_.is_string(value.type) or is_.is_large_string(value.type)
+    found = _WRITTEN_TIMESTAMP.fullmatch(value.as_py().strip()) if is_text else None
+    if found is None:
+        return ""
+    if isinstance(type_, TimestamptzType | TimestamptzNsType) and not found["offset"]:
+        return "it has no offset from UTC; write one, such as '2026-01-31 12:30:00+00:00' or '2026-01-31T12:30:00Z'"
+    if isinstance(type_, TimestampType | TimestampNsType) and found["offset"]:
+        return "it has an offset from UTC, which would be lost; leave it out, or make the column timestamptz"
+    return ""
+
+
+_WRITTEN_TIMESTAMP = re.compile(
+    r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?\s*(?P<offset>Z|UTC|[+-]\d{2}(:?\d{2})?)?)?", re.IGNORECASE
+)
+
+
+def _same(array: pa.Array) -> pa.Array:
+    return array
+
+
+def _to_null(type_: PrimitiveType) -> Conversion:
+    arrow = type_to_arrow(type_)
+    return lambda array: pa.nulls(len(array), arrow)
+
+
+def _cast(type_: PrimitiveType) -> Conversion:
+    """Return Arrow's safe cast, for pairs where it is exact or fails."""
+    arrow = type_to_arrow(type_)
+    return lambda array: array.cast(arrow)
+
+
+def _require(condition: pa.Array) -> None:
+    """Raise Misfit unless all values are true; null counts as true."""
+    if pc.all(condition, min_count=0).as_py() is False:
+        raise Misfit
+
+
+def _to_boolean(arrow: pa.DataType, type_: PrimitiveType) -> Conversion | None:
+    return _cast(type_) if is_.is_string(arrow) else None
+
+
+def _to_integer(arrow: pa.DataType, type_: PrimitiveType) -> Conversion | None:
+    if is_.is_string(arrow):
+        return lambda array: _integer_from_text(array, type_to_arrow(type_))
+    if is_.is_float16(arrow):
+        return lambda array: array.cast(pa.float32()).cast(type_to_arrow(type_))
+    return _cast(type_) if is_.is_integer(arrow) or is_.is_floating(arrow) or is_.is_decimal(arrow) else None
+
+
+def _integer_from_text(array: pa.Array, arrow: pa.DataType) -> pa.Array:
+    # Arrow reads 0x10 as 16, and nobody means that by a column of text.
+    _require(pc.match_substring_regex(array, r"^-?[0-9]+$"))
+    return array.cast(arrow)
+
+
+def _to_float(arrow: pa.DataType, type_: PrimitiveType) -> Conversion | None:
+    target = type_to_arrow(type_)
+    if is_.is_string(arrow):
+        return lambda array: _float_from_text(array, target)
+    if is_.is_integer(arrow):
+        return lambda array: _float_from_integer(array, target)
+    if is_.is_floating(arrow):
+        return lambda array: _float_from_float(array, target)
+    if is_.is_decimal(arrow):
+        return lambda array: _float_from_decimal(array, target)
+    return None
+
+
+def _float_from_text(array: pa.Array, target: pa.DataType) -> pa.Array:
+    result = array.cast(target)
+    # A number too large for the type is read as infinity.
+    _require(pc.or_(pc.invert(pc.is_inf(result)), pc.match_substring_regex(array, "(?i)inf")))
+    return result
+
+
+def _float_from_integer(array: pa.Array, target: pa.DataType) -> pa.Array:
+    result = array.cast(target, safe=False)
+    # Compared as exact numbers: casting back could overflow.
+    exact = pa.decimal128(38, 0)
+    _require(pc.equal(array.cast(pa.decimal128(20, 0)), result.cast(pa.float64()).cast(exact)))
+    return result
+
+
+def _float_from_float(array: pa.Array, target: pa.DataType) -> pa.Array:
+    result = array.cast(target)
+    if target.bit_width < array.type.bit_width:
+        back = result.cast(array.type)
+        _require(pc.or_(pc.equal(back, array), pc.is_nan(array)))
+    return result
+
+
+def _float_from_decimal(array: pa.Array, target: pa.DataType) -> pa.Array:
+    result = array.cast(pa.string()).cast(target)
+    # By the digits: the float must print as the number that the decimal is.
+    _require(pc.equal(_decimal_from_text(result.cast(pa.string()), array.type), array))
+    return result
+
+
+def _to_decimal(arrow: pa.DataType, type_: PrimitiveType) -> Conversion | None:
+    target = type_to_arrow(type_)
+    if is_.is_integer(arrow):
+        return lambda array: _rescaled(array.cast(pa.decimal128(20, 0)), target)
+    if is_.is_decimal(arrow):
+        return lambda array: _rescaled(array, target)
+    if is_.is_floating(arrow):
+        return lambda array: _decimal_from_float(array, target)
+    return (lambda array: _decimal_from_text(array, target)) if is_.is_string(arrow) else None
+
+
+def _rescaled(array: pa.Array, target: pa.DataType) -> pa.Array:
+    # Arrow wraps around in silence when a larger scale makes a value too large for its bits. So integer parts that no
+    # table can hold go first, and the rest is rescaled in 256 bits, where 38 + 38 digits have room.
+    source = array.type
+    if source.precision - source.scale > _MAX_DIGITS:
+        array = array.cast(pa.decimal256(_MAX_DIGITS + source.scale, source.scale))
+    scale = max(source.scale, target.scale)
+    digits = min(source.precision - source.scale, _MAX_DIGITS) + scale
+    return array.cast(pa.decimal256(max(digits, 1), scale)).cast(pa.decimal256(76, target.scale)).cast(target)
+
+
+def _decimal_from_float(array: pa.Array, target: pa.DataType) -> pa.Array:
+    if is_.is_float64(array.type) and target.precision <= 15:
+        # Up to 15 digits each decimal is another double, so the way back proves that nothing was rounded.
+        with suppress(pa.ArrowInvalid):
+            result = array.cast(target)
+            if pc.all(pc.equal(_doubles(result), array), min_count=0).as_py() is not False:
+                return result
+    return _decimal_from_text(array.cast(pa.string()), target)
+
+
+def _doubles(array: pa.Array) -> pa.Array:
+    """Return decimals of at most 15 digits as the nearest doubles, which Arrow's own cast misses by a bit (1.9)."""
+    words = np.frombuffer(array.buffers()[1], np.int64)[2 * array.offset :: 2][: len(array)]
+    # Both operands are exact, so the quotient is rounded once.
+    return pa.array(words / 10.0**array.type.scale)
+
+
+def _decimal_from_text(array: pa.Array, target: pa.DataType) -> pa.Array:
+    _require(pc.match_substring_regex(array, _NUMBER))
+    simple = pc.match_substring_regex(array, _SIMPLE_NUMBER)
+    if pc.all(simple, min_count=0).as_py() is False:
+        # Arrow wraps around in silence, or gives zero, for large exponents and very many digits.
+        others = array.filter(pc.invert(simple))
+        written_out = pa.array([_written_out(text, target) for text in others.to_pylist()], pa.string())
+        array = pc.replace_with_mask(array, pc.fill_null(pc.invert(simple), False), written_out)
+    return _rescaled(array.cast(pa.decimal256(76, _MAX_DIGITS)), target)
+
+
+_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,6})?$"
+_SIMPLE_NUMBER = r"^[+-]?[0-9]{0,38}(\.[0-9]{0,37})?$"
+
+
+def _written_out(text: str, target: pa.DataType) -> str:
+    """Return a number without an exponent and needless zeros; raises Misfit when the decimal type cannot hold it."""
+    number = _EXACT.create_decimal(text).normalize(_EXACT)
+    if not number:
+        return "0"
+    exponent = number.as_tuple().exponent
+    integer_digits = number.adjusted() + 1
+    if not isinstance(exponent, int) or -exponent > target.scale or integer_digits > target.precision - target.scale:
+        raise Misfit
+    return format(number, "f")
+
+
+def _to_date(arrow: pa.DataType, type_: PrimitiveType) -> Conversion | None:
+    if is_.is_timestamp(arrow):
+        return _date_from_timestamp if arrow.tz is None else None
+    return _cast(type_) if is_.is_date(arrow) or is_.is_string(arrow) else None
+
+
+def _date_from_timestamp(array: pa.Array) -> pa.Array:
+    result = array.cast(pa.date32())
+    _require(pc.equal(result.cast(array.type), array))
+    return result
+
+
+def _to_time(arrow: pa.DataType, type_: PrimitiveType) -> Conversion | None:
+    if is_.is_string(arrow):
+        return _time_from_text
+    return _cast(type_) if is_.is_time(arrow) else None
+
+
+def _time_from_text(array: pa.Array) -> pa.Array:
+    _require(pc.match_substring_regex(array, r"^[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?$"))
+    day = pc.binary_join_element_wise("1970-01-01 ", array, "")
+    return _timestamp_from_text(day, pa.timestamp("us")).cast(pa.int64()).cast(pa.time64("us"))
+
+
+def _to_timestamp(arrow: pa.DataType, type_: PrimitiveType) -> Conversion | None:
+    target = type_to_arrow(type_)
+    if is_.is_string(arrow):
+        return lambda array: _timestamp_from_text(array, target)
+    if is_.is_timestamp(arrow):
+        return _cast(type_) if (arrow.tz is None) == (target.tz is None) else None
+    return _cast(type_) if is_.is_date(arrow) and target.tz is None else None
+
+
+def _timestamp_from_text(array: pa.Array, target: pa.DataType) -> pa.Array:
+    try:
+        return array.cast(target)
+    except pa.ArrowInvalid:
+        if target.unit == "ns":
+            raise
+        # More than six digits after the point are fine when the others are zeros.
+        trimmed = pc.replace_substring_regex(array, r"(\.[0-9]{6})0+(Z|[+-][0-9:]+)?$", r"\1\2")
+        return trimmed.cast(target)
+
+
+def _to_string(arrow: pa.DataType, type_: PrimitiveType) -> Conversion | None:
+    written = is_.is_integer(arrow) or is_.is_boolean(arrow) or is_.is_decimal(arrow) or is_.is_date(arrow)
+    return _cast(type_) if written else None
+
+
+def _to_uuid(arrow: pa.DataType, type_: PrimitiveType) -> Conversion | None:
+    if is_.is_string(arrow):
+        return _uuid_from_text
+    return _to_fixed(arrow, FixedType(16))
+
+
+def _uuid_from_text(array: pa.Array) -> pa.Array:
+    _require(pc.match_substring_regex(array, _UUID_TEXT))
+    valid = array.drop_null()
+    digits = pc.replace_substring(valid, "-", "")
+    packed = bytes.fromhex("".join(digits.to_pylist()))
+    flat = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(valid), [None, pa.py_buffer(packed)])
+    return flat if array.null_count == 0 else flat.take(_ranks(array))
+
+
+_UUID_TEXT = re.compile(
+    r"^([0-9a-fA-F]{32}|[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12})$"
+).pattern
+
+
+def _ranks(array: pa.Array) -> pa.Array:
+    """Return for each value its position among those that are not null; null stays null."""
+    valid = valid_of(array)
+    return number_array(np.cumsum(valid) - 1, valid)
+
+
+def _to_fixed(arrow: pa.DataType, type_: PrimitiveType) -> Conversion | None:
+    length = type_.length if isinstance(type_, FixedType) else 16
+    if is_.is_binary(arrow):
+        return lambda array: array.cast(pa.binary(length))
+    return _same if is_.is_fixed_size_binary(arrow) and arrow.byte_width == length else None
+
+
+def _to_binary(arrow: pa.DataType, type_: PrimitiveType) -> Conversion | None:
+    return _cast(type_) if is_.is_fixed_size_binary(arrow) else None
+
+
+_FINDERS: dict[type[PrimitiveType], Callable[[pa.DataType, PrimitiveType], Conversion | None]] = {
+    BooleanType: _to_boolean,
+    IntegerType: _to_integer,
+    LongType: _to_integer,
+    FloatType: _to_float,
+    DoubleType: _to_float,
+    DecimalType: _to_decimal,
+    DateType: _to_date,
+    TimeType: _to_time,
+    TimestampType: _to_timestamp,
+    TimestamptzType: _to_timestamp,
+    TimestampNsType: _to_timestamp,
+    TimestamptzNsType: _to_timestamp,
+    StringType: _to_string,
+    UUIDType: _to_uuid,
+    FixedType: _to_fixed,
+    BinaryType: _to_binary,
+}

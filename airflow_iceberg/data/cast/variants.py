@@ -1,0 +1,73 @@
+"""Variants as they come in Arrow rows, made the two binaries that a table keeps.
+
+Here: which Arrow types are taken for variants, and what is looked at before they are written. Not here: putting
+shredded ones together (`shredding`), what their bytes mean (`format.values.variant`).
+
+Taken are structs of `metadata` and `value` in any order and of any binary type, those with `typed_value`, and Arrow's
+extension type of the same. Every value goes into the file as it came; only shredded ones are put together first.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as kinds
+
+from airflow_iceberg.data.variant_shredding import read_variant
+from airflow_iceberg.errors import FormatError, InvalidInputError
+from airflow_iceberg.format.arrow.types import type_to_arrow
+from airflow_iceberg.format.types import VariantType
+
+_PARTS = ("metadata", "value", "typed_value")
+_VERSION = 1
+
+
+class BadVariant(Exception):
+    """A row that holds no variant; the index is relative to the array at hand."""
+
+    def __init__(self, index: int, problem: str) -> None:
+        super().__init__(problem)
+        self.index = index
+
+
+def check_variant_type(arrow: pa.DataType, name: str, source: str) -> None:
+    """Check that an Arrow type can hold variants.
+
+    Raises:
+        InvalidInputError: it cannot.
+    """
+    names = {arrow.field(i).name for i in range(arrow.num_fields)} if kinds.is_struct(arrow) else set()
+    if not ({"metadata", "value"} <= names or {"metadata", "typed_value"} <= names) or not names <= set(_PARTS):
+        raise InvalidInputError(
+            f"column '{name}' is {arrow} in {source} and cannot become variant: expected a struct of the binaries "
+            f"metadata and value"
+        )
+
+
+def variant_column(array: pa.Array) -> pa.Array:
+    """Return variants as structs of two binaries, neither of them null.
+
+    Raises:
+        BadVariant: a row without one of the two, or of another version of the encoding.
+    """
+    missing = array.is_null()
+    try:
+        plain = read_variant(array)
+    except FormatError as error:
+        raise BadVariant(0, str(error)) from None
+    parts = []
+    for name in ("metadata", "value"):
+        part = plain.field(name)
+        _refuse(pc.and_not(pc.equal(pc.binary_length(pc.fill_null(part, b"")), 0), missing), f"no {name} of a variant")
+        parts.append(pc.if_else(missing, b"", pc.fill_null(part, b"")))
+    first = pc.binary_slice(parts[0], 0, 1)
+    odd = [item for item in first.unique().to_pylist() if item and item[0] & 0x0F != _VERSION]
+    _refuse(pc.is_in(first, pa.array(odd, pa.binary())), f"metadata of a variant that is not of version {_VERSION}")
+    mask = missing if array.null_count else None
+    return pa.StructArray.from_arrays(parts, fields=list(type_to_arrow(VariantType()).fields), mask=mask)
+
+
+def _refuse(wrong: pa.Array, problem: str) -> None:
+    index = pc.index(wrong, True).as_py()
+    if index >= 0:
+        raise BadVariant(index, problem)

@@ -1,0 +1,1 @@
+"""Data files and delete files read as rows."""

@@ -1,0 +1,304 @@
+"""The rows of an Avro file, a block at a time, decoded by fastavro and made Arrow columns.
+
+Here: the Arrow type of an Avro type, with field ids on every level, and the conversions between what fastavro gives and
+what Arrow takes. fastavro is never told about logical types: it would make Python objects of dates and times, which end
+at the years 1 and 9999. Not here: containers (`format.avro.container`), and what columns are (`columns`).
+
+Spec: Avro (Appendix A): `field-id`, `element-id`, `key-id` and `value-id`; maps with keys other than strings are arrays
+of records with the logical type `map`.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from decimal import Context, Decimal
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+from fastavro import parse_schema, schemaless_reader
+
+from airflow_iceberg.data.read.columns import fields_by_id, file_fields
+from airflow_iceberg.data.read.raw_rows import RawRows, needed_columns, rows_without_columns
+from airflow_iceberg.errors import FormatError, UnsupportedError
+from airflow_iceberg.format.arrow.types import FIELD_ID_KEY
+from airflow_iceberg.format.avro.container import read_blocks, read_header, write_long
+
+if TYPE_CHECKING:
+    from airflow_iceberg.data.read.metadata_columns import FileFacts
+    from airflow_iceberg.format.schemas.schema import Schema
+
+Json = Any
+Convert = Callable[[Any], Any]
+_CHUNK = 1 << 20
+_PRIMITIVES: Mapping[str, pa.DataType] = {
+    "null": pa.null(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+    "enum": pa.string(),
+}
+_TIMES: Mapping[str, pa.DataType] = {
+    "date": pa.date32(),
+    "time-millis": pa.time32("ms"),
+    "time-micros": pa.time64("us"),
+    "timestamp-millis": pa.timestamp("ms"),
+    "timestamp-micros": pa.timestamp("us"),
+    "timestamp-nanos": pa.timestamp("ns"),
+    "local-timestamp-millis": pa.timestamp("ms"),
+    "local-timestamp-micros": pa.timestamp("us"),
+    "local-timestamp-nanos": pa.timestamp("ns"),
+}
+_EXACT = Context(prec=100)
+
+
+class AvroSource:
+    """An open file and its columns."""
+
+    def __init__(self, handle: Any, facts: FileFacts, name_mapping: str | None) -> None:
+        # The container's reader takes bytes; it gets something that reads them when they are asked for.
+        self._data = cast(Any, _LazyBytes(handle))
+        self._facts = facts
+        self._header = read_header(self._data, path=facts.location)
+        try:
+            written = json.loads(self._header.metadata["avro.schema"])
+            self._types = _Types()
+            self._record, kind, self._convert = self._types.of(written)
+            self._parsed = parse_schema({"type": "array", "items": self._record})
+        except (UnsupportedError, FormatError):
+            raise
+        except Exception as error:  # the JSON, its nesting, or what fastavro makes of it
+            raise FormatError(f"malformed Avro schema: {error}", path=facts.location) from error
+        if not pa.types.is_struct(kind):
+            raise FormatError(f"expected records, got {kind}", path=facts.location)
+        self._schema = pa.schema(list(kind.fields))
+        self.fields = file_fields(self._schema, name_mapping)
+
+    def parts(self) -> Iterator[AvroSource]:
+        """Yield the file as a whole."""
+        yield self
+
+    def ranges(self, schema: Schema) -> None:
+        """Nothing is known before reading."""
+
+    def read(self, schemas: Sequence[Schema], batch_size: int) -> Iterator[RawRows]:
+        """Yield the rows with the columns that the schemas need."""
+        wanted = needed_columns(schemas, self.fields)
+        kept = pa.schema([self._schema.field(field.position) for field in wanted])
+        # In the batch they stand one behind the other.
+        fields = fields_by_id(replace(field, position=index) for index, field in enumerate(wanted))
+        position = 0
+        for count, block in read_blocks(self._data, self._header, path=self._facts.location):
+            if not wanted or not block:
+                yield from rows_without_columns(self._facts, position, count, batch_size)
+                position += count
+                continue
+            records = self._records(count, block)
+            for start in range(0, count, batch_size):
+                batch = self._batch(records[start : start + batch_size], kept)
+                yield RawRows(position=position, count=batch.num_rows, batch=batch, fields=fields, facts=self._facts)
+                position += batch.num_rows
+
+    def _records(self, count: int, block: bytes) -> list[dict[str, Any]]:
+        # A block with its number of records before it and a zero behind it is an array of records.
+        data = write_long(count) + block + b"\x00"
+        stream = io.BytesIO(data)
+        try:
+            records: Any = schemaless_reader(stream, self._parsed, None)
+        except Exception as error:  # fastavro raises whatever happens to go wrong in a damaged block
+            raise FormatError(f"damaged Avro block ({error})", path=self._facts.location) from error
+        if stream.tell() != len(data) or len(records) != count:
+            raise FormatError(f"a block of {count} records has other bytes behind them", path=self._facts.location)
+        return list(records)
+
+    def _batch(self, records: list[dict[str, Any]], kept: pa.Schema) -> pa.RecordBatch:
+        columns = []
+        for field in kept:
+            convert = self._types.conversions.get(field.name)
+            values = [record[field.name] for record in records]
+            if convert is not None:
+                values = [None if value is None else convert(value) for value in values]
+            columns.append(_column(values, field.type))
+        return pa.RecordBatch.from_arrays(columns, schema=kept)
+
+
+def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        raise FormatError(f"a value does not fit {kind}: {error}") from error
+
+
+class _LazyBytes:
+    """The bytes of a file, read in chunks when they are asked for, each of them once as long as they go forward."""
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+        handle.seek(0, 2)
+        self._size = handle.tell()
+        self._start = 0
+        self._chunk = b""
+
+    def __len__(self) -> int:
+        return int(self._size)
+
+    def __getitem__(self, key: int | slice) -> int | bytes:
+        if isinstance(key, int):
+            offset = key - self._start
+            if not 0 <= offset < len(self._chunk):
+                self._load(key, _CHUNK)
+                offset = 0
+            return self._chunk[offset]
+        start, stop, _ = key.indices(self._size)
+        if start < self._start or stop > self._start + len(self._chunk):
+            self._load(start, max(stop - start, _CHUNK))
+        return self._chunk[start - self._start : stop - self._start]
+
+    def _load(self, start: int, size: int) -> None:
+        self._handle.seek(start)
+        self._chunk = bytes(self._handle.read(size))
+        self._start = start
+
+
+class _Types:
+    """Avro types without their logical types, as Arrow types, and how values become what Arrow takes.
+
+    Attributes:
+        conversions: of the columns at the top, by name; a column without one needs none.
+    """
+
+    def __init__(self) -> None:
+        self.conversions: dict[str, Convert] = {}
+        self._named: dict[str, tuple[pa.DataType, Convert | None]] = {}
+        self._depth = 0
+
+    def of(self, schema: Json) -> tuple[Json, pa.DataType, Convert | None]:
+        """Return an Avro type as fastavro is told, its Arrow type, and a conversion of values that are not null."""
+        if isinstance(schema, list):
+            return self._union(schema)
+        if isinstance(schema, str):
+            if schema in _PRIMITIVES:
+                return schema, _PRIMITIVES[schema], None
+            if schema not in self._named and schema.rsplit(".", 1)[-1] not in self._named:
+                raise UnsupportedError(f"unknown or recursive Avro type {schema!r}")
+            return schema, *self._named.get(schema, self._named[schema.rsplit(".", 1)[-1]])
+        kind = schema["type"]
+        if isinstance(kind, (dict, list)):
+            return self.of(kind)
+        build = {"record": self._record, "array": self._array, "map": self._map}.get(kind, self._leaf)
+        return build(schema)
+
+    def _union(self, branches: list[Json]) -> tuple[Json, pa.DataType, Convert | None]:
+        found = [self.of(branch) for branch in branches]
+        values = [(kind, convert) for plain, kind, convert in found if plain != "null"]
+        if len(values) > 1:
+            raise UnsupportedError(f"an Avro union of {len(values)} types, which no Iceberg type is")
+        return [plain for plain, _, _ in found], *(values[0] if values else (pa.null(), None))
+
+    def _record(self, schema: Json) -> tuple[Json, pa.DataType, Convert | None]:
+        self._depth += 1
+        plain, fields, conversions = [], [], {}
+        for child in schema["fields"]:
+            inner, kind, convert = self.of(child["type"])
+            # A default would have to fit a type that is not told any more; a writer's schema needs none.
+            plain.append({"name": child["name"], "type": inner})
+            fields.append(_field(child["name"], kind, child.get("field-id")))
+            if convert is not None:
+                conversions[child["name"]] = convert
+        self._depth -= 1
+        if self._depth == 0:
+            self.conversions = conversions
+        made = pa.struct(fields), _converter_of_records(conversions) if conversions else None
+        self._remember(schema, made)
+        return {**_name_of(schema), "type": "record", "fields": plain}, *made
+
+    def _array(self, schema: Json) -> tuple[Json, pa.DataType, Convert | None]:
+        inner, kind, convert = self.of(schema["items"])
+        plain = {"type": "array", "items": inner}
+        if schema.get("logicalType") == "map" and pa.types.is_struct(kind):
+            key, value = kind.field(0), kind.field(1)
+            names = key.name, value.name
+            return plain, pa.map_(key.with_nullable(False), value), _converter_of_entries(*names, convert)
+        element = _field("element", kind, schema.get("element-id"))
+        return plain, pa.list_(element), None if convert is None else _converter_of_items(convert)
+
+    def _map(self, schema: Json) -> tuple[Json, pa.DataType, Convert | None]:
+        inner, kind, convert = self.of(schema["values"])
+        key = _field("key", pa.string(), schema.get("key-id")).with_nullable(False)
+        made = pa.map_(key, _field("value", kind, schema.get("value-id")))
+        return {"type": "map", "values": inner}, made, _converter_of_mappings(convert)
+
+    def _leaf(self, schema: Json) -> tuple[Json, pa.DataType, Convert | None]:
+        kind, logical = schema["type"], schema.get("logicalType")
+        plain: Json = kind
+        if kind in ("fixed", "enum"):
+            wanted = ("size",) if kind == "fixed" else ("symbols",)
+            plain = {**_name_of(schema), "type": kind, **{name: schema[name] for name in wanted}}
+        elif kind not in _PRIMITIVES:
+            return self.of(kind)
+        made: tuple[pa.DataType, Convert | None] = (
+            pa.binary(schema["size"]) if kind == "fixed" else _PRIMITIVES[kind],
+            None,
+        )
+        if logical == "decimal" and kind in ("fixed", "bytes"):
+            scale = schema.get("scale", 0)
+            made = pa.decimal128(schema["precision"], scale), _converter_of_decimals(scale)
+        elif logical in _TIMES and kind in ("int", "long"):
+            made = _TIMES[logical], None
+        if kind in ("fixed", "enum"):
+            self._remember(schema, made)
+        return plain, *made
+
+    def _remember(self, schema: Json, made: tuple[pa.DataType, Convert | None]) -> None:
+        self._named[schema["name"]] = made
+        self._named[schema["name"].rsplit(".", 1)[-1]] = made
+
+
+def _name_of(schema: Json) -> dict[str, Json]:
+    return {key: schema[key] for key in ("name", "namespace") if key in schema}
+
+
+def _field(name: str, kind: pa.DataType, field_id: Any) -> pa.Field:
+    metadata = None if field_id is None else {FIELD_ID_KEY: str(int(field_id)).encode()}
+    return pa.field(name, kind, metadata=metadata)
+
+
+def _converter_of_records(conversions: Mapping[str, Convert]) -> Convert:
+    def convert(record: dict[str, Any]) -> dict[str, Any]:
+        for name, inner in conversions.items():
+            if record[name] is not None:
+                record[name] = inner(record[name])
+        return record
+
+    return convert
+
+
+def _converter_of_items(convert: Convert) -> Convert:
+    return lambda items: [None if item is None else convert(item) for item in items]
+
+
+def _converter_of_entries(key: str, value: str, convert: Convert | None) -> Convert:
+    def entry(item: dict[str, Any]) -> tuple[Any, Any]:
+        item = convert(item) if convert is not None else item
+        return item[key], item[value]
+
+    return lambda items: [entry(item) for item in items]
+
+
+def _converter_of_mappings(convert: Convert | None) -> Convert:
+    if convert is None:
+        return lambda mapping: list(mapping.items())
+    return lambda mapping: [(key, None if value is None else convert(value)) for key, value in mapping.items()]
+
+
+def _converter_of_decimals(scale: int) -> Convert:
+    def convert(data: bytes) -> Decimal:
+        return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale, _EXACT)
+
+    return convert

@@ -1,0 +1,157 @@
+"""Columns that a scan can return beside those of the table: where a row lies, whether it is deleted, its lineage (v3).
+
+Here: their names and ids, and their values for some rows of a file. Not here: how they are selected
+(`scan.table_scan`).
+
+Spec: Reserved Field IDs; Row Lineage (a value that the file has, else the first row id of the file plus the position,
+and the data sequence number of the file; null where the file has no first row id, which is so before v3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from airflow_iceberg.errors import FormatError
+from airflow_iceberg.format.arrow.types import type_to_arrow, value_to_scalar
+from airflow_iceberg.format.types import (
+    BooleanType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    Value,
+    child_fields,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+    from airflow_iceberg.format.partitions.spec import PartitionSpec
+
+ROW_ID = NestedField(id=2147483540, name="_row_id", type=LongType())
+LAST_UPDATED = NestedField(id=2147483539, name="_last_updated_sequence_number", type=LongType())
+FILE_PATH = NestedField(id=2147483646, name="_file", type=StringType(), required=True)
+POSITION = NestedField(id=2147483645, name="_pos", type=LongType(), required=True)
+IS_DELETED = NestedField(id=2147483644, name="_deleted", type=BooleanType(), required=True)
+SPEC_ID = NestedField(id=2147483643, name="_spec_id", type=IntegerType(), required=True)
+PARTITION_ID, PARTITION_NAME = 2147483642, "_partition"
+
+METADATA_COLUMNS: Mapping[str, NestedField] = {
+    column.name: column for column in (FILE_PATH, POSITION, IS_DELETED, SPEC_ID, ROW_ID, LAST_UPDATED)
+}
+"""Those that are the same in every table; `partition_column` is the one that is not."""
+_NAMES = {**{column.id: column.name for column in METADATA_COLUMNS.values()}, PARTITION_ID: PARTITION_NAME}
+METADATA_IDS = frozenset((*(column.id for column in METADATA_COLUMNS.values()), PARTITION_ID))
+
+# Partition fields have ids from 1000 on, like columns: inside of `_partition` they are moved out of the way.
+_PARTITION_FIELDS = 2_147_000_000
+
+
+def partition_column(metadata: TableMetadata) -> NestedField:
+    """Return the column of partition values: a struct of the fields of all specs, null where a file's has none."""
+    kind = StructType(
+        fields=tuple(
+            NestedField(id=_PARTITION_FIELDS + part.id, name=part.name, type=part.type)
+            for part in metadata.partition_fields()
+        )
+    )
+    return NestedField(id=PARTITION_ID, name=PARTITION_NAME, type=kind)
+
+
+def partition_values(spec: PartitionSpec | None, partition: Sequence[Value]) -> Mapping[int, Value]:
+    """Return a file's partition values by the ids of `partition_column`'s fields."""
+    if spec is None:
+        return {}
+    return {_PARTITION_FIELDS + part.field_id: value for part, value in zip(spec.fields, partition, strict=True)}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileFacts:
+    """What is known about all rows of a file.
+
+    Attributes:
+        constants: values of identity partition fields, by id of the source column.
+        partition: of `partition_values`.
+        sequence_number: data sequence number.
+    """
+
+    location: str
+    spec_id: int = 0
+    constants: Mapping[int, Value] = field(default_factory=dict)
+    partition: Mapping[int, Value] = field(default_factory=dict)
+    first_row_id: int | None = None
+    sequence_number: int | None = None
+
+
+def metadata_column(
+    column: NestedField, stored: pa.Array | None, facts: FileFacts, position: int, count: int, deleted: Any = None
+) -> pa.Array:
+    """Return a metadata column for consecutive rows of a file.
+
+    Args:
+        column: its id is one of `METADATA_IDS`.
+        stored: the column as it stands in the file, if there is one.
+        position: of the first row.
+        deleted: which rows are deleted; None for none of them.
+    Raises:
+        FormatError: it is a column of the table that has such an id.
+    """
+    column_id = column.id
+    if column.name != _NAMES[column_id]:
+        # Differs from Java: it reads the path, the position … of the row as the column's value, or dies.
+        raise FormatError(
+            f"column '{column.name}' has field id {column_id}, which is reserved for '{_NAMES[column_id]}', so that "
+            f"its values cannot be told apart",
+            path=facts.location,
+        )
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from airflow_iceberg.format.arrow.buffers import number_array, single
+
+    if column_id == FILE_PATH.id:
+        return pa.repeat(single(facts.location, pa.string()), count)
+    if column_id == SPEC_ID.id:
+        return pa.repeat(single(facts.spec_id, pa.int32()), count)
+    if column_id == IS_DELETED.id:
+        return number_array(np.zeros(count, np.bool_) if deleted is None else deleted)
+    if column_id == PARTITION_ID:
+        return _partition_struct(column.type, facts.partition, count)
+    if column_id == POSITION.id:
+        return _numbers(position, count)
+    if facts.first_row_id is None:
+        computed = pa.nulls(count, pa.int64())
+    elif column_id == ROW_ID.id:
+        computed = _numbers(facts.first_row_id + position, count)
+    else:
+        computed = pa.repeat(single(facts.sequence_number, pa.int64()), count)
+    return computed if stored is None else pc.coalesce(stored, computed)
+
+
+def _partition_struct(kind: IcebergType, values: Mapping[int, Value], count: int) -> pa.Array:
+    import pyarrow as pa
+
+    fields = list(type_to_arrow(kind).fields)
+    if not fields:
+        return pa.array([{}] * count, pa.struct([]))
+    columns = []
+    for child, arrow in zip(child_fields(kind), fields, strict=True):
+        value = values.get(child.id)
+        columns.append(
+            pa.nulls(count, arrow.type) if value is None else pa.repeat(value_to_scalar(child.type, value), count)
+        )
+    return pa.StructArray.from_arrays(columns, fields=fields)
+
+
+def _numbers(start: int, count: int) -> pa.Array:
+    import numpy as np
+
+    from airflow_iceberg.format.arrow.buffers import number_array
+
+    return number_array(np.arange(start, start + count, dtype=np.int64))

@@ -1,0 +1,199 @@
+"""Rows as they lie in a data file, whatever its format, and a schema's columns made of them.
+
+Here: what a format's reader gives (`Part`, `RawRows`), and opening a file of any format. Not here: the formats
+(`parquet_rows`, `orc_rows`, `avro_rows`), how a column is found and converted (`columns`), which rows are wanted
+(`read`, `deletes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Protocol
+
+from airflow_iceberg.data.dictionaries import is_dictionary_of
+from airflow_iceberg.data.read.columns import FileField, find_leaves, missing_column, read_column
+from airflow_iceberg.data.read.metadata_columns import METADATA_IDS, FileFacts, metadata_column
+from airflow_iceberg.errors import FormatError, NotFoundError, StorageError, UnsupportedError
+from airflow_iceberg.format.arrow.types import schema_to_arrow
+from airflow_iceberg.format.types import StringType
+from airflow_iceberg.storage.stores.store import UnclearError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from airflow_iceberg.expressions.binding import Column
+    from airflow_iceberg.expressions.metrics import ColumnRange
+    from airflow_iceberg.format.schemas.schema import Schema
+    from airflow_iceberg.format.types import NestedField
+    from airflow_iceberg.storage.base import FileIO
+
+BATCH_SIZE = 131_072
+FORMATS = ("parquet", "orc", "avro")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RawRows:
+    """Consecutive rows of a file.
+
+    Attributes:
+        position: of the first of them in the file.
+        batch: None if no column of the file is needed.
+        fields: the columns of the batch, by field id.
+        deleted: which of them are deleted, where that is asked for; None for none.
+    """
+
+    position: int
+    count: int
+    batch: pa.RecordBatch | None
+    fields: Mapping[int, FileField]
+    facts: FileFacts
+    deleted: Any = None
+
+    def build(self, schema: Schema, mask: Any = None, *, keep_dictionaries: bool = False) -> pa.RecordBatch:
+        """Return the rows with the columns of a schema; with a mask those where it is true.
+
+        Args:
+            keep_dictionaries: give texts that the file was read in dictionaries as such.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if not schema.fields:
+            count = self.count if mask is None else pc.sum(mask).as_py() or 0
+            return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
+        arrow = _arrow_schema(schema)
+        if keep_dictionaries:
+            columns = [self.column(field) if found is None else found for field, found in self._dictionaries(schema)]
+            arrow = pa.schema([field.with_type(column.type) for field, column in zip(arrow, columns, strict=True)])
+        else:
+            columns = [self.column(field) for field in schema.fields]
+        batch = pa.RecordBatch.from_arrays(columns, schema=arrow)
+        return batch if mask is None else batch.filter(mask)
+
+    def column(self, field: NestedField) -> pa.Array:
+        """Return one column."""
+        stored = self._stored(field)
+        if field.id in METADATA_IDS:
+            return metadata_column(field, stored, self.facts, self.position, self.count, self.deleted)
+        return missing_column(field, self.count, self.facts.constants) if stored is None else stored
+
+    def _dictionaries(self, schema: Schema) -> Iterator[tuple[NestedField, pa.Array | None]]:
+        """Yield the fields, each with its values where it is a text column that was read as a dictionary."""
+        import pyarrow as pa
+
+        for field in schema.fields:
+            found = self.fields.get(field.id)
+            stored = None if found is None or self.batch is None else self.batch.column(found.position)
+            is_kept = (
+                stored is not None and isinstance(field.type, StringType) and is_dictionary_of(stored.type, pa.string())
+            )
+            yield field, stored if is_kept else None
+
+    def _stored(self, field: NestedField) -> pa.Array | None:
+        found = self.fields.get(field.id)
+        if found is None or self.batch is None:
+            return None
+        return read_column(self.batch.column(found.position), found, field, self.facts.constants)
+
+
+@lru_cache(maxsize=64)
+def _arrow_schema(schema: Schema) -> pa.Schema:
+    """Return the Arrow schema of a schema; made once, not for every batch."""
+    return schema_to_arrow(schema, with_field_ids=False)
+
+
+class Part(Protocol):
+    """A part of a file that is read or left out as a whole: a row group, a stripe, or all of it."""
+
+    def ranges(self, schema: Schema) -> Callable[[Column], ColumnRange] | None:
+        """Return what is known about the columns of a schema in this part; None is nothing."""
+        ...
+
+    def read(self, schemas: Sequence[Schema], batch_size: int) -> Iterator[RawRows]:
+        """Yield the rows of the part with the columns that the schemas need."""
+        ...
+
+
+class Source(Protocol):
+    """An open file."""
+
+    fields: tuple[FileField, ...]
+
+    def parts(self) -> Iterator[Part]:
+        """Yield the parts of the file in order."""
+        ...
+
+
+def needed_columns(schemas: Iterable[Schema], fields: Sequence[FileField]) -> tuple[FileField, ...]:
+    """Return the top-level columns of a file that are needed for some schemas."""
+    leaves = {leaf for schema in schemas for leaf in find_leaves(schema.fields, fields)}
+    return tuple(field for field in fields if any(leaf in leaves for leaf in field.leaves))
+
+
+def rows_without_columns(facts: FileFacts, position: int, count: int, batch_size: int) -> Iterator[RawRows]:
+    """Yield rows of which only the number matters."""
+    for start in range(0, count, batch_size):
+        rows = min(batch_size, count - start)
+        yield RawRows(position=position + start, count=rows, batch=None, fields={}, facts=facts)
+
+
+@contextmanager
+def open_source(
+    io: FileIO,
+    file_format: str,
+    facts: FileFacts,
+    name_mapping: str | None = None,
+    *,
+    keep_dictionaries: bool = False,
+) -> Iterator[Source]:
+    """Open a data file or a delete file; errors of Arrow and of the store, while it is open, become ours.
+
+    Args:
+        keep_dictionaries: read texts in dictionaries where a Parquet file holds small ones.
+    Raises:
+        NotFoundError, FormatError, UnsupportedError, StorageError: all of them name the file.
+    """
+    import pyarrow as pa
+
+    location = facts.location
+    filesystem, path = io.filesystem(location)
+    is_local = "file" in ([filesystem.protocol] if isinstance(filesystem.protocol, str) else filesystem.protocol)
+    name = "a Parquet file" if file_format == "parquet" else f"an {file_format.upper()} file"
+    try:
+        # Arrow reads local files itself, without the lock of Python around every read.
+        handle: Any = pa.OSFile(path) if is_local else filesystem.open(path, "rb")
+        with handle:
+            yield _source(handle, file_format, facts, name_mapping, is_local, keep_dictionaries)
+    except FileNotFoundError as error:
+        raise NotFoundError(f"data file {location} does not exist, although the table lists it") from error
+    except OSError as error:
+        # Arrow reports pages that cannot be decompressed as an OSError, too, but without a number.
+        if error.errno is None and not isinstance(error, UnclearError):
+            raise FormatError(f"cannot read {name}: {error}", path=location) from error
+        raise StorageError(f"cannot read {location}: {error}") from error
+    except pa.ArrowNotImplementedError as error:
+        raise UnsupportedError(f"cannot read data file {location}: {error}") from error
+    except pa.ArrowException as error:
+        raise FormatError(f"cannot read {name}: {error}", path=location) from error
+    except FormatError as error:
+        error.path = error.path or location
+        raise
+
+
+def _source(
+    handle: Any, file_format: str, facts: FileFacts, name_mapping: str | None, is_local: bool, keep_dictionaries: bool
+) -> Source:
+    if file_format == "orc":
+        from airflow_iceberg.data.read.orc import OrcSource
+
+        return OrcSource(handle, facts, name_mapping)
+    if file_format == "avro":
+        from airflow_iceberg.data.read.avro import AvroSource
+
+        return AvroSource(handle, facts, name_mapping)
+    from airflow_iceberg.data.read.parquet import ParquetSource
+
+    return ParquetSource(handle, facts, name_mapping, pre_buffer=not is_local, keep_dictionaries=keep_dictionaries)

@@ -1,0 +1,124 @@
+"""What the footer of a Parquet file says about the rows of one row group.
+
+Here: statistics in the footer as ranges. Not here: deciding with them (`expressions.metrics`), reading rows (`read`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from airflow_iceberg.data.read.columns import FileField, fields_by_id, missing_value, read_column
+from airflow_iceberg.errors import IcebergError
+from airflow_iceberg.expressions.binding import Column, column_path, is_nan
+from airflow_iceberg.expressions.metrics import ColumnRange, has_nan, range_from_counts, trusted_bounds
+from airflow_iceberg.format.arrow.types import values_from_array
+from airflow_iceberg.format.types import NestedField, PrimitiveType, Value
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from airflow_iceberg.format.schemas.schema import Schema
+
+
+def group_ranges(
+    group: pq.RowGroupMetaData, schema: Schema, fields: Sequence[FileField], constants: Mapping[int, Value]
+) -> Callable[[Column], ColumnRange]:
+    """Return what is known about each column of the filter in one row group.
+
+    Args:
+        schema: describes the columns of the filter.
+        fields: of the file.
+        constants: values of identity partition fields that the file may lack.
+    """
+
+    def ranges(column: Column) -> ColumnRange:
+        path = column_path(schema, column.field_id or 0)
+        if path is None or not _is_primitive(path[-1]):
+            return ColumnRange()
+        source = _find(path, fields)
+        if source is not None:
+            return _group_range(group, column, source, path[-1])
+        # A field that was added to a struct is null where the struct is.
+        return _constant_range(missing_value(path[0], constants)) if len(path) == 1 else ColumnRange()
+
+    return ranges
+
+
+def _is_primitive(field: NestedField) -> bool:
+    return isinstance(field.type, PrimitiveType)
+
+
+def _find(path: Sequence[NestedField], fields: Sequence[FileField]) -> FileField | None:
+    """Return the field of the file that a path of structs leads to."""
+    found: FileField | None = None
+    for step in path:
+        found = fields_by_id(fields).get(step.id)
+        if found is None:
+            return None
+        fields = found.children
+    return found
+
+
+def _constant_range(value: Value) -> ColumnRange:
+    is_value = value is not None and not is_nan(value)
+    bounds = value if is_value else None
+    return ColumnRange(
+        may_be_null=value is None, may_be_nan=is_nan(value), may_be_value=is_value, lower=bounds, upper=bounds
+    )
+
+
+def _group_range(group: pq.RowGroupMetaData, column: Column, source: FileField, field: NestedField) -> ColumnRange:
+    chunk = group.column(source.leaf)
+    statistics = chunk.statistics
+    if statistics is None:
+        return ColumnRange(may_be_nan=has_nan(column.type))
+    lower, upper = _bounds(statistics, source, field)
+    return range_from_counts(
+        column,
+        rows=group.num_rows,
+        values=chunk.num_values,
+        nulls=statistics.null_count if statistics.has_null_count else None,
+        # Parquet does not count NaNs, and leaves them out of the bounds.
+        nans=None if has_nan(column.type) else 0,
+        lower=lower,
+        upper=upper,
+    )
+
+
+def _bounds(statistics: pq.Statistics, source: FileField, field: NestedField) -> tuple[Value, Value]:
+    """Return the bounds as canonical values of the column's type, None for what cannot be relied on."""
+    import pyarrow as pa
+
+    from airflow_iceberg.format.arrow.buffers import array_of
+
+    if not statistics.has_min_max or not _is_exact(statistics.min, source.type):
+        return None, None
+    try:
+        array = array_of([statistics.min, statistics.max], source.type)
+        lower, upper = values_from_array(field.type, read_column(array, source, field, {}))
+    except (pa.ArrowException, IcebergError, ValueError, TypeError, OverflowError):
+        return None, None
+    return trusted_bounds(field.type, lower, upper)
+
+
+def _is_exact(value: Any, kind: pa.DataType) -> bool:
+    """Tell whether pyarrow gives statistics of a type as values that mean the same.
+
+    Nanoseconds come cut to microseconds, and some decimals as bare integers.
+    """
+    import pyarrow.types as kinds
+
+    expected: list[tuple[Callable[[Any], bool], type]] = [
+        (kinds.is_boolean, bool),
+        (kinds.is_integer, int),
+        (kinds.is_floating, float),
+        (kinds.is_string, str),
+        (kinds.is_date32, date),
+        (kinds.is_decimal, Decimal),
+        (lambda found: kinds.is_timestamp(found) and found.unit in ("ms", "us"), datetime),
+    ]
+    return any(check(kind) and isinstance(value, python) for check, python in expected)

@@ -1,0 +1,68 @@
+"""What a reader selects of a table: a point of its history, and columns.
+
+Here: names and ids against the table's metadata. Not here: filters (`expressions.binding`), which files hold the rows
+(`plan.scan`), reading them (`data.read.file`).
+"""
+
+from __future__ import annotations
+
+from airflow_iceberg.data.read.metadata_columns import METADATA_COLUMNS, PARTITION_NAME, partition_column
+from airflow_iceberg.errors import InvalidInputError, NotFoundError
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.snapshots import Snapshot
+
+
+def project(metadata: TableMetadata, schema: Schema, selected_fields: tuple[str, ...], case_sensitive: bool) -> Schema:
+    """Return the columns of a result: the table's in its order, then metadata columns in the order they are named."""
+    columns = dict(METADATA_COLUMNS)
+    if PARTITION_NAME in selected_fields:
+        columns[PARTITION_NAME] = partition_column(metadata)
+    extra = [name for name in selected_fields if name in columns and name not in schema.names]
+    names = tuple(name for name in selected_fields if name not in extra)
+    if "*" in names:
+        kept = schema
+    else:
+        kept = schema.select(names, case_sensitive=case_sensitive) if names or not extra else Schema()
+    if not extra:
+        return kept
+    return Schema((*kept.fields, *(columns[name] for name in dict.fromkeys(extra))), schema.schema_id)
+
+
+def choose_snapshot(
+    metadata: TableMetadata, *, snapshot_id: int | None, ref: str | None, as_of_ms: int | None
+) -> tuple[Snapshot | None, Schema]:
+    """Return the snapshot that is named by at most one of these, and the schema to read it in; the current ones else.
+
+    Raises:
+        InvalidInputError: more than one is given.
+        NotFoundError: there is no such snapshot or reference.
+    """
+    given = [
+        f"{name}={value}"
+        for name, value in (("snapshot_id", snapshot_id), ("ref", ref), ("as_of_ms", as_of_ms))
+        if value is not None
+    ]
+    if len(given) > 1:
+        raise InvalidInputError(f"a scan reads one point of the table's history, got {' and '.join(given)}")
+    if snapshot_id is not None:
+        snapshot = metadata.snapshot(snapshot_id)
+        if snapshot is None:
+            raise NotFoundError(f"snapshot {snapshot_id} is not in {metadata.location}; it may have been expired")
+        return snapshot, schema_of(metadata, snapshot)
+    if as_of_ms is not None:
+        snapshot = metadata.snapshot_as_of(as_of_ms)
+        if snapshot is None:
+            raise NotFoundError(f"table {metadata.location} has no snapshot as old as {as_of_ms} ms since the epoch")
+        return snapshot, schema_of(metadata, snapshot)
+    if ref is not None:
+        snapshot = metadata.ref_snapshot(ref)
+        # As in Iceberg Java: a tag is a point in the past, a branch is read in the table's current schema.
+        is_tag = ref in metadata.refs and metadata.refs[ref].type == "tag"
+        return snapshot, schema_of(metadata, snapshot) if is_tag and snapshot else metadata.schema()
+    return metadata.current_snapshot(), metadata.schema()
+
+
+def schema_of(metadata: TableMetadata, snapshot: Snapshot) -> Schema:
+    """Return the schema that was current when the snapshot was made; the current one where it is not recorded."""
+    return metadata.schema() if snapshot.schema_id is None else metadata.schema(snapshot.schema_id)

@@ -1,0 +1,159 @@
+"""Variants of a file as pairs of binaries, put together where the file holds parts of them in columns of their own.
+
+Here: the columns `value` and `typed_value` at every depth, row by row. Not here: the bytes of a variant
+(`format.values.variant`).
+
+Spec: Parquet's Variant Shredding. Of `value` and `typed_value` at most one is set, but for an object of which only some
+fields have columns; a field of which neither is set is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from airflow_iceberg.errors import FormatError, UnsupportedError
+from airflow_iceberg.format.arrow.types import primitive_from_arrow, type_to_arrow, values_from_array
+from airflow_iceberg.format.types import BinaryType, FixedType, UUIDType, VariantType
+from airflow_iceberg.format.values.variant import (
+    NULL,
+    encode_array,
+    encode_object,
+    encode_primitive,
+    object_fields,
+    read_names,
+)
+
+_Cell = Callable[["_Names"], bytes | None]
+"""Gives the bytes of one value, None where it is missing."""
+
+
+class _Names:
+    """The dictionary of one variant."""
+
+    def __init__(self, metadata: bytes) -> None:
+        self.names = _read_names(metadata)
+        self.ids: Mapping[str, int] = {name: index for index, name in enumerate(self.names)}
+
+
+_read_names = lru_cache(maxsize=256)(read_names)
+
+
+def read_variant(array: pa.Array) -> pa.Array:
+    """Return variants as structs of two binaries.
+
+    Args:
+        array: structs of `metadata`, `value` and, where the file is shredded, `typed_value`.
+    Raises:
+        FormatError: other columns, or values that contradict each other.
+        UnsupportedError: a type that no variant has.
+    """
+    expected = type_to_arrow(VariantType())
+    if not kinds.is_struct(array.type) or array.type.get_field_index("metadata") < 0:
+        raise FormatError(f"unexpected type {array.type} of a variant (expected metadata and value)")
+    metadata, value = _child(array, "metadata"), _child(array, "value")
+    if array.type.get_field_index("typed_value") >= 0:
+        value = pa.array(_rows(array, metadata), pa.binary())
+    if metadata is None or value is None:
+        raise FormatError(f"unexpected type {array.type} of a variant (expected metadata and value)")
+    mask = array.is_null() if array.null_count else None
+    columns = [metadata.cast(pa.binary()), value.cast(pa.binary())]
+    return pa.StructArray.from_arrays(columns, fields=list(expected.fields), mask=mask)
+
+
+def _rows(array: pa.Array, metadata: pa.Array | None) -> list[bytes | None]:
+    if metadata is None:
+        raise FormatError("a variant has no metadata")
+    found: list[bytes | None] = []
+    for is_valid, names, cell in zip(array.is_valid().to_pylist(), metadata.to_pylist(), _cells(array), strict=True):
+        if not is_valid:
+            found.append(None)
+            continue
+        if names is None:
+            raise FormatError("a variant that is not null has no metadata")
+        # Spec: missing at the top is not legal, and is read as a null of the variant.
+        found.append(cell(_Names(names)) or NULL)
+    return found
+
+
+def _child(array: pa.Array, name: str) -> pa.Array | None:
+    index = array.type.get_field_index(name)
+    return None if index < 0 else array.field(index)
+
+
+def _cells(array: pa.Array) -> list[_Cell]:
+    """Return the values of a column of `value` and `typed_value`."""
+    value, typed = _child(array, "value"), _child(array, "typed_value")
+    plain = [None] * len(array) if value is None else value.to_pylist()
+    if typed is None:
+        return [_plain(item) for item in plain]
+    if isinstance(typed, pa.ExtensionArray):
+        typed = typed.storage
+    if kinds.is_struct(typed.type):
+        return _objects(plain, typed)
+    made = _arrays(typed) if kinds.is_list(typed.type) or kinds.is_large_list(typed.type) else _primitives(typed)
+    return [_one_of(left, right) for left, right in zip(plain, made, strict=True)]
+
+
+def _plain(value: bytes | None) -> _Cell:
+    return lambda names: value
+
+
+def _one_of(value: bytes | None, typed: _Cell | None) -> _Cell:
+    return _twice if value is not None and typed is not None else _plain(value) if typed is None else typed
+
+
+def _twice(names: _Names) -> bytes | None:
+    # Raised only where the value counts: below a null anything may stand in the columns.
+    raise FormatError("a value of a variant is stored twice, and is no object")
+
+
+def _objects(plain: list[bytes | None], typed: pa.Array) -> list[_Cell]:
+    columns = {typed.type.field(index).name: _cells(typed.field(index)) for index in range(typed.type.num_fields)}
+    cells: list[_Cell] = []
+    for row, (value, is_valid) in enumerate(zip(plain, typed.is_valid().to_pylist(), strict=True)):
+        own = {name: column[row] for name, column in columns.items()}
+        cells.append(_object(value, own) if is_valid else _plain(value))
+    return cells
+
+
+def _object(value: bytes | None, columns: Mapping[str, _Cell]) -> _Cell:
+    def cell(names: _Names) -> bytes:
+        found = {name: inner(names) for name, inner in columns.items()}
+        fields = {name: data for name, data in found.items() if data is not None}
+        if value is not None:
+            rest = object_fields(names.names, value)
+            if rest.keys() & fields.keys():
+                raise FormatError(f"field '{min(rest.keys() & fields.keys())}' of a variant is stored twice")
+            fields.update(rest)
+        return encode_object(names.ids, fields)
+
+    return cell
+
+
+def _arrays(typed: pa.Array) -> list[_Cell | None]:
+    offsets = typed.offsets.to_pylist()
+    items = _cells(typed.values)
+    spans = zip(offsets, offsets[1:], typed.is_valid().to_pylist(), strict=False)
+    return [_array(items[start:stop]) if is_valid else None for start, stop, is_valid in spans]
+
+
+def _array(items: list[_Cell]) -> _Cell:
+    # Items cannot be missing; one that is so all the same is null.
+    return lambda names: encode_array([item(names) or NULL for item in items])
+
+
+def _primitives(typed: pa.Array) -> list[_Cell | None]:
+    type_ = primitive_from_arrow(typed.type)
+    if isinstance(type_, FixedType):
+        # The one fixed type of variants; of others only the length would be different.
+        type_ = UUIDType() if type_.length == 16 else BinaryType()
+    if type_ is None:
+        raise UnsupportedError(f"a variant has a column of type {typed.type}, which no variant has")
+    size = typed.type.bit_width // 8 if kinds.is_integer(typed.type) else None
+    values: list[Any] = values_from_array(type_, typed)
+    return [None if value is None else _plain(encode_primitive(type_, value, int_size=size)) for value in values]

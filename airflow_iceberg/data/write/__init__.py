@@ -1,0 +1,1 @@
+"""Rows written as data files: partitioned, sorted, measured."""

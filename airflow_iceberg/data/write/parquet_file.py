@@ -1,0 +1,410 @@
+"""One Parquet data file: its types and encoder settings, opening, row groups, closing, and its description.
+
+Here: what all files of a writer share (`FileLayout`) and a file being written (`OpenFile`). Not here: when a row group
+or a file ends and which partition a row belongs to (`data.write.partitioned`), statistics (`data.write.metrics`).
+"""
+
+import inspect
+import itertools
+import json
+import logging
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from airflow_iceberg.data.dictionaries import SAMPLED_ROWS, is_dictionary_of, plain_columns, with_types
+from airflow_iceberg.data.write.metrics import LeafColumn, MetricsAccumulator, MetricsPlan, leaf_columns
+from airflow_iceberg.data.write.options import WriteOptions
+from airflow_iceberg.data.write.variant_footer import AnnotatingSink
+from airflow_iceberg.errors import StorageError, UnsupportedError
+from airflow_iceberg.format.arrow.types import schema_to_arrow
+from airflow_iceberg.format.manifests.entries import DataFile
+from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.types import (
+    FixedType,
+    GeographyType,
+    GeometryType,
+    IcebergType,
+    ListType,
+    MapType,
+    StructType,
+    UnknownType,
+    UUIDType,
+    Value,
+    VariantType,
+)
+from airflow_iceberg.storage.base import FileIO
+
+log = logging.getLogger(__name__)
+
+UNSORTED_ORDER_ID = 0
+_UPLOAD_BLOCK_BYTES = 8 * 1024 * 1024
+_MANY_SAMPLES = 4
+"""A row group is sampled from so many times the size of a sample on."""
+
+
+class FileLayout:
+    """What all files of a writer have in common: types, encoder settings, names.
+
+    Args:
+        schema: of the rows, with the table's field ids.
+        spec: the partition spec the files belong to.
+        data_location: directory of the data files.
+        file_prefix: begin of every file name; a uuid makes the names unique.
+        sort_order_id: the order that the rows are in.
+    Raises:
+        UnsupportedError: a type of the schema cannot be written yet.
+    """
+
+    def __init__(
+        self,
+        io: FileIO,
+        *,
+        schema: Schema,
+        spec: PartitionSpec,
+        options: WriteOptions,
+        data_location: str,
+        file_prefix: str,
+        sort_order_id: int = UNSORTED_ORDER_ID,
+    ) -> None:
+        self.schema = schema
+        self.sort_order_id = sort_order_id
+        self.spec = spec
+        self.options = options
+        self.columns: tuple[LeafColumn, ...] = leaf_columns(schema)
+        self.metrics = MetricsPlan(self.columns, options.metrics)
+        self.row_schema = schema_to_arrow(schema)
+        self.file_schema = _file_schema(schema, self.row_schema)
+        self.variants = _variant_paths(schema)
+        self._rows_are_file_rows = self.row_schema.equals(self.file_schema)
+        self._settings = {
+            **encoder_settings(options),
+            "write_statistics": self._columns_but(options.without_statistics),
+            "use_dictionary": self._columns_but(options.without_dictionary),
+        }
+        # Java keeps the schema under this key, too.
+        self._footer_entries = {"iceberg.schema": json.dumps(schema.to_dict(), separators=(",", ":"))}
+        self._data_location = data_location.rstrip("/")
+        self._filesystem, self._data_path = io.filesystem(self._data_location)
+        self._name = f"{file_prefix}-{uuid.uuid4()}"
+        self._numbers = itertools.count(1)
+        self._directories: set[str] = set()
+
+    def next_location(self, partition: tuple[Value, ...]) -> str:
+        """Return the location of a new file."""
+        path = self.spec.partition_path(partition, self.schema) if self.spec.fields else ""
+        name = f"{self._name}-{next(self._numbers):05d}.parquet"
+        return self.options.file_location(self._data_location, path, name)
+
+    def open_sink(self, location: str) -> Any:
+        """Open a new file for writing: natively on a local disk, through fsspec elsewhere."""
+        path = self._data_path + location.removeprefix(self._data_location)
+        if "file" not in self._filesystem.protocol:  # a name or a tuple of names
+            # Large default blocks of object stores (50 MiB) times many open partitions would need gigabytes.
+            return pa.PythonFile(self._filesystem.open(path, "wb", block_size=_UPLOAD_BLOCK_BYTES), mode="w")
+        directory = os.path.dirname(path)
+        if directory not in self._directories:
+            os.makedirs(directory, exist_ok=True)
+            self._directories.add(directory)
+        return pa.OSFile(path, "wb")
+
+    def parquet_writer(
+        self,
+        sink: Any,
+        schema: pa.Schema,
+        *,
+        rows: int,
+        footers: list[Any] | None = None,
+        plain: frozenset[str] = frozenset(),
+    ) -> pq.ParquetWriter:
+        """Return an encoder into a sink.
+
+        Args:
+            schema: of the rows, `file_schema` but for texts that come as dictionaries.
+            rows: of the first row group; Bloom filters are not laid out for more values than that.
+            footers: gets the footer on close.
+            plain: columns that are written without a dictionary.
+        """
+        settings = dict(self._settings)
+        if plain:
+            settings["use_dictionary"] = self._columns_but(self.options.without_dictionary | plain)
+        if filters := self._bloom_filters(rows):
+            settings["bloom_filter_options"] = filters
+        writer = pq.ParquetWriter(sink, schema, metadata_collector=footers, **settings)
+        writer.add_key_value_metadata(self._footer_entries)
+        return writer
+
+    def to_file(self, table: pa.Table) -> pa.Table:
+        """Return rows in the types of the file: uuids marked as such, unknown columns left out; mostly no copy.
+
+        Texts in dictionaries stay so.
+        """
+        if self._rows_are_file_rows:
+            return table
+        columns, fields = [], []
+        for item in self.file_schema:
+            column = table.column(item.name)
+            if is_dictionary_of(column.type, item.type):
+                item = item.with_type(column.type)
+            columns.append(column if column.type.equals(item.type) else _to_file_type(column, item.type))
+            fields.append(item)
+        return pa.Table.from_arrays(columns, schema=pa.schema(fields))
+
+    def plain_columns(self, rows: pa.Table) -> frozenset[str]:
+        """Return the columns that no dictionary suits, by the first row group of a file.
+
+        A small one, or a single page, is not worth the question.
+        """
+        if rows.num_rows < _MANY_SAMPLES * SAMPLED_ROWS:
+            return frozenset()
+        return plain_columns(rows, most_bytes=self.options.dict_size_bytes)
+
+    def _columns_but(self, without: frozenset[str]) -> bool | list[str]:
+        """Return the columns of a file without some, by their paths in the file; True for all."""
+        if not without:
+            return True
+        found: list[str] = []
+        for column in self.columns:
+            if ".".join(column.path) not in without:
+                path = ".".join(_parquet_path(column.path, self.schema))
+                is_variant = isinstance(column.type, VariantType)
+                found += [f"{path}.metadata", f"{path}.value"] if is_variant else [path]
+        return found
+
+    def _bloom_filters(self, rows: int) -> dict[str, dict[str, float]]:
+        found: dict[str, dict[str, float]] = {}
+        if not self.options.bloom_filters or not _supports("bloom_filter_options"):
+            return found
+        for column in self.columns:
+            wanted = self.options.bloom_filters.get(".".join(column.path))
+            if wanted is not None:
+                distinct = max(1, min(wanted.distinct_values, rows))
+                found[".".join(_parquet_path(column.path, self.schema))] = {
+                    "ndv": distinct,
+                    "fpp": wanted.false_positives,
+                }
+        return found
+
+
+def encoder_settings(options: WriteOptions) -> Mapping[str, Any]:
+    """Return the arguments of the Parquet writer that are the same for all columns."""
+    settings: dict[str, Any] = {
+        "compression": options.compression,
+        "compression_level": options.compression_level,
+        "data_page_size": options.page_size_bytes,
+        "data_page_version": options.page_version,
+        "dictionary_pagesize_limit": options.dict_size_bytes,
+        "store_decimal_as_integer": True,
+        # Without the Arrow schema in the footer: readers go by Parquet's own types, and small files stay small.
+        "store_schema": False,
+    }
+    if _supports("max_rows_per_page"):
+        settings["max_rows_per_page"] = options.page_row_limit
+    if options.bloom_filters and not _supports("bloom_filter_options"):
+        log.warning("Bloom filters are asked for, and pyarrow %s cannot write them", pa.__version__)
+    return settings
+
+
+@cache
+def _supports(argument: str) -> bool:
+    """Return whether this version of pyarrow has an argument of the Parquet writer."""
+    return argument in inspect.signature(pq.ParquetWriter.__init__).parameters
+
+
+def _variant_paths(schema: Schema) -> frozenset[tuple[str, ...]]:
+    """Return the paths of the groups of variants in a file."""
+    found = (field for field in schema.fields_by_id.values() if isinstance(field.type, VariantType))
+    return frozenset(_parquet_path(_path_of(schema, field.id), schema) for field in found)
+
+
+def _path_of(schema: Schema, field_id: int) -> tuple[str, ...]:
+    names = [field.name for field in schema.ancestors(field_id)]
+    return (*reversed(names), schema.fields_by_id[field_id].name)
+
+
+def _parquet_path(path: tuple[str, ...], schema: Schema) -> tuple[str, ...]:
+    """Return the path of a column in the file, which has one level more for lists and maps."""
+    parts: list[str] = []
+    current: IcebergType = schema.as_struct()
+    for name in path:
+        match current:
+            case StructType():
+                current = next(child.type for child in current.fields if child.name == name)
+            case ListType():
+                current = current.element
+                parts.append("list")
+            case MapType():
+                current = current.key if name == "key" else current.value
+                parts.append("key_value")
+        parts.append(name)
+    return tuple(parts)
+
+
+# -- types of the file -------------------------------------------------------------------------------------------------
+
+
+def _file_schema(schema: Schema, row_schema: pa.Schema) -> pa.Schema:
+    fields = [
+        item.with_type(_file_type(child.type, item.type, child.name))
+        for child, item in zip(schema.fields, row_schema, strict=True)
+        if not isinstance(child.type, UnknownType)
+    ]
+    if not fields:
+        raise UnsupportedError("a table without columns cannot be written to parquet; add a column first")
+    return pa.schema(fields)
+
+
+def _file_type(type_: IcebergType, arrow: pa.DataType, name: str) -> pa.DataType:
+    """Return the Arrow type that gives the right Parquet type.
+
+    Raises:
+        UnsupportedError: the type cannot be written.
+    """
+    match type_:
+        case UUIDType():
+            return pa.uuid()
+        case VariantType():
+            return arrow  # two binaries; `variant_footer` says what they are
+        case GeometryType() | GeographyType():
+            raise UnsupportedError(f"column '{name}' is of type {type_}, which is not written yet")
+        case FixedType(0):
+            raise UnsupportedError(f"column '{name}' is of type {type_}, which parquet cannot hold")
+        case StructType():
+            return _file_struct(type_, arrow, name)
+        case ListType():
+            return pa.list_(_file_element(type_.element, arrow.value_field, f"{name}.element"))
+        case MapType():
+            key = _file_element(type_.key, arrow.key_field, f"{name}.key")
+            return pa.map_(key, _file_element(type_.value, arrow.item_field, f"{name}.value"))
+    return arrow
+
+
+def _file_struct(type_: StructType, arrow: pa.DataType, name: str) -> pa.DataType:
+    fields = [
+        arrow.field(position).with_type(_file_type(child.type, arrow.field(position).type, f"{name}.{child.name}"))
+        for position, child in enumerate(type_.fields)
+        if not isinstance(child.type, UnknownType)
+    ]
+    if not fields:
+        raise UnsupportedError(f"column '{name}' is a struct without fields, which parquet cannot hold")
+    return pa.struct(fields)
+
+
+def _file_element(type_: IcebergType, item: pa.Field, name: str) -> pa.Field:
+    if isinstance(type_, UnknownType):
+        raise UnsupportedError(f"column '{name}' is of type unknown inside a list or map, which parquet cannot hold")
+    return item.with_type(_file_type(type_, item.type, name))
+
+
+def _to_file_type(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+    return pa.chunked_array([_array_to_file(chunk, type_) for chunk in column.chunks], type=type_)
+
+
+def _array_to_file(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    if not pa.types.is_struct(type_):
+        return array if array.type.equals(type_) else array.cast(type_)
+    # Arrow's cast of structs matches fields by name too, but would refuse fields that are left out.
+    mask = array.is_null() if array.null_count else None
+    children = [_array_to_file(array.field(item.name), item.type) for item in type_]
+    return pa.StructArray.from_arrays(children, fields=list(type_), mask=mask)
+
+
+# -- a file being written ----------------------------------------------------------------------------------------------
+
+
+class OpenFile:
+    """One Parquet file that is being written.
+
+    Args:
+        first: the first row group, which is not written here.
+    Raises:
+        StorageError: the store refuses the file or the bytes.
+    """
+
+    def __init__(self, layout: FileLayout, partition: tuple[Value, ...], first: pa.Table) -> None:
+        self.location = layout.next_location(partition)
+        self._spec_id = layout.spec.spec_id
+        self._partition = partition
+        self._sort_order_id = layout.sort_order_id
+        self._metrics = MetricsAccumulator(layout.metrics)
+        self._footers: list[pq.FileMetaData] = []
+        with _storage_errors(self.location):
+            self._sink = layout.open_sink(self.location)
+        self._annotating = AnnotatingSink(self._sink, layout.variants) if layout.variants else None
+        target = self._sink if self._annotating is None else pa.PythonFile(self._annotating, mode="w")
+        self._schema = first.schema
+        try:
+            self._writer = layout.parquet_writer(
+                target,
+                self._schema,
+                rows=first.num_rows,
+                footers=self._footers,
+                plain=layout.plain_columns(first),
+            )
+        except BaseException:
+            self._sink.close()
+            raise
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes written so far."""
+        return int(self._sink.tell())
+
+    def write_row_group(self, table: pa.Table) -> None:
+        """Write rows, already in the file's types, as one row group."""
+        table = with_types(table, self._schema)
+        self._metrics.observe(table)
+        with _storage_errors(self.location):
+            self._writer.write_table(table, row_group_size=table.num_rows)
+
+    def close(self) -> DataFile:
+        """Write the footer and describe the file."""
+        with _storage_errors(self.location):
+            if self._annotating is not None:
+                self._annotating.hold()
+            self._writer.close()
+            if self._annotating is not None:
+                self._annotating.finish()
+            size_bytes = self.size_bytes
+            self._sink.close()
+        metrics = self._metrics.finish(self._footers[0])
+        return DataFile(
+            file_path=self.location,
+            file_format="parquet",
+            partition=self._partition,
+            spec_id=self._spec_id,
+            record_count=metrics.record_count,
+            file_size_in_bytes=size_bytes,
+            column_sizes=metrics.column_sizes,
+            value_counts=metrics.value_counts,
+            null_value_counts=metrics.null_value_counts,
+            nan_value_counts=metrics.nan_value_counts,
+            lower_bounds=metrics.lower_bounds,
+            upper_bounds=metrics.upper_bounds,
+            split_offsets=metrics.split_offsets,
+            sort_order_id=self._sort_order_id,
+        )
+
+    def abort(self) -> None:
+        """Let go of the file's handles; removing it is the caller's part."""
+        for part in (self._writer, self._sink):
+            with suppress(Exception):
+                part.close()
+
+
+@contextmanager
+def _storage_errors(location: str) -> Iterator[None]:
+    """Turn what a store raises into a StorageError that names the file; ArrowInvalid, a fault in the rows, is none."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"cannot write {location}: {error}; check that the place exists, has room and may be written to"
+        ) from error

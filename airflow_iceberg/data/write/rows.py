@@ -1,0 +1,146 @@
+"""Arrow rows of this process become data files: conform, write, and nothing stays behind when it fails.
+
+The same two steps as in a job's task (`jobs.append`), for rows that are in memory already.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING, TypeAlias
+
+from airflow_iceberg.data.cast.new_columns import with_new_columns
+from airflow_iceberg.data.cast.rows import check_columns, conform
+from airflow_iceberg.data.write.options import WriteOptions, data_location
+from airflow_iceberg.data.write.parquet_file import UNSORTED_ORDER_ID
+from airflow_iceberg.data.write.partitioned import PartitionedWriter
+from airflow_iceberg.data.write.sorted import SortedRuns, unsortable, write_order
+from airflow_iceberg.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from airflow_iceberg.data.cast.row_check import RowCheck
+    from airflow_iceberg.format.manifests.entries import DataFile
+    from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+    from airflow_iceberg.format.schemas.schema import Schema
+    from airflow_iceberg.storage.base import FileIO
+
+    Rows: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader
+
+log = logging.getLogger(__name__)
+
+SOURCE = "the Arrow rows"
+MAX_THREADS = 4
+"""Many rows without partitions go to as many files as threads encode them: a few files, however large the machine."""
+
+
+def schema_with(metadata: TableMetadata, rows: Rows) -> Schema:
+    """Return the table's schema with the columns that the rows have more, and wider where theirs are.
+
+    Raises:
+        InvalidInputError: not Arrow; a column that the table cannot have.
+    """
+    _check_arrow(rows)
+    return with_new_columns(
+        metadata.schema(),
+        [rows.schema],
+        last_column_id=metadata.last_column_id,
+        specs=(metadata.spec(),),
+        format_version=metadata.format_version,
+    )
+
+
+def write_rows(
+    io: FileIO,
+    metadata: TableMetadata,
+    rows: Rows,
+    *,
+    file_prefix: str,
+    schema: Schema | None = None,
+    check: RowCheck | None = None,
+) -> tuple[DataFile, ...]:
+    """Write rows for the table's current spec; returns one DataFile a file.
+
+    Args:
+        schema: of the files; the table's own by default, or the one that `schema_with` gave.
+        check: what every row has to satisfy.
+
+    Raises:
+        InvalidInputError: not Arrow; a column is missing, extra, or holds a value that does not fit; nothing is left
+            behind.
+    """
+    _check_arrow(rows)
+    written = schema or metadata.schema()
+    # Write defaults are of version 3.
+    filled = written if metadata.format_version >= 3 else written.without_write_defaults()
+    check_columns(rows.schema, filled, source=SOURCE)
+    writer = _writer(io, metadata, written, file_prefix)
+    try:
+        first_row = 1
+        for table in _tables(rows):
+            conformed = conform(table, filled, source=SOURCE, first_row=first_row)
+            if check is not None:
+                check.check(conformed, source=SOURCE, first_row=first_row)
+            writer.write(conformed)
+            first_row += table.num_rows
+        return writer.close()
+    except BaseException:
+        writer.abort()
+        raise
+
+
+def _check_arrow(rows: object) -> None:
+    import pyarrow as pa
+
+    if not isinstance(rows, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
+        raise InvalidInputError(
+            f"expected an Arrow table, record batch or record batch reader, got {type(rows).__name__}; "
+            f"make one of it, e.g. by pyarrow.Table.from_pandas"
+        )
+
+
+def _writer(io: FileIO, metadata: TableMetadata, schema: Schema, file_prefix: str) -> PartitionedWriter | SortedRuns:
+    """Return what writes rows for the table: in its sort order, if it has one."""
+    spec, order = metadata.spec(), metadata.sort_order()
+    options = WriteOptions.from_properties(metadata.properties, schema, order)
+
+    def new_writer(sort_order_id: int = UNSORTED_ORDER_ID) -> PartitionedWriter:
+        return PartitionedWriter(
+            io,
+            schema=schema,
+            spec=spec,
+            options=options,
+            data_location=data_location(metadata.location, metadata.properties),
+            file_prefix=file_prefix,
+            threads=encoding_threads(),
+            sort_order_id=sort_order_id,
+        )
+
+    if not order.fields:
+        return new_writer()
+    reason = unsortable(order, schema, spec)
+    if reason is not None:
+        log.warning("rows are not sorted by the table's sort order %d: %s", order.order_id, reason)
+        return new_writer()
+    return SortedRuns(lambda: new_writer(order.order_id), write_order(order, schema, spec))
+
+
+def encoding_threads() -> int:
+    """Return how many files are encoded at a time: as many as this process has cores, at most 4."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, MAX_THREADS)
+
+
+def _tables(rows: Rows) -> Iterator[pa.Table]:
+    import pyarrow as pa
+
+    if isinstance(rows, pa.Table):
+        yield rows
+    elif isinstance(rows, pa.RecordBatch):
+        yield pa.Table.from_batches([rows])
+    else:
+        for batch in rows:
+            yield pa.Table.from_batches([batch])

@@ -1,0 +1,391 @@
+"""What a person wrote beside a column, made a canonical value of the column's type: exactly, or folded away.
+
+Here: literals of every type, and the predicates that remain when a literal lies outside or between the values that its
+column can hold (``id > 1.5`` is ``id >= 2``; ``id < 3000000000`` is true of every int). Not here: names and fields
+(`filters`), SQL text (`filter_parser`).
+
+Numbers, dates and timestamps are compared as exact rational numbers in the unit of the column, so that nothing is
+rounded into a match. Only a literal beside a float or double column is rounded to the column's type first: ``f = 0.1``
+is meant for the float that prints as 0.1.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+from math import inf, nan
+from typing import Any
+from uuid import UUID
+
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.expressions.tree import (
+    ALWAYS_FALSE,
+    Column,
+    Comparison,
+    Expression,
+    In,
+    IsNan,
+    NotIn,
+    NotNan,
+    NotNull,
+    all_of,
+    any_of,
+    is_nan,
+)
+from airflow_iceberg.format.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampNsType,
+    TimestampType,
+    TimestamptzNsType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+    Value,
+)
+from airflow_iceberg.format.values.numbers import scaled
+
+NS_PER_DAY = 86_400 * 10**9
+_EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
+_NS_PER_UNIT: dict[type[IcebergType], int] = {
+    DateType: NS_PER_DAY,
+    TimeType: 1_000,
+    TimestampType: 1_000,
+    TimestamptzType: 1_000,
+    TimestampNsType: 1,
+    TimestamptzNsType: 1,
+}
+_ZONED = (TimestamptzType, TimestamptzNsType)
+_WITHOUT_ZONE = (TimestampType, TimestampNsType)
+_INSTANT = re.compile(
+    r"(?P<date>\d{4}-\d{2}-\d{2})"
+    r"(?:[T ](?P<time>\d{1,2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?)\s*(?P<zone>Z|UTC|[+-]\d{2}(?::?\d{2})?)?)?",
+    re.IGNORECASE,
+)
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_NOT_FINITE = re.compile(r"nan|[+-]?inf(?:inity)?", re.IGNORECASE)
+_TIME = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?")
+_SPELLINGS: tuple[tuple[tuple[type[IcebergType], ...], str], ...] = (
+    ((StringType,), "write a string in quotes"),
+    ((BinaryType, FixedType), "write bytes as X'1F'"),
+    ((BooleanType,), "write true or false"),
+    ((DateType,), "write a date as '2026-01-31'"),
+    ((TimeType,), "write a time of day as '12:30:00'"),
+    (_WITHOUT_ZONE, "write a timestamp as '2026-01-31 12:30:00'"),
+    (_ZONED, "write a timestamp as '2026-01-31 12:30:00+00:00'"),
+    ((UUIDType,), "write a uuid in quotes, all 36 characters of it"),
+)
+# Decimals with absurd exponents would cost memory without end; nothing that a column holds is that large or small.
+_MAX_EXPONENT = 500
+
+
+@dataclass(frozen=True, slots=True)
+class TypedText:
+    """A literal such as ``DATE '2026-01-01'``: text that says what it is.
+
+    Attributes:
+        kind: ``date`` or ``timestamp``.
+    """
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """A literal between or beyond the values of a column's type, in the unit of the column; maybe infinite."""
+
+    value: Fraction | float
+
+
+def bind_comparison(op: str, column: Column, literal: Any) -> Expression:
+    """Return ``column op literal`` with a canonical literal, or what it comes to where there is none.
+
+    Args:
+        column: bound.
+        literal: what a person wrote; None is SQL's NULL.
+    Raises:
+        InvalidInputError: the two cannot be compared.
+    """
+    if literal is None:
+        return ALWAYS_FALSE
+    value = to_value(column, literal)
+    if isinstance(value, Exact):
+        return _fold(op, column, value)
+    if is_nan(value):
+        return _compare_with_nan(op, column)
+    return Comparison(op, column, value)
+
+
+def bind_in(column: Column, literals: Iterable[Any], *, negated: bool) -> Expression:
+    """Return ``column IN (…)`` or ``NOT IN (…)`` with canonical literals.
+
+    ``x NOT IN (1, NULL)`` is never true: it is false for 1 and null for all else.
+
+    Raises:
+        InvalidInputError: a literal cannot be compared with the column.
+    """
+    values = [None if literal is None else to_value(column, literal) for literal in literals]
+    if negated and None in values:
+        return ALWAYS_FALSE
+    # A literal that the column cannot hold is equal to none of its values.
+    held = [value for value in values if value is not None and not isinstance(value, Exact)]
+    numbers = tuple(sorted({value for value in held if not is_nan(value)}))
+    if len(numbers) < len(held) and any(map(is_nan, held)):
+        rest = bind_in(column, numbers, negated=negated)
+        return all_of(_compare_with_nan("!=", column), rest) if negated else any_of(IsNan(column), rest)
+    if not numbers:
+        return NotNull(column) if negated else ALWAYS_FALSE
+    if len(numbers) == 1:
+        return Comparison("!=" if negated else "=", column, numbers[0])
+    return NotIn(column, numbers) if negated else In(column, numbers)
+
+
+def _compare_with_nan(op: str, column: Column) -> Expression:
+    """Compare a float or double column with NaN, which equals itself and is above every number."""
+    match op:
+        case "=" | ">=":
+            return IsNan(column)
+        case "!=" | "<":
+            return all_of(NotNull(column), NotNan(column))
+        case "<=":
+            return NotNull(column)
+    return ALWAYS_FALSE
+
+
+def _fold(op: str, column: Column, exact: Exact) -> Expression:
+    """Return what a comparison with a value that the column cannot hold comes to."""
+    if op == "=":
+        return ALWAYS_FALSE
+    if op == "!=":
+        return NotNull(column)
+    if isinstance(column.type, (FloatType, DoubleType)):
+        return _fold_overflow(op, column, positive=exact.value > 0)
+    low, high = _range(column.type)
+    if exact.value > high:
+        return NotNull(column) if op in ("<", "<=") else ALWAYS_FALSE
+    if exact.value < low:
+        return NotNull(column) if op in (">", ">=") else ALWAYS_FALSE
+    floor = exact.value.__floor__()
+    if op in ("<", "<="):
+        return Comparison("<=", column, _from_units(column.type, floor))
+    return Comparison(">=", column, _from_units(column.type, floor + 1))
+
+
+def _fold_overflow(op: str, column: Column, *, positive: bool) -> Expression:
+    """Compare with a finite number beyond the largest one of a float or double column; infinities lie beyond it."""
+    if positive:
+        return Comparison("<" if op in ("<", "<=") else ">=", column, inf)
+    return Comparison("<=" if op in ("<", "<=") else ">", column, -inf)
+
+
+def to_value(column: Column, literal: Any) -> Value | Exact:
+    """Return the canonical value of a literal that is not null, or its exact value where the column holds none such.
+
+    Raises:
+        InvalidInputError: the literal cannot be compared with the column.
+    """
+    kind = column.type
+    if isinstance(kind, tuple(_NS_PER_UNIT)):
+        return _temporal(column, literal)
+    if isinstance(kind, (IntegerType, LongType, DecimalType)):
+        return _in_units(kind, _number(column, literal), scale=kind.scale if isinstance(kind, DecimalType) else 0)
+    if isinstance(kind, (FloatType, DoubleType)):
+        return _floating(column, _number(column, literal))
+    if isinstance(kind, StringType) and isinstance(literal, str):
+        return literal
+    if isinstance(kind, BooleanType):
+        return _boolean(column, literal)
+    if isinstance(kind, UUIDType):
+        return _uuid(column, literal)
+    if isinstance(kind, (BinaryType, FixedType)) and isinstance(literal, (bytes, bytearray)):
+        return _binary(column, bytes(literal))
+    raise _mismatch(column, literal)
+
+
+def _number(column: Column, literal: Any) -> Fraction | float:
+    """Return a number exactly; infinities and NaN stay floats.
+
+    A float is taken by its shortest text, which is what was written: 0.1 and not 0.1000000000000000055.
+    """
+    if isinstance(literal, bool) or not isinstance(literal, (int, float, Decimal, str)):
+        raise _mismatch(column, literal)
+    if isinstance(literal, str) and not _is_number(literal, isinstance(column.type, (FloatType, DoubleType))):
+        raise _mismatch(column, literal)
+    try:
+        number = Decimal(repr(literal) if isinstance(literal, float) else literal)
+    except (InvalidOperation, ValueError):
+        raise _mismatch(column, literal) from None
+    if number.is_nan():
+        return nan
+    if number.is_infinite() or number.adjusted() > _MAX_EXPONENT:
+        return -inf if number < 0 else inf
+    if number.adjusted() < -_MAX_EXPONENT:
+        return Fraction(0 if number == 0 else -1 if number < 0 else 1, 10**_MAX_EXPONENT)
+    return Fraction(number)
+
+
+def _is_number(text: str, is_floating: bool) -> bool:
+    """Tell whether a text is a number in SQL; what Python takes besides (``1_0``) is none.
+
+    Only floats and doubles hold NaN and infinities: a text that says so beside another column is a mistake, and
+    ``id < 'nan'`` must not select every row.
+    """
+    text = text.strip()
+    return _NUMBER.fullmatch(text) is not None or (is_floating and _NOT_FINITE.fullmatch(text) is not None)
+
+
+def _in_units(kind: IcebergType, number: Fraction | float, *, scale: int = 0) -> Value | Exact:
+    """Return a number as the column holds it, or exactly in the column's unit if it holds no such number."""
+    if number != number:
+        return Exact(inf)  # NaN is above every number, like infinity, and these types hold neither
+    units = number if isinstance(number, float) else number * 10**scale
+    low, high = _range(kind)
+    if isinstance(units, float) or units.denominator != 1 or not low <= units <= high:
+        return Exact(units)
+    return _from_units(kind, units.numerator)
+
+
+def _from_units(kind: IcebergType | None, units: int) -> Value:
+    if isinstance(kind, DecimalType):
+        return scaled(units, kind.scale)
+    return units
+
+
+def _range(kind: IcebergType | None) -> tuple[int, int]:
+    """Return the least and greatest value of a type, in its unit."""
+    if isinstance(kind, DecimalType):
+        return 1 - 10**kind.precision, 10**kind.precision - 1
+    bits = 31 if isinstance(kind, (IntegerType, DateType)) else 63
+    return -(2**bits), 2**bits - 1
+
+
+def _floating(column: Column, number: Fraction | float) -> float | Exact:
+    """Round to the column's type. Spec: none; see the module's docstring."""
+    if isinstance(number, float):
+        return number
+    try:
+        rounded = number.numerator / number.denominator
+        if isinstance(column.type, FloatType):
+            rounded = float(struct.unpack("<f", struct.pack("<f", rounded))[0])
+    except OverflowError:
+        return Exact(number)
+    return rounded + 0.0  # -0.0 becomes 0.0
+
+
+def _boolean(column: Column, literal: Any) -> bool:
+    if isinstance(literal, bool):
+        return literal
+    if isinstance(literal, str) and literal.strip().lower() in ("true", "false"):
+        return literal.strip().lower() == "true"
+    raise _mismatch(column, literal)
+
+
+def _uuid(column: Column, literal: Any) -> UUID:
+    if isinstance(literal, UUID):
+        return literal
+    try:
+        return UUID(literal)
+    except (ValueError, AttributeError, TypeError):
+        raise _mismatch(column, literal) from None
+
+
+def _binary(column: Column, literal: bytes) -> bytes:
+    if isinstance(column.type, FixedType) and len(literal) != column.type.length:
+        raise InvalidInputError(f"cannot compare column '{column}' ({column.type}) with {len(literal)} bytes")
+    return literal
+
+
+def _temporal(column: Column, literal: Any) -> Value | Exact:
+    """Return a date, time or timestamp in the column's unit since the epoch; without a zone it is UTC."""
+    if isinstance(column.type, TimeType):
+        return _in_units(column.type, Fraction(_time_of_day(column, literal), 1_000))
+    text = _temporal_text(column, literal)
+    found = _INSTANT.fullmatch(text.strip())
+    if found is None:
+        raise _mismatch(column, literal)
+    if found["zone"] and isinstance(column.type, (*_WITHOUT_ZONE, DateType)):
+        raise InvalidInputError(
+            f"cannot compare column '{column}' ({column.type}), which has no time zone, with '{text}'; "
+            "leave out the zone"
+        )
+    try:
+        nanos = (date.fromisoformat(found["date"]).toordinal() - _EPOCH_ORDINAL) * NS_PER_DAY
+        of_day = _nanos_of_day(found["time"]) - _offset_ns(found["zone"])
+        # Spark makes a date of a text beside a date, and a timestamp of the date beside TIMESTAMP '…'.
+        nanos += 0 if isinstance(column.type, DateType) and isinstance(literal, str) else of_day
+    except ValueError as error:
+        raise InvalidInputError(f"invalid {column.type} '{text}' compared with column '{column}': {error}") from None
+    assert column.type is not None
+    return _in_units(column.type, Fraction(nanos, _NS_PER_UNIT[type(column.type)]))
+
+
+def _temporal_text(column: Column, literal: Any) -> str:
+    if isinstance(literal, TypedText):
+        # A date is midnight wherever a time is asked for; CAST to a date drops the time.
+        return literal.text.strip()[:10] if literal.kind == "date" else literal.text
+    if isinstance(literal, (datetime, date)):
+        return literal.isoformat()
+    if isinstance(literal, str):
+        return literal
+    raise _mismatch(column, literal)
+
+
+def _time_of_day(column: Column, literal: Any) -> int:
+    text = literal.isoformat() if isinstance(literal, time) and literal.tzinfo is None else literal
+    try:
+        return _nanos_of_day(text.strip())
+    except (ValueError, AttributeError):
+        raise _mismatch(column, literal) from None
+
+
+def _nanos_of_day(text: str | None) -> int:
+    """Return nanoseconds since midnight.
+
+    Raises:
+        ValueError: not a time of day.
+    """
+    if text is None:
+        return 0
+    found = _TIME.fullmatch(text)
+    if found is None:
+        raise ValueError(f"'{text}' is not a time of day")
+    hour, minute, second = (int(part or 0) for part in found.groups()[:3])
+    if hour > 23 or minute > 59 or second > 59:
+        raise ValueError(f"'{text}' is not a time of day")
+    return ((hour * 60 + minute) * 60 + second) * 10**9 + int((found[4] or "0").ljust(9, "0"))
+
+
+def _offset_ns(zone: str | None) -> int:
+    if zone is None or zone.upper() in ("Z", "UTC"):
+        return 0
+    digits = zone[1:].replace(":", "")
+    minutes = int(digits[:2]) * 60 + int(digits[2:] or 0)
+    if minutes > 18 * 60:
+        raise ValueError(f"'{zone}' is not an offset from UTC")
+    return (-1 if zone[0] == "-" else 1) * minutes * 60 * 10**9
+
+
+def _mismatch(column: Column, literal: Any) -> InvalidInputError:
+    shown = f"'{literal.text}'" if isinstance(literal, TypedText) else repr(literal)
+    if literal is True and not isinstance(column.type, BooleanType):
+        return InvalidInputError(
+            f"cannot compare column '{column}' ({column.type}) with {shown}, and by itself it is no predicate; compare "
+            f"it with a value of its type"
+        )
+    hint = next((f"; {text}" for kinds, text in _SPELLINGS if isinstance(column.type, kinds)), "; write a number")
+    return InvalidInputError(f"cannot compare column '{column}' ({column.type}) with {shown}{hint}")

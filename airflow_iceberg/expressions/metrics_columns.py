@@ -1,0 +1,279 @@
+"""What can be known about the rows of many files without opening them: `metrics`, a column at a time.
+
+Here: the same rule for the files of some manifests, with numpy where bounds are numbers, and one file after the other
+(by `metrics` itself) where they are texts, decimals or else. Not here: the rule's reasons; both are tested to agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from airflow_iceberg.expressions.metrics import ColumnRange, decode_bound, has_nan, predicate_may_hold, read_bounds
+from airflow_iceberg.expressions.tree import (
+    AlwaysFalse,
+    And,
+    Column,
+    Comparison,
+    Expression,
+    In,
+    IsNan,
+    IsNull,
+    NotIn,
+    NotNan,
+    NotNull,
+    Or,
+    Predicate,
+)
+from airflow_iceberg.format.avro import columns_read
+from airflow_iceberg.format.manifests.columns import EntryColumns
+from airflow_iceberg.format.types import (
+    DateType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    TimestampNsType,
+    TimestampType,
+    TimestamptzNsType,
+    TimestamptzType,
+    TimeType,
+    Value,
+)
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+Numbers: TypeAlias = Any
+"""An array of integers or of floats."""
+
+_LAYOUTS = {
+    **dict.fromkeys((IntegerType, DateType), "<i4"),
+    **dict.fromkeys((LongType, TimeType, TimestampType, TimestamptzType, TimestampNsType, TimestamptzNsType), "<i8"),
+    FloatType: "<f4",
+    DoubleType: "<f8",
+}
+
+
+def columns_of(expression: Expression) -> frozenset[int]:
+    """Return the ids of the columns that a bound predicate speaks of."""
+    match expression:
+        case And() | Or():
+            return frozenset().union(*map(columns_of, expression.operands))
+        case Predicate():
+            field_id = expression.column.field_id
+            return frozenset() if field_id is None else frozenset((field_id,))
+    return frozenset()
+
+
+def rows_may_match(expression: Expression, entries: EntryColumns, rows: Ints) -> Mask:
+    """Tell which of some files may hold a selected row, by their statistics.
+
+    Args:
+        expression: bound; the statistics of its columns were asked for when the entries were read.
+        rows: the files, by their rows among the entries.
+    """
+    known: dict[Column, _Ranges] = {}
+
+    def ranges(column: Column) -> _Ranges:
+        if column not in known:
+            known[column] = _Ranges.of(entries, rows, column)
+        return known[column]
+
+    found: Mask = (entries.record_count[rows] != 0) & _may_match(expression, ranges, len(rows))
+    return found
+
+
+def _may_match(expression: Expression, ranges: Callable[[Column], _Ranges], size: int) -> Mask:
+    match expression:
+        case And() | Or():
+            join = np.logical_and if isinstance(expression, And) else np.logical_or
+            found: Mask = join.reduce([_may_match(child, ranges, size) for child in expression.operands])
+            return found
+        case Predicate():
+            return _may_hold(expression, ranges(expression.column))
+    return np.full(size, not isinstance(expression, AlwaysFalse))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Bounds:
+    """Bounds that are numbers, and where there are any that can be relied on."""
+
+    lower: Numbers
+    upper: Numbers
+    has_lower: Mask
+    has_upper: Mask
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Ranges:
+    """As `ColumnRange`, of many files.
+
+    Attributes:
+        bounds: None where they are no numbers.
+        raw: the bounds of each file as values, for what is asked one file after the other.
+    """
+
+    may_be_null: Mask
+    may_be_nan: Mask
+    may_be_value: Mask
+    bounds: _Bounds | None
+    raw: Callable[[], Iterator[tuple[Value, Value]]]
+
+    @classmethod
+    def of(cls, entries: EntryColumns, rows: Ints, column: Column) -> _Ranges:
+        """Return what the statistics of some files say about a column; see `range_from_counts`."""
+        values, has_values = _counts(entries, "value_counts", column, rows)
+        nulls, has_nulls = _counts(entries, "null_value_counts", column, rows)
+        if has_nan(column.type):
+            nans, has_nans = _counts(entries, "nan_value_counts", column, rows)
+        else:
+            nans, has_nans = np.zeros(len(rows), np.int64), np.ones(len(rows), np.bool_)
+        # Counts that are not known are 0 here, as they are in `range_from_counts` where it says `or 0`.
+        some = has_values & (values != 0)
+        are_all_null = some & (nulls >= values)
+        are_all_nan = some & (nans != 0) & (nulls + nans >= values)
+        all_rows_counted = has_values & (values == entries.record_count[rows]) if column.is_nested else True
+        return cls(
+            may_be_null=~(has_nulls & (nulls == 0) & all_rows_counted),
+            may_be_nan=~(has_nans & (nans == 0)) & ~are_all_null,
+            may_be_value=~(are_all_null | are_all_nan),
+            bounds=_bounds(entries, rows, column),
+            raw=lambda: _raw_bounds(entries, rows, column),
+        )
+
+    def single(self) -> Iterator[ColumnRange]:
+        """Yield the range of each file."""
+        flags = (self.may_be_null.tolist(), self.may_be_nan.tolist(), self.may_be_value.tolist())
+        for may_be_null, may_be_nan, may_be_value, (lower, upper) in zip(*flags, self.raw(), strict=True):
+            yield ColumnRange(
+                may_be_null=may_be_null, may_be_nan=may_be_nan, may_be_value=may_be_value, lower=lower, upper=upper
+            )
+
+
+def _counts(entries: EntryColumns, name: str, column: Column, rows: Ints) -> tuple[Ints, Mask]:
+    found = _statistic(entries, name, column)
+    if found is None:
+        return np.zeros(len(rows), np.int64), np.zeros(len(rows), np.bool_)
+    numbers = found.values[rows]
+    valid = numbers >= 0 if found.valid is None else found.valid[rows] & (numbers >= 0)
+    return np.where(valid, numbers, 0), valid
+
+
+def _statistic(entries: EntryColumns, name: str, column: Column) -> columns_read.Column | None:
+    return None if column.field_id is None else entries.records.by_key.get((name, column.field_id))
+
+
+def _bounds(entries: EntryColumns, rows: Ints, column: Column) -> _Bounds | None:
+    layout = _LAYOUTS.get(type(column.type))  # type: ignore[arg-type]
+    if layout is None:
+        return None
+    lower, has_lower = _numbers(entries, rows, column, "lower_bounds", layout)
+    upper, has_upper = _numbers(entries, rows, column, "upper_bounds", layout)
+    # As in `trusted_bounds`.
+    both = has_lower & has_upper
+    with np.errstate(invalid="ignore"):
+        wrong = (has_lower & (lower != lower)) | (has_upper & (upper != upper)) | (both & (lower > upper))
+    return _Bounds(lower=lower, upper=upper, has_lower=has_lower & ~wrong, has_upper=has_upper & ~wrong)
+
+
+def _numbers(entries: EntryColumns, rows: Ints, column: Column, name: str, layout: str) -> tuple[Numbers, Mask]:
+    dtype = np.dtype(layout)
+    result = np.zeros(len(rows), np.float64 if dtype.kind == "f" else np.int64)
+    found = _statistic(entries, name, column)
+    if found is None or found.lengths is None:
+        return result, np.zeros(len(rows), np.bool_)
+    starts, lengths = found.values[rows], found.lengths[rows]
+    valid = found.is_valid()[rows]
+    whole = np.flatnonzero(valid & (lengths == dtype.itemsize))
+    data = np.frombuffer(entries.records.data, np.uint8)
+    if len(whole):
+        result[whole] = data[starts[whole][:, None] + np.arange(dtype.itemsize)].view(layout).ravel()
+    # Bounds of before a promotion are shorter; others cannot be read.
+    for row in np.flatnonzero(valid & (lengths != dtype.itemsize)).tolist():
+        start = int(starts[row])
+        value = decode_bound(column.type, entries.records.data[start : start + int(lengths[row])])
+        valid[row] = value is not None and (result.dtype.kind == "f" or -(2**63) <= value < 2**63)
+        result[row] = value if valid[row] else 0
+    return result, valid
+
+
+def _raw_bounds(entries: EntryColumns, rows: Ints, column: Column) -> Iterator[tuple[Value, Value]]:
+    texts = [_bytes(entries, rows, column, name) for name in ("lower_bounds", "upper_bounds")]
+    for lower, upper in zip(*texts, strict=True):
+        yield read_bounds(column.type, lower, upper)
+
+
+def _bytes(entries: EntryColumns, rows: Ints, column: Column, name: str) -> list[bytes | None]:
+    found, data = _statistic(entries, name, column), entries.records.data
+    if found is None or found.lengths is None:
+        return [None] * len(rows)
+    starts, ends = found.values[rows], (found.values + found.lengths)[rows]
+    spans = zip(starts.tolist(), ends.tolist(), found.is_valid()[rows].tolist(), strict=True)
+    return [data[start:end] if valid else None for start, end, valid in spans]
+
+
+# --- the rule ---------------------------------------------------------------------------------------------------------
+
+
+def _may_hold(predicate: Predicate, found: _Ranges) -> Mask:
+    match predicate:
+        case IsNull():
+            return found.may_be_null
+        case NotNull():
+            return found.may_be_nan | found.may_be_value
+        case IsNan():
+            return found.may_be_nan
+        case NotNan():
+            return found.may_be_null | found.may_be_value
+        case Comparison() | In() | NotIn() if found.bounds is not None and _are_numbers(predicate, found.bounds):
+            result: Mask = found.may_be_value & _value_may_hold(predicate, found.bounds)
+            if isinstance(predicate, NotIn) or (
+                isinstance(predicate, Comparison) and predicate.op in ("!=", ">", ">=")
+            ):
+                result |= found.may_be_nan  # NaN is above every number
+            return result
+    return np.fromiter((predicate_may_hold(predicate, one) for one in found.single()), np.bool_, len(found.may_be_null))
+
+
+def _are_numbers(predicate: Comparison | In | NotIn, bounds: _Bounds) -> bool:
+    """Tell whether numpy compares the literals as Python does."""
+    literals = (predicate.literal,) if isinstance(predicate, Comparison) else predicate.literals
+    if bounds.lower.dtype.kind == "f":
+        return all(type(literal) is float for literal in literals)
+    return all(type(literal) is int and -(2**63) <= literal < 2**63 for literal in literals)
+
+
+def _value_may_hold(predicate: Comparison | In | NotIn, bounds: _Bounds) -> Any:
+    lower, upper = bounds.lower, bounds.upper
+    is_single = bounds.has_lower & bounds.has_upper & (lower == upper)
+    if isinstance(predicate, In):
+        return _some_between(predicate.literals, bounds)
+    if isinstance(predicate, NotIn):
+        return ~(is_single & _some_between(predicate.literals, bounds))
+    literal: Any = predicate.literal
+    match predicate.op:
+        case "=":
+            return (~bounds.has_lower | (lower <= literal)) & (~bounds.has_upper | (upper >= literal))
+        case "!=":
+            return ~(is_single & (lower == literal))
+        case "<":
+            return ~bounds.has_lower | (lower < literal)
+        case "<=":
+            return ~bounds.has_lower | (lower <= literal)
+        case ">":
+            return ~bounds.has_upper | (upper > literal)
+    return ~bounds.has_upper | (upper >= literal)
+
+
+def _some_between(literals: tuple[Value, ...], bounds: _Bounds) -> Any:
+    if not literals:
+        return np.zeros(len(bounds.lower), np.bool_)
+    sorted_literals = np.array(literals, bounds.lower.dtype)
+    first = np.where(bounds.has_lower, np.searchsorted(sorted_literals, bounds.lower, side="left"), 0)
+    exists = first < len(literals)
+    found = sorted_literals[np.minimum(first, len(literals) - 1)]
+    return exists & (~bounds.has_upper | (found <= bounds.upper))

@@ -1,0 +1,315 @@
+"""What a predicate about rows says about the partitions that they lie in.
+
+Here: the inclusive projection of a predicate through a partition spec, and residuals: what is left of a predicate for
+the rows of one partition. Not here: statistics of files and manifests (`metrics`), the transforms themselves
+(`format.transforms.transform`).
+
+An inclusive projection is true of every partition that may hold a selected row. That all rows of a partition are
+selected (the strict question) needs no second set of rules: it is so where the *negated* predicate, projected
+inclusively, is not true, and where no row can be null.
+
+Spec: Scan Planning. What cannot be projected (void, unknown transforms, several sources) says nothing and prunes
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+from airflow_iceberg.errors import FormatError
+from airflow_iceberg.expressions.tree import (
+    ALWAYS_FALSE,
+    ALWAYS_TRUE,
+    AlwaysTrue,
+    And,
+    Column,
+    Comparison,
+    Expression,
+    In,
+    IsNan,
+    IsNull,
+    NotNan,
+    NotNull,
+    NotStartsWith,
+    Or,
+    Predicate,
+    StartsWith,
+    all_of,
+    any_of,
+    matches,
+    negate,
+)
+from airflow_iceberg.format.partitions.spec import PartitionField, PartitionSpec
+from airflow_iceberg.format.transforms.transform import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    Transform,
+    TruncateTransform,
+    YearTransform,
+)
+from airflow_iceberg.format.types import DecimalType, IcebergType, IntegerType, LongType, Value
+from airflow_iceberg.format.values.numbers import scaled, units_per_second, unscaled
+
+_TIME_TRANSFORMS = (YearTransform, MonthTransform, DayTransform, HourTransform)
+_MICROS_PER_HOUR = 3_600_000_000
+# Residuals are kept for this many partitions; files of one partition mostly stand together.
+_CACHED_PARTITIONS = 8192
+
+
+def project(expression: Expression, spec: PartitionSpec) -> Expression:
+    """Return a predicate over partition values that is true of every partition that may hold a selected row.
+
+    Args:
+        expression: bound, in negation normal form.
+    Returns:
+        The same kind of tree; its columns carry the ids of partition fields.
+    """
+    match expression:
+        case And():
+            return all_of(*(project(child, spec) for child in expression.operands))
+        case Or():
+            return any_of(*(project(child, spec) for child in expression.operands))
+        case Predicate():
+            fields = (field for field in spec.fields if _speaks_of(field, expression))
+            return all_of(*(_project_field(expression, field) for field in fields))
+    return expression
+
+
+def _speaks_of(field: PartitionField, predicate: Predicate) -> bool:
+    several = field.source_ids is not None and len(field.source_ids) > 1
+    return not several and field.source_id == predicate.column.field_id
+
+
+def _project_field(predicate: Predicate, field: PartitionField) -> Expression:
+    source_type = predicate.column.type
+    if source_type is None or not field.transform.can_transform(source_type):
+        return ALWAYS_TRUE
+    result_type = field.transform.result_type(source_type)
+    target = Column(name=field.name, field_id=field.field_id, type=result_type, path=(field.name,))
+    return _project_predicate(predicate, field.transform, source_type, target)
+
+
+def _project_predicate(
+    predicate: Predicate, transform: Transform, source_type: IcebergType, target: Column
+) -> Expression:
+    if isinstance(transform, IdentityTransform):
+        return _move(predicate, target)
+    if not isinstance(transform, (BucketTransform, TruncateTransform, *_TIME_TRANSFORMS)):
+        return ALWAYS_TRUE
+    # These map null, and nothing but null, to null.
+    if isinstance(predicate, IsNull):
+        return IsNull(target)
+    if isinstance(predicate, NotNull):
+        return NotNull(target)
+    if isinstance(predicate, (Comparison, In)):
+        return _project_values(predicate, transform, source_type, target)
+    if isinstance(transform, TruncateTransform) and isinstance(predicate, (StartsWith, NotStartsWith)):
+        return _project_prefix(predicate, transform.width, target)
+    return ALWAYS_TRUE
+
+
+def _move(predicate: Predicate, target: Column) -> Expression:
+    """Say the same of another column."""
+    if isinstance(predicate, Comparison):
+        return Comparison(predicate.op, target, predicate.literal)
+    return replace(predicate, column=target)
+
+
+def _project_values(
+    predicate: Comparison | In, transform: Transform, source_type: IcebergType, target: Column
+) -> Expression:
+    """Project = and IN through any transform, and the order through those that keep it."""
+    if isinstance(predicate, In) or predicate.op == "=":
+        literals = predicate.literals if isinstance(predicate, In) else (predicate.literal,)
+        results = {result for literal in literals for result in _results(transform, literal, source_type)}
+        return _equal_to_one(target, results)
+    if predicate.op == "!=" or isinstance(transform, BucketTransform):
+        # Other values share the partition of the literal.
+        return ALWAYS_TRUE
+    literal = predicate.literal
+    if predicate.op in ("<", "<="):
+        limit = literal if predicate.op == "<=" else _step(literal, source_type, -1)
+        return _at_most(transform, limit, source_type, target)
+    limit = literal if predicate.op == ">=" else _step(literal, source_type, +1)
+    return _at_least(transform, limit, source_type, target)
+
+
+def _equal_to_one(target: Column, results: set[Value]) -> Expression:
+    if len(results) == 1:
+        return Comparison("=", target, *results)
+    return In(target, tuple(sorted(results)))
+
+
+def _step(literal: Value, source_type: IcebergType, by: int) -> Value:
+    """Return the next value of a type whose values can be counted, the literal itself for others.
+
+    The result may lie outside the range of the type; it is only transformed and compared.
+    """
+    if isinstance(literal, int):
+        return literal + by
+    if isinstance(literal, Decimal) and isinstance(source_type, DecimalType):
+        return scaled(unscaled(literal, source_type.scale) + by, source_type.scale)
+    return literal
+
+
+def _apply(transform: Transform, literal: Value, source_type: IcebergType) -> Value:
+    """Transform a literal; numbers without wrapping round at the range of the result, so that order is kept."""
+    if isinstance(transform, _TIME_TRANSFORMS):
+        return transform.since_epoch(literal, units_per_second(source_type))
+    if isinstance(transform, TruncateTransform):
+        if isinstance(literal, int):
+            return literal - literal % transform.width
+        if isinstance(literal, Decimal) and isinstance(source_type, DecimalType):
+            number = unscaled(literal, source_type.scale)
+            return scaled(number - number % transform.width, source_type.scale)
+    return transform.apply(literal, source_type)
+
+
+def _results(transform: Transform, literal: Value, source_type: IcebergType) -> Iterator[Value]:
+    """Yield every partition value that files with rows of the literal may have been given."""
+    result = _apply(transform, literal, source_type)
+    yield result
+    if isinstance(transform, _TIME_TRANSFORMS) and result < 0:
+        # Iceberg Java before 0.11 rounded towards zero.
+        yield result + 1
+    # Results beyond the range of their type wrap round in Java: those of the lowest numbers (a long of today may have
+    # been an int then), and the hours of the first and last timestamps.
+    if isinstance(transform, HourTransform):
+        yield (result + 2**31) % 2**32 - 2**31
+    if isinstance(transform, TruncateTransform) and isinstance(source_type, (IntegerType, LongType)):
+        yield from (result + 2**bits for bits in (32, 64) if result < -(2 ** (bits - 1)) <= literal)
+
+
+def _at_most(transform: Transform, limit: Value, source_type: IcebergType, target: Column) -> Expression:
+    """Project ``column <= limit`` through a transform that keeps the order."""
+    result = _apply(transform, limit, source_type)
+    if isinstance(transform, _TIME_TRANSFORMS) and result < 0:
+        # As in _results: what belongs to a negative result may have been written as the next one.
+        result += 1
+    parts: list[Expression] = [Comparison("<=", target, result)]
+    for low, high in _where_lows_wrap_to(transform, source_type):
+        parts.append(And(Comparison(">=", target, low), Comparison("<=", target, high)))
+    return any_of(*parts)
+
+
+def _at_least(transform: Transform, limit: Value, source_type: IcebergType, target: Column) -> Expression:
+    """Project ``column >= limit`` through a transform that keeps the order."""
+    result = Comparison(">=", target, _apply(transform, limit, source_type))
+    if isinstance(transform, HourTransform):
+        # As below: the last hours of a timestamp are beyond the range of an int.
+        return any_of(result, Comparison("<=", target, (2**63 - 1) // _MICROS_PER_HOUR - 2**32))
+    return result
+
+
+def _where_lows_wrap_to(transform: Transform, source_type: IcebergType) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of partition values that the lowest values of a type may have been given.
+
+    Their result is below the range of its type, and Java lets it wrap round to the top.
+    """
+    if isinstance(transform, HourTransform):
+        yield -(2**63) // _MICROS_PER_HOUR + 2**32, 2**31 - 1
+    if isinstance(transform, TruncateTransform) and isinstance(source_type, (IntegerType, LongType)):
+        for top in (2**31 - 1, 2**63 - 1):
+            yield top - transform.width, top
+
+
+def _project_prefix(predicate: StartsWith | NotStartsWith, width: int, target: Column) -> Expression:
+    prefix = predicate.prefix
+    if isinstance(predicate, StartsWith):
+        return Comparison("=", target, prefix[:width]) if len(prefix) >= width else StartsWith(target, prefix)
+    # A longer prefix cannot be told from the truncated value.
+    return NotStartsWith(target, prefix) if len(prefix) <= width else ALWAYS_TRUE
+
+
+def evaluate(expression: Expression, values: Callable[[int], Value]) -> bool:
+    """Tell whether a projected predicate is true of one partition.
+
+    Args:
+        values: the value of a partition field, by field id.
+    """
+    match expression:
+        case And():
+            return all(evaluate(child, values) for child in expression.operands)
+        case Or():
+            return any(evaluate(child, values) for child in expression.operands)
+        case AlwaysTrue():
+            return True
+        case Predicate(column=Column(field_id=int(field_id))):
+            return matches(expression, values(field_id))
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """A predicate with what decides, for a partition, that it holds for none or for all of its rows."""
+
+    predicate: Predicate
+    may_hold: Expression
+    may_fail: Expression
+
+    def residual(self, values: Callable[[int], Value]) -> Expression:
+        if not evaluate(self.may_hold, values):
+            return ALWAYS_FALSE
+        return self.predicate if evaluate(self.may_fail, values) else ALWAYS_TRUE
+
+
+class Residuals:
+    """What is left of a predicate for the rows of a partition of one spec.
+
+    ``AlwaysFalse`` means that no row can be selected, ``AlwaysTrue`` that all are.
+    """
+
+    def __init__(self, expression: Expression, spec: PartitionSpec) -> None:
+        self._expression = expression
+        self._positions = {field.field_id: index for index, field in enumerate(spec.fields)}
+        self._leaves = {predicate: _leaf(predicate, spec) for predicate in _leaves(expression)}
+        self._cached = lru_cache(maxsize=_CACHED_PARTITIONS)(self._compute)
+
+    def of(self, partition: tuple[Any, ...]) -> Expression:
+        """Return the residual for a partition.
+
+        Args:
+            partition: canonical values in the order of the spec's fields.
+        """
+        return self._cached(partition)
+
+    def _compute(self, partition: tuple[Any, ...]) -> Expression:
+        try:
+            return self._reduce(self._expression, lambda field_id: partition[self._positions[field_id]])
+        except TypeError as error:
+            # A manifest whose own schema has other partition types than the spec that it names.
+            raise FormatError(f"partition values {partition!r} are not of the types of their spec ({error})") from error
+
+    def _reduce(self, expression: Expression, values: Callable[[int], Value]) -> Expression:
+        match expression:
+            case And():
+                return all_of(*(self._reduce(child, values) for child in expression.operands))
+            case Or():
+                return any_of(*(self._reduce(child, values) for child in expression.operands))
+            case Predicate():
+                return self._leaves[expression].residual(values)
+        return expression
+
+
+def _leaves(expression: Expression) -> Iterator[Predicate]:
+    match expression:
+        case And() | Or():
+            for child in expression.operands:
+                yield from _leaves(child)
+        case Predicate():
+            yield expression
+
+
+def _leaf(predicate: Predicate, spec: PartitionSpec) -> _Leaf:
+    may_fail = project(negate(predicate), spec)
+    if not isinstance(predicate, (IsNull, NotNull, IsNan, NotNan)):
+        # A null row fails both the predicate and its negation.
+        may_fail = any_of(may_fail, project(IsNull(predicate.column), spec))
+    return _Leaf(predicate, project(predicate, spec), may_fail)

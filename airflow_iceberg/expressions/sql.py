@@ -1,0 +1,335 @@
+"""SQL text to an unbound predicate. Imports sqlglot; imported only when there is text to parse.
+
+Here: Spark's syntax for predicates. Not here: names, types and folding (`filters.bind`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import sqlglot
+from sqlglot import expressions as sql
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import SqlglotError
+
+from airflow_iceberg.errors import InvalidInputError, UnsupportedError
+from airflow_iceberg.expressions.literals import TypedText
+from airflow_iceberg.expressions.tree import (
+    ALWAYS_FALSE,
+    ALWAYS_TRUE,
+    MIRRORED,
+    AlwaysNull,
+    And,
+    Column,
+    Comparison,
+    Expression,
+    In,
+    IsNan,
+    IsNull,
+    Like,
+    Not,
+    NotNull,
+    Or,
+    StartsWith,
+    compare,
+)
+
+_COMPARISONS: Mapping[type[sql.Expression], str] = {
+    sql.EQ: "=",
+    sql.NEQ: "!=",
+    sql.LT: "<",
+    sql.LTE: "<=",
+    sql.GT: ">",
+    sql.GTE: ">=",
+}
+_INTEGERS = {sql.DataType.Type[name] for name in ("TINYINT", "SMALLINT", "INT", "BIGINT")}
+_FLOATS = {sql.DataType.Type[name] for name in ("FLOAT", "DOUBLE")}
+_TEXTS = {sql.DataType.Type[name] for name in ("TEXT", "VARCHAR", "CHAR", "NVARCHAR", "NCHAR")}
+_TIMESTAMPS = {sql.DataType.Type[f"TIMESTAMP{zone}"] for zone in ("", "TZ", "LTZ", "NTZ")}
+_DATES = {sql.DataType.Type[name] for name in ("DATE", "DATE32")}
+
+
+class FilterDialect(Spark):  # type: ignore[misc]
+    """Spark's dialect, with a doubled quote inside a string as one quote, as in standard SQL.
+
+    Spark before 4.0 joins ``'it''s'`` to ``its``, which nobody means.
+    """
+
+    class Tokenizer(Spark.Tokenizer):  # type: ignore[misc]
+        """Splits the text into words."""
+
+        STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'", '"']
+
+
+@lru_cache(maxsize=256)
+def parse_sql(text: str) -> Expression:
+    """Return the predicate that a text says; columns by name, literals as Python values.
+
+    Raises:
+        InvalidInputError: not a predicate.
+        UnsupportedError: SQL that is not implemented here.
+    """
+    if not text.strip():
+        raise InvalidInputError("the filter is empty; for every row leave it out, or write 'true'")
+    try:
+        statements = sqlglot.parse(text, read=FilterDialect)
+        if len(statements) != 1 or statements[0] is None:
+            raise InvalidInputError(f"expected one predicate, got {len(statements)} statements in the filter '{text}'")
+        return _Reader(text).predicate(statements[0])
+    except SqlglotError as error:
+        raise InvalidInputError(f"cannot parse the filter '{text}': {_reason(error)}") from error
+    except RecursionError:
+        raise InvalidInputError(f"the filter is nested too deeply: '{text[:80]}…'") from None
+
+
+def _reason(error: SqlglotError) -> str:
+    """Return what sqlglot says in one line, without its classes and colours."""
+    details = (getattr(error, "errors", None) or [{}])[0]
+    found = str(details.get("description") or str(error).splitlines()[0])
+    if found.startswith("Required keyword"):
+        found = "something is missing"
+    found = found.partition(" but got <")[0]  # what follows is an object of sqlglot's
+    place = f" near line {details['line']}, column {details['col']}" if details.get("line") else ""
+    return f"{found.rstrip('.').split(chr(27))[0].lower()}{place}"
+
+
+class _Reader:
+    """Turns sqlglot's tree into ours; holds the text for messages."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def predicate(self, node: sql.Expression) -> Expression:
+        result = self._predicate(node)
+        # Newer versions of sqlglot write NOT LIKE and its kin as an argument of the node.
+        return Not(result) if node.args.get("negate") else result
+
+    def _predicate(self, node: sql.Expression) -> Expression:
+        match node:
+            case sql.Paren():
+                return self.predicate(node.this)
+            case sql.And() | sql.Or():
+                parts = [self.predicate(part) for part in node.flatten()]
+                return And(*parts) if isinstance(node, sql.And) else Or(*parts)
+            case sql.Not():
+                return Not(self.predicate(node.this))
+            case sql.Boolean():
+                return ALWAYS_TRUE if node.this else ALWAYS_FALSE
+            case sql.Null():
+                return AlwaysNull()
+            case sql.Column() | sql.Dot():
+                return Comparison("=", self._column(node), True)
+            case sql.EQ() | sql.NEQ() | sql.LT() | sql.LTE() | sql.GT() | sql.GTE():
+                return self._comparison(_COMPARISONS[type(node)], node.this, node.expression)
+        return self._special(node)
+
+    def _special(self, node: sql.Expression) -> Expression:
+        match node:
+            case sql.NullSafeEQ():
+                return self._null_safe(node.this, node.expression)
+            case sql.NullSafeNEQ():
+                return Not(self._null_safe(node.this, node.expression))
+            case sql.Is():
+                return self._is(node)
+            case sql.Between():
+                low = self._comparison(">=", node.this, node.args["low"])
+                return And(low, self._comparison("<=", node.this, node.args["high"]))
+            case sql.In() if node.args.get("expressions") and not node.args.get("query"):
+                return self._in(node)
+            case sql.Escape():
+                return self._escaped(node)
+            case sql.Like() if isinstance(node.expression, (sql.Literal, sql.Concat, sql.RawString, sql.Null)):
+                return self._like(node, "\\")
+            case sql.IsNan():
+                return IsNan(self._column(node.this))
+            case sql.StartsWith():
+                return self._starts_with(node)
+        raise self._unsupported(node)
+
+    def _comparison(self, op: str, left: sql.Expression, right: sql.Expression) -> Expression:
+        left, right = left.unnest(), right.unnest()
+        if _is_column(left) and _is_column(right):
+            raise UnsupportedError(f"two columns cannot be compared in a filter yet: '{left.sql()} {op} {right.sql()}'")
+        if _is_column(left):
+            return Comparison(op, self._column(left), self._literal(right))
+        if _is_column(right):
+            return Comparison(MIRRORED[op], self._column(right), self._literal(left))
+        return self._constant(op, self._literal(left), self._literal(right))
+
+    def _constant(self, op: str, left: Any, right: Any) -> Expression:
+        """Fold a comparison of two literals, as in ``1 = 1``."""
+        if left is None or right is None:
+            return AlwaysNull()
+        if not _are_comparable(left, right):
+            raise InvalidInputError(
+                f"cannot compare {left!r} with {right!r} in the filter '{self._text}'; "
+                "quotes of both kinds make a text, the name of a column stands bare or in backticks"
+            )
+        return ALWAYS_TRUE if compare(op, left, right) else ALWAYS_FALSE
+
+    def _null_safe(self, left: sql.Expression, right: sql.Expression) -> Expression:
+        left, right = (right, left) if _is_column(right.unnest()) else (left, right)
+        column, literal = self._column(left), self._literal(right)
+        return IsNull(column) if literal is None else And(NotNull(column), Comparison("=", column, literal))
+
+    def _is(self, node: sql.Is) -> Expression:
+        column = self._column(node.this)
+        match node.expression:
+            case sql.Null():
+                return IsNull(column)
+            case sql.Boolean():
+                return And(NotNull(column), Comparison("=", column, bool(node.expression.this)))
+        raise self._unsupported(node)
+
+    def _in(self, node: sql.In) -> Expression:
+        literals = tuple(self._literal(item.unnest()) for item in node.expressions)
+        return In(self._column(node.this), literals)
+
+    def _escaped(self, node: sql.Escape) -> Expression:
+        escape = self._literal(node.expression)
+        if not isinstance(node.this, sql.Like) or not isinstance(escape, str) or len(escape) != 1:
+            raise self._unsupported(node)
+        result = self._like(node.this, escape)
+        return Not(result) if node.this.args.get("negate") else result
+
+    def _like(self, node: sql.Like, escape: str) -> Expression:
+        column, pattern = self._column(node.this), self._literal(node.expression)
+        if pattern is not None and not isinstance(pattern, str):
+            raise InvalidInputError(
+                f"LIKE needs a pattern in quotes, such as 'abc%', got {pattern!r} in the filter '{self._text}'"
+            )
+        return AlwaysNull() if pattern is None else Like(column, _with_backslash(pattern, escape))
+
+    def _starts_with(self, node: sql.StartsWith) -> Expression:
+        prefix = self._literal(node.expression)
+        return AlwaysNull() if prefix is None else StartsWith(self._column(node.this), prefix)
+
+    def _column(self, node: sql.Expression) -> Column:
+        node = node.unnest()
+        if not _is_column(node):
+            raise self._unsupported(node)
+        return Column(".".join(part.name for part in node.parts))
+
+    def _literal(self, node: sql.Expression) -> Any:
+        """Return a literal as a Python value; dates and timestamps as text that knows its kind."""
+        match node:
+            case sql.Paren():
+                return self._literal(node.this)
+            case sql.Literal():
+                return node.this if node.is_string else _number(node.this)
+            case sql.Neg():
+                return self._negative(node)
+            case sql.Boolean():
+                return bool(node.this)
+            case sql.Null():
+                return None
+            case sql.HexString():
+                digits = node.this
+                return bytes.fromhex(digits if len(digits) % 2 == 0 else f"0{digits}")
+            case sql.RawString():
+                return node.this
+            case sql.Concat() if all(isinstance(part, sql.Literal) and part.is_string for part in node.expressions):
+                return "".join(part.this for part in node.expressions)
+            case sql.Cast() | sql.TryCast():
+                return self._cast(node)
+        if _is_column(node):
+            raise UnsupportedError(f"a column is not supported here in a filter: '{node.sql()}'; expected a literal")
+        raise self._unsupported(node)
+
+    def _negative(self, node: sql.Neg) -> Any:
+        value = self._literal(node.this)
+        if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
+            return value.copy_negate() if isinstance(value, Decimal) else -value
+        raise self._unsupported(node)
+
+    def _cast(self, node: sql.Cast) -> Any:
+        """Evaluate a cast of a literal, as also ``DATE '…'`` and ``5L`` are."""
+        value, kind = self._literal(node.this), node.to.this
+        if value is None:
+            return None
+        try:
+            return _cast_literal(value, kind)
+        except (ValueError, ArithmeticError):
+            kind_name = node.to.sql("spark")
+            raise InvalidInputError(f"cannot cast {value!r} to {kind_name} in the filter '{self._text}'") from None
+        except LookupError:
+            raise self._unsupported(node) from None
+
+    def _unsupported(self, node: sql.Expression) -> UnsupportedError:
+        return UnsupportedError(
+            f"'{node.sql('spark')}' is not supported in a filter; compare columns with literals by "
+            "= != < <= > >= IN BETWEEN LIKE IS NULL, joined with AND, OR and NOT"
+        )
+
+
+def _is_column(node: sql.Expression) -> bool:
+    return isinstance(node, (sql.Column, sql.Dot)) and all(isinstance(part, sql.Identifier) for part in node.parts)
+
+
+def _are_comparable(left: Any, right: Any) -> bool:
+    numbers = (int, Decimal)
+    are_numbers = all(isinstance(side, numbers) and not isinstance(side, bool) for side in (left, right))
+    return are_numbers or (type(left) is type(right) and isinstance(left, (str, bytes, bool)))
+
+
+def _number(text: str) -> int | Decimal:
+    return int(text) if text.isdigit() else Decimal(text)
+
+
+def _with_backslash(pattern: str, escape: str) -> str:
+    """Rewrite a LIKE pattern with another escape character to one with a backslash."""
+    if escape == "\\":
+        return pattern
+    result, characters = [], iter(pattern)
+    for character in characters:
+        if character == escape:
+            result.append("\\" + next(characters, escape))
+        else:
+            result.append("\\\\" if character == "\\" else character)
+    return "".join(result)
+
+
+def _cast_literal(value: Any, kind: sql.DataType.Type) -> Any:
+    """Cast a literal to a SQL type.
+
+    Raises:
+        ValueError, ArithmeticError: the value does not fit.
+        LookupError: the type is not implemented.
+    """
+    casts: list[tuple[set[sql.DataType.Type], Callable[[Any], Any]]] = [
+        (_INTEGERS, lambda given: int(Decimal(given))),
+        (_FLOATS, lambda given: float(given)),
+        ({sql.DataType.Type.DECIMAL}, lambda given: Decimal(given)),
+        (_TEXTS, lambda given: given if isinstance(given, str) else str(given)),
+        (_DATES, lambda given: TypedText("date", _text(given))),
+        (_TIMESTAMPS, lambda given: TypedText("timestamp", _text(given))),
+        ({sql.DataType.Type.BOOLEAN}, _boolean),
+        ({sql.DataType.Type.BINARY, sql.DataType.Type.VARBINARY}, _binary),
+    ]
+    for kinds, cast in casts:
+        if kind in kinds:
+            return cast(value)
+    raise LookupError(kind)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, TypedText):
+        return value.text
+    if not isinstance(value, str):
+        raise ValueError(value)
+    return value
+
+
+def _boolean(value: Any) -> bool:
+    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+        return value.strip().lower() == "true"
+    if isinstance(value, bool):
+        return value
+    raise ValueError(value)
+
+
+def _binary(value: Any) -> bytes:
+    return value if isinstance(value, bytes) else _text(value).encode()

@@ -1,0 +1,1 @@
+"""Arrow types and buffers."""

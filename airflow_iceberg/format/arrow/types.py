@@ -1,0 +1,358 @@
+"""Iceberg types and values as Arrow's, and back: the one place that knows which type stands for which.
+
+pyarrow is imported inside the functions: the module can be imported where there is none. Not here: which casts lose
+nothing (`data.cast.rows`), transforms over columns (`transforms`).
+"""
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count, pairwise
+from typing import TYPE_CHECKING, Any
+
+from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
+from airflow_iceberg.format.schemas.schema import Schema, assign_fresh_ids
+from airflow_iceberg.format.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    GeographyType,
+    GeometryType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampNsType,
+    TimestampType,
+    TimestamptzNsType,
+    TimestamptzType,
+    TimeType,
+    UnknownType,
+    UUIDType,
+    Value,
+    VariantType,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FIELD_ID_KEY = b"PARQUET:field_id"
+_DOC_KEY = b"doc"
+
+
+def schema_to_arrow(schema: Schema, *, with_field_ids: bool = True) -> "pa.Schema":
+    """Return the Arrow schema of a table's columns.
+
+    Args:
+        schema: the columns.
+        with_field_ids: whether every field at every depth carries its id as Parquet's field id.
+    Raises:
+        UnsupportedError: a type that has no Arrow form.
+    """
+    import pyarrow as pa
+
+    try:
+        return pa.schema([_field_to_arrow(child, with_field_ids) for child in schema.fields])
+    except UnicodeEncodeError as error:  # half of a surrogate pair, which JSON can spell
+        raise UnsupportedError(f"a column name or comment cannot be written as UTF-8 ({error})") from error
+
+
+def type_to_arrow(type_: IcebergType, *, with_field_ids: bool = False) -> "pa.DataType":
+    """Return the Arrow type of an Iceberg type.
+
+    Raises:
+        UnsupportedError: a type that has no Arrow form.
+    """
+    import pyarrow as pa
+
+    if isinstance(type_, StructType):
+        return pa.struct([_field_to_arrow(child, with_field_ids) for child in type_.fields])
+    if isinstance(type_, ListType):
+        return pa.list_(_field_to_arrow(type_.element_field, with_field_ids))
+    if isinstance(type_, MapType):
+        key = _field_to_arrow(type_.key_field, with_field_ids)
+        return pa.map_(key, _field_to_arrow(type_.value_field, with_field_ids))
+    if isinstance(type_, DecimalType):
+        return pa.decimal128(type_.precision, type_.scale)
+    if isinstance(type_, FixedType):
+        return pa.binary(type_.length)
+    build = _primitive_builders().get(type(type_))
+    if build is None:
+        raise UnsupportedError(f"type {type_} has no Arrow form")
+    return build
+
+
+_BUILDERS: dict[type[IcebergType], "pa.DataType"] = {}
+
+
+def _primitive_builders() -> Mapping[type[IcebergType], "pa.DataType"]:
+    if not _BUILDERS:
+        import pyarrow as pa
+
+        _BUILDERS.update(
+            {
+                BooleanType: pa.bool_(),
+                IntegerType: pa.int32(),
+                LongType: pa.int64(),
+                FloatType: pa.float32(),
+                DoubleType: pa.float64(),
+                DateType: pa.date32(),
+                TimeType: pa.time64("us"),
+                TimestampType: pa.timestamp("us"),
+                TimestamptzType: pa.timestamp("us", tz="UTC"),
+                TimestampNsType: pa.timestamp("ns"),
+                TimestamptzNsType: pa.timestamp("ns", tz="UTC"),
+                StringType: pa.string(),
+                UUIDType: pa.binary(16),
+                BinaryType: pa.binary(),
+                GeometryType: pa.binary(),
+                GeographyType: pa.binary(),
+                UnknownType: pa.null(),
+                VariantType: pa.struct(
+                    [pa.field("metadata", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)]
+                ),
+            }
+        )
+    return _BUILDERS
+
+
+def _field_to_arrow(child: NestedField, with_field_ids: bool) -> "pa.Field":
+    import pyarrow as pa
+
+    metadata = {FIELD_ID_KEY: str(child.id).encode()} if with_field_ids else {}
+    if with_field_ids and child.doc is not None:
+        metadata[_DOC_KEY] = child.doc.encode()
+    arrow_type = type_to_arrow(child.type, with_field_ids=with_field_ids)
+    return pa.field(child.name, arrow_type, nullable=not child.required, metadata=metadata or None)
+
+
+def schema_from_arrow(arrow_schema: "pa.Schema") -> Schema:
+    """Return the Iceberg schema of an Arrow schema.
+
+    Field ids are taken from ``PARQUET:field_id`` when every field at every depth has one; otherwise all are given
+    afresh, as in Java: ids that are known only in part are worse than none.
+
+    Raises:
+        InvalidInputError: a type that Iceberg cannot hold; the message names the column.
+    """
+    fields = tuple(arrow_schema)
+    known = all(_has_ids(child) for child in fields)
+    numbers = count(1)
+
+    def next_id(child: Any) -> int:
+        return int(child.metadata[FIELD_ID_KEY]) if known else next(numbers)
+
+    schema = Schema(tuple(_field_from_arrow(child, child.name, next_id) for child in fields))
+    return schema if known else assign_fresh_ids(schema)
+
+
+def _has_ids(child: "pa.Field") -> bool:
+    return FIELD_ID_KEY in (child.metadata or {}) and all(_has_ids(nested) for nested in _nested(child.type))
+
+
+def _nested(arrow_type: "pa.DataType") -> tuple["pa.Field", ...]:
+    import pyarrow.types as kinds
+
+    if kinds.is_map(arrow_type):
+        return arrow_type.key_field, arrow_type.item_field
+    if kinds.is_struct(arrow_type):
+        return tuple(arrow_type.field(index) for index in range(arrow_type.num_fields))
+    if _is_list(arrow_type):
+        return (arrow_type.value_field,)
+    return ()
+
+
+def _is_list(arrow_type: "pa.DataType") -> bool:
+    import pyarrow.types as kinds
+
+    checks = (
+        kinds.is_list,
+        kinds.is_large_list,
+        kinds.is_fixed_size_list,
+        kinds.is_list_view,
+        kinds.is_large_list_view,
+    )
+    return any(check(arrow_type) for check in checks)
+
+
+def _field_from_arrow(child: "pa.Field", name: str, next_id: Callable[[Any], int], column: str = "") -> NestedField:
+    column = column or child.name
+    own_id = next_id(child)
+    doc = (child.metadata or {}).get(_DOC_KEY)
+    return NestedField(
+        id=own_id,
+        name=name,
+        type=_type_from_arrow(child.type, column, next_id),
+        required=not child.nullable,
+        doc=doc.decode() if doc is not None else None,
+    )
+
+
+def _type_from_arrow(arrow_type: "pa.DataType", column: str, next_id: Callable[[Any], int]) -> IcebergType:
+    import pyarrow.types as kinds
+
+    nested = _nested(arrow_type)
+    if kinds.is_struct(arrow_type):
+        members = (_field_from_arrow(child, child.name, next_id, f"{column}.{child.name}") for child in nested)
+        return StructType(fields=tuple(members))
+    if kinds.is_map(arrow_type):
+        key = _field_from_arrow(nested[0], "key", next_id, f"{column}.key")
+        value = _field_from_arrow(nested[1], "value", next_id, f"{column}.value")
+        return MapType(key_id=key.id, key=key.type, value_id=value.id, value=value.type, value_required=value.required)
+    if nested:
+        element = _field_from_arrow(nested[0], "element", next_id, f"{column}.element")
+        return ListType(element_id=element.id, element=element.type, element_required=element.required)
+    if kinds.is_dictionary(arrow_type):
+        return _type_from_arrow(arrow_type.value_type, column, next_id)
+    found = primitive_from_arrow(arrow_type)
+    if found is None:
+        raise InvalidInputError(f"column '{column}': Iceberg has no type for Arrow's {arrow_type}")
+    return found
+
+
+def primitive_from_arrow(arrow_type: "pa.DataType") -> IcebergType | None:
+    """Return the least Iceberg type that holds every value of a primitive Arrow type, None where there is none."""
+    import pyarrow as pa
+    import pyarrow.types as kinds
+
+    if isinstance(arrow_type, pa.BaseExtensionType):
+        if arrow_type.extension_name == "arrow.uuid":
+            return UUIDType()
+        return primitive_from_arrow(arrow_type.storage_type)
+    if kinds.is_timestamp(arrow_type):
+        return _timestamp_from_arrow(arrow_type)
+    if kinds.is_decimal(arrow_type):
+        fits = 0 <= arrow_type.scale <= arrow_type.precision <= 38
+        return DecimalType(arrow_type.precision, arrow_type.scale) if fits else None
+    if kinds.is_fixed_size_binary(arrow_type):
+        return FixedType(arrow_type.byte_width)
+    if kinds.is_time(arrow_type):
+        # Nanoseconds of a time of day do not fit Iceberg's microseconds.
+        return None if arrow_type == pa.time64("ns") else TimeType()
+    for check, found in _arrow_checks():
+        if check(arrow_type):
+            return found
+    return None
+
+
+def _timestamp_from_arrow(arrow_type: "pa.DataType") -> IcebergType:
+    # Every zone is an instant; Iceberg keeps the instant and forgets the zone.
+    if arrow_type.unit == "ns":
+        return TimestamptzNsType() if arrow_type.tz else TimestampNsType()
+    return TimestamptzType() if arrow_type.tz else TimestampType()
+
+
+def _arrow_checks() -> tuple[tuple[Callable[[Any], bool], IcebergType], ...]:
+    import pyarrow.types as kinds
+
+    def small(arrow_type: Any) -> bool:
+        return bool(kinds.is_int32(arrow_type)) or (kinds.is_integer(arrow_type) and arrow_type.bit_width < 32)
+
+    def wide(arrow_type: Any) -> bool:
+        return bool(kinds.is_int64(arrow_type) or kinds.is_uint32(arrow_type))
+
+    return (
+        (kinds.is_boolean, BooleanType()),
+        (small, IntegerType()),
+        (wide, LongType()),
+        (lambda kind: kinds.is_float16(kind) or kinds.is_float32(kind), FloatType()),
+        (kinds.is_float64, DoubleType()),
+        (kinds.is_date, DateType()),
+        (lambda kind: kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind), StringType()),
+        (lambda kind: kinds.is_binary(kind) or kinds.is_large_binary(kind) or kinds.is_binary_view(kind), BinaryType()),
+        (kinds.is_null, UnknownType()),
+    )
+
+
+def array_from_values(type_: IcebergType, values: Sequence[Value]) -> "pa.Array":
+    """Return canonical values as an Arrow array of the type's Arrow type; None becomes null."""
+    import pyarrow as pa
+
+    from airflow_iceberg.format.arrow.buffers import array_of
+
+    plain = [_to_plain(type_, value) for value in values]
+    return pa.array(plain, type_to_arrow(type_)) if None in plain else array_of(plain, type_to_arrow(type_))
+
+
+def _to_plain(type_: IcebergType, value: Value) -> Any:
+    """Return a canonical value as what pyarrow accepts for its type."""
+    if value is None:
+        return None
+    if isinstance(type_, UUIDType):
+        return value.bytes
+    if isinstance(type_, VariantType):
+        if not isinstance(value, tuple) or len(value) != 2:
+            kind = type(value).__name__
+            raise FormatError(f"unexpected value of type {kind} of a variant, expected its two binaries")
+        return {"metadata": value[0], "value": value[1]}
+    if isinstance(type_, StructType):
+        return {child.name: _to_plain(child.type, item) for child, item in zip(type_.fields, value, strict=True)}
+    if isinstance(type_, ListType):
+        return [_to_plain(type_.element, item) for item in value]
+    if isinstance(type_, MapType):
+        return [(_to_plain(type_.key, key), _to_plain(type_.value, item)) for key, item in value.items()]
+    return value
+
+
+def values_from_array(type_: IcebergType, array: "pa.Array | pa.ChunkedArray") -> list[Value]:
+    """Return the canonical values of an Arrow column; null becomes None.
+
+    Args:
+        type_: Iceberg type of the column.
+        array: of that type's Arrow type, or of one that casts to it without loss.
+    """
+    import pyarrow as pa
+
+    if isinstance(array, pa.ChunkedArray):
+        return [value for chunk in array.chunks for value in values_from_array(type_, chunk)]
+    if isinstance(array, pa.DictionaryArray):
+        array = array.dictionary_decode()
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if isinstance(type_, (StructType, ListType, MapType)):
+        return _nested_values(type_, array)
+    expected = type_to_arrow(type_)
+    array = array if array.type == expected else array.cast(expected)
+    if isinstance(type_, DateType):
+        return list(array.view(pa.int32()).to_pylist())
+    if isinstance(type_, (TimeType, TimestampType, TimestamptzType, TimestampNsType, TimestamptzNsType)):
+        return list(array.view(pa.int64()).to_pylist())
+    if isinstance(type_, UUIDType):
+        return [None if item is None else uuid.UUID(bytes=item) for item in array.to_pylist()]
+    if isinstance(type_, VariantType):
+        return [None if item is None else (item["metadata"], item["value"]) for item in array.to_pylist()]
+    return list(array.to_pylist())
+
+
+def _nested_values(type_: IcebergType, array: "pa.Array") -> list[Value]:
+    valid = array.is_valid().to_pylist()
+    if isinstance(type_, StructType):
+        children = zip(type_.fields, array.flatten(), strict=True)
+        columns = [values_from_array(child.type, column) for child, column in children]
+        rows = zip(*columns, strict=True) if columns else iter([()] * len(array))
+        return [row if is_valid else None for row, is_valid in zip(rows, valid, strict=True)]
+    offsets = array.offsets.to_pylist()
+    spans = [slice(start, stop) for start, stop in pairwise(offsets)]
+    if isinstance(type_, ListType):
+        items = values_from_array(type_.element, array.values)
+        return [tuple(items[span]) if is_valid else None for span, is_valid in zip(spans, valid, strict=True)]
+    assert isinstance(type_, MapType)
+    keys, values = values_from_array(type_.key, array.keys), values_from_array(type_.value, array.items)
+    return [
+        dict(zip(keys[span], values[span], strict=True)) if is_valid else None
+        for span, is_valid in zip(spans, valid, strict=True)
+    ]
+
+
+def value_to_scalar(type_: IcebergType, value: Value) -> "pa.Scalar":
+    """Return a canonical value as an Arrow scalar of the type's Arrow type."""
+    from airflow_iceberg.format.arrow.buffers import single
+
+    return single(_to_plain(type_, value), type_to_arrow(type_))

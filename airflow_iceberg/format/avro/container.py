@@ -1,0 +1,243 @@
+"""Avro object container files as bytes: header, blocks, codecs, sync markers.
+
+Here: taking a container apart and putting one together, with errors that name the file. Not here: what is inside a
+block (`manifest_avro`) and the schemas (`manifest_schemas`). Done by hand because a library's reader stops silently or
+with any kind of exception in a torn file, and because its writer draws the sync marker from a random generator.
+"""
+
+from __future__ import annotations
+
+import bz2
+import hashlib
+import importlib
+import lzma
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_iceberg.errors import FormatError, UnsupportedError
+from airflow_iceberg.format.decompression import bunzip2, by_arrow, inflate, unsnappy, unxz, unzstd
+
+MAGIC = b"Obj\x01"
+SYNC_SIZE = 16
+_BOUNDED = {"deflate": inflate, "bzip2": bunzip2, "xz": unxz}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Header:
+    """The header of a container.
+
+    Attributes:
+        metadata: key-value metadata as it stands there, `avro.schema` and `avro.codec` included.
+        offset: where the first block starts, in bytes.
+    """
+
+    metadata: Mapping[str, bytes]
+    sync: bytes
+    offset: int
+
+    @property
+    def codec(self) -> str:
+        """Name of the compression codec; the default is "null"."""
+        return self.metadata.get("avro.codec", b"null").decode("utf-8", "replace")
+
+
+def read_header(data: bytes, *, path: str | None = None) -> Header:
+    """Return the header of a container.
+
+    Raises:
+        FormatError: this is no Avro container, or it ends inside its header.
+    """
+    if data[:4] != MAGIC:
+        found = "an empty file" if not data else f"{bytes(data[:4])!r}"
+        raise FormatError(f"unexpected first bytes {found} (expected an Avro container, {MAGIC!r})", path=path)
+    metadata: dict[str, bytes] = {}
+    offset = 4
+    while True:
+        count, offset = read_long(data, offset, path=path)
+        if count == 0:
+            break
+        if count < 0:  # a negative count is followed by the size of the block, in bytes
+            count = -count
+            _, offset = read_long(data, offset, path=path)
+        for _ in range(count):
+            key, offset = _read_bytes(data, offset, path=path)
+            value, offset = _read_bytes(data, offset, path=path)
+            metadata[key.decode("utf-8", "replace")] = value
+    sync = data[offset : offset + SYNC_SIZE]
+    if len(sync) < SYNC_SIZE:
+        raise _torn(offset, path)
+    return Header(metadata=metadata, sync=sync, offset=offset + SYNC_SIZE)
+
+
+def read_blocks(data: bytes, header: Header, *, path: str | None = None) -> Iterator[tuple[int, bytes]]:
+    """Yield each block: the number of records in it and their bytes, decompressed.
+
+    Raises:
+        FormatError: the file ends inside a block, or a block is damaged.
+        UnsupportedError: the codec is unknown or needs a package that is not installed.
+    """
+    offset, end = header.offset, len(data)
+    decompress = _decompressor(header.codec, path)
+    while offset < end:
+        start = offset
+        count, offset = read_long(data, offset, path=path)
+        size, offset = read_long(data, offset, path=path)
+        if count < 0 or size < 0:
+            raise FormatError(f"unexpected block of {count} records in {size} bytes at byte {start}", path=path)
+        block, offset = data[offset : offset + size], offset + size
+        if data[offset : offset + SYNC_SIZE] != header.sync:
+            if offset + SYNC_SIZE > end:
+                raise _torn(start, path)
+            raise FormatError(f"unexpected sync marker at byte {offset}", path=path)
+        offset += SYNC_SIZE
+        try:
+            block = decompress(block)
+        except Exception as error:
+            raise FormatError(f"damaged {header.codec} block at byte {start} ({error})", path=path) from error
+        yield count, block
+
+
+def write_container(metadata: Mapping[str, str], blocks: Iterable[tuple[int, bytes]], *, codec: str) -> bytes:
+    """Return a container.
+
+    Args:
+        metadata: `avro.schema` and whatever else belongs into the header, without `avro.codec`.
+        blocks: number of records and their bytes, uncompressed, per block.
+        codec: name of an Avro codec.
+    """
+    compress = _compressor(codec)
+    packed = [(count, compress(block)) for count, block in blocks]
+    header = bytearray(MAGIC)
+    entries = {**metadata, "avro.codec": codec}
+    header += write_long(len(entries))
+    for key, value in entries.items():
+        for text in (key.encode(), value.encode()):
+            header += write_long(len(text)) + text
+    header += write_long(0)
+    # Any 16 bytes that are not likely to stand in a block will do: those of a digest keep this function pure.
+    digest = hashlib.blake2b(bytes(header), digest_size=SYNC_SIZE)
+    for _, block in packed:
+        digest.update(block)
+    sync = digest.digest()
+    parts = [bytes(header), sync]
+    for count, block in packed:
+        parts += (write_long(count), write_long(len(block)), block, sync)
+    return b"".join(parts)
+
+
+def read_long(data: bytes, offset: int, *, path: str | None = None) -> tuple[int, int]:
+    """Return the zig-zag variable-length integer at an offset, and the offset after it."""
+    result = shift = 0
+    while True:
+        if offset >= len(data):
+            raise _torn(offset, path)
+        byte = data[offset]
+        offset += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift > 63:
+            raise FormatError(f"unexpected integer of more than 64 bits at byte {offset}", path=path)
+    return (result >> 1) ^ -(result & 1), offset
+
+
+def write_long(value: int) -> bytes:
+    """Return an integer as zig-zag variable-length bytes."""
+    rest = (value << 1) ^ (value >> 63)
+    result = bytearray()
+    while rest > 0x7F:
+        result.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    result.append(rest)
+    return bytes(result)
+
+
+def _read_bytes(data: bytes, offset: int, *, path: str | None) -> tuple[bytes, int]:
+    size, offset = read_long(data, offset, path=path)
+    if size < 0 or offset + size > len(data):
+        raise _torn(offset, path)
+    return data[offset : offset + size], offset + size
+
+
+def _torn(offset: int, path: str | None) -> FormatError:
+    return FormatError(f"unexpected end of file at byte {offset}; the file is torn, or not what it seems", path=path)
+
+
+def _compressor(codec: str) -> Any:
+    if codec == "null":
+        return bytes
+    if codec == "deflate":
+        return _deflate
+    if codec == "bzip2":
+        return bz2.compress
+    if codec == "xz":
+        return lzma.compress
+    if codec == "snappy":
+        cramjam = _package("cramjam", codec, None)
+        return lambda block: bytes(cramjam.snappy.compress_raw(block)) + zlib.crc32(block).to_bytes(4, "big")
+    if codec == "zstandard":
+        return _zstd(None).compress
+    raise UnsupportedError(f"unknown Avro codec {codec!r} (known: null, deflate, snappy, zstandard, bzip2, xz)")
+
+
+def _decompressor(codec: str, path: str | None) -> Any:
+    if codec == "null":
+        return bytes
+    if codec in _BOUNDED:
+        return _BOUNDED[codec]
+    if codec == "snappy":
+        return _snappy_decompressor(path)
+    if codec == "zstandard":
+        return _zstd_decompressor()
+    raise UnsupportedError(
+        f"unknown Avro codec {codec!r} (known: null, deflate, snappy, zstandard, bzip2, xz){_of(path)}"
+    )
+
+
+def _deflate(block: bytes) -> bytes:
+    compressor = zlib.compressobj(wbits=-15)
+    return compressor.compress(block) + compressor.flush()
+
+
+def _snappy_decompressor(path: str | None) -> Any:
+    cramjam = _package("cramjam", "snappy", path)
+
+    def decompress(block: bytes) -> bytes:
+        data = unsnappy(block[:-4], cramjam)
+        if zlib.crc32(data) != int.from_bytes(block[-4:], "big"):
+            raise ValueError("checksum differs")
+        return data
+
+    return decompress
+
+
+def _zstd_decompressor() -> Any:
+    """Return what decompresses zstandard: Paimon's default, so it has to work without another package."""
+    try:
+        zstd = _zstd(None)
+    except UnsupportedError:
+        return lambda block: by_arrow(block, "zstd")
+    return lambda block: unzstd(block, zstd)
+
+
+def _zstd(path: str | None) -> Any:
+    try:
+        return importlib.import_module("compression.zstd")  # Python 3.14 and later bring it along
+    except ImportError:
+        return _package("backports.zstd", "zstandard", path)
+
+
+def _package(name: str, codec: str, path: str | None) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise UnsupportedError(
+            f"Avro codec {codec!r} needs the package {name}, which is not installed{_of(path)}"
+        ) from error
+
+
+def _of(path: str | None) -> str:
+    return f"; needed for {path}" if path else ""

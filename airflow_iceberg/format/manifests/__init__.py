@@ -1,0 +1,1 @@
+"""Manifests and manifest lists: entries, and their Avro form."""

@@ -1,0 +1,416 @@
+"""The entries of manifests as Arrow tables, in the columns of Iceberg's tables `files` and `entries`.
+
+Here: one row an entry, deleted ones too: what the entry says of itself, its file, and `readable_metrics`, which is the
+statistics of each column of the table's schema by its name. From columns no object is made; from entries that came as
+objects the same table is made row by row. Not here: reading manifests (`manifest_columns`), and which rows a user sees
+(`scan.metadata_tables`).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from airflow_iceberg.errors import FormatError, IcebergError
+from airflow_iceberg.format.arrow.buffers import number_array
+from airflow_iceberg.format.arrow.types import array_from_values, type_to_arrow
+from airflow_iceberg.format.avro.columns_read import Column, Ints, Lists
+from airflow_iceberg.format.manifests.columns import EntryColumns
+from airflow_iceberg.format.manifests.entries import DataFile, ManifestEntry
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.types import IcebergType, NestedField, PrimitiveType, StructType
+from airflow_iceberg.format.values.bytes import from_bytes
+
+_COUNTS, _BOUNDS = pa.map_(pa.int32(), pa.int64()), pa.map_(pa.int32(), pa.binary())
+_MAPS = {
+    **dict.fromkeys(("column_sizes", "value_counts", "null_value_counts", "nan_value_counts"), _COUNTS),
+    **dict.fromkeys(("lower_bounds", "upper_bounds"), _BOUNDS),
+}
+_AFTER_MAPS = {
+    "key_metadata": pa.binary(),
+    "split_offsets": pa.list_(pa.int64()),
+    "equality_ids": pa.list_(pa.int32()),
+    "sort_order_id": pa.int32(),
+    "first_row_id": pa.int64(),
+    "referenced_data_file": pa.string(),
+    "content_offset": pa.int64(),
+    "content_size_in_bytes": pa.int64(),
+}
+OF_ENTRY = {
+    "status": pa.int32(),
+    "snapshot_id": pa.int64(),
+    "sequence_number": pa.int64(),
+    "file_sequence_number": pa.int64(),
+}
+"""The columns of an entry that are not those of its file."""
+# A metric in `readable_metrics`, and the map that it comes from.
+_METRICS = (
+    ("column_size", "column_sizes"),
+    ("value_count", "value_counts"),
+    ("null_value_count", "null_value_counts"),
+    ("nan_value_count", "nan_value_counts"),
+    ("lower_bound", "lower_bounds"),
+    ("upper_bound", "upper_bounds"),
+)
+
+
+class EntryTables:
+    """Makes Arrow tables of a table's entries.
+
+    Attributes:
+        file_columns: names and types of the columns of a file, `readable_metrics` left out.
+        schema: of the tables: those of the entry, of the file, and `readable_metrics`.
+        metric_ids: ids of the columns in `readable_metrics`.
+    """
+
+    def __init__(self, metadata: TableMetadata) -> None:
+        self._metadata = metadata
+        self._metrics = tuple(_leaves(metadata.schema().fields, ""))
+        self._partition = StructType(fields=metadata.partition_fields())
+        self.metric_ids = frozenset(field.id for _, field in self._metrics)
+        partition = {"partition": type_to_arrow(self._partition)} if self._partition.fields else {}
+        self.file_columns: dict[str, pa.DataType] = {
+            "content": pa.int32(),
+            "file_path": pa.string(),
+            "file_format": pa.string(),
+            "spec_id": pa.int32(),
+            **partition,
+            "record_count": pa.int64(),
+            "file_size_in_bytes": pa.int64(),
+            **_MAPS,
+            **_AFTER_MAPS,
+        }
+        metrics = pa.struct([(name, _metric_type(field)) for name, field in self._metrics])
+        self.schema = pa.schema(list({**OF_ENTRY, **self.file_columns, "readable_metrics": metrics}.items()))
+
+    # --- from columns
+
+    def of_columns(self, entries: EntryColumns, *, live_only: bool = False) -> pa.Table:
+        """Return the table of entries that were read with `lists` and the keys `metric_ids`."""
+        size = len(entries)
+        specs = np.array([manifest.partition_spec_id for manifest in entries.manifests], np.int64)
+        columns: dict[str, pa.Array] = {
+            "status": _small(entries.status),
+            **{name: _numbers(getattr(entries, name)) for name in list(OF_ENTRY)[1:]},
+            "content": _small(entries.content),
+            "file_path": _bytes(entries, entries.records.columns["file_path"]),
+            "file_format": _texts([text.upper() for text in entries.file_format]),
+            "spec_id": number_array(np.repeat(_narrow(specs), np.diff(entries.borders))),
+            "record_count": number_array(entries.record_count),
+            "file_size_in_bytes": number_array(entries.file_size_in_bytes),
+            "first_row_id": _numbers(entries.first_row_id),
+        }
+        if self._partition.fields:
+            columns["partition"] = self._partition_column(entries)
+        shared = _Shared()
+        for name in (*_MAPS, *_AFTER_MAPS):
+            if name not in columns:
+                columns[name] = _file_column(entries, name, self.schema.field(name).type, shared)
+        columns["readable_metrics"] = self._metrics_column(entries)
+        arrays = [columns[field.name] for field in self.schema]
+        arrays = [
+            array if array.type == field.type else array.cast(field.type)
+            for array, field in zip(arrays, self.schema, strict=True)
+        ]
+        assert all(len(array) == size for array in arrays)
+        table = pa.Table.from_arrays(arrays, schema=self.schema)
+        return table.filter(number_array(entries.is_live)) if live_only and not entries.is_live.all() else table
+
+    def _partition_column(self, entries: EntryColumns) -> pa.Array:
+        chunks = []
+        for number, manifest in enumerate(entries.manifests):
+            start, end = entries.rows_of(number)
+            chunks.append((manifest.partition_spec_id, start, end))
+        arrays = [self._partition_rows(entries, *chunk) for chunk in _joined(chunks)]
+        return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+    def _partition_rows(self, entries: EntryColumns, spec_id: int, start: int, end: int) -> pa.Array:
+        places = {field.id: place for place, field in enumerate(self._partition_type(spec_id).fields)}
+        arrays = []
+        for field in self._partition.fields:
+            arrow_type = type_to_arrow(field.type)
+            if field.id not in places:
+                arrays.append(pa.nulls(end - start, arrow_type))
+                continue
+            place = places[field.id]
+            raw = entries.records.columns.get(f"p{place}")
+            fast = None
+            if raw is not None and entries.partition_is_raw(place):
+                is_text = raw.lengths is not None and arrow_type == pa.string()
+                fast = _bytes(entries, raw).cast(arrow_type) if is_text else _plain_numbers(raw, arrow_type)
+            if fast is not None:
+                arrays.append(fast.slice(start, end - start))
+            else:
+                values = [_partition_value(partition, place) for partition in entries.partition[start:end]]
+                arrays.append(array_from_values(field.type, values))
+        return pa.StructArray.from_arrays(arrays, fields=list(type_to_arrow(self._partition)))
+
+    def _metrics_column(self, entries: EntryColumns) -> pa.Array:
+        arrays = [self._metric(entries, field) for _, field in self._metrics]
+        return self._struct_of_metrics(arrays, len(entries))
+
+    def _struct_of_metrics(self, arrays: list[pa.Array], size: int) -> pa.Array:
+        if not arrays:
+            return pa.array([{}] * size, pa.struct([]))
+        return pa.StructArray.from_arrays(arrays, fields=list(self.schema.field("readable_metrics").type))
+
+    def _metric(self, entries: EntryColumns, field: NestedField) -> pa.Array:
+        metric_type = _metric_type(field)
+        arrays = []
+        for number, (_, name) in enumerate(_METRICS):
+            arrow_type = metric_type[number].type
+            found = entries.records.by_key.get((name, field.id))
+            if found is None:
+                arrays.append(pa.nulls(len(entries), arrow_type))
+            elif found.lengths is None:
+                arrays.append(_numbers(found))
+            else:
+                arrays.append(_bounds(entries, found, field.type, arrow_type))
+        return pa.StructArray.from_arrays(arrays, fields=list(metric_type))
+
+    # --- from objects
+
+    def of_entries(self, entries: Iterable[ManifestEntry], *, live_only: bool = False) -> pa.Table:
+        """Return the same table of entries that are objects."""
+        known = [entry for entry in entries if entry.is_live or not live_only]
+        schema = pa.schema([field for field in self.schema if field.name != "readable_metrics"])
+        table = pa.Table.from_pylist([self._entry_row(entry) for entry in known], schema=schema)
+        metrics = [_metric_rows([entry.data_file for entry in known], field) for _, field in self._metrics]
+        return table.append_column(self.schema.field("readable_metrics"), self._struct_of_metrics(metrics, len(known)))
+
+    def _entry_row(self, entry: ManifestEntry) -> dict[str, Any]:
+        return {
+            "status": entry.status.value,
+            "snapshot_id": entry.snapshot_id,
+            "sequence_number": entry.sequence_number,
+            "file_sequence_number": entry.file_sequence_number,
+            **self._file_row(entry.data_file),
+        }
+
+    def _file_row(self, file: DataFile) -> dict[str, Any]:
+        maps = {name: None if (found := getattr(file, name)) is None else list(found.items()) for name in _MAPS}
+        return {
+            "content": file.content.value,
+            "file_path": file.file_path,
+            "file_format": file.file_format.upper(),
+            "spec_id": file.spec_id,
+            "partition": self.partition_row(file.spec_id, file.partition),
+            "record_count": file.record_count,
+            "file_size_in_bytes": file.file_size_in_bytes,
+            **maps,
+            **{name: getattr(file, name) for name in _AFTER_MAPS},
+        }
+
+    def partition_row(self, spec_id: int, partition: tuple[Any, ...]) -> dict[str, Any]:
+        """Return a partition by the names in the struct over all specs."""
+        types = self._partition_type(spec_id)
+        values = {
+            field.id: value.bytes if isinstance(value, uuid.UUID) else value
+            for field, value in zip(types.fields, partition, strict=True)
+        }
+        return {field.name: values.get(field.id) for field in self._partition.fields}
+
+    def _partition_type(self, spec_id: int) -> StructType:
+        return self._metadata.spec(spec_id).partition_type(self._metadata.schema_of_spec(spec_id))
+
+
+def _leaves(fields: Iterable[NestedField], prefix: str) -> Iterator[tuple[str, NestedField]]:
+    """Yield the columns that have statistics, by their full names; those of lists and maps have none of their own."""
+    for field in fields:
+        if isinstance(field.type, StructType):
+            yield from _leaves(field.type.fields, f"{prefix}{field.name}.")
+        elif isinstance(field.type, PrimitiveType):
+            yield prefix + field.name, field
+
+
+def _metric_type(field: NestedField) -> pa.StructType:
+    bound = type_to_arrow(field.type)
+    return pa.struct([(name, bound if name.endswith("bound") else pa.int64()) for name, _ in _METRICS])
+
+
+def _joined(chunks: list[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
+    """Join chunks that follow each other and are of one spec."""
+    spec_id, start, end = chunks[0]
+    for next_spec, next_start, next_end in chunks[1:]:
+        if next_spec != spec_id:
+            yield spec_id, start, end
+            spec_id, start = next_spec, next_start
+        end = next_end
+    yield spec_id, start, end
+
+
+# --- columns to Arrow -------------------------------------------------------------------------------------------------
+
+
+def _texts(values: list[str]) -> pa.Array:
+    """Return texts, most of them the same, as an array."""
+    encoded = {value: value.encode() for value in set(values)}
+    offsets = np.zeros(len(values) + 1, np.int32)
+    np.cumsum(np.fromiter((len(encoded[value]) for value in values), np.int32, len(values)), out=offsets[1:])
+    data = b"".join([encoded[value] for value in values])
+    return pa.Array.from_buffers(pa.string(), len(values), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def _numbers(column: Column) -> pa.Array:
+    return number_array(column.values, column.valid)
+
+
+def _narrow(values: Ints) -> npt.NDArray[np.int32]:
+    """Return numbers in half the space.
+
+    Raises:
+        OverflowError: one does not fit.
+    """
+    if len(values) and not -(2**31) <= int(values.min()) <= int(values.max()) < 2**31:
+        raise OverflowError("an int of more than 32 bits")
+    return values.astype(np.int32)
+
+
+class _Shared:
+    """Arrays that several lists have alike: mostly all maps of statistics are of the same columns."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[Ints, Callable[[Ints], pa.Array], pa.Array]] = []
+
+    def get(self, values: Ints, make: Callable[[Ints], pa.Array]) -> pa.Array:
+        """Return what `make` makes of the values, the same array for equal ones."""
+        for known, made_by, array in self._known:
+            if made_by is make and np.array_equal(known, values):
+                return array
+        self._known.append((values, make, make(values)))
+        return self._known[-1][2]
+
+
+def _file_column(entries: EntryColumns, name: str, arrow_type: pa.DataType, shared: _Shared) -> pa.Array:
+    lists = entries.records.lists.get(name)
+    if lists is not None:
+        is_map = pa.types.is_map(arrow_type)
+        return _map(entries, lists, arrow_type, shared) if is_map else _list(lists, arrow_type, shared)
+    column = entries.records.columns.get(name)
+    if column is None:
+        return pa.nulls(len(entries), arrow_type)
+    return _numbers(column) if column.lengths is None else _bytes(entries, column)
+
+
+def _offsets(counts: Ints) -> pa.Array:
+    offsets = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(counts, out=offsets[1:])
+    return number_array(offsets)
+
+
+def _small(values: Ints) -> pa.Array:
+    return number_array(_narrow(values))
+
+
+def _nulls(lists: Lists) -> pa.Array | None:
+    return None if lists.valid is None else number_array(~lists.valid)
+
+
+def _map(entries: EntryColumns, lists: Lists, arrow_type: pa.DataType, shared: _Shared) -> pa.Array:
+    values = lists.items["value"]
+    items = _numbers(values) if values.lengths is None else _bytes(entries, values)
+    offsets, keys = shared.get(lists.counts, _offsets), shared.get(lists.items["key"].values, _small)
+    return pa.MapArray.from_arrays(offsets, keys, items, type=arrow_type, mask=_nulls(lists))
+
+
+def _list(lists: Lists, arrow_type: pa.DataType, shared: _Shared) -> pa.Array:
+    numbers = lists.items["value"].values
+    values = _small(numbers) if arrow_type.value_type == pa.int32() else number_array(numbers)
+    offsets = shared.get(lists.counts, _offsets)
+    return pa.ListArray.from_arrays(offsets, values, type=arrow_type, mask=_nulls(lists))
+
+
+def _bytes(entries: EntryColumns, column: Column) -> pa.Array:
+    """Return texts or bytes, which stand in the decoded data in their order, as an array of bytes."""
+    assert column.lengths is not None
+    size = len(column.values)
+    rows = np.arange(size) if column.valid is None else np.flatnonzero(column.valid)
+    if not len(rows):
+        return pa.nulls(size, pa.binary())
+    # An array of the values and the gaps between them, which takes no copying; then every other one of it.
+    borders = np.empty(2 * len(rows), np.int32)
+    borders[0::2] = column.values[rows]
+    borders[1::2] = column.values[rows] + column.lengths[rows]
+    buffers = [None, pa.py_buffer(borders), pa.py_buffer(entries.records.data)]
+    with_gaps = pa.Array.from_buffers(pa.binary(), 2 * len(rows) - 1, buffers)
+    if column.valid is None:
+        return with_gaps.take(number_array(np.arange(0, 2 * size, 2)))
+    places = np.zeros(size, np.int64)
+    places[rows] = 2 * np.arange(len(rows))
+    return with_gaps.take(number_array(places, column.valid))
+
+
+_WIDTHS: dict[Callable[[pa.DataType], bool], str] = {
+    pa.types.is_int32: "<i4",
+    pa.types.is_date32: "<i4",
+    pa.types.is_int64: "<i8",
+    pa.types.is_time64: "<i8",
+    pa.types.is_timestamp: "<i8",
+    pa.types.is_float32: "<f4",
+    pa.types.is_float64: "<f8",
+}
+
+
+def _layout(arrow_type: pa.DataType) -> str | None:
+    return next((layout for is_type, layout in _WIDTHS.items() if is_type(arrow_type)), None)
+
+
+def _plain_numbers(column: Column, arrow_type: pa.DataType) -> pa.Array | None:
+    """Return numbers as an array of a type that is numbers inside; None if it is not, or they are not."""
+    layout = _layout(arrow_type)
+    if layout is None or column.lengths is not None:
+        return None
+    if (column.values.dtype.kind == "f") is not ("f" in layout):
+        return None
+    values = _narrow(column.values) if layout == "<i4" else column.values.astype(layout, copy=False)
+    return number_array(values, column.valid).view(arrow_type)
+
+
+def _bounds(entries: EntryColumns, column: Column, type_: IcebergType, arrow_type: pa.DataType) -> pa.Array:
+    assert column.lengths is not None
+    layout, valid = _layout(arrow_type), column.is_valid()
+    width = 0 if layout is None else np.dtype(layout).itemsize
+    if layout is not None and bool((column.lengths[valid] == width).all()):
+        data = np.frombuffer(entries.records.data, np.uint8)
+        values = np.zeros(len(valid), np.dtype(layout))
+        values[valid] = data.take(column.values[valid][:, None] + np.arange(width)).view(layout).ravel()
+        return number_array(values, None if valid.all() else valid).view(arrow_type)
+    raw = _bytes(entries, column)
+    if arrow_type in (pa.string(), pa.binary()):
+        try:
+            return raw.cast(arrow_type)
+        except pa.ArrowInvalid:  # not all of them are texts
+            pass
+    values_list = [None if item is None else _readable(type_, item) for item in raw.to_pylist()]
+    return array_from_values(type_, values_list)
+
+
+def _readable(type_: IcebergType, bound: bytes | None) -> Any:
+    """Return the value of a bound, None for one that cannot be read."""
+    try:
+        return None if bound is None else from_bytes(type_, bound)
+    except IcebergError:
+        return None
+
+
+def _metric_rows(files: list[DataFile], field: NestedField) -> pa.Array:
+    metric_type = _metric_type(field)
+    arrays = []
+    for number, (_, source) in enumerate(_METRICS):
+        found = [(getattr(file, source) or {}).get(field.id) for file in files]
+        if source.endswith("bounds"):
+            arrays.append(array_from_values(field.type, [_readable(field.type, bound) for bound in found]))
+        else:
+            arrays.append(pa.array(found, metric_type[number].type))
+    return pa.StructArray.from_arrays(arrays, fields=list(metric_type))
+
+
+def _partition_value(partition: tuple[Any, ...], place: int) -> Any:
+    if place >= len(partition):
+        raise FormatError(f"expected a partition of at least {place + 1} values, got {len(partition)}")
+    return partition[place]

@@ -1,0 +1,1 @@
+"""Table metadata: its JSON form, its updates and requirements."""

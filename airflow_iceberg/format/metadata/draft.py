@@ -1,0 +1,308 @@
+"""Table metadata while it changes: what the updates of `changes` work on.
+
+Here: the rules that hold whatever the update is: ids are reused, main and the current snapshot agree, the logs have no
+holes, time does not run backwards. Not here: the updates themselves (`changes`) and the finished document (`metadata`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from airflow_iceberg.errors import CommitConflictError, InvalidInputError, UnsupportedError
+from airflow_iceberg.format.metadata.table_metadata import (
+    RESERVED_PROPERTIES,
+    SUPPORTED_FORMAT_VERSIONS,
+    TableMetadata,
+    check_fits,
+    check_schema,
+    int_property,
+)
+from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef
+from airflow_iceberg.format.sort_orders import SortOrder
+
+LAST_ADDED = -1
+"""Stands for the id of what was added last in the same change."""
+
+_T = TypeVar("_T")
+
+
+class Draft:
+    """A table's metadata between two versions; not frozen, and alive only inside `apply_change`."""
+
+    def __init__(self, base: TableMetadata, *, now_ms: int) -> None:
+        self.base = base
+        self.now_ms = now_ms
+        self.format_version = base.format_version
+        self.table_uuid = base.table_uuid
+        self.location = base.location
+        self.last_sequence_number = base.last_sequence_number
+        self.last_column_id = base.last_column_id
+        self.last_partition_id = base.last_partition_id
+        self.next_row_id = base.next_row_id
+        self.schemas = list(base.schemas)
+        self.specs = list(base.partition_specs)
+        self.orders = list(base.sort_orders)
+        self.current_schema_id = base.current_schema_id
+        self.default_spec_id = base.default_spec_id
+        self.default_order_id = base.default_sort_order_id
+        self.properties = dict(base.properties)
+        self.snapshots = {snapshot.snapshot_id: snapshot for snapshot in base.snapshots}
+        self.refs = dict(base.refs)
+        self.statistics = list(base.statistics)
+        self.snapshot_log = list(base.snapshot_log)
+        self._added_snapshots: set[int] = set()
+        self._removed_snapshots = False
+        self._last_schema_id: int | None = None
+        self._last_spec_id: int | None = None
+        self._last_order_id: int | None = None
+
+    # --- schemas, specs and orders ---
+
+    def upgrade(self, version: int) -> None:
+        """Raise the format version; files written before stay as they are."""
+        if version not in SUPPORTED_FORMAT_VERSIONS:
+            raise UnsupportedError(f"format version {version} is not supported (supported: 1, 2, 3)")
+        if version < self.format_version:
+            raise InvalidInputError(
+                f"format version {self.format_version} of table {self.location} cannot go down to {version}"
+            )
+        self.format_version = version
+        if version >= 3 and self.next_row_id is None:
+            self.next_row_id = 0
+
+    def add_schema(self, schema: Schema) -> None:
+        """Add a schema, or find an equal one."""
+        check_schema(schema, self.format_version)
+        same = next((s.schema_id for s in self.schemas if s.same_fields(schema)), None)
+        if same is None:
+            same = max((s.schema_id for s in self.schemas), default=-1) + 1
+            self.schemas.append(replace(schema, schema_id=same))
+        self.last_column_id = max(self.last_column_id, schema.highest_field_id)
+        self._last_schema_id = same
+
+    def set_current_schema(self, schema_id: int) -> None:
+        """Make a schema the current one."""
+        self.current_schema_id = self._chosen(
+            "schema", schema_id, self._last_schema_id, [s.schema_id for s in self.schemas]
+        )
+
+    def add_spec(self, spec: PartitionSpec) -> None:
+        """Add a partition spec, or find an equal one."""
+        same = next((s.spec_id for s in self.specs if s.same_fields(spec)), None)
+        if same is None:
+            same = max((s.spec_id for s in self.specs), default=-1) + 1
+            self.specs.append(replace(spec, spec_id=same))
+        self.last_partition_id = max([self.last_partition_id, *(f.field_id for f in spec.fields)])
+        self._last_spec_id = same
+
+    def set_default_spec(self, spec_id: int) -> None:
+        """Make a partition spec the one to write with."""
+        self.default_spec_id = self._chosen(
+            "partition spec", spec_id, self._last_spec_id, [s.spec_id for s in self.specs]
+        )
+
+    def remove_schemas(self, schema_ids: Sequence[int]) -> None:
+        """Forget schemas; the current one stays.
+
+        Raises:
+            InvalidInputError: one of them is the current schema.
+        """
+        if self.current_schema_id in schema_ids:
+            raise InvalidInputError(f"cannot remove schema {self.current_schema_id}: it is the current one")
+        self.schemas = [schema for schema in self.schemas if schema.schema_id not in set(schema_ids)]
+
+    def remove_specs(self, spec_ids: Sequence[int]) -> None:
+        """Forget partition specs; the default one stays.
+
+        Raises:
+            InvalidInputError: one of them is the default spec.
+        """
+        if self.default_spec_id in spec_ids:
+            raise InvalidInputError(f"cannot remove partition spec {self.default_spec_id}: it is the default one")
+        self.specs = [spec for spec in self.specs if spec.spec_id not in set(spec_ids)]
+
+    def add_sort_order(self, order: SortOrder) -> None:
+        """Add a sort order, or find an equal one; order 0 is the unsorted one, always."""
+        same = next((o.order_id for o in self.orders if o.same_fields(order)), None)
+        if same is None:
+            same = max((o.order_id for o in self.orders), default=0) + 1 if order.fields else 0
+            self.orders.append(replace(order, order_id=same))
+        self._last_order_id = same
+
+    def set_default_sort_order(self, order_id: int) -> None:
+        """Make a sort order the one to write with."""
+        self.default_order_id = self._chosen(
+            "sort order", order_id, self._last_order_id, [o.order_id for o in self.orders]
+        )
+
+    def _chosen(self, what: str, wanted: int, last: int | None, known: Sequence[int]) -> int:
+        if wanted == LAST_ADDED:
+            if last is None:
+                raise InvalidInputError(f"no {what} was added in this change: there is no last one")
+            return last
+        if wanted not in known:
+            raise InvalidInputError(
+                f"unknown {what} id {wanted}; table {self.location} has: {', '.join(map(str, known))}"
+            )
+        return wanted
+
+    # --- snapshots and refs ---
+
+    def add_snapshot(self, snapshot: Snapshot) -> None:
+        """Add a snapshot; no branch points to it yet."""
+        if snapshot.snapshot_id in self.snapshots:
+            raise InvalidInputError(f"snapshot {snapshot.snapshot_id} is in table {self.location} already")
+        if self.format_version > 1 and snapshot.parent_snapshot_id is not None:
+            self._check_sequence(snapshot)
+        if self.format_version >= 3:
+            self._take_row_ids(snapshot)
+        self.snapshots[snapshot.snapshot_id] = snapshot
+        self._added_snapshots.add(snapshot.snapshot_id)
+        if self.format_version > 1:
+            self.last_sequence_number = max(self.last_sequence_number, snapshot.sequence_number)
+
+    def _check_sequence(self, snapshot: Snapshot) -> None:
+        if snapshot.sequence_number <= self.last_sequence_number:
+            raise CommitConflictError(
+                f"sequence number {snapshot.sequence_number} of snapshot {snapshot.snapshot_id} is not above "
+                f"{self.last_sequence_number}, the last one of table {self.location}"
+            )
+
+    def _take_row_ids(self, snapshot: Snapshot) -> None:
+        if snapshot.first_row_id is None or snapshot.added_rows is None or snapshot.added_rows < 0:
+            raise InvalidInputError(
+                f"snapshot {snapshot.snapshot_id} has no first-row-id and added-rows, which format version 3 requires"
+            )
+        free = self.next_row_id or 0
+        if snapshot.first_row_id < free:
+            raise CommitConflictError(
+                f"first-row-id {snapshot.first_row_id} of snapshot {snapshot.snapshot_id} is below {free}, "
+                f"the next one of table {self.location}"
+            )
+        # Java adds to the table's own number; ids that the snapshot skipped would be given out twice.
+        self.next_row_id = snapshot.first_row_id + snapshot.added_rows
+
+    def set_ref(self, name: str, ref: SnapshotRef) -> None:
+        """Create or move a branch or tag; a move of main is written to the snapshot log."""
+        if self.refs.get(name) == ref:
+            return
+        if ref.snapshot_id not in self.snapshots:
+            raise InvalidInputError(
+                f"unknown snapshot {ref.snapshot_id} for {ref.type} {name!r} of table {self.location}"
+            )
+        if name == MAIN_BRANCH and not ref.is_branch:
+            raise InvalidInputError("'main' must be a branch, not a tag")
+        moved = name not in self.refs or self.refs[name].snapshot_id != ref.snapshot_id
+        self.refs[name] = ref
+        if name == MAIN_BRANCH and moved:
+            self._log_main(ref.snapshot_id)
+
+    def _log_main(self, snapshot_id: int) -> None:
+        added = snapshot_id in self._added_snapshots
+        changed_ms = self.snapshots[snapshot_id].timestamp_ms if added else self.now_ms
+        # Readers refuse a log whose times go backwards; the clocks of two writers may.
+        last_ms = self.snapshot_log[-1][0] if self.snapshot_log else changed_ms
+        self.snapshot_log.append((max(changed_ms, last_ms), snapshot_id))
+
+    def remove_ref(self, name: str) -> None:
+        """Remove a branch or tag, if it is there."""
+        self.refs.pop(name, None)
+
+    def remove_snapshots(self, snapshot_ids: Sequence[int]) -> None:
+        """Remove snapshots with their statistics and the branches and tags that point to them."""
+        gone = {i for i in snapshot_ids if self.snapshots.pop(i, None) is not None}
+        if not gone:
+            return
+        self._removed_snapshots = True
+        self.statistics = [s for s in self.statistics if s.get("snapshot-id") not in gone]
+        self.refs = {name: ref for name, ref in self.refs.items() if ref.snapshot_id not in gone}
+
+    # --- properties ---
+
+    def set_properties(self, properties: dict[str, str]) -> None:
+        """Set properties; "format-version" upgrades, other words for fields of the metadata are never kept."""
+        if "format-version" in properties:
+            self.upgrade(int_property(properties, "format-version", self.format_version))
+        self.properties |= {key: value for key, value in properties.items() if key not in RESERVED_PROPERTIES}
+
+    # --- the end ---
+
+    def finish(self, base_location: str | None) -> TableMetadata:
+        """Return the new metadata, or the base itself when nothing is different.
+
+        Raises:
+            InvalidInputError: schema, partition spec and sort order do not fit together any more.
+        """
+        self._check()
+        main = self.refs.get(MAIN_BRANCH)
+        result = replace(
+            self.base,
+            format_version=self.format_version,
+            table_uuid=self.table_uuid,
+            location=self.location,
+            last_sequence_number=self.last_sequence_number,
+            last_column_id=self.last_column_id,
+            current_schema_id=self.current_schema_id,
+            schemas=tuple(self.schemas),
+            default_spec_id=self.default_spec_id,
+            partition_specs=tuple(self.specs),
+            last_partition_id=self.last_partition_id,
+            properties=self.properties,
+            current_snapshot_id=None if main is None else main.snapshot_id,
+            snapshots=tuple(self.snapshots.values()),
+            snapshot_log=tuple(self._final_log(None if main is None else main.snapshot_id)),
+            sort_orders=tuple(self.orders),
+            default_sort_order_id=self.default_order_id,
+            refs=self.refs,
+            statistics=tuple(self.statistics),
+            partition_statistics=tuple(
+                s for s in self.base.partition_statistics if s.get("snapshot-id") in self.snapshots
+            ),
+            next_row_id=self.next_row_id,
+        )
+        if result == self.base:
+            return self.base
+        return replace(result, last_updated_ms=self._updated_ms(result), metadata_log=self._metadata_log(base_location))
+
+    def _check(self) -> None:
+        if self.format_version > 1 and self.table_uuid is None:
+            raise InvalidInputError(
+                f"table {self.location} has no uuid, which format version {self.format_version} requires"
+            )
+        base = self.base
+        chosen = (self.current_schema_id, self.default_spec_id, self.default_order_id)
+        if chosen != (base.current_schema_id, base.default_spec_id, base.default_sort_order_id):
+            schema = _by_id(self.schemas, self.current_schema_id, lambda s: s.schema_id)
+            spec = _by_id(self.specs, self.default_spec_id, lambda s: s.spec_id)
+            order = _by_id(self.orders, self.default_order_id, lambda o: o.order_id)
+            check_fits(schema, spec, order, self.format_version)
+
+    def _final_log(self, current_id: int | None) -> list[tuple[int, int]]:
+        """Return the snapshot log without steps inside this change, and without anything before a hole."""
+        passed = self._added_snapshots - {current_id}
+        old, new = self.base.snapshot_log, self.snapshot_log[len(self.base.snapshot_log) :]
+        log = [*old, *(entry for entry in new if entry[1] not in passed)]
+        if self._removed_snapshots:
+            holes = [i for i, (_, snapshot_id) in enumerate(log) if snapshot_id not in self.snapshots]
+            log = log[holes[-1] + 1 :] if holes else log
+        return log
+
+    def _updated_ms(self, result: TableMetadata) -> int:
+        logged = result.snapshot_log[-1][0] if result.snapshot_log else 0
+        added = max((self.snapshots[i].timestamp_ms for i in self._added_snapshots if i in self.snapshots), default=0)
+        return max(self.now_ms, self.base.last_updated_ms, logged, added)
+
+    def _metadata_log(self, base_location: str | None) -> tuple[tuple[int, str], ...]:
+        log = self.base.metadata_log
+        if base_location is not None:
+            log = (*log, (self.base.last_updated_ms, base_location))
+        keep = max(1, int_property(self.properties, "write.metadata.previous-versions-max", 100))
+        return log[-keep:]
+
+
+def _by_id(items: Sequence[_T], wanted: int, id_of: Callable[[_T], Any]) -> _T:
+    return next(item for item in items if id_of(item) == wanted)

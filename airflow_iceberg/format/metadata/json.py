@@ -1,0 +1,196 @@
+"""Table metadata <-> its JSON document, for format versions 1, 2 and 3.
+
+Here: what each version leaves out or says twice. Not here: what the fields mean (`metadata`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
+from airflow_iceberg.format.json_fields import Fields
+from airflow_iceberg.format.metadata.table_metadata import NO_PARTITION_ID, SUPPORTED_FORMAT_VERSIONS, TableMetadata
+from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef
+from airflow_iceberg.format.sort_orders import SortOrder
+
+_KNOWN = frozenset(
+    (
+        *(
+            "format-version",
+            "table-uuid",
+            "location",
+            "last-sequence-number",
+            "last-updated-ms",
+            "last-column-id",
+            "schema",
+        ),
+        *("schemas", "current-schema-id", "partition-spec", "partition-specs", "default-spec-id", "last-partition-id"),
+        *("properties", "current-snapshot-id", "snapshots", "snapshot-log", "metadata-log", "sort-orders"),
+        *("default-sort-order-id", "refs", "statistics", "partition-statistics", "next-row-id", "encryption-keys"),
+    )
+)
+
+
+def read_metadata(value: Mapping[str, Any], path: str | None) -> TableMetadata:
+    """Return the metadata in a JSON document.
+
+    Raises:
+        FormatError: it breaks the specification.
+        UnsupportedError: a format version later than 3.
+    """
+    fields = Fields(value, "", path)
+    version = fields.int("format-version")
+    if version not in SUPPORTED_FORMAT_VERSIONS:
+        known = ", ".join(map(str, SUPPORTED_FORMAT_VERSIONS))
+        where = f" of {path}" if path else ""
+        raise UnsupportedError(f"format version {version}{where} is not supported (supported: {known})")
+    try:
+        return _read(fields, version)
+    except (FormatError, InvalidInputError) as error:
+        # The checks of the parts do not know which file they are in.
+        if isinstance(error, FormatError) and error.path is not None:
+            raise
+        raise FormatError(str(error), path=path) from error
+    except RecursionError as error:
+        raise FormatError("types are nested too deeply in 'schemas'", path=path) from error
+
+
+def _read(fields: Fields, version: int) -> TableMetadata:
+    schemas, current_schema_id = _read_schemas(fields, version)
+    specs, default_spec_id = _read_specs(fields, version)
+    orders, default_order_id = _read_orders(fields, version)
+    current_id, refs = _read_refs(fields)
+    snapshots = _read_snapshots(fields)
+    used = max((f.field_id for spec in specs for f in spec.fields), default=NO_PARTITION_ID)
+    last_partition_id = fields.opt_int("last-partition-id") if version == 1 else fields.int("last-partition-id")
+    return TableMetadata(
+        format_version=version,
+        table_uuid=fields.opt_str("table-uuid") if version == 1 else fields.str("table-uuid"),
+        location=fields.str("location"),
+        last_sequence_number=0 if version == 1 else fields.int("last-sequence-number"),
+        last_updated_ms=fields.int("last-updated-ms"),
+        last_column_id=fields.int("last-column-id"),
+        current_schema_id=current_schema_id,
+        schemas=schemas,
+        default_spec_id=default_spec_id,
+        partition_specs=specs,
+        last_partition_id=used if last_partition_id is None else last_partition_id,
+        properties=fields.str_map("properties") if "properties" in fields else {},
+        current_snapshot_id=current_id,
+        snapshots=snapshots,
+        snapshot_log=tuple((e.int("timestamp-ms"), e.int("snapshot-id")) for e in _items(fields, "snapshot-log")),
+        metadata_log=tuple((e.int("timestamp-ms"), e.str("metadata-file")) for e in _items(fields, "metadata-log")),
+        sort_orders=orders,
+        default_sort_order_id=default_order_id,
+        refs=refs,
+        statistics=_raw(fields, "statistics"),
+        partition_statistics=_raw(fields, "partition-statistics"),
+        next_row_id=fields.int("next-row-id") if version >= 3 else None,
+        encryption_keys=_raw(fields, "encryption-keys"),
+        unknown=fields.rest(_KNOWN),
+    )
+
+
+def _items(fields: Fields, key: str) -> tuple[Fields, ...]:
+    return tuple(fields.items(key)) if key in fields else ()
+
+
+def _raw(fields: Fields, key: str) -> tuple[Mapping[str, Any], ...]:
+    return tuple(item.data for item in _items(fields, key))
+
+
+def _read_schemas(fields: Fields, version: int) -> tuple[tuple[Schema, ...], int]:
+    if version == 1 and "schemas" not in fields:
+        schema = Schema.from_dict({**fields.mapping("schema"), "schema-id": 0}, path=fields.path, where="schema")
+        return (schema,), 0
+    schemas = tuple(Schema.from_dict(item.data, path=fields.path, where=item.where) for item in fields.items("schemas"))
+    return schemas, fields.int("current-schema-id")
+
+
+def _read_specs(fields: Fields, version: int) -> tuple[tuple[PartitionSpec, ...], int]:
+    if version == 1 and "partition-specs" not in fields:
+        return (PartitionSpec.from_fields(fields.list("partition-spec"), path=fields.path),), 0
+    items = fields.items("partition-specs")
+    specs = tuple(PartitionSpec.from_dict(item.data, path=fields.path, where=item.where) for item in items)
+    return specs, fields.int("default-spec-id")
+
+
+def _read_orders(fields: Fields, version: int) -> tuple[tuple[SortOrder, ...], int]:
+    if version == 1 and "sort-orders" not in fields:
+        return (SortOrder(order_id=0, fields=()),), 0
+    orders = tuple(
+        SortOrder.from_dict(item.data, path=fields.path, where=item.where) for item in fields.items("sort-orders")
+    )
+    return orders, fields.int("default-sort-order-id")
+
+
+def _read_refs(fields: Fields) -> tuple[int | None, dict[str, SnapshotRef]]:
+    """Return the current snapshot id and the refs; main is there when a snapshot is current, written or not."""
+    current = fields.opt_int("current-snapshot-id")
+    current = None if current == -1 else current
+    refs: dict[str, SnapshotRef] = {}
+    if "refs" in fields:
+        child = fields.child("refs")
+        refs = {
+            name: SnapshotRef.from_dict(child.mapping(name), path=fields.path, where=child.place(name))
+            for name in child.data
+        }
+    if current is not None and MAIN_BRANCH not in refs:
+        refs = {MAIN_BRANCH: SnapshotRef(snapshot_id=current), **refs}
+    return current, refs
+
+
+def _read_snapshots(fields: Fields) -> tuple[Snapshot, ...]:
+    if "snapshots" not in fields:
+        return ()
+    items = fields.list("snapshots")
+    return tuple(Snapshot.from_dict(item, path=fields.path, where=f"snapshots[{i}]") for i, item in enumerate(items))
+
+
+def write_metadata(metadata: TableMetadata) -> dict[str, Any]:
+    """Return the JSON document, in the order in which Iceberg Java writes it, for diffs."""
+    result: dict[str, Any] = {"format-version": metadata.format_version}
+    if metadata.table_uuid is not None:
+        result["table-uuid"] = metadata.table_uuid
+    result["location"] = metadata.location
+    if metadata.format_version > 1:
+        result["last-sequence-number"] = metadata.last_sequence_number
+    result["last-updated-ms"] = metadata.last_updated_ms
+    result["last-column-id"] = metadata.last_column_id
+    result |= _schemas_and_specs(metadata)
+    result["properties"] = dict(metadata.properties)
+    # "No snapshot" is -1 up to v2 and null from v3 on.
+    none = -1 if metadata.format_version < 3 else None
+    result["current-snapshot-id"] = none if metadata.current_snapshot_id is None else metadata.current_snapshot_id
+    if metadata.next_row_id is not None:
+        result["next-row-id"] = metadata.next_row_id
+    if metadata.encryption_keys:
+        result["encryption-keys"] = list(metadata.encryption_keys)
+    result["refs"] = {name: ref.to_dict() for name, ref in metadata.refs.items()}
+    result["snapshots"] = [snapshot.to_dict() for snapshot in metadata.snapshots]
+    result["statistics"] = list(metadata.statistics)
+    result["partition-statistics"] = list(metadata.partition_statistics)
+    result["snapshot-log"] = [
+        {"timestamp-ms": ms, "snapshot-id": snapshot_id} for ms, snapshot_id in metadata.snapshot_log
+    ]
+    result["metadata-log"] = [{"timestamp-ms": ms, "metadata-file": file} for ms, file in metadata.metadata_log]
+    return {**result, **metadata.unknown}
+
+
+def _schemas_and_specs(metadata: TableMetadata) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    if metadata.format_version == 1:  # for readers from before schemas and specs had ids
+        result["schema"] = metadata.schema().to_dict()
+    result["current-schema-id"] = metadata.current_schema_id
+    result["schemas"] = [schema.to_dict() for schema in metadata.schemas]
+    if metadata.format_version == 1:
+        result["partition-spec"] = metadata.spec().fields_to_list()
+    result["default-spec-id"] = metadata.default_spec_id
+    result["partition-specs"] = [spec.to_dict() for spec in metadata.partition_specs]
+    result["last-partition-id"] = metadata.last_partition_id
+    result["default-sort-order-id"] = metadata.default_sort_order_id
+    result["sort-orders"] = [order.to_dict() for order in metadata.sort_orders]
+    return result

@@ -1,0 +1,450 @@
+"""Table metadata: the document that a catalog points to.
+
+Here: `TableMetadata` and its JSON form for format versions 1 to 3, and the metadata of a new table. Not here: how it
+changes (`changes`), and where it is kept (`catalogs`).
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError
+from airflow_iceberg.format import types as t
+from airflow_iceberg.format.decompression import gunzip
+from airflow_iceberg.format.manifests.schemas import avro_name
+from airflow_iceberg.format.partitions.spec import PartitionField, PartitionSpec
+from airflow_iceberg.format.schemas.schema import Schema, assign_fresh_ids
+from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef
+from airflow_iceberg.format.sort_orders import SortField, SortOrder
+from airflow_iceberg.format.transforms.transform import VoidTransform
+
+_T = TypeVar("_T")
+
+SUPPORTED_FORMAT_VERSIONS = (1, 2, 3)
+DEFAULT_FORMAT_VERSION = 2
+# Partition field ids start at 1000: the last one of a table that never had any is 999.
+NO_PARTITION_ID = 999
+RESERVED_PROPERTIES = frozenset(
+    (
+        *("format-version", "uuid", "snapshot-count", "current-snapshot-id", "current-snapshot-summary"),
+        *("current-snapshot-timestamp-ms", "current-schema", "default-partition-spec", "default-sort-order"),
+    )
+)
+"""Words that people set as properties and that are fields of the metadata: they are never kept as properties."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableMetadata:
+    """All that is known about a table at one version of it.
+
+    Attributes:
+        table_uuid: None in old v1 tables; assigned with the next commit.
+        last_sequence_number: highest one given to a snapshot; 0 in v1.
+        last_column_id: highest field id ever given out; dropped columns keep theirs.
+        last_partition_id: highest partition field id ever given out; 999 when there was none.
+        snapshots: in the order of the file: oldest first.
+        snapshot_log: (time in ms, snapshot id) of each move of main.
+        metadata_log: (time in ms, location) of earlier metadata files.
+        refs: branches and tags by name; "main" agrees with `current_snapshot_id`.
+        statistics: as they stand in the file, like `partition_statistics` and `encryption_keys`.
+        next_row_id: v3: lowest row id that is free.
+        unknown: what else stood in the file, kept and written back.
+    Spec: Table Metadata.
+    """
+
+    format_version: int
+    table_uuid: str | None
+    location: str
+    last_sequence_number: int = 0
+    last_updated_ms: int
+    last_column_id: int
+    current_schema_id: int
+    schemas: tuple[Schema, ...]
+    default_spec_id: int
+    partition_specs: tuple[PartitionSpec, ...]
+    last_partition_id: int
+    properties: Mapping[str, str] = field(default_factory=dict)
+    current_snapshot_id: int | None = None
+    snapshots: tuple[Snapshot, ...] = ()
+    snapshot_log: tuple[tuple[int, int], ...] = ()
+    metadata_log: tuple[tuple[int, str], ...] = ()
+    sort_orders: tuple[SortOrder, ...]
+    default_sort_order_id: int
+    refs: Mapping[str, SnapshotRef] = field(default_factory=dict)
+    statistics: tuple[Mapping[str, Any], ...] = ()
+    partition_statistics: tuple[Mapping[str, Any], ...] = ()
+    next_row_id: int | None = None
+    encryption_keys: tuple[Mapping[str, Any], ...] = ()
+    unknown: Mapping[str, Any] = field(default_factory=dict)
+    _snapshots_by_id: Mapping[int, Snapshot] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_snapshots_by_id", {snapshot.snapshot_id: snapshot for snapshot in self.snapshots})
+        _check(self)
+
+    @classmethod
+    def from_json(cls, data: bytes, *, path: str | None = None) -> TableMetadata:
+        """Read a metadata file; gzip is told by its first bytes, whatever the file is called.
+
+        Raises:
+            FormatError: the file is torn, no JSON, or breaks the specification.
+            UnsupportedError: format version 4 or later.
+        """
+        return cls.from_dict(_parse(data, path), path=path)
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any], *, path: str | None = None) -> TableMetadata:
+        """Read the JSON document; raises like `from_json`."""
+        from airflow_iceberg.format.metadata.json import read_metadata
+
+        return read_metadata(value, path)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON document, in the order in which Iceberg Java writes it."""
+        from airflow_iceberg.format.metadata.json import write_metadata
+
+        return write_metadata(self)
+
+    def to_json(self) -> bytes:
+        """Return the metadata file, not compressed."""
+        document = self.to_dict()
+        try:
+            return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+        except UnicodeEncodeError:  # half of a surrogate pair, which JSON can spell and UTF-8 cannot
+            return json.dumps(document, separators=(",", ":")).encode()
+
+    def schema(self, schema_id: int | None = None) -> Schema:
+        """Return a schema, by default the current one.
+
+        Raises:
+            NotFoundError: there is none with this id.
+        """
+        wanted = self.current_schema_id if schema_id is None else schema_id
+        return _find("schema", wanted, {schema.schema_id: schema for schema in self.schemas})
+
+    def spec(self, spec_id: int | None = None) -> PartitionSpec:
+        """Return a partition spec, by default the one to write with.
+
+        Raises:
+            NotFoundError: there is none with this id.
+        """
+        wanted = self.default_spec_id if spec_id is None else spec_id
+        return _find("partition spec", wanted, {spec.spec_id: spec for spec in self.partition_specs})
+
+    def schema_of_spec(self, spec_id: int) -> Schema:
+        """Return the newest schema that has all the source columns of a spec: the types of its partition values.
+
+        The current schema, unless a source column was dropped since; the current one, too, when no schema has them all.
+        Raises:
+            NotFoundError: there is no such spec.
+        """
+        sources = {source for part in self.spec(spec_id).fields for source in (part.source_ids or (part.source_id,))}
+        newest_first = [self.schema(), *reversed(self.schemas)]
+        return next((s for s in newest_first if sources.issubset(s.fields_by_id)), self.schema())
+
+    def partition_fields(self) -> tuple[t.NestedField, ...]:
+        """Return the partition fields of all specs, each id once: what metadata tables show a partition as.
+
+        The newest name and type win, as in Iceberg's own metadata tables, but for the type of a field that is void by
+        then (version 1 keeps it so): the values that there are come from before. A name that two fields have had stays
+        with the newer one; the other gets its id behind it.
+        """
+        found: dict[int, t.NestedField] = {}
+        for spec in self.partition_specs:
+            types = spec.partition_type(self.schema_of_spec(spec.spec_id)).fields
+            for part, shown in zip(spec.fields, types, strict=True):
+                earlier = found.get(shown.id) if isinstance(part.transform, VoidTransform) else None
+                found[shown.id] = shown if earlier is None else replace(shown, type=earlier.type)
+        newest = {found[key].name: key for key in sorted(found)}
+        return tuple(
+            shown if newest[shown.name] == key else replace(shown, name=f"{shown.name}_{key}")
+            for key, shown in sorted(found.items())
+        )
+
+    def sort_order(self, order_id: int | None = None) -> SortOrder:
+        """Return a sort order, by default the one to write with.
+
+        Raises:
+            NotFoundError: there is none with this id.
+        """
+        wanted = self.default_sort_order_id if order_id is None else order_id
+        return _find("sort order", wanted, {order.order_id: order for order in self.sort_orders})
+
+    def snapshot(self, snapshot_id: int) -> Snapshot | None:
+        """Return a snapshot, None when the table does not have it (any more)."""
+        return self._snapshots_by_id.get(snapshot_id)
+
+    def current_snapshot(self) -> Snapshot | None:
+        """Return the snapshot of main, None when the table is empty."""
+        return None if self.current_snapshot_id is None else self.snapshot(self.current_snapshot_id)
+
+    def ref_snapshot(self, ref: str = MAIN_BRANCH) -> Snapshot | None:
+        """Return the snapshot of a branch or tag, None when it is main and the table is empty.
+
+        Raises:
+            NotFoundError: there is no such branch or tag.
+        """
+        if ref in self.refs:
+            return self.snapshot(self.refs[ref].snapshot_id)
+        if ref == MAIN_BRANCH:
+            return None
+        known = ", ".join(sorted(self.refs)) or "none"
+        raise NotFoundError(f"no branch or tag {ref!r} in table {self.location}; it has: {known}")
+
+    def snapshot_as_of(self, timestamp_ms: int) -> Snapshot | None:
+        """Return the snapshot that was current at a time, None when there was none yet or it is expired."""
+        found = None
+        for changed_ms, snapshot_id in self.snapshot_log:
+            if changed_ms <= timestamp_ms:
+                found = snapshot_id
+        return None if found is None else self.snapshot(found)
+
+    def ancestors(self, snapshot_id: int | None) -> Iterator[Snapshot]:
+        """Yield a snapshot, its parent, and so on, newest first, as far back as the table has them."""
+        seen: set[int] = set()
+        while snapshot_id is not None and snapshot_id not in seen:
+            seen.add(snapshot_id)
+            snapshot = self.snapshot(snapshot_id)
+            if snapshot is None:
+                return
+            yield snapshot
+            snapshot_id = snapshot.parent_snapshot_id
+
+    def property_int(self, key: str, default: int) -> int:
+        """Return a property as a number.
+
+        Raises:
+            InvalidInputError: it is none.
+        """
+        return int_property(self.properties, key, default)
+
+    def property_bool(self, key: str, default: bool) -> bool:
+        """Return a property as a boolean; everything but "true" is false, as in Iceberg Java."""
+        value = self.properties.get(key)
+        return default if value is None else value.strip().lower() == "true"
+
+
+def int_property(properties: Mapping[str, str], key: str, default: int) -> int:
+    """Return a table property as a number.
+
+    Raises:
+        InvalidInputError: it is none.
+    """
+    text = properties.get(key)
+    if text is None:
+        return default
+    try:
+        return int(text)
+    except ValueError:
+        raise InvalidInputError(f"unexpected value {text!r} (expected an int) of table property {key!r}") from None
+
+
+def _find(what: str, wanted: int, known: Mapping[int, _T]) -> _T:
+    if wanted not in known:
+        raise NotFoundError(f"no {what} with id {wanted}; the table has: {', '.join(map(str, sorted(known)))}")
+    return known[wanted]
+
+
+def _parse(data: bytes, path: str | None) -> Mapping[str, Any]:
+    if not data:
+        raise FormatError("unexpected empty file (expected table metadata); the file is torn", path=path)
+    try:
+        if data[:2] == b"\x1f\x8b":
+            data = gunzip(data)
+        document = json.loads(data, parse_constant=_no_number)
+    except (ValueError, EOFError, OSError, zlib.error, RecursionError) as error:
+        raise FormatError(
+            f"unexpected content (expected a JSON document: {error}); the file is torn, or not what it seems", path=path
+        ) from error
+    if not isinstance(document, dict):
+        raise FormatError(f"unexpected type {type(document).__name__} (expected object)", path=path)
+    return document
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _check(metadata: TableMetadata) -> None:
+    """An existing object is a legal one: what a document refers to is there."""
+    _check_ids(metadata)
+    if len(metadata._snapshots_by_id) != len(metadata.snapshots):
+        raise FormatError("two snapshots with the same id in 'snapshots'")
+    highest = metadata.last_sequence_number
+    for snapshot in metadata.snapshots:
+        if metadata.format_version > 1 and not 0 <= snapshot.sequence_number <= highest:
+            raise FormatError(
+                f"unexpected sequence number {snapshot.sequence_number} (expected 0 to {highest}, the table's "
+                f"last-sequence-number) of snapshot {snapshot.snapshot_id}"
+            )
+    for name, ref in metadata.refs.items():
+        if ref.snapshot_id not in metadata._snapshots_by_id:
+            raise FormatError(f"unknown snapshot {ref.snapshot_id} in 'refs.{name}'")
+    main = metadata.refs.get(MAIN_BRANCH)
+    if main is not None and not main.is_branch:
+        raise FormatError("unexpected tag (expected a branch) in 'refs.main'")
+    head = None if main is None else main.snapshot_id
+    if head != metadata.current_snapshot_id:
+        raise FormatError(
+            f"branch 'main' is at snapshot {head}, but 'current-snapshot-id' is {metadata.current_snapshot_id}"
+        )
+
+
+def _check_ids(metadata: TableMetadata) -> None:
+    if metadata.format_version not in SUPPORTED_FORMAT_VERSIONS:
+        raise UnsupportedError(
+            f"format version {metadata.format_version} of table {metadata.location} is not supported "
+            f"(supported: 1, 2, 3)"
+        )
+    for wanted, known, name in (
+        (metadata.current_schema_id, [s.schema_id for s in metadata.schemas], "current-schema-id"),
+        (metadata.default_spec_id, [s.spec_id for s in metadata.partition_specs], "default-spec-id"),
+        (metadata.default_sort_order_id, [o.order_id for o in metadata.sort_orders], "default-sort-order-id"),
+    ):
+        if wanted not in known:
+            raise FormatError(
+                f"unexpected id {wanted} (expected one of {', '.join(map(str, known)) or 'none'}) in '{name}'"
+            )
+
+
+# --- new tables ------------------------------------------------------------------------------------------------------
+
+
+def new_table_metadata(
+    *,
+    location: str,
+    schema: Schema,
+    spec: PartitionSpec | None = None,
+    sort_order: SortOrder | None = None,
+    properties: Mapping[str, str] | None = None,
+    table_uuid: str,
+    now_ms: int,
+    format_version: int = DEFAULT_FORMAT_VERSION,
+) -> TableMetadata:
+    """Return the metadata of a new table: fresh ids for all columns and partition fields.
+
+    Args:
+        spec: its source ids, like those of the sort order, are of `schema`; they are carried over to the fresh ids.
+        properties: "format-version" among them chooses the format version and is not kept.
+    Raises:
+        InvalidInputError: the schema, spec or order does not fit the format version.
+        UnsupportedError: the format version.
+    """
+    properties = dict(properties or {})
+    format_version = int_property(properties, "format-version", format_version)
+    if format_version not in SUPPORTED_FORMAT_VERSIONS:
+        raise UnsupportedError(f"format version {format_version} is not supported (supported: 1, 2, 3)")
+    fresh = replace(assign_fresh_ids(schema), schema_id=0)
+    ids = {field_id: fresh.names[name] for name, field_id in schema.names.items()}
+    new_spec = _fresh_spec(spec or PartitionSpec(spec_id=0, fields=()), ids)
+    new_order = _fresh_order(sort_order, ids)
+    check_fits(fresh, new_spec, new_order, format_version)
+    return TableMetadata(
+        format_version=format_version,
+        table_uuid=table_uuid,
+        location=location.rstrip("/") or location,
+        last_updated_ms=now_ms,
+        last_column_id=fresh.highest_field_id,
+        current_schema_id=0,
+        schemas=(fresh,),
+        default_spec_id=0,
+        partition_specs=(new_spec,),
+        last_partition_id=max((f.field_id for f in new_spec.fields), default=NO_PARTITION_ID),
+        properties={key: value for key, value in properties.items() if key not in RESERVED_PROPERTIES},
+        sort_orders=(new_order,),
+        default_sort_order_id=new_order.order_id,
+        next_row_id=0 if format_version >= 3 else None,
+    )
+
+
+def _fresh_id(ids: Mapping[int, int], source_id: int, what: str) -> int:
+    if source_id not in ids:
+        raise InvalidInputError(f"unknown column id {source_id} in the {what}")
+    return ids[source_id]
+
+
+def _fresh_spec(spec: PartitionSpec, ids: Mapping[int, int]) -> PartitionSpec:
+    fields = []
+    for number, old in enumerate(spec.fields):
+        what = f"partition field {old.name!r}"
+        sources = None if old.source_ids is None else tuple(_fresh_id(ids, source, what) for source in old.source_ids)
+        source = _fresh_id(ids, old.source_id, what)
+        fields.append(
+            PartitionField(
+                source_id=source,
+                field_id=NO_PARTITION_ID + 1 + number,
+                name=old.name,
+                transform=old.transform,
+                source_ids=sources,
+            )
+        )
+    return PartitionSpec(spec_id=0, fields=tuple(fields))
+
+
+def _fresh_order(order: SortOrder | None, ids: Mapping[int, int]) -> SortOrder:
+    if order is None or not order.fields:
+        return SortOrder(order_id=0, fields=())
+    fields: Sequence[SortField] = [
+        replace(f, source_id=_fresh_id(ids, f.source_id, "sort order")) for f in order.fields
+    ]
+    return SortOrder(order_id=1, fields=tuple(fields))
+
+
+# --- what a format version allows ------------------------------------------------------------------------------------
+
+_V3_TYPES = (
+    *(t.TimestampNsType, t.TimestamptzNsType, t.UnknownType, t.VariantType),
+    *(t.GeometryType, t.GeographyType),
+)
+
+
+def check_fits(schema: Schema, spec: PartitionSpec, order: SortOrder, format_version: int) -> None:
+    """Check that a table of a format version can be written with a schema, a partition spec and a sort order.
+
+    Raises:
+        InvalidInputError: a type, default, transform or source column that this table cannot have.
+    """
+    check_schema(schema, format_version)
+    spec.validate(schema)
+    order.validate(schema)
+    _check_avro_names(spec)
+    if format_version < 3 and any(part.source_ids for part in spec.fields):
+        raise InvalidInputError(
+            f"a transform of several columns needs format version 3, the table has {format_version}"
+        )
+
+
+def _check_avro_names(spec: PartitionSpec) -> None:
+    """Partition names that become one in Avro make manifests that Iceberg Java cannot read."""
+    names: dict[str, str] = {}
+    for part in spec.fields:
+        other = names.setdefault(avro_name(part.name), part.name)
+        if other != part.name:
+            raise InvalidInputError(
+                f"partition names {other!r} and {part.name!r} are both {avro_name(part.name)!r} in Avro: "
+                f"name one of them differently"
+            )
+
+
+def check_schema(schema: Schema, format_version: int) -> None:
+    """Check that a schema can stand in a table of a format version.
+
+    Raises:
+        InvalidInputError: a type or a default needs a later format version.
+    """
+    if format_version >= 3:
+        return
+    for field_id, column in schema.fields_by_id.items():
+        name = schema.find_name(field_id)
+        if isinstance(column.type, _V3_TYPES):
+            raise InvalidInputError(
+                f"type {column.type} of column {name!r} needs format version 3 (the table has {format_version})"
+            )
+        if column.initial_default is not None:
+            raise InvalidInputError(
+                f"the initial default of column {name!r} needs format version 3 (the table has {format_version})"
+            )

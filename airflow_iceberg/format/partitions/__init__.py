@@ -1,0 +1,1 @@
+"""Partition specs and their tuples."""

@@ -1,0 +1,368 @@
+"""Partition specs: which transforms of which columns make up the partition of a file; paths; rows by partition.
+
+Not here: the transforms (`transforms`), which changes of a spec are legal (`evolution`), pruning
+(`expressions.projection`).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote_plus
+
+from airflow_iceberg.errors import FormatError, InvalidInputError
+from airflow_iceberg.format.json_fields import Fields
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.transforms.terms import parse_term, unquote
+from airflow_iceberg.format.transforms.transform import (
+    BucketTransform,
+    IdentityTransform,
+    Transform,
+    TruncateTransform,
+    UnknownTransform,
+    VoidTransform,
+    parse_transform,
+)
+from airflow_iceberg.format.types import IcebergType, NestedField, PrimitiveType, StructType, UnknownType, Value
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FIRST_PARTITION_FIELD_ID = 1000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartitionField:
+    """One column of the partition tuple.
+
+    Attributes:
+        source_id: field id of the source column; of a multi-argument transform the first one.
+        field_id: id of the partition field, from 1000, never reused for something else.
+        name: its name, unique in the spec.
+        transform: what is applied to the source.
+        source_ids: field ids of all sources of a multi-argument transform (version 3), else None.
+    """
+
+    source_id: int
+    field_id: int
+    name: str
+    transform: Transform
+    source_ids: tuple[int, ...] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the field as metadata JSON has it: ``source-ids`` for several sources, else ``source-id``."""
+        result: dict[str, Any] = {"name": self.name, "transform": str(self.transform)}
+        result.update(sources_to_dict(self.source_id, self.source_ids))
+        result["field-id"] = self.field_id
+        return result
+
+    def __str__(self) -> str:
+        sources = ", ".join(map(str, self.source_ids or (self.source_id,)))
+        return f"{self.field_id}: {self.name}: {self.transform}({sources})"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSpec:
+    """A tuple of partition fields, by number inside its table.
+
+    Raises:
+        InvalidInputError: a name is empty, or a name or field id is used twice.
+    Spec: Partitioning.
+    """
+
+    spec_id: int = 0
+    fields: tuple[PartitionField, ...] = ()
+
+    def __post_init__(self) -> None:
+        names, ids = [repr(child.name) for child in self.fields], [str(child.field_id) for child in self.fields]
+        for label, values in (("name", names), ("field id", ids)):
+            twice = sorted({value for value in values if values.count(value) > 1})
+            if twice:
+                raise InvalidInputError(f"partition {label} {', '.join(twice)} is used twice in spec {self.spec_id}")
+        if not all(child.name for child in self.fields):
+            raise InvalidInputError(f"a partition name is empty in spec {self.spec_id}")
+
+    @property
+    def is_unpartitioned(self) -> bool:
+        """Whether all files are in one partition: no fields, or only void ones."""
+        return all(isinstance(child.transform, VoidTransform) for child in self.fields)
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any], *, path: str | None = None, where: str = "spec") -> "PartitionSpec":
+        """Read a spec of metadata JSON.
+
+        Raises:
+            FormatError: malformed, or not a legal spec.
+        """
+        fields = Fields(value, where, path)
+        return cls.from_fields(fields.list("fields"), spec_id=fields.int("spec-id"), path=path, where=f"{where}.fields")
+
+    @classmethod
+    def from_fields(
+        cls, values: Sequence[Any], *, spec_id: int = 0, path: str | None = None, where: str = "partition-spec"
+    ) -> "PartitionSpec":
+        """Read a bare list of fields, as in version 1 and in the header of a manifest.
+
+        Field ids may be missing, in all fields or in none: then they count from 1000 in each spec.
+
+        Raises:
+            FormatError: malformed, or not a legal spec.
+        """
+        holder = Fields({"fields": values}, "", path)
+        parsed = [Fields(item.data, f"{where}[{index}]", path) for index, item in enumerate(holder.items("fields"))]
+        with_ids = sum("field-id" in item for item in parsed)
+        if with_ids not in (0, len(parsed)):
+            missing = len(parsed) - with_ids
+            raise FormatError(f"field-id is missing in {missing} of {len(parsed)} fields in '{where}'", path=path)
+        try:
+            fields = [_field_from_dict(item, FIRST_PARTITION_FIELD_ID + i) for i, item in enumerate(parsed)]
+            return cls(spec_id, tuple(fields))
+        except InvalidInputError as error:
+            raise FormatError(f"{error} in '{where}'", path=path) from error
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the spec as metadata JSON has it."""
+        return {"spec-id": self.spec_id, "fields": self.fields_to_list()}
+
+    def fields_to_list(self) -> list[dict[str, Any]]:
+        """Return the bare list of fields, as version 1 and the header of a manifest have it."""
+        return [child.to_dict() for child in self.fields]
+
+    def same_fields(self, other: "PartitionSpec") -> bool:
+        """Tell whether two specs partition alike: same sources, transforms and names, whatever the ids.
+
+        Spec: "Writers must not create a new partition spec if there already exists a compatible partition spec".
+        """
+        return [_identity(child) for child in self.fields] == [_identity(child) for child in other.fields]
+
+    def partition_type(self, schema: Schema) -> StructType:
+        """Return the type of the partition tuple: one optional field per partition field.
+
+        A dropped source column counts as unknown and an unknown transform gives a string, so that the files of old
+        specs can be read.
+        """
+        return StructType(
+            fields=tuple(
+                NestedField(id=child.field_id, name=child.name, type=_result_type(child, schema))
+                for child in self.fields
+            )
+        )
+
+    def partition_path(self, values: Sequence[Value], schema: Schema) -> str:
+        """Return the path of a partition under the data location: ``ts_day=2017-11-16/id_bucket=3``.
+
+        Paths are for people: nobody may read values from them. Names and values are URL-encoded as Java does.
+        """
+        pairs = zip(self.fields, values, strict=True)
+        return "/".join(f"{_encode(child.name)}={_encode(_human(child, value, schema))}" for child, value in pairs)
+
+    def validate(self, schema: Schema) -> None:
+        """Check that rows of a schema can be written with this spec.
+
+        Raises:
+            InvalidInputError: a source column is missing, nested in a list or map, of a type that the transform is
+                not for, or a transform is unknown.
+        """
+        for child in self.fields:
+            if not isinstance(child.transform, VoidTransform):
+                _validate_source(child, schema)
+
+
+UNPARTITIONED = PartitionSpec()
+
+
+def sources_to_dict(source_id: int, source_ids: tuple[int, ...] | None) -> dict[str, Any]:
+    """Return the sources of a partition or sort field: either ``source-ids`` or ``source-id``, never both."""
+    return {"source-ids": list(source_ids)} if source_ids else {"source-id": source_id}
+
+
+def sources_from_dict(fields: Fields) -> tuple[int, tuple[int, ...] | None]:
+    """Read the sources of a partition or sort field.
+
+    One id in ``source-ids`` is the same as ``source-id``; where both stand, the list wins.
+
+    Raises:
+        FormatError: neither is there, or the list is empty.
+    """
+    if "source-ids" not in fields:
+        return fields.int("source-id"), None
+    ids = fields.int_list("source-ids")
+    if not ids:
+        fields.fail("source-ids", "unexpected empty list (expected field ids)")
+    return ids[0], ids if len(ids) > 1 else None
+
+
+def transform_from_dict(fields: Fields, source_ids: tuple[int, ...] | None) -> Transform:
+    """Read a transform; with several sources it is one that this version does not know."""
+    text = fields.str("transform")
+    return UnknownTransform(text) if source_ids else parse_transform(text)
+
+
+def _field_from_dict(fields: Fields, default_id: int) -> PartitionField:
+    source_id, source_ids = sources_from_dict(fields)
+    field_id = fields.opt_int("field-id")
+    return PartitionField(
+        source_id=source_id,
+        source_ids=source_ids,
+        field_id=default_id if field_id is None else field_id,
+        name=fields.name("name"),
+        transform=transform_from_dict(fields, source_ids),
+    )
+
+
+def _identity(child: PartitionField) -> tuple[tuple[int, ...], str, str]:
+    return child.source_ids or (child.source_id,), str(child.transform), child.name
+
+
+def _source_type(child: PartitionField, schema: Schema) -> IcebergType:
+    source = schema.fields_by_id.get(child.source_id)
+    return source.type if source is not None else UnknownType()
+
+
+def _result_type(child: PartitionField, schema: Schema) -> IcebergType:
+    return child.transform.result_type(_source_type(child, schema))
+
+
+def _human(child: PartitionField, value: Value, schema: Schema) -> str:
+    return child.transform.to_human_string(value, _source_type(child, schema))
+
+
+def _encode(text: str) -> str:
+    """URL-encode like Java's URLEncoder: a blank is ``+``, and of the marks only ``*-._`` stay."""
+    return quote_plus(text, safe="*").replace("~", "%7E")
+
+
+def _validate_source(child: PartitionField, schema: Schema) -> None:
+    if isinstance(child.transform, UnknownTransform):
+        raise InvalidInputError(f"cannot write with partition '{child.name}': unknown transform '{child.transform}'")
+    source = schema.fields_by_id.get(child.source_id)
+    if source is None:
+        raise InvalidInputError(f"partition '{child.name}': no column with field id {child.source_id}")
+    name = schema.find_name(child.source_id)
+    if not isinstance(source.type, PrimitiveType) or not child.transform.can_transform(source.type):
+        raise InvalidInputError(
+            f"partition '{child.name}': transform {child.transform} is not defined for column '{name}' ({source.type})"
+        )
+    around = next((parent for parent in schema.ancestors(source.id) if not isinstance(parent.type, StructType)), None)
+    if around is not None:
+        raise InvalidInputError(f"partition '{child.name}': column '{name}' is inside the {around.type}")
+
+
+# --- specs written by hand --------------------------------------------------------------------------------------------
+
+
+def spec_from_shorthand(
+    items: Sequence[str | PartitionField] | PartitionSpec, schema: Schema, *, spec_id: int = 0
+) -> PartitionSpec:
+    """Return a partition spec from terms as people write them; field ids from 1000.
+
+    Args:
+        items: like ``["day(ts)", "bucket(16, id)", "truncate(4, s)", "country as land"]``. Ready fields keep their ids.
+        schema: the columns that the terms speak of.
+        spec_id: number of the new spec.
+    Returns:
+        Fields without a name get the ones that Java gives in a new table: ts_day, id_bucket, s_trunc, ts (identity).
+    Raises:
+        InvalidInputError: an unknown transform, one that is not for the column, a name that a column has, or two fields
+            that say the same of one column (day and hour).
+        NotFoundError: no such column; the message lists the columns.
+    """
+    if isinstance(items, PartitionSpec):
+        items = items.fields
+    if isinstance(items, str):
+        raise InvalidInputError(f"expected a list of partition terms, got the text '{items}'")
+    given = [item.field_id for item in items if isinstance(item, PartitionField)]
+    next_id = max((FIRST_PARTITION_FIELD_ID - 1, *given)) + 1
+    fields: list[PartitionField] = []
+    for item in items:
+        if isinstance(item, PartitionField):
+            fields.append(item)
+        else:
+            fields.append(_parse_field(item, schema, next_id))
+            next_id += 1
+    check_names(fields, schema)
+    _check_redundant(fields)
+    spec = PartitionSpec(spec_id, tuple(fields))
+    spec.validate(schema)
+    return spec
+
+
+def _parse_field(text: str, schema: Schema, field_id: int) -> PartitionField:
+    if not text.strip():
+        raise InvalidInputError(f"expected a partition term like 'day(ts)', got {text!r}")
+    term, name = split_name(text, schema)
+    transform, source = parse_term(term, schema)
+    name = name or default_name(transform, schema.find_name(source.id) or source.name)
+    return PartitionField(source_id=source.id, field_id=field_id, name=name, transform=transform)
+
+
+def split_name(text: str, schema: Schema) -> tuple[str, str | None]:
+    """Split ``term as name``. A column may itself be called 'x as y'; then it is meant."""
+    if text in schema.names:
+        return text, None
+    place = text.lower().rfind(" as ")
+    return (text, None) if place < 0 else (text[:place], unquote(text[place + 4 :]))
+
+
+def default_name(transform: Transform, column: str) -> str:
+    """Return the name that Java's `PartitionSpec.Builder` gives a field of a new table."""
+    if isinstance(transform, IdentityTransform):
+        return column
+    if isinstance(transform, BucketTransform):
+        return f"{column}_bucket"
+    if isinstance(transform, TruncateTransform):
+        return f"{column}_trunc"
+    return f"{column}_null" if isinstance(transform, VoidTransform) else f"{column}_{transform}"
+
+
+def check_names(fields: Sequence[PartitionField], schema: Schema) -> None:
+    """Check that no partition field has the name of a column, but for the column itself.
+
+    Raises:
+        InvalidInputError: naming the partition field.
+    """
+    for child in fields:
+        column_id = schema.names.get(child.name)
+        may_equal = isinstance(child.transform, (IdentityTransform, VoidTransform)) and column_id == child.source_id
+        if column_id is not None and not may_equal:
+            raise InvalidInputError(f"partition name '{child.name}' is the name of another column; add 'as <name>'")
+
+
+def _check_redundant(fields: Sequence[PartitionField]) -> None:
+    seen: dict[tuple[int, str], PartitionField] = {}
+    for child in fields:
+        if isinstance(child.transform, (BucketTransform, TruncateTransform, VoidTransform, UnknownTransform)):
+            continue
+        # year, month, day and hour of one column contain each other.
+        kind = "identity" if isinstance(child.transform, IdentityTransform) else "time"
+        other = seen.setdefault((child.source_id, kind), child)
+        if other is not child:
+            raise InvalidInputError(f"partition '{child.name}' is redundant: '{other.name}' is of the same column")
+
+
+# --- rows by partition ------------------------------------------------------------------------------------------------
+
+
+def group_by_partition(
+    table: "pa.Table", spec: PartitionSpec, schema: Schema
+) -> "Iterator[tuple[tuple[Value, ...], pa.Table]]":
+    """Yield each partition of a table of rows once: its tuple of canonical values and its rows, in their order.
+
+    Args:
+        table: rows whose columns have the names and types of the schema.
+        spec: the spec to partition by.
+        schema: columns of the table.
+    Yields:
+        Partitions in the order of their first row; nothing for an empty table. Floats are told apart by their bits,
+        so 0.0 and −0.0 are two partitions and NaN is one.
+    Raises:
+        InvalidInputError: the spec cannot be written with, or a truncated decimal leaves its precision.
+    """
+    if not table.num_rows:
+        return
+    if not spec.fields:
+        yield (), table
+        return
+    spec.validate(schema)
+    from airflow_iceberg.format.partitions.grouping import group_rows
+
+    yield from group_rows(table, spec, schema)

@@ -1,0 +1,1 @@
+"""Table properties: names, kinds of values, defaults."""

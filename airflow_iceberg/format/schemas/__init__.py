@@ -1,0 +1,1 @@
+"""Schemas: fields by id and name, their evolution and promotion."""

@@ -1,0 +1,477 @@
+"""A schema while it changes: columns added, dropped, renamed, moved, promoted.
+
+Here: one method a change, each of which leaves alone what is so already. Not here: the words for them and what else
+changes with a schema (`evolution`), the promotions (`promotion`), partition specs (`partition_evolution`).
+
+Ids are never used twice: what is dropped and added again is another column, without the old values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from airflow_iceberg.errors import AlreadyExistsError, InvalidInputError, NotFoundError
+from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.schemas.evolving_fields import (
+    check_same,
+    fields_below,
+    new_leaf,
+    parse_field,
+    parse_type,
+    same_shape,
+    with_field,
+)
+from airflow_iceberg.format.schemas.promotion import check_partitions, is_promotion, promote_default, what_may_become
+from airflow_iceberg.format.schemas.schema import Schema, fresh_type
+from airflow_iceberg.format.transforms.terms import unquote
+from airflow_iceberg.format.types import (
+    IcebergType,
+    ListType,
+    MapType,
+    NestedField,
+    PrimitiveType,
+    StructType,
+    child_fields,
+)
+from airflow_iceberg.format.values import bytes as values
+
+DEFAULTS_VERSION = 3
+MAX_FIELD_ID = 2_147_483_447
+"""Those above are reserved. Spec: Reserved Field IDs."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Position:
+    """Where a column is to stand among its siblings.
+
+    Attributes:
+        where: first, or before or after another one.
+        other: that one's name; empty for first.
+    """
+
+    where: Literal["first", "before", "after"]
+    other: str = ""
+
+
+class SchemaEvolution:
+    """A schema between two versions of a table.
+
+    Args:
+        schema: to start from.
+        last_column_id: highest field id that the table ever gave out.
+        history: all schemas of the table; they tell a change that was made before from a mistake.
+        specs: all partition specs of the table.
+        format_version: may be raised in the course of the changes.
+
+    Attributes:
+        schema: as it is now.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        *,
+        last_column_id: int,
+        history: Sequence[Schema],
+        specs: Sequence[PartitionSpec],
+        format_version: int,
+    ) -> None:
+        self.schema = schema
+        self.last_column_id = last_column_id
+        self.format_version = format_version
+        self._history = history
+        self._specs = specs
+
+    # --- columns that come and go ---
+
+    def add_column(
+        self,
+        name: str,
+        type_: str | Mapping[str, Any] | IcebergType,
+        *,
+        doc: str | None = None,
+        required: bool = False,
+        default: Any = None,
+        position: Position | None = None,
+        allow_incompatible: bool = False,
+    ) -> None:
+        """Add a column, or a field of a struct (`point.z`; of the structs in a list too).
+
+        A column that is there with the same type and the same nullability stays as it is.
+
+        Args:
+            default: the value of the column in rows that are there, and in new ones that leave it out; v3.
+            allow_incompatible: add a required column although rows that are there lack a value.
+        Raises:
+            AlreadyExistsError: another column has the name.
+            InvalidInputError: a required column without a default, a default before v3, an unknown type.
+            NotFoundError: no such struct, or no such column to stand beside.
+        """
+        parent, leaf = self._split(name)
+        new = self._new_field(name, leaf, type_, doc=doc, required=required, default=default)
+        there = next((item for item in self._siblings(parent) if item.name == leaf), None)
+        if there is not None:
+            check_same(name, there, new)
+            return
+        if new.required and new.initial_default is None and not allow_incompatible:
+            raise InvalidInputError(
+                f"column '{name}' cannot be required: rows that are there have no value for it; make it optional, or "
+                f"give it a default (format version 3)"
+            )
+        field_id = self._next_id()
+        new = replace(new, id=field_id, type=fresh_type(new.type, self._next_id))
+        self._edit_struct(parent, lambda fields: (*fields, new))
+        if position is not None:
+            self.move(name, position)
+
+    def drop_column(self, name: str) -> None:
+        """Drop a column; one that was dropped before stays so.
+
+        Raises:
+            NotFoundError: there never was such a column, or it has another name now.
+            InvalidInputError: it identifies rows, is the last one, or is the element of a list or a part of a map.
+        """
+        found = self._find(name)
+        if found is None:
+            self._check_was_dropped(name)
+            return
+        self._check_struct_member(found, "dropped")
+        below = {found.id, *(item.id for item in fields_below(found))}
+        for field_id in self.schema.identifier_field_ids:
+            if field_id in below:
+                raise InvalidInputError(
+                    f"column '{name}' cannot be dropped: '{self.schema.find_name(field_id)}' identifies rows; change "
+                    f"the identifier fields first"
+                )
+        parent = self._parent(found)
+        if len(self._siblings(parent)) == 1:
+            around = "the table" if parent is None else f"struct '{self.schema.find_name(parent.id)}'"
+            raise InvalidInputError(f"column '{name}' cannot be dropped: it is the last one of {around}")
+        self._edit_struct(parent, lambda fields: tuple(item for item in fields if item.id != found.id))
+
+    def _check_was_dropped(self, name: str) -> None:
+        gone = False
+        for field_id in self._earlier_ids(name):
+            now = self.schema.find_name(field_id)
+            if now is not None:
+                raise NotFoundError(f"no column '{name}': it is called '{now}' now")
+            gone = True
+        if not gone:
+            raise self._not_found(name)
+
+    # --- columns that change ---
+
+    def rename_column(self, name: str, to: str) -> None:
+        """Rename a column, or a field of a struct; one that was renamed so before stays so.
+
+        Args:
+            to: the new name of the field alone, or with the same struct before it.
+        Raises:
+            NotFoundError: no such column.
+            AlreadyExistsError: another column has the new name.
+        """
+        leaf = new_leaf(name, to)
+        found = self._find(name)
+        if found is None:
+            if any(self._leaf(field_id) == leaf for field_id in self._earlier_ids(name)):
+                return
+            raise self._not_found(name)
+        if found.name == leaf:
+            return
+        self._check_struct_member(found, "renamed")
+        if any(item.name == leaf for item in self._siblings(self._parent(found))):
+            raise AlreadyExistsError(f"column '{name}' cannot be renamed to '{leaf}': there is a column of this name")
+        self._edit_field(found, name=leaf)
+
+    def move(self, name: str, position: Position) -> None:
+        """Move a column within its struct.
+
+        Raises:
+            NotFoundError: no such column, or no such sibling.
+        """
+        found = self._require(name)
+        self._check_struct_member(found, "moved")
+        parent = self._parent(found)
+        others = [item for item in self._siblings(parent) if item.id != found.id]
+        index = 0
+        if position.where != "first":
+            beside = self._sibling(position.other, parent, name)
+            if beside.id == found.id:
+                raise InvalidInputError(f"column '{name}' cannot be moved {position.where} itself")
+            index = [item.id for item in others].index(beside.id) + (position.where == "after")
+        self._edit_struct(parent, lambda _: (*others[:index], found, *others[index:]))
+
+    def change_type(self, name: str, type_: str | IcebergType) -> None:
+        """Promote a column to a wider type.
+
+        Raises:
+            NotFoundError: no such column.
+            InvalidInputError: not a promotion that the format version allows, or one that would change the partition
+                values of files that are there.
+        """
+        found = self._require(name)
+        new = parse_type(name, type_)
+        if same_shape(found.type, new):
+            return
+        if not is_promotion(found.type, new, self.format_version):
+            hint = what_may_become(found.type, self.format_version)
+            if not isinstance(found.type, PrimitiveType):
+                hint = "fields of nested types are changed one by one"
+            raise InvalidInputError(f"column '{name}' cannot change from {found.type} to {new}: {hint}")
+        self._promote(found, fresh_type(new, self._next_id))
+
+    def _promote(self, found: NestedField, new: IcebergType) -> None:
+        name = self.schema.find_name(found.id) or found.name
+        self._check_evolvable(found)
+        sources = (
+            field
+            for spec in self._specs
+            for field in spec.fields
+            if found.id in (field.source_ids or (field.source_id,))
+        )
+        check_partitions(name, found.type, new, sources)
+        self._edit_field(
+            found,
+            type=new,
+            initial_default=promote_default(found.type, new, found.initial_default),
+            write_default=promote_default(found.type, new, found.write_default),
+        )
+
+    def make_optional(self, name: str) -> None:
+        """Allow nulls in a column."""
+        found = self._require(name)
+        if found.required:
+            self._check_evolvable(found)
+            self._edit_field(found, required=False)
+
+    def make_required(self, name: str, *, allow_incompatible: bool = False) -> None:
+        """Forbid nulls in a column.
+
+        Raises:
+            InvalidInputError: rows that are there may have nulls, and that was not said to be fine.
+        """
+        found = self._require(name)
+        if found.required:
+            return
+        self._check_evolvable(found)
+        if not allow_incompatible:
+            raise InvalidInputError(
+                f"column '{name}' cannot become required: rows that are there may have nulls; if you know that they "
+                f"have none, say 'allow_incompatible: true'"
+            )
+        self._edit_field(found, required=True)
+
+    def set_doc(self, name: str, doc: str | None) -> None:
+        """Set the comment of a column; None removes it."""
+        found = self._require(name)
+        self._check_struct_member(found, "described")
+        self._edit_field(found, doc=doc)
+
+    def set_default(self, name: str, default: Any) -> None:
+        """Set the value that new rows get which leave the column out; rows that are there keep theirs. None removes it.
+
+        Raises:
+            InvalidInputError: not a value of the column's type, or before v3.
+        """
+        found = self._require(name)
+        self._check_struct_member(found, "given a default")
+        self._edit_field(found, write_default=self._default(name, found.type, default))
+
+    def set_identifier_fields(self, names: Iterable[str]) -> None:
+        """Say which columns identify a row.
+
+        Raises:
+            NotFoundError: no such column.
+            InvalidInputError: one that may be null, is a float, or is inside of a list or map.
+        """
+        ids = tuple(self._require(name).id for name in names)
+        self.schema = replace(self.schema, identifier_field_ids=ids)
+
+    def union_by_name(self, other: Schema) -> None:
+        """Add what another schema has more, and widen what it has wider; nothing is dropped or narrowed.
+
+        Columns come as optional ones, and become optional where the other schema has them so.
+
+        Raises:
+            InvalidInputError: a column has a type that fits neither way.
+        """
+        self._union(None, other.fields, "")
+
+    def _union(self, parent: NestedField | None, wanted: Sequence[NestedField], prefix: str) -> None:
+        for item in wanted:
+            name = f"{prefix}{item.name}"
+            known = {sibling.name: sibling for sibling in self._siblings(parent)}
+            if item.name in known:
+                self._union_field(known[item.name].id, item, name)
+            else:
+                field_id = self._next_id()
+                new = NestedField(id=field_id, name=item.name, type=fresh_type(item.type, self._next_id), doc=item.doc)
+                self._edit_struct(parent, lambda fields, new=new: (*fields, new))  # type: ignore[misc]
+            if parent is not None:
+                parent = self.schema.fields_by_id[parent.id]
+
+    def _union_field(self, field_id: int, wanted: NestedField, name: str) -> None:
+        found = self.schema.fields_by_id[field_id]
+        if found.required and not wanted.required and not self._in_map_key(found):
+            self._edit_field(found, required=False)
+        if wanted.doc is not None and wanted.doc != found.doc and self._is_struct_member(found):
+            self._edit_field(self.schema.fields_by_id[field_id], doc=wanted.doc)
+        found = self.schema.fields_by_id[field_id]
+        match found.type, wanted.type:
+            case StructType(), StructType():
+                self._union(found, wanted.type.fields, f"{name}.")
+            case (ListType(), ListType()) | (MapType(), MapType()):
+                for mine, theirs in zip(child_fields(found.type), child_fields(wanted.type), strict=True):
+                    self._union_field(mine.id, theirs, f"{name}.{mine.name}")
+            case old, new if is_promotion(old, new, self.format_version):
+                self._promote(found, fresh_type(new, self._next_id))
+            case old, new if not (same_shape(old, new) or is_promotion(new, old, max(3, self.format_version))):
+                raise InvalidInputError(f"column '{name}' is {old} and cannot be united with {new}")
+
+    # --- finding ---
+
+    def _find(self, name: str) -> NestedField | None:
+        for spelled in (name, unquote(name)):
+            try:
+                return self.schema.find_field(spelled)
+            except NotFoundError:
+                continue
+        return None
+
+    def _require(self, name: str) -> NestedField:
+        found = self._find(name)
+        if found is None:
+            raise self._not_found(name)
+        return found
+
+    def _not_found(self, name: str) -> NotFoundError:
+        return NotFoundError(f"no column '{name}' (columns: {', '.join(self.schema.names) or 'none'})")
+
+    def _earlier_ids(self, name: str) -> set[int]:
+        """Return the ids of columns that had a name in some schema of the table."""
+        return {schema.names[n] for schema in self._history for n in (name, unquote(name)) if n in schema.names}
+
+    def _leaf(self, field_id: int) -> str | None:
+        found = self.schema.fields_by_id.get(field_id)
+        return None if found is None else found.name
+
+    def _split(self, name: str) -> tuple[NestedField | None, str]:
+        """Return the struct that a new column goes to, None for the table, and its name there."""
+        if not name.strip():
+            raise InvalidInputError(f"a column name must be a text that is not empty, got {name!r}")
+        if unquote(name) != name.strip() or "." not in name or name in {item.name for item in self.schema.fields}:
+            return None, unquote(name)
+        around, _, leaf = name.rpartition(".")
+        parent = self._find(around)
+        if parent is None:
+            raise NotFoundError(
+                f"no column '{around}' to add '{leaf}' to (columns: {', '.join(self.schema.names)}); a name that has "
+                f"a dot in it is written in backticks"
+            )
+        while isinstance(parent.type, (ListType, MapType)):
+            parent = child_fields(parent.type)[-1]
+        if not isinstance(parent.type, StructType):
+            raise InvalidInputError(f"column '{name}' cannot be added: '{around}' is {parent.type}, not a struct")
+        if self._in_map_key(parent):
+            raise InvalidInputError(f"column '{name}' cannot be added: the keys of a map cannot change")
+        return parent, leaf
+
+    def _parent(self, field: NestedField) -> NestedField | None:
+        parent = self.schema.parents.get(field.id)
+        return None if parent is None else self.schema.fields_by_id[parent]
+
+    def _siblings(self, parent: NestedField | None) -> tuple[NestedField, ...]:
+        return self.schema.fields if parent is None else child_fields(parent.type)
+
+    def _sibling(self, name: str, parent: NestedField | None, moved: str) -> NestedField:
+        siblings = self._siblings(parent)
+        full = self._find(name)
+        for item in siblings:
+            if item.name in (name, unquote(name)) or (full is not None and item.id == full.id):
+                return item
+        known = ", ".join(item.name for item in siblings)
+        raise NotFoundError(f"no column '{name}' beside '{moved}' (columns there: {known})")
+
+    # --- what must not change ---
+
+    def _in_map_key(self, field: NestedField) -> bool:
+        inner = field
+        for around in (*self.schema.ancestors(field.id), None):
+            if around is None:
+                return False
+            if isinstance(around.type, MapType) and around.type.key_id == inner.id:
+                return True
+            inner = around
+        return False
+
+    def _check_evolvable(self, field: NestedField) -> None:
+        if self._in_map_key(field):
+            raise InvalidInputError(
+                f"column '{self.schema.find_name(field.id)}' cannot change: the keys of a map cannot"
+            )
+
+    def _is_struct_member(self, field: NestedField) -> bool:
+        parent = self._parent(field)
+        return parent is None or isinstance(parent.type, StructType)
+
+    def _check_struct_member(self, field: NestedField, verb: str) -> None:
+        self._check_evolvable(field)
+        if not self._is_struct_member(field):
+            raise InvalidInputError(
+                f"'{self.schema.find_name(field.id)}' cannot be {verb}: it is the {field.name} of a list or map, not a "
+                f"field of a struct"
+            )
+
+    # --- making ---
+
+    def _next_id(self) -> int:
+        if self.last_column_id >= MAX_FIELD_ID:
+            # Differs from Java, which goes on into the ids of `_pos`, `_file` and others.
+            raise InvalidInputError(
+                f"no column can be added: the table has given out field ids up to {self.last_column_id}, and those "
+                f"above {MAX_FIELD_ID} are reserved"
+            )
+        self.last_column_id += 1
+        return self.last_column_id
+
+    def _new_field(
+        self, name: str, leaf: str, type_: Any, *, doc: str | None, required: bool, default: Any
+    ) -> NestedField:
+        parsed = parse_field(name, leaf, type_)
+        value = self._default(name, parsed.type, default)
+        return replace(
+            parsed,
+            doc=parsed.doc if doc is None else doc,
+            required=required or parsed.required,
+            initial_default=value,
+            write_default=value,
+        )
+
+    def _default(self, name: str, type_: IcebergType, default: Any) -> Any:
+        if default is None:
+            return None
+        if self.format_version < DEFAULTS_VERSION:
+            raise InvalidInputError(
+                f"the default of column '{name}' needs format version 3 (the table has {self.format_version}); "
+                f"upgrade_format_version comes before it"
+            )
+        if not isinstance(type_, PrimitiveType):
+            raise InvalidInputError(f"column '{name}' is {type_} and cannot have a default; its fields can")
+        try:
+            return values.to_json(type_, values.parse_literal(type_, default))
+        except InvalidInputError as error:
+            raise InvalidInputError(f"default of column '{name}': {error}") from error
+
+    def _edit_struct(
+        self, parent: NestedField | None, edit: Callable[[tuple[NestedField, ...]], tuple[NestedField, ...]]
+    ) -> None:
+        if parent is None:
+            self.schema = replace(self.schema, fields=edit(self.schema.fields))
+            return
+        assert isinstance(parent.type, StructType)
+        self._edit_field(parent, type=StructType(fields=edit(parent.type.fields)))
+
+    def _edit_field(self, field: NestedField, **changes: Any) -> None:
+        self.schema = replace(self.schema, fields=with_field(self.schema.fields, replace(field, **changes)))

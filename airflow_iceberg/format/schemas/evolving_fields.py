@@ -1,0 +1,89 @@
+"""Fields and types of a schema that changes: exchanged, parsed, compared. Part of `schema_evolution`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+from airflow_iceberg.errors import AlreadyExistsError, InvalidInputError
+from airflow_iceberg.format.schemas.schema import fresh_type
+from airflow_iceberg.format.schemas.shorthand import field_from_shorthand
+from airflow_iceberg.format.transforms.terms import unquote
+from airflow_iceberg.format.types import IcebergType, ListType, MapType, NestedField, StructType, child_fields
+
+
+def same_shape(one: IcebergType, other: IcebergType) -> bool:
+    """Tell whether two types are the same but for the ids in them."""
+    return fresh_type(one, lambda: 0) == fresh_type(other, lambda: 0)
+
+
+def with_field(fields: tuple[NestedField, ...], new: NestedField) -> tuple[NestedField, ...]:
+    """Return fields with one at any depth exchanged, found by its id; keys of maps stay as they are."""
+    return tuple(new if item.id == new.id else replace(item, type=_with_inner(item.type, new)) for item in fields)
+
+
+def _with_inner(type_: IcebergType, new: NestedField) -> IcebergType:
+    if isinstance(type_, StructType):
+        return StructType(fields=with_field(type_.fields, new))
+    if isinstance(type_, ListType):
+        (element,) = with_field((type_.element_field,), new)
+        return ListType(element_id=element.id, element=element.type, element_required=element.required)
+    if isinstance(type_, MapType):
+        (value,) = with_field((type_.value_field,), new)
+        return replace(type_, value=value.type, value_required=value.required)
+    return type_
+
+
+def fields_below(field: NestedField) -> Iterable[NestedField]:
+    """Yield all fields inside of a field."""
+    for child in child_fields(field.type):
+        yield child
+        yield from fields_below(child)
+
+
+def new_leaf(name: str, to: str) -> str:
+    """Return the last part of a new name: `point.lat` for `point.x` is `lat`."""
+    if unquote(to) != to.strip() or "." not in to:
+        return unquote(to)
+    around, _, leaf = to.rpartition(".")
+    if around != name.rpartition(".")[0]:
+        raise InvalidInputError(
+            f"column '{name}' cannot be renamed to '{to}': columns stay in their struct; a name that has a dot in it "
+            f"is written in backticks"
+        )
+    return leaf
+
+
+def parse_field(name: str, leaf: str, type_: Any) -> NestedField:
+    """Return the field that a type as people write it describes; its ids are not real yet."""
+    if isinstance(type_, IcebergType):
+        return NestedField(id=0, name=leaf, type=type_)
+    ids = count(1)
+    parsed = field_from_shorthand(name, type_, lambda: next(ids))
+    return replace(parsed, name=leaf)
+
+
+def parse_type(name: str, type_: Any) -> IcebergType:
+    """Return the type that people wrote; its ids are not real yet."""
+    return parse_field(name, name, type_).type
+
+
+def check_same(name: str, there: NestedField, wanted: NestedField) -> None:
+    """Raise where a column is there and is not what is to be added."""
+    problem = None
+    if not same_shape(there.type, wanted.type):
+        problem = f"with type {there.type}, not {wanted.type}"
+    elif there.required != wanted.required:
+        problem = f"as {_nullability(there)}, not {_nullability(wanted)}"
+    elif wanted.doc is not None and wanted.doc != there.doc:
+        problem = f"with doc {there.doc!r}, not {wanted.doc!r}"
+    elif wanted.initial_default is not None and wanted.initial_default != there.initial_default:
+        problem = f"with default {there.initial_default!r}, not {wanted.initial_default!r}"
+    if problem is not None:
+        raise AlreadyExistsError(f"column '{name}' cannot be added: it is there {problem}")
+
+
+def _nullability(field: NestedField) -> str:
+    return "a required column" if field.required else "an optional column"

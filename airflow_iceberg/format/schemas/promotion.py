@@ -1,0 +1,100 @@
+"""Which type of a column may become which other one, and what that does to its defaults and partitions.
+
+Not here: reading old files in the new type (`data`), and the change of the schema itself (`schema_evolution`).
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.format.partitions.spec import PartitionField
+from airflow_iceberg.format.transforms.transform import (
+    DayTransform,
+    MonthTransform,
+    UnknownTransform,
+    VoidTransform,
+    YearTransform,
+)
+from airflow_iceberg.format.types import (
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    TimestampNsType,
+    TimestampType,
+    UnknownType,
+)
+from airflow_iceberg.format.values import bytes as values
+from airflow_iceberg.format.values.calendar import MICROS_PER_SECOND, SECONDS_PER_DAY
+
+_NANOS_PER_MICRO = 1000
+
+
+def is_promotion(old: IcebergType, new: IcebergType, format_version: int) -> bool:
+    """Tell whether a column of one type may become one of another; equal types are none.
+
+    Spec: Schema Evolution, valid primitive type promotions. A nested type is never promoted as a whole.
+    """
+    match old, new:
+        case (IntegerType(), LongType()) | (FloatType(), DoubleType()):
+            return True
+        case DecimalType(), DecimalType():
+            return new.precision > old.precision and new.scale == old.scale
+        case (DateType(), TimestampType()) | (DateType(), TimestampNsType()):
+            return format_version >= 3
+        case UnknownType(), _:
+            return format_version >= 3 and not isinstance(new, UnknownType)
+    return False
+
+
+def what_may_become(old: IcebergType, format_version: int) -> str:
+    """Return the types that a column may be promoted to, in words for an error."""
+    match old:
+        case IntegerType():
+            return "it may become long"
+        case FloatType():
+            return "it may become double"
+        case DecimalType():
+            return f"it may become a decimal of more digits and the same scale, {old.scale}"
+        case DateType():
+            promised = "timestamp or timestamp_ns"
+            return f"it may become {promised}" + ("" if format_version >= 3 else " from format version 3 on")
+    return "a column of this type keeps it; add a new column instead"
+
+
+def promote_default(old: IcebergType, new: IcebergType, default: Any) -> Any:
+    """Return the JSON form of a default after the promotion of its column; None stays None."""
+    if default is None or not isinstance(old, DateType):
+        return default
+    days = values.from_json(old, default)
+    micros = days * SECONDS_PER_DAY * MICROS_PER_SECOND
+    return values.to_json(new, micros * _NANOS_PER_MICRO if isinstance(new, TimestampNsType) else micros)
+
+
+def check_partitions(name: str, old: IcebergType, new: IcebergType, fields: Iterable[PartitionField]) -> None:
+    """Refuse a promotion that would change the partition values of files that are there.
+
+    Args:
+        name: of the column.
+        fields: the partition fields of which it is a source, of all specs that the table has.
+    Raises:
+        InvalidInputError: naming the partition field.
+    Spec: Schema Evolution: "Type promotion is not allowed for a field that is referenced by source-id or source-ids of
+        a partition field if the partition transform would produce a different value after promoting the type".
+    """
+    if not isinstance(old, DateType):
+        # Integers, decimals and floats have equal values and hashes in both types, and of unknown all are null.
+        return
+    for field in fields:
+        if field.source_ids or isinstance(field.transform, UnknownTransform):
+            same = False
+        else:
+            same = isinstance(field.transform, (YearTransform, MonthTransform, DayTransform, VoidTransform))
+        if not same:
+            raise InvalidInputError(
+                f"column '{name}' cannot become {new}: partition field '{field.name}' ({field.transform}) would get "
+                f"other values for files that the table has"
+            )

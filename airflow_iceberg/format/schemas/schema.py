@@ -1,0 +1,352 @@
+"""A table's schema: fields by id and by full name, identifier fields, projection, fresh ids.
+
+Not here: the types themselves (`types`), how people write a type by hand (`_shorthand`), which changes of a schema are
+legal (`evolution`), Arrow schemas (`arrow`).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError
+from airflow_iceberg.format.json_fields import MAX_INT, Fields
+from airflow_iceberg.format.schemas.shorthand import field_from_shorthand
+from airflow_iceberg.format.types import (
+    DoubleType,
+    FloatType,
+    IcebergType,
+    ListType,
+    MapType,
+    NestedField,
+    PrimitiveType,
+    StructType,
+    UnknownType,
+    child_fields,
+    type_from_json,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ALL_COLUMNS = "*"
+
+Columns: TypeAlias = "Mapping[str, str | Mapping[str, Any]] | Schema | pa.Schema"
+"""What is accepted where a schema is written by hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The columns of a table. Equal ids mean the same column, whatever it is called.
+
+    Attributes:
+        fields: the top-level columns in order.
+        schema_id: number of the schema inside its table.
+        identifier_field_ids: ids of the fields that identify a row, like a primary key that nobody enforces.
+        fields_by_id: every field at every depth; those in lists and maps are ``element``, ``key`` and ``value``.
+        names: full dotted name to id, like ``points.element.x``.
+        parents: id of each nested field to the id of the field around it.
+    Raises:
+        InvalidInputError: an id or a name twice, or an identifier field that could be null or is a float.
+    Spec: Schemas and Data Types; Identifier Field IDs.
+    """
+
+    fields: tuple[NestedField, ...] = ()
+    schema_id: int = 0
+    identifier_field_ids: tuple[int, ...] = ()
+    fields_by_id: Mapping[int, NestedField] = field(init=False, repr=False, compare=False, hash=False)
+    names: Mapping[str, int] = field(init=False, repr=False, compare=False, hash=False)
+    parents: Mapping[int, int] = field(init=False, repr=False, compare=False, hash=False)
+    _names_by_id: Mapping[int, str] = field(init=False, repr=False, compare=False, hash=False)
+    _short_names: Mapping[str, int] = field(init=False, repr=False, compare=False, hash=False)
+
+    def __post_init__(self) -> None:
+        index = _Index()
+        index.add(self.fields, "", "", None)
+        for name in ("fields_by_id", "names", "parents", "_names_by_id", "_short_names"):
+            object.__setattr__(self, name, getattr(index, name.lstrip("_")))
+        for field_id in self.identifier_field_ids:
+            self._check_identifier(field_id)
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any], *, path: str | None = None, where: str = "schema") -> "Schema":
+        """Read a schema of metadata JSON; without a ``schema-id`` (version 1) the id is 0.
+
+        Raises:
+            FormatError: malformed, or not a legal schema.
+        """
+        fields = Fields(value, where, path)
+        struct = type_from_json({"type": "struct", **value}, path=path, where=where)
+        if not isinstance(struct, StructType):
+            fields.fail("type", f"unexpected type {struct} (expected struct)")
+        identifiers = fields.int_list("identifier-field-ids") if "identifier-field-ids" in fields else ()
+        try:
+            return cls(struct.fields, fields.opt_int("schema-id") or 0, identifiers)
+        except InvalidInputError as error:
+            raise FormatError(f"{error} in '{where}'", path=path) from error
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the schema as metadata JSON has it, keys in Java's order."""
+        result: dict[str, Any] = {"type": "struct", "schema-id": self.schema_id}
+        if self.identifier_field_ids:
+            result["identifier-field-ids"] = list(self.identifier_field_ids)
+        result["fields"] = [child.to_dict() for child in self.fields]
+        return result
+
+    def __str__(self) -> str:
+        return "\n".join(("table {", *(f"  {child}" for child in self.fields), "}"))
+
+    def as_struct(self) -> StructType:
+        """Return the columns as one struct type."""
+        return StructType(fields=self.fields)
+
+    @property
+    def highest_field_id(self) -> int:
+        """The highest id in use, 0 without columns. A table's last-column-id may be higher: ids are never reused."""
+        return max(self.fields_by_id, default=0)
+
+    def without_write_defaults(self) -> "Schema":
+        """Return the schema as rows of versions 1 and 2 are made by it, which know no defaults.
+
+        The metadata keeps a write default that it has (Iceberg Java takes it in any version), and a table that is
+        upgraded follows it from then on.
+
+        Spec: Default values; Version 3.
+        """
+        return replace(self, fields=tuple(_without_write_default(item) for item in self.fields))
+
+    def find_field(self, name_or_id: str | int, case_sensitive: bool = True) -> NestedField:
+        """Return a field at any depth.
+
+        Args:
+            name_or_id: an id, or a full dotted name; ``points.x`` is understood for ``points.element.x``.
+            case_sensitive: whether the case of a name matters.
+        Raises:
+            NotFoundError: no such field; the message lists the columns.
+            InvalidInputError: without case, the name fits two columns.
+        """
+        if isinstance(name_or_id, int):
+            found = self.fields_by_id.get(name_or_id)
+            if found is None:
+                raise NotFoundError(f"no column with field id {name_or_id} (columns: {self._known()})")
+            return found
+        return self.fields_by_id[self._find_id(name_or_id, case_sensitive)]
+
+    def find_name(self, field_id: int) -> str | None:
+        """Return the full dotted name of a field, or None for an unknown id."""
+        return self._names_by_id.get(field_id)
+
+    def same_fields(self, other: "Schema") -> bool:
+        """Tell whether two schemas say the same; only their own ids may differ."""
+        return self.fields == other.fields and set(self.identifier_field_ids) == set(other.identifier_field_ids)
+
+    def select(self, names: Iterable[str], case_sensitive: bool = True) -> "Schema":
+        """Return a schema of some columns, with their ids, in the order of this one.
+
+        Args:
+            names: full dotted names; ``a.b`` keeps of struct ``a`` only ``b``; ``*`` keeps everything.
+            case_sensitive: whether the case of the names matters.
+        Raises:
+            NotFoundError: a name fits no column.
+        """
+        wanted = tuple(names)
+        if ALL_COLUMNS in wanted:
+            return self
+        ids = frozenset(self._find_id(name, case_sensitive) for name in wanted)
+        fields = _prune(self.fields, ids)
+        kept = Schema(fields, self.schema_id)
+        identifiers = tuple(field_id for field_id in self.identifier_field_ids if field_id in kept.fields_by_id)
+        return replace(kept, identifier_field_ids=identifiers)
+
+    def _find_id(self, name: str, case_sensitive: bool) -> int:
+        found = self.names.get(name, self._short_names.get(name))
+        if found is None and not case_sensitive:
+            found = self._find_without_case(name)
+        if found is None:
+            raise NotFoundError(f"no column '{name}' (columns: {self._known()})")
+        return found
+
+    def _find_without_case(self, name: str) -> int | None:
+        folded = name.casefold()
+        for index in (self.names, self._short_names):
+            found = {known: field_id for known, field_id in index.items() if known.casefold() == folded}
+            if len(found) > 1:
+                raise InvalidInputError(f"column '{name}' is ambiguous without case: {', '.join(found)}")
+            if found:
+                return next(iter(found.values()))
+        return None
+
+    def _known(self) -> str:
+        return ", ".join(self.names) or "none"
+
+    def _check_identifier(self, field_id: int) -> None:
+        found = self.fields_by_id.get(field_id)
+        if found is None:
+            raise InvalidInputError(f"identifier field id {field_id} is not a column (columns: {self._known()})")
+        name = self._names_by_id[field_id]
+        if not isinstance(found.type, PrimitiveType):
+            raise InvalidInputError(f"column '{name}' cannot identify rows: {found.type} is not a primitive type")
+        if isinstance(found.type, (FloatType, DoubleType)):
+            raise InvalidInputError(f"column '{name}' cannot identify rows: its type is {found.type}")
+        if not found.required:
+            raise InvalidInputError(f"column '{name}' cannot identify rows: it is optional")
+        for parent in self.ancestors(field_id):
+            if not isinstance(parent.type, StructType):
+                raise InvalidInputError(f"column '{name}' cannot identify rows: it is inside the {parent.type}")
+            if not parent.required:
+                raise InvalidInputError(f"column '{name}' cannot identify rows: struct '{parent.name}' is optional")
+
+    def ancestors(self, field_id: int) -> Iterator[NestedField]:
+        """Yield the fields around a nested field, innermost first; nothing for a top-level one."""
+        parent = self.parents.get(field_id)
+        while parent is not None:
+            yield self.fields_by_id[parent]
+            parent = self.parents.get(parent)
+
+
+def _without_write_default(item: NestedField) -> NestedField:
+    return replace(item, write_default=None, type=_type_without_write_defaults(item.type))
+
+
+def _type_without_write_defaults(type_: IcebergType) -> IcebergType:
+    if isinstance(type_, StructType):
+        return StructType(fields=tuple(_without_write_default(item) for item in type_.fields))
+    if isinstance(type_, ListType):
+        return replace(type_, element=_type_without_write_defaults(type_.element))
+    if isinstance(type_, MapType):
+        key, value = _type_without_write_defaults(type_.key), _type_without_write_defaults(type_.value)
+        return replace(type_, key=key, value=value)
+    return type_
+
+
+class _Index:
+    """Collects the lookups of a schema in one walk."""
+
+    def __init__(self) -> None:
+        self.fields_by_id: dict[int, NestedField] = {}
+        self.names: dict[str, int] = {}
+        self.parents: dict[int, int] = {}
+        self.names_by_id: dict[int, str] = {}
+        self.short_names: dict[str, int] = {}
+
+    def add(self, fields: tuple[NestedField, ...], prefix: str, short_prefix: str, parent: NestedField | None) -> None:
+        """Add fields and all below them.
+
+        Args:
+            prefix: full name of the parent with its dot.
+            short_prefix: the same without ``element`` and ``value`` of structs in lists and maps.
+            parent: the field around these, or None at the top.
+        """
+        in_struct = parent is None or isinstance(parent.type, StructType)
+        for child in fields:
+            self._add_one(child, prefix + child.name, parent)
+            short = short_prefix + child.name
+            self.short_names.setdefault(short, child.id)
+            # Java lets `points.x` stand for `points.element.x`, but only where a struct is the element.
+            skip = not in_struct and child.name != "key" and isinstance(child.type, StructType)
+            below = short_prefix if skip else short + "."
+            nested = child_fields(child.type)
+            if nested:
+                self.add(nested, f"{prefix}{child.name}.", below, child)
+
+    def _add_one(self, child: NestedField, name: str, parent: NestedField | None) -> None:
+        if not 0 <= child.id <= MAX_INT:
+            raise InvalidInputError(f"unexpected field id {child.id} (expected 0 to {MAX_INT}) of column '{name}'")
+        if child.required and isinstance(child.type, UnknownType):
+            raise InvalidInputError(f"column '{name}' of type unknown must be optional: all its values are null")
+        if child.id in self.fields_by_id:
+            raise InvalidInputError(f"field id {child.id} is used twice: '{self.names_by_id[child.id]}' and '{name}'")
+        if name in self.names:
+            raise InvalidInputError(f"column name '{name}' is used twice: field ids {self.names[name]} and {child.id}")
+        self.fields_by_id[child.id] = child
+        self.names[name] = child.id
+        self.names_by_id[child.id] = name
+        if parent is not None:
+            self.parents[child.id] = parent.id
+
+
+def _prune(fields: tuple[NestedField, ...], ids: frozenset[int]) -> tuple[NestedField, ...]:
+    """Keep the fields whose id is wanted, whole, and the others as far as something below them is wanted."""
+    kept = []
+    for child in fields:
+        if child.id in ids:
+            kept.append(child)
+            continue
+        pruned = _prune_type(child.type, ids)
+        if pruned is not None:
+            kept.append(replace(child, type=pruned))
+    return tuple(kept)
+
+
+def _prune_type(type_: IcebergType, ids: frozenset[int]) -> IcebergType | None:
+    kept = _prune(child_fields(type_), ids)
+    if not kept:
+        return None
+    if isinstance(type_, StructType):
+        return StructType(fields=kept)
+    if isinstance(type_, ListType):
+        return replace(type_, element=kept[0].type)
+    if isinstance(type_, MapType):
+        # A map is read with its whole key, whatever was asked of it.
+        value = next((child.type for child in kept if child.id == type_.value_id), type_.value)
+        return replace(type_, value=value)
+    return None
+
+
+def assign_fresh_ids(schema: Schema, *, first_id: int = 1) -> Schema:
+    """Return the schema with new field ids, in the order in which Java gives them.
+
+    All fields of one struct first, then what is nested in the first of them, and so on; so the top-level columns
+    have the ids 1 to n whatever they hold.
+    """
+    ids = count(first_id)
+    struct = fresh_type(schema.as_struct(), lambda: next(ids))
+    assert isinstance(struct, StructType)
+    fresh = Schema(struct.fields, schema.schema_id)
+    names = (schema.find_name(field_id) for field_id in schema.identifier_field_ids)
+    identifiers = tuple(fresh.names[name] for name in names if name is not None)
+    return replace(fresh, identifier_field_ids=identifiers)
+
+
+def fresh_type(type_: IcebergType, next_id: Callable[[], int]) -> IcebergType:
+    """Return a type with new ids for all fields in it: those of one struct first, then what is nested in them."""
+    if isinstance(type_, StructType):
+        ids = [next_id() for _ in type_.fields]
+        fields = zip(ids, type_.fields, strict=True)
+        return StructType(
+            fields=tuple(replace(child, id=i, type=fresh_type(child.type, next_id)) for i, child in fields)
+        )
+    if isinstance(type_, ListType):
+        return replace(type_, element_id=next_id(), element=fresh_type(type_.element, next_id))
+    if isinstance(type_, MapType):
+        key_id, value_id = next_id(), next_id()
+        key, value = fresh_type(type_.key, next_id), fresh_type(type_.value, next_id)
+        return MapType(key_id=key_id, key=key, value_id=value_id, value=value, value_required=type_.value_required)
+    return type_
+
+
+def schema_from_shorthand(columns: Columns, *, schema_id: int = 0) -> Schema:
+    """Return a schema from columns as people write them; fresh ids from 1.
+
+    Args:
+        columns: name to type, like ``{"id": "long not null", "tags": "list<string>", "p": "struct<x: double>"}``; a
+            type may also be an object ``{"type": "long", "required": True, "doc": "…"}``. A Schema or an Arrow schema
+            is taken as it is, with fresh ids.
+        schema_id: number of the new schema.
+    Raises:
+        InvalidInputError: an unknown or malformed type; the message names the column and the allowed types.
+    """
+    if isinstance(columns, Schema):
+        return replace(assign_fresh_ids(columns), schema_id=schema_id)
+    if not isinstance(columns, Mapping):
+        if not hasattr(columns, "pandas_metadata"):  # what an Arrow schema has, without importing Arrow to ask
+            raise InvalidInputError(
+                f"expected columns as names and types, like {{'id': 'long not null'}}, a Schema or an Arrow schema, "
+                f"got {type(columns).__name__}"
+            )
+        from airflow_iceberg.format.arrow.types import schema_from_arrow
+
+        return replace(assign_fresh_ids(schema_from_arrow(columns)), schema_id=schema_id)
+    ids = count(1)
+    fields = tuple(field_from_shorthand(name, spelled, lambda: next(ids)) for name, spelled in columns.items())
+    return assign_fresh_ids(Schema(fields, schema_id))

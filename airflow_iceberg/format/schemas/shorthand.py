@@ -1,0 +1,181 @@
+"""Columns as people write them: ``long not null``, ``list<string>``, ``struct<x: double, y: double not null>``.
+
+Part of `schema`, which gives the real field ids.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.format.types import (
+    NAMED_TYPES,
+    PARAMETRIC_FORMS,
+    IcebergType,
+    ListType,
+    MapType,
+    NestedField,
+    PrimitiveType,
+    StructType,
+    parse_primitive,
+)
+
+_OBJECT_KEYS = ("type", "required", "doc")
+
+
+def field_from_shorthand(name: str, spelled: Any, next_id: Callable[[], int]) -> NestedField:
+    """Return the field of a column.
+
+    Args:
+        name: of the column.
+        spelled: a type text or an object with ``type``.
+        next_id: gives temporary ids for the field and all in it.
+    Raises:
+        InvalidInputError: malformed, or an unknown type; the message names the column and the allowed types.
+    """
+    if not name:
+        raise InvalidInputError(f"a column name must be a text that is not empty, got {name!r}")
+    if isinstance(spelled, str):
+        return _TypeText(name, spelled, next_id).whole_field()
+    if not isinstance(spelled, Mapping) or not isinstance(spelled.get("type"), str):
+        raise InvalidInputError(f"column '{name}': expected a type like 'long not null' or an object with 'type'")
+    unknown = sorted(set(spelled) - set(_OBJECT_KEYS))
+    if unknown:
+        allowed = ", ".join(_OBJECT_KEYS)
+        raise InvalidInputError(f"column '{name}': unknown key {', '.join(map(repr, unknown))} (allowed: {allowed})")
+    found = _TypeText(name, spelled["type"], next_id).whole_field()
+    return replace(found, required=bool(spelled.get("required", found.required)), doc=spelled.get("doc", found.doc))
+
+
+_ALIASES: Mapping[str, str] = {
+    "bool": "boolean",
+    "integer": "int",
+    "int32": "int",
+    "bigint": "long",
+    "int64": "long",
+    "real": "float",
+    "float32": "float",
+    "float64": "double",
+    "double precision": "double",
+    "varchar": "string",
+    "str": "string",
+    "text": "string",
+    "bytes": "binary",
+    "varbinary": "binary",
+    "timestamp with time zone": "timestamptz",
+    "timestamp without time zone": "timestamp",
+    "timestamp_ltz": "timestamptz",
+    "timestamp_ntz": "timestamp",
+}
+_PARAMETRIC_ALIASES = (
+    (re.compile(r"(?:decimal|numeric|dec)\s*\(\s*(\d+)\s*\)", re.IGNORECASE), r"decimal(\1, 0)"),
+    (re.compile(r"(?:numeric|dec)\s*(\(.*\))", re.IGNORECASE), r"decimal\1"),
+    (re.compile(r"(?:varchar|char)\s*\(\s*\d+\s*\)", re.IGNORECASE), "string"),
+    (re.compile(r"(?:fixed|binary)\s*\(\s*(\d+)\s*\)", re.IGNORECASE), r"fixed[\1]"),
+)
+# Words that end a type: what follows them says something about the field.
+_NOT_NULL = re.compile(r"\s+(not\s+null|required)\s*$", re.IGNORECASE)
+_NULLABLE = re.compile(r"\s+(null|optional)\s*$", re.IGNORECASE)
+_COMMENT = re.compile(r"\s+comment\s+'((?:[^']|'')*)'\s*$", re.IGNORECASE)
+_NESTED = re.compile(r"(struct|list|array|map)\s*<(.*)>", re.IGNORECASE | re.DOTALL)
+_MEMBER = re.compile(r"\s*(`(?:[^`]|``)+`|[^\s:`]+)\s*(?::\s*|\s+)(\S.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class _TypeText:
+    """A type as people write it, with what it says about null and its comment.
+
+    Attributes:
+        column: full name of the column, for errors.
+        text: like ``list<string not null> not null comment 'words'``.
+        next_id: gives temporary ids.
+    """
+
+    column: str
+    text: str
+    next_id: Callable[[], int]
+
+    def whole_field(self, name: str | None = None) -> NestedField:
+        text, doc = self.text, None
+        comment = _COMMENT.search(text)
+        if comment:
+            text, doc = text[: comment.start()], comment[1].replace("''", "'")
+        bare = _NOT_NULL.sub("", text)
+        required = bare != text
+        bare = _NULLABLE.sub("", bare) if not required else bare
+        own_id = self.next_id()
+        return NestedField(
+            id=own_id, name=name or self.column, type=self._type(bare.strip()), required=required, doc=doc
+        )
+
+    def _type(self, text: str) -> IcebergType:
+        nested = _NESTED.fullmatch(text)
+        if not nested:
+            return self._primitive(text)
+        kind, parts = nested[1].lower(), self._split(nested[2])
+        if kind == "struct":
+            return StructType(fields=tuple(self._member(part) for part in parts))
+        if kind == "map":
+            if len(parts) != 2:
+                self._fail(f"a map has a key and a value type, got '{text}'")
+            key, value = self._inner("key", parts[0]), self._inner("value", parts[1])
+            return MapType(
+                key_id=key.id, key=key.type, value_id=value.id, value=value.type, value_required=value.required
+            )
+        if len(parts) != 1:
+            self._fail(f"a list has one element type, got '{text}'")
+        element = self._inner("element", parts[0])
+        return ListType(element_id=element.id, element=element.type, element_required=element.required)
+
+    def _inner(self, name: str, text: str) -> NestedField:
+        return _TypeText(f"{self.column}.{name}", text, self.next_id).whole_field(name)
+
+    def _member(self, text: str) -> NestedField:
+        found = _MEMBER.fullmatch(text)
+        if not found:
+            self._fail(f"a struct has members like 'x: double', got '{text.strip()}'")
+        name = found[1][1:-1].replace("``", "`") if found[1].startswith("`") else found[1]
+        return self._inner(name, found[2])
+
+    def _primitive(self, text: str) -> PrimitiveType:
+        spelled = " ".join(text.lower().split())
+        if spelled in ("decimal", "numeric", "dec"):
+            # Differs from Spark, where it is one of 10 digits, none of them after the point: hardly ever what is meant.
+            self._fail(
+                f"{spelled} needs its number of digits, and how many of them are after the point: decimal(9, 2), or "
+                f"decimal(10, 0) for none"
+            )
+        name = _ALIASES.get(spelled, text)
+        for pattern, form in _PARAMETRIC_ALIASES:
+            if pattern.fullmatch(name):
+                name = pattern.sub(form, name)
+        try:
+            found = parse_primitive(name)
+        except InvalidInputError as error:
+            raise InvalidInputError(f"column '{self.column}': {error}") from error
+        if found is None:
+            allowed = ", ".join((*NAMED_TYPES, *PARAMETRIC_FORMS, "struct<…>", "list<…>", "map<…, …>"))
+            self._fail(f"unknown type '{text}' (allowed: {allowed})")
+        return found
+
+    def _split(self, text: str) -> list[str]:
+        """Split at the commas that are outside of brackets and quotes."""
+        parts, depth, start, quote = [], 0, 0, ""
+        for index, char in enumerate(text):
+            if quote:
+                quote = "" if char == quote else quote
+            elif char in "'`":
+                quote = char
+            elif char in "<([":
+                depth += 1
+            elif char in ">)]":
+                depth -= 1
+            elif char == "," and depth == 0:
+                parts.append(text[start:index])
+                start = index + 1
+        parts.append(text[start:])
+        return [] if len(parts) == 1 and not parts[0].strip() else parts
+
+    def _fail(self, problem: str) -> NoReturn:
+        raise InvalidInputError(f"column '{self.column}': {problem}")

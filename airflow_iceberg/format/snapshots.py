@@ -1,0 +1,334 @@
+"""Snapshots, the branches and tags that name them, and what a snapshot says about its change.
+
+Here: `Snapshot`, `SnapshotRef`, and the summary with its totals. Not here: which snapshots a table has (`metadata`) and
+how they are added and removed (`changes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from airflow_iceberg.errors import FormatError, InvalidInputError
+from airflow_iceberg.format.json_fields import Fields
+from airflow_iceberg.format.manifests.entries import DataFile, FileContent
+from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.values.bytes import canonical_key
+
+MAIN_BRANCH = "main"
+
+_SNAPSHOT_KEYS = frozenset(
+    (
+        *(
+            "snapshot-id",
+            "parent-snapshot-id",
+            "sequence-number",
+            "timestamp-ms",
+            "manifest-list",
+            "manifests",
+            "summary",
+        ),
+        *("schema-id", "first-row-id", "added-rows", "key-id"),
+    )
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Snapshot:
+    """The state of a table at one time.
+
+    Attributes:
+        sequence_number: 0 in v1.
+        manifest_list: location, or None where v1 embedded the locations in `manifests`.
+        schema_id: the schema when it was made; None from old writers.
+        first_row_id: v3: the first row id that was free before this snapshot; `added_rows` ids from there are taken.
+        key_id: v3: the key that the manifest list is encrypted with.
+        unknown: what else stood there, kept and written back.
+    Spec: Snapshots.
+    """
+
+    snapshot_id: int
+    parent_snapshot_id: int | None = None
+    sequence_number: int = 0
+    timestamp_ms: int
+    manifest_list: str | None = None
+    summary: Mapping[str, str] = field(default_factory=dict)
+    schema_id: int | None = None
+    first_row_id: int | None = None
+    added_rows: int | None = None
+    key_id: str | None = None
+    manifests: tuple[str, ...] | None = None
+    unknown: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def operation(self) -> str:
+        """What kind of change made it; without a word about it the most careful: overwrite."""
+        return self.summary.get("operation", "overwrite")
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any], *, path: str | None = None, where: str = "snapshot") -> Snapshot:
+        """Read the JSON form.
+
+        Raises:
+            FormatError: a key is missing or of another type.
+        """
+        fields = Fields(value, where, path)
+        manifests = fields.list("manifests") if "manifests" in fields else None
+        if manifests is not None and not all(isinstance(item, str) for item in manifests):
+            fields.fail("manifests", "unexpected item (expected str)")
+        manifest_list = fields.opt_str("manifest-list")
+        if manifest_list is None and manifests is None:
+            raise FormatError(f"missing field '{fields.place('manifest-list')}'", path=path)
+        return cls(
+            snapshot_id=fields.int("snapshot-id"),
+            parent_snapshot_id=fields.opt_int("parent-snapshot-id"),
+            sequence_number=fields.opt_int("sequence-number") or 0,
+            timestamp_ms=fields.int("timestamp-ms"),
+            manifest_list=manifest_list,
+            summary=_summary(fields),
+            schema_id=fields.opt_int("schema-id"),
+            first_row_id=fields.opt_int("first-row-id"),
+            added_rows=fields.opt_int("added-rows"),
+            key_id=fields.opt_str("key-id"),
+            manifests=None if manifests is None else tuple(manifests),
+            unknown={} if _SNAPSHOT_KEYS.issuperset(value) else fields.rest(_SNAPSHOT_KEYS),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form, in the order in which Iceberg Java writes it."""
+        result: dict[str, Any] = {}
+        if self.sequence_number > 0:
+            result["sequence-number"] = self.sequence_number
+        result["snapshot-id"] = self.snapshot_id
+        if self.parent_snapshot_id is not None:
+            result["parent-snapshot-id"] = self.parent_snapshot_id
+        result["timestamp-ms"] = self.timestamp_ms
+        if self.summary:
+            result["summary"] = dict(self.summary)
+        if self.manifest_list is not None:
+            result["manifest-list"] = self.manifest_list
+        elif self.manifests is not None:
+            result["manifests"] = list(self.manifests)
+        if self.schema_id is not None:
+            result["schema-id"] = self.schema_id
+        if self.first_row_id is not None:
+            result["first-row-id"] = self.first_row_id
+        if self.added_rows is not None:
+            result["added-rows"] = self.added_rows
+        if self.key_id is not None:
+            result["key-id"] = self.key_id
+        return {**result, **self.unknown} if self.unknown else result
+
+
+def _summary(fields: Fields) -> Mapping[str, str]:
+    summary = fields.data.get("summary") or {}
+    # Tables have thousands of them: look at each value once, and get the exact error only when there is one.
+    if isinstance(summary, dict) and all(type(value) is str for value in summary.values()):
+        return summary
+    return fields.str_map("summary")
+
+
+_REF_KEYS = frozenset(("snapshot-id", "type", "min-snapshots-to-keep", "max-snapshot-age-ms", "max-ref-age-ms"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SnapshotRef:
+    """A branch or a tag.
+
+    Attributes:
+        min_snapshots_to_keep: branches only, like `max_snapshot_age_ms`; None means the table's default.
+        max_ref_age_ms: None means the table's default; main never grows too old.
+    Spec: Snapshot References.
+    """
+
+    snapshot_id: int
+    type: Literal["branch", "tag"] = "branch"
+    min_snapshots_to_keep: int | None = None
+    max_snapshot_age_ms: int | None = None
+    max_ref_age_ms: int | None = None
+    unknown: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.type not in ("branch", "tag"):
+            raise InvalidInputError(f"unexpected type {self.type!r} of a snapshot reference (expected branch or tag)")
+        if self.type == "tag" and (self.min_snapshots_to_keep, self.max_snapshot_age_ms) != (None, None):
+            raise InvalidInputError(
+                "a tag keeps one snapshot: min-snapshots-to-keep and max-snapshot-age-ms are for branches"
+            )
+        for name in ("min_snapshots_to_keep", "max_snapshot_age_ms", "max_ref_age_ms"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise InvalidInputError(f"unexpected value {value} (expected at least 1) of {name.replace('_', '-')}")
+
+    @property
+    def is_branch(self) -> bool:
+        """Whether this is a branch."""
+        return self.type == "branch"
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any], *, path: str | None = None, where: str = "ref") -> SnapshotRef:
+        """Read the JSON form.
+
+        Raises:
+            FormatError: a key is missing, of another type, or has a value that the type of reference cannot have.
+        """
+        fields = Fields(value, where, path)
+        kind = fields.str("type").lower()
+        if kind not in ("branch", "tag"):
+            fields.fail("type", f"unexpected value {kind!r} (expected branch or tag)")
+        try:
+            return cls(
+                snapshot_id=fields.int("snapshot-id"),
+                type="tag" if kind == "tag" else "branch",
+                min_snapshots_to_keep=fields.opt_int("min-snapshots-to-keep"),
+                max_snapshot_age_ms=fields.opt_int("max-snapshot-age-ms"),
+                max_ref_age_ms=fields.opt_int("max-ref-age-ms"),
+                unknown=fields.rest(_REF_KEYS),
+            )
+        except InvalidInputError as error:
+            raise FormatError(f"{error} in '{where}'", path=path) from error
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        result: dict[str, Any] = {"snapshot-id": self.snapshot_id, "type": self.type}
+        optional = {
+            "min-snapshots-to-keep": self.min_snapshots_to_keep,
+            "max-snapshot-age-ms": self.max_snapshot_age_ms,
+            "max-ref-age-ms": self.max_ref_age_ms,
+        }
+        return result | {key: value for key, value in optional.items() if value is not None} | dict(self.unknown)
+
+
+# Total: what adds to it, what takes from it.
+_TOTALS: Mapping[str, tuple[str, str]] = {
+    "total-records": ("added-records", "deleted-records"),
+    "total-files-size": ("added-files-size", "removed-files-size"),
+    "total-data-files": ("added-data-files", "deleted-data-files"),
+    "total-delete-files": ("added-delete-files", "removed-delete-files"),
+    "total-position-deletes": ("added-position-deletes", "removed-position-deletes"),
+    "total-equality-deletes": ("added-equality-deletes", "removed-equality-deletes"),
+}
+# The name by sign: data files are deleted, delete files are removed.
+_DELTAS: Mapping[str, tuple[str, str]] = {
+    "data-files": ("added-data-files", "deleted-data-files"),
+    "equality-delete-files": ("added-equality-delete-files", "removed-equality-delete-files"),
+    "position-delete-files": ("added-position-delete-files", "removed-position-delete-files"),
+    "delete-files": ("added-delete-files", "removed-delete-files"),
+    "dvs": ("added-dvs", "removed-dvs"),
+    "records": ("added-records", "deleted-records"),
+    "files-size": ("added-files-size", "removed-files-size"),
+    "position-deletes": ("added-position-deletes", "removed-position-deletes"),
+    "equality-deletes": ("added-equality-deletes", "removed-equality-deletes"),
+}
+_COMPUTED = frozenset(
+    (
+        *_TOTALS,
+        *(name for pair in _DELTAS.values() for name in pair),
+        "operation",
+        "changed-partition-count",
+        "partition-summaries-included",
+    )
+)
+
+
+def summarize(
+    *,
+    added: Iterable[DataFile],
+    removed: Iterable[DataFile],
+    previous: Mapping[str, str] | None,
+    operation: str | None = None,
+    properties: Mapping[str, str] | None = None,
+    specs: Mapping[int, PartitionSpec] | None = None,
+    schema: Schema | None = None,
+    partition_limit: int = 0,
+) -> dict[str, str]:
+    """Return the summary of a snapshot.
+
+    Args:
+        previous: summary of the snapshot that the target branch points to; None without one.
+        operation: what to call it; by default derived from what is added and removed.
+        properties: more entries; those that are computed here win.
+        specs: partition specs by id, with `schema` needed for summaries by partition only.
+        partition_limit: up to how many changed partitions are summarized one by one (`write.summary.partition-limit`).
+    Spec: Appendix F, Optional Snapshot Summary Fields.
+    """
+    deltas = _Deltas()
+    partitions: dict[Any, _Deltas] = {}
+    some_file: dict[Any, DataFile] = {}
+    for files, sign in ((added, 0), (removed, 1)):
+        for file in files:
+            deltas.count(file, sign)
+            key = file.spec_id, tuple(map(canonical_key, file.partition))
+            partitions.setdefault(key, _Deltas()).count(file, sign)
+            some_file.setdefault(key, file)
+    result = {key: value for key, value in (properties or {}).items() if key not in _COMPUTED}
+    result = {"operation": operation or deltas.operation(), **result, **deltas.entries()}
+    result["changed-partition-count"] = str(len(partitions))
+    if specs is not None and schema is not None and len(partitions) <= partition_limit and partitions:
+        result["partition-summaries-included"] = "true"
+        for key, own in partitions.items():
+            name = specs[some_file[key].spec_id].partition_path(some_file[key].partition, schema)
+            if name:
+                result[f"partitions.{name}"] = ",".join(f"{k}={v}" for k, v in own.entries().items())
+    return result | _totals(deltas.entries(), previous)
+
+
+class _Deltas:
+    """Counts files, rows and bytes that come (sign 0) and go (sign 1)."""
+
+    __slots__ = ("counts",)
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+
+    def count(self, file: DataFile, sign: int) -> None:
+        self._add("files-size", sign, file.size_bytes)
+        if file.content is FileContent.DATA:
+            self._add("data-files", sign, 1)
+            self._add("records", sign, file.record_count)
+            return
+        self._add("delete-files", sign, 1)
+        if file.content is FileContent.EQUALITY_DELETES:
+            self._add("equality-delete-files", sign, 1)
+            self._add("equality-deletes", sign, file.record_count)
+        else:
+            self._add("dvs" if file.is_deletion_vector else "position-delete-files", sign, 1)
+            self._add("position-deletes", sign, file.record_count)
+
+    def _add(self, name: str, sign: int, amount: int) -> None:
+        key = _DELTAS[name][sign]
+        self.counts[key] = self.counts.get(key, 0) + amount
+
+    def entries(self) -> dict[str, str]:
+        """Return the deltas other than 0, in the order in which Iceberg Java writes them."""
+        names = (name for pair in _DELTAS.values() for name in pair)
+        return {name: str(self.counts[name]) for name in names if self.counts.get(name)}
+
+    def operation(self) -> str:
+        """Derive the operation: rows that come append, rows that go delete, both overwrite."""
+        comes = "added-data-files" in self.counts
+        goes = "deleted-data-files" in self.counts or "added-delete-files" in self.counts
+        goes = goes or (not comes and "removed-delete-files" in self.counts)
+        if comes and goes:
+            return "overwrite"
+        return "delete" if goes else "append"
+
+
+def _totals(deltas: Mapping[str, str], previous: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the totals; one that the previous snapshot does not tell is left out, never invented."""
+    result = {}
+    for name, (plus, minus) in _TOTALS.items():
+        before = _count("0" if previous is None else previous.get(name, ""))
+        if before is None:
+            continue
+        total = before + int(deltas.get(plus, "0")) - int(deltas.get(minus, "0"))
+        if total >= 0:
+            result[name] = str(total)
+    return result
+
+
+def _count(text: str) -> int | None:
+    """Return a number of a summary, None when it is none."""
+    return int(text) if text.isascii() and text.isdigit() else None

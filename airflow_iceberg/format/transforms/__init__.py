@@ -1,0 +1,1 @@
+"""Partition transforms, for one value and for a column."""

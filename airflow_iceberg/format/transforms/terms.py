@@ -1,0 +1,87 @@
+"""Transforms of columns as people write them: ``day(ts)``, ``bucket(16, id)``, a column alone.
+
+Shared by partition specs and sort orders.
+"""
+
+import re
+from collections.abc import Mapping
+
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.transforms.transform import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    Transform,
+    TruncateTransform,
+    VoidTransform,
+    YearTransform,
+)
+from airflow_iceberg.format.types import NestedField
+
+# The plurals are Spark's; `date` and `date_hour` are its older names.
+_PLAIN: Mapping[str, Transform] = {
+    "identity": IdentityTransform(),
+    "year": YearTransform(),
+    "years": YearTransform(),
+    "month": MonthTransform(),
+    "months": MonthTransform(),
+    "day": DayTransform(),
+    "days": DayTransform(),
+    "date": DayTransform(),
+    "hour": HourTransform(),
+    "hours": HourTransform(),
+    "date_hour": HourTransform(),
+    "void": VoidTransform(),
+}
+_WITH_NUMBER: Mapping[str, type[BucketTransform] | type[TruncateTransform]] = {
+    "bucket": BucketTransform,
+    "truncate": TruncateTransform,
+}
+_ALLOWED = "identity, bucket(N, column), truncate(W, column), year, month, day, hour, void"
+
+_CALL = re.compile(r"(\w+)\s*(?:\[\s*(\d+)\s*\])?\s*\((.*)\)", re.DOTALL)
+_QUOTED = re.compile(r"(?:`((?:[^`]|``)+)`|\"([^\"]+)\")")
+
+
+def parse_term(text: str, schema: Schema) -> tuple[Transform, NestedField]:
+    """Return the transform and the column of a term.
+
+    Raises:
+        InvalidInputError: not a term, or an unknown transform; the message lists the allowed ones.
+        NotFoundError: no such column; the message lists the columns.
+    """
+    text = text.strip()
+    call = _CALL.fullmatch(text)
+    if text in schema.names or not call:
+        return IdentityTransform(), schema.find_field(unquote(text))
+    name, bracketed, inner = call[1].lower(), call[2], call[3]
+    if name in _WITH_NUMBER:
+        number, column = _number_and_column(text, bracketed, inner)
+        return _WITH_NUMBER[name](number), schema.find_field(column)
+    transform = _PLAIN.get(name)
+    if transform is None:
+        raise InvalidInputError(f"unknown transform '{call[1]}' in '{text}' (allowed: {_ALLOWED})")
+    return transform, schema.find_field(unquote(inner))
+
+
+def unquote(name: str) -> str:
+    """Return a column name without blanks around it and without its quotes: `name` or "name"."""
+    name = name.strip()
+    quoted = _QUOTED.fullmatch(name)
+    return (quoted[1] or quoted[2]).replace("``", "`") if quoted else name
+
+
+def _number_and_column(text: str, bracketed: str | None, inner: str) -> tuple[int, str]:
+    """Return N and column of ``bucket(N, column)``; ``bucket(column, N)`` and ``bucket[N](column)`` are understood."""
+    if bracketed:
+        return int(bracketed), unquote(inner)
+    first, _, second = inner.partition(",")
+    if first.strip().isdecimal() and second.strip():
+        return int(first), unquote(second)
+    column, _, number = inner.rpartition(",")
+    if column.strip() and number.strip().isdecimal():
+        return int(number), unquote(column)
+    raise InvalidInputError(f"expected a number and a column in '{text}', like bucket(16, id) or truncate(4, name)")

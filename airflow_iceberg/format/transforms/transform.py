@@ -1,0 +1,381 @@
+"""Partition transforms: what value of a partition a value belongs to, of one value and of a column.
+
+Here: the transforms, their spec strings, result types and human strings. Not here: how a filter is projected onto a
+partition (`expressions.projection`), partition specs and paths (`partitioning`), the hash function (`murmur3`).
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow_iceberg.errors import InvalidInputError, UnsupportedError
+from airflow_iceberg.format.transforms import murmur3
+from airflow_iceberg.format.types import (
+    BinaryType,
+    DateType,
+    DecimalType,
+    FixedType,
+    GeographyType,
+    GeometryType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    PrimitiveType,
+    StringType,
+    TimeType,
+    UUIDType,
+    Value,
+    VariantType,
+)
+from airflow_iceberg.format.values import calendar
+from airflow_iceberg.format.values.numbers import (
+    NANOS,
+    TIMESTAMPS,
+    minimal_bytes,
+    scaled,
+    units_per_second,
+    unscaled,
+    wrap,
+)
+from airflow_iceberg.format.values.text import human_day, human_value
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_MAX_PARAMETER = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """A function from a value of the source column to a value of the partition.
+
+    Attributes:
+        preserves_order: whether a ≤ b gives transform(a) ≤ transform(b). Of truncate it is not true for the lowest
+            values of int and long, whose truncated value wraps round, as in Java.
+    """
+
+    preserves_order: ClassVar[bool] = False
+
+    def can_transform(self, source_type: IcebergType) -> bool:
+        """Tell whether the specification allows the transform for columns of the type."""
+        raise NotImplementedError
+
+    def result_type(self, source_type: IcebergType) -> IcebergType:
+        """Return the type of the partition value; a dropped source column counts as unknown."""
+        raise NotImplementedError
+
+    def apply(self, value: Value, source_type: IcebergType) -> Value:
+        """Return the partition value of a canonical value; None stays None.
+
+        Raises:
+            InvalidInputError: the transform is not for this type.
+        """
+        self._check(source_type)
+        return None if value is None else self._apply(value, source_type)
+
+    def apply_arrow(self, array: "pa.Array | pa.ChunkedArray", source_type: IcebergType) -> "pa.Array":
+        """Return the partition values of a column, equal to `apply` on each value; nulls stay null.
+
+        Args:
+            array: of the Arrow type that belongs to the source type; dictionary-encoded and chunked columns are fine.
+            source_type: Iceberg type of the column.
+        Raises:
+            InvalidInputError: the transform is not for this type.
+        """
+        self._check(source_type)
+        from airflow_iceberg.format.transforms import columns
+
+        return columns.apply_to_column(self, array, source_type)
+
+    def to_human_string(self, value: Value, source_type: IcebergType) -> str:
+        """Return a partition value as people and partition paths write it; None is ``null``.
+
+        Args:
+            value: a value of the partition, not of the source column.
+            source_type: type of the source column.
+        """
+        return "null" if value is None else self._human(value, source_type)
+
+    def _check(self, source_type: IcebergType) -> None:
+        if not self.can_transform(source_type):
+            raise InvalidInputError(f"transform {self} is not defined for type {source_type}")
+
+    def _apply(self, value: Value, source_type: IcebergType) -> Value:
+        raise NotImplementedError
+
+    def _human(self, value: Value, source_type: IcebergType) -> str:
+        return human_value(value, self.result_type(source_type))
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityTransform(Transform):
+    """The value itself."""
+
+    preserves_order: ClassVar[bool] = True
+
+    def can_transform(self, source_type: IcebergType) -> bool:
+        excluded = isinstance(source_type, (VariantType, GeometryType, GeographyType))
+        return isinstance(source_type, PrimitiveType) and not excluded
+
+    def result_type(self, source_type: IcebergType) -> IcebergType:
+        return source_type
+
+    def _apply(self, value: Value, source_type: IcebergType) -> Value:
+        return value
+
+    def __str__(self) -> str:
+        return "identity"
+
+
+@dataclass(frozen=True, slots=True)
+class BucketTransform(Transform):
+    """The hash of the value without its sign, modulo the number of buckets.
+
+    Spec: Bucket Transform Details; Appendix B has what is hashed of each type.
+    """
+
+    num_buckets: int
+
+    def __post_init__(self) -> None:
+        _check_parameter("bucket", self.num_buckets)
+
+    def can_transform(self, source_type: IcebergType) -> bool:
+        allowed = (IntegerType, LongType, DecimalType, DateType, TimeType, *TIMESTAMPS)
+        return isinstance(source_type, (*allowed, StringType, UUIDType, FixedType, BinaryType))
+
+    def result_type(self, source_type: IcebergType) -> IcebergType:
+        return IntegerType()
+
+    def _apply(self, value: Value, source_type: IcebergType) -> Value:
+        # The sign is masked and not taken off with abs(), which has no answer for the smallest integer.
+        return (murmur3.hash_bytes(hashed_bytes(value, source_type)) & 0x7FFFFFFF) % self.num_buckets
+
+    def __str__(self) -> str:
+        return f"bucket[{self.num_buckets}]"
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateTransform(Transform):
+    """Numbers down to a multiple of the width, strings and binaries to that many code points or bytes.
+
+    Spec: Truncate Transform Details. The width of a decimal counts in units of its last digit.
+    """
+
+    width: int
+    preserves_order: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _check_parameter("truncate", self.width)
+
+    def can_transform(self, source_type: IcebergType) -> bool:
+        return isinstance(source_type, (IntegerType, LongType, DecimalType, StringType, BinaryType))
+
+    def result_type(self, source_type: IcebergType) -> IcebergType:
+        return source_type
+
+    def _apply(self, value: Value, source_type: IcebergType) -> Value:
+        if isinstance(source_type, (StringType, BinaryType)):
+            return value[: self.width]
+        if isinstance(source_type, DecimalType):
+            # The smallest values of a precision can leave it: truncate[50] of -9999999.99. The result is exact all
+            # the same, for planning; whoever stores it has to check (`partitioning.group_by_partition` does).
+            number = unscaled(value, source_type.scale)
+            return scaled(number - number % self.width, source_type.scale)
+        return wrap(value - value % self.width, 64 if isinstance(source_type, LongType) else 32)
+
+    def __str__(self) -> str:
+        return f"truncate[{self.width}]"
+
+
+@dataclass(frozen=True, slots=True)
+class _TimeTransform(Transform):
+    """Base of year, month, day and hour: how many of them since the epoch, toward minus infinity, in UTC."""
+
+    preserves_order: ClassVar[bool] = True
+
+    def can_transform(self, source_type: IcebergType) -> bool:
+        return isinstance(source_type, (DateType, *TIMESTAMPS))
+
+    def result_type(self, source_type: IcebergType) -> IcebergType:
+        return IntegerType()
+
+    def _apply(self, value: Value, source_type: IcebergType) -> Value:
+        # Java casts the result to int; only instants some 245,000 years away make a difference.
+        return wrap(self.since_epoch(value, units_per_second(source_type)), 32)
+
+    def since_epoch(self, value: Any, per_second: int | None) -> Any:
+        """Return the number of years, months, days or hours since the epoch.
+
+        Args:
+            value: an int or a numpy array of int64.
+            per_second: units of a second in which value counts; None where it counts days.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class YearTransform(_TimeTransform):
+    """Years since 1970."""
+
+    def since_epoch(self, value: Any, per_second: int | None) -> Any:
+        return calendar.years_from_days(_days(value, per_second))
+
+    def _human(self, value: Value, source_type: IcebergType) -> str:
+        return f"{calendar.EPOCH_YEAR + value:04}"
+
+    def __str__(self) -> str:
+        return "year"
+
+
+@dataclass(frozen=True, slots=True)
+class MonthTransform(_TimeTransform):
+    """Months since January 1970."""
+
+    def since_epoch(self, value: Any, per_second: int | None) -> Any:
+        return calendar.months_from_days(_days(value, per_second))
+
+    def _human(self, value: Value, source_type: IcebergType) -> str:
+        years, month = divmod(value, 12)
+        return f"{calendar.EPOCH_YEAR + years:04}-{month + 1:02}"
+
+    def __str__(self) -> str:
+        return "month"
+
+
+@dataclass(frozen=True, slots=True)
+class DayTransform(_TimeTransform):
+    """Days since 1970-01-01; the result is a date."""
+
+    def result_type(self, source_type: IcebergType) -> IcebergType:
+        return DateType()
+
+    def since_epoch(self, value: Any, per_second: int | None) -> Any:
+        return _days(value, per_second)
+
+    def _human(self, value: Value, source_type: IcebergType) -> str:
+        return human_day(value)
+
+    def __str__(self) -> str:
+        return "day"
+
+
+@dataclass(frozen=True, slots=True)
+class HourTransform(_TimeTransform):
+    """Hours since 1970-01-01T00."""
+
+    def can_transform(self, source_type: IcebergType) -> bool:
+        return isinstance(source_type, TIMESTAMPS)
+
+    def since_epoch(self, value: Any, per_second: int | None) -> Any:
+        return value // ((per_second or 1) * calendar.SECONDS_PER_HOUR)
+
+    def _human(self, value: Value, source_type: IcebergType) -> str:
+        days, hour = divmod(value, 24)
+        return f"{human_day(days)}-{hour:02}"
+
+    def __str__(self) -> str:
+        return "hour"
+
+
+@dataclass(frozen=True, slots=True)
+class VoidTransform(Transform):
+    """Always null; stands where a version 1 table dropped a partition field."""
+
+    def can_transform(self, source_type: IcebergType) -> bool:
+        return True
+
+    def result_type(self, source_type: IcebergType) -> IcebergType:
+        return source_type
+
+    def _apply(self, value: Value, source_type: IcebergType) -> Value:
+        return None
+
+    def _human(self, value: Value, source_type: IcebergType) -> str:
+        return "null"
+
+    def __str__(self) -> str:
+        return "void"
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownTransform(Transform):
+    """A transform that this version does not know: readable, of no use for pruning, refused for writing."""
+
+    text: str
+
+    def can_transform(self, source_type: IcebergType) -> bool:
+        return True
+
+    def result_type(self, source_type: IcebergType) -> IcebergType:
+        # Nobody can know; Java says string, so that files with such a spec can be read at all.
+        return StringType()
+
+    def apply(self, value: Value, source_type: IcebergType) -> Value:
+        raise UnsupportedError(f"cannot apply the unknown transform '{self.text}'")
+
+    def apply_arrow(self, array: "pa.Array | pa.ChunkedArray", source_type: IcebergType) -> "pa.Array":
+        raise UnsupportedError(f"cannot apply the unknown transform '{self.text}'")
+
+    def _human(self, value: Value, source_type: IcebergType) -> str:
+        return str(value)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+_PLAIN: Mapping[str, Transform] = {
+    str(transform): transform
+    for transform in (
+        IdentityTransform(),
+        YearTransform(),
+        MonthTransform(),
+        DayTransform(),
+        HourTransform(),
+        VoidTransform(),
+    )
+}
+_WITH_PARAMETER = re.compile(r"(bucket|truncate)\[(\d+)\]", re.IGNORECASE | re.ASCII)
+
+
+def parse_transform(text: str) -> Transform:
+    """Return the transform of a spec string like ``bucket[16]``; what is not known becomes an UnknownTransform.
+
+    Raises:
+        InvalidInputError: the number is out of range, like ``bucket[0]``.
+    """
+    found = _WITH_PARAMETER.fullmatch(text)
+    if not found:
+        return _PLAIN.get(text.lower()) or UnknownTransform(text)
+    number = int(found[2])
+    return BucketTransform(number) if found[1].lower() == "bucket" else TruncateTransform(number)
+
+
+def hashed_bytes(value: Value, source_type: IcebergType) -> bytes:
+    """Return what is hashed of a value.
+
+    An int hashes like the long of the same value, so that the promotion keeps the buckets; nanoseconds hash like the
+    microseconds they fall into.
+
+    Spec: Appendix B, 32-bit Hash Requirements.
+    """
+    if isinstance(source_type, StringType):
+        return bytes(value, "utf-8")
+    if isinstance(source_type, UUIDType):
+        return bytes(value.bytes)
+    if isinstance(source_type, (FixedType, BinaryType)):
+        return bytes(value)
+    if isinstance(source_type, DecimalType):
+        return minimal_bytes(unscaled(value, source_type.scale))
+    if isinstance(source_type, NANOS):
+        value //= 1000
+    return int(value).to_bytes(8, "little", signed=True)
+
+
+def _days(value: Any, per_second: int | None) -> Any:
+    return value if per_second is None else value // (per_second * calendar.SECONDS_PER_DAY)
+
+
+def _check_parameter(name: str, number: int) -> None:
+    if not 1 <= number <= _MAX_PARAMETER:
+        raise InvalidInputError(f"invalid transform '{name}[{number}]': the number must be from 1 to {_MAX_PARAMETER}")

@@ -1,0 +1,500 @@
+"""The types of the specification, versions 1 to 3, and their JSON form.
+
+Here: primitive and nested types, type strings, reading and writing a type in metadata JSON. Not here: lookup by name
+(`schema`), Arrow's counterparts (`arrow`), values (`values`), types as people write them (`schema_from_shorthand`).
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeAlias
+
+from airflow_iceberg.errors import FormatError, InvalidInputError
+from airflow_iceberg.format.json_fields import MAX_INT, Fields, json_type_name
+
+Value: TypeAlias = Any
+"""A canonical Python value: the contract of what stands for each type.
+
+boolean bool; int, long int; float, double float; date int (days); time int (µs); timestamp and timestamptz int (µs
+since the epoch, UTC); timestamp_ns and timestamptz_ns int (ns); string str; uuid uuid.UUID; fixed, binary, geometry,
+geography and variant bytes; decimal decimal.Decimal of exactly the type's scale; struct tuple in field order; list
+tuple; map dict; null None.
+"""
+
+MAX_DECIMAL_PRECISION = 38
+DEFAULT_CRS = "OGC:CRS84"
+DEFAULT_EDGE_ALGORITHM = "spherical"
+EDGE_ALGORITHMS = ("spherical", "vincenty", "thomas", "andoyer", "karney")
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergType:
+    """Any type of the specification. Types are values: equal when they say the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrimitiveType(IcebergType):
+    """A type without fields of its own; `variant` counts as one here, as it is written as a name."""
+
+    name: ClassVar[str] = ""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class BooleanType(PrimitiveType):
+    """True or false."""
+
+    name: ClassVar[str] = "boolean"
+
+
+@dataclass(frozen=True, slots=True)
+class IntegerType(PrimitiveType):
+    """32-bit signed integers; may become long."""
+
+    name: ClassVar[str] = "int"
+
+
+@dataclass(frozen=True, slots=True)
+class LongType(PrimitiveType):
+    """64-bit signed integers."""
+
+    name: ClassVar[str] = "long"
+
+
+@dataclass(frozen=True, slots=True)
+class FloatType(PrimitiveType):
+    """32-bit IEEE 754; may become double."""
+
+    name: ClassVar[str] = "float"
+
+
+@dataclass(frozen=True, slots=True)
+class DoubleType(PrimitiveType):
+    """64-bit IEEE 754."""
+
+    name: ClassVar[str] = "double"
+
+
+@dataclass(frozen=True, slots=True)
+class DateType(PrimitiveType):
+    """A calendar day, as days since 1970-01-01."""
+
+    name: ClassVar[str] = "date"
+
+
+@dataclass(frozen=True, slots=True)
+class TimeType(PrimitiveType):
+    """A time of day, as microseconds since midnight."""
+
+    name: ClassVar[str] = "time"
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampType(PrimitiveType):
+    """Date and time without a zone, in microseconds."""
+
+    name: ClassVar[str] = "timestamp"
+
+
+@dataclass(frozen=True, slots=True)
+class TimestamptzType(PrimitiveType):
+    """An instant, in microseconds since the epoch, UTC."""
+
+    name: ClassVar[str] = "timestamptz"
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampNsType(PrimitiveType):
+    """Date and time without a zone, in nanoseconds. Version 3."""
+
+    name: ClassVar[str] = "timestamp_ns"
+
+
+@dataclass(frozen=True, slots=True)
+class TimestamptzNsType(PrimitiveType):
+    """An instant, in nanoseconds since the epoch, UTC. Version 3."""
+
+    name: ClassVar[str] = "timestamptz_ns"
+
+
+@dataclass(frozen=True, slots=True)
+class StringType(PrimitiveType):
+    """Characters of any length."""
+
+    name: ClassVar[str] = "string"
+
+
+@dataclass(frozen=True, slots=True)
+class UUIDType(PrimitiveType):
+    """16 bytes, big endian."""
+
+    name: ClassVar[str] = "uuid"
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryType(PrimitiveType):
+    """Bytes of any length."""
+
+    name: ClassVar[str] = "binary"
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownType(PrimitiveType):
+    """The type of a column that holds only nulls; takes no bytes in a file. Version 3."""
+
+    name: ClassVar[str] = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class VariantType(PrimitiveType):
+    """A semi-structured value: two binaries, metadata and value, in a file. Version 3."""
+
+    name: ClassVar[str] = "variant"
+
+
+@dataclass(frozen=True, slots=True)
+class FixedType(PrimitiveType):
+    """Exactly `length` bytes."""
+
+    length: int
+
+    def __post_init__(self) -> None:
+        if self.length < 0:
+            raise InvalidInputError(f"invalid type 'fixed[{self.length}]': the length must not be negative")
+        if self.length > MAX_INT:
+            raise InvalidInputError(f"invalid type fixed of so many bytes: the length must not be above {MAX_INT}")
+
+    def __str__(self) -> str:
+        return f"fixed[{self.length}]"
+
+
+@dataclass(frozen=True, slots=True)
+class DecimalType(PrimitiveType):
+    """Fixed-point numbers of `precision` digits, `scale` of them after the point."""
+
+    precision: int
+    scale: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.precision <= MAX_DECIMAL_PRECISION:
+            raise InvalidInputError(f"invalid type '{self}': the precision must be from 1 to {MAX_DECIMAL_PRECISION}")
+        if not 0 <= self.scale <= self.precision:
+            raise InvalidInputError(f"invalid type '{self}': the scale must be from 0 to the precision")
+
+    def __str__(self) -> str:
+        # With a blank, as Java writes it; type strings are compared as text by some readers.
+        return f"decimal({self.precision}, {self.scale})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GeometryType(PrimitiveType):
+    """Geospatial features on a plane, as WKB. Version 3.
+
+    Attributes:
+        crs: coordinate reference system as it was written, None where the type said nothing (OGC:CRS84 then).
+    """
+
+    crs: str | None = None
+
+    def __str__(self) -> str:
+        return f"geometry({self.crs})" if self.crs else "geometry"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GeometryType) and _same_crs(self.crs, other.crs)
+
+    def __hash__(self) -> int:
+        return hash(("geometry", (self.crs or DEFAULT_CRS).casefold()))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GeographyType(PrimitiveType):
+    """Geospatial features on a globe, as WKB. Version 3.
+
+    Attributes:
+        crs: as in GeometryType.
+        algorithm: how the edge between two points runs, None where the type said nothing (spherical then).
+    """
+
+    crs: str | None = None
+    algorithm: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.algorithm is not None and self.algorithm.lower() not in EDGE_ALGORITHMS:
+            allowed = ", ".join(EDGE_ALGORITHMS)
+            raise InvalidInputError(f"unknown edge algorithm '{self.algorithm}' of a geography (allowed: {allowed})")
+
+    def __str__(self) -> str:
+        if self.algorithm:
+            return f"geography({self.crs or DEFAULT_CRS}, {self.algorithm})"
+        return f"geography({self.crs})" if self.crs else "geography"
+
+    def _key(self) -> tuple[str, str]:
+        return (self.crs or DEFAULT_CRS).casefold(), (self.algorithm or DEFAULT_EDGE_ALGORITHM).lower()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GeographyType) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NestedField:
+    """A field of a struct, or the element, key or value of a list or map seen as one.
+
+    Attributes:
+        doc: the comment of the column.
+        initial_default: JSON single value for rows written before the field was added, undecoded. Version 3.
+        write_default: JSON single value for rows whose writer leaves the field out, undecoded. Version 3.
+    """
+
+    id: int
+    name: str
+    type: IcebergType
+    required: bool = False
+    doc: str | None = None
+    initial_default: Any = field(default=None, hash=False)
+    write_default: Any = field(default=None, hash=False)
+
+    def __str__(self) -> str:
+        doc = f" ({self.doc})" if self.doc else ""
+        return f"{self.id}: {self.name}: {'required' if self.required else 'optional'} {self.type}{doc}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the field as metadata JSON has it, keys in Java's order."""
+        result: dict[str, Any] = {"id": self.id, "name": self.name, "required": self.required}
+        result["type"] = type_to_json(self.type)
+        if self.doc is not None:
+            result["doc"] = self.doc
+        if self.initial_default is not None:
+            result["initial-default"] = self.initial_default
+        if self.write_default is not None:
+            result["write-default"] = self.write_default
+        return result
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StructType(IcebergType):
+    """A tuple of named, typed fields. Names and ids are checked by the schema that holds it."""
+
+    fields: tuple[NestedField, ...] = ()
+
+    def __str__(self) -> str:
+        return f"struct<{', '.join(str(child) for child in self.fields)}>"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ListType(IcebergType):
+    """A list of elements of one type."""
+
+    element_id: int
+    element: IcebergType
+    element_required: bool = False
+
+    @property
+    def element_field(self) -> NestedField:
+        """The element as a field named ``element``."""
+        return NestedField(id=self.element_id, name="element", type=self.element, required=self.element_required)
+
+    def __str__(self) -> str:
+        return f"list<{self.element}>"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MapType(IcebergType):
+    """A map from keys, which are always required, to values."""
+
+    key_id: int
+    key: IcebergType
+    value_id: int
+    value: IcebergType
+    value_required: bool = False
+
+    @property
+    def key_field(self) -> NestedField:
+        """The key as a required field named ``key``."""
+        return NestedField(id=self.key_id, name="key", type=self.key, required=True)
+
+    @property
+    def value_field(self) -> NestedField:
+        """The value as a field named ``value``."""
+        return NestedField(id=self.value_id, name="value", type=self.value, required=self.value_required)
+
+    def __str__(self) -> str:
+        return f"map<{self.key}, {self.value}>"
+
+
+NAMED_TYPES: Mapping[str, PrimitiveType] = {
+    kind.name: kind()
+    for kind in (
+        BooleanType,
+        IntegerType,
+        LongType,
+        FloatType,
+        DoubleType,
+        DateType,
+        TimeType,
+        TimestampType,
+        TimestamptzType,
+        TimestampNsType,
+        TimestamptzNsType,
+        StringType,
+        UUIDType,
+        BinaryType,
+        UnknownType,
+        VariantType,
+    )
+}
+"""The primitive types without parameters, by their names."""
+
+PARAMETRIC_FORMS = ("fixed[L]", "decimal(P, S)", "geometry(CRS)", "geography(CRS, ALGORITHM)")
+
+_FIXED = re.compile(r"fixed\s*\[\s*(\d{1,10})\s*\]", re.IGNORECASE)
+_DECIMAL = re.compile(r"decimal\s*\(\s*(\d{1,10})\s*,\s*(\d{1,10})\s*\)", re.IGNORECASE)
+# The blanks around a CRS are part of its group: told apart by the pattern, thousands of them would take for ever.
+_GEOMETRY = re.compile(r"geometry\s*(?:\(([^)]*)\))?", re.IGNORECASE)
+_GEOGRAPHY = re.compile(r"geography\s*(?:\(([^,)]*)(?:,\s*(\w+)\s*)?\))?", re.IGNORECASE)
+
+_PATTERNS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], PrimitiveType]], ...] = (
+    (_FIXED, lambda found: FixedType(int(found[1]))),
+    (_DECIMAL, lambda found: DecimalType(int(found[1]), int(found[2]))),
+    (_GEOMETRY, lambda found: GeometryType((found[1] or "").strip() or None)),
+    (_GEOGRAPHY, lambda found: GeographyType((found[1] or "").strip() or None, found[2])),
+)
+
+
+def parse_primitive(text: str) -> PrimitiveType | None:
+    """Return the primitive type of a type string, or None when there is no such type.
+
+    Case and blanks inside the parameters do not matter, as in Java.
+
+    Raises:
+        InvalidInputError: the parameters are out of range, like a decimal of 39 digits.
+    """
+    text = text.strip()
+    named = NAMED_TYPES.get(text.lower())
+    if named is not None:
+        return named
+    for pattern, build in _PATTERNS:
+        found = pattern.fullmatch(text)
+        if found:
+            return build(found)
+    return None
+
+
+def type_from_json(value: Any, *, path: str | None = None, where: str = "type") -> IcebergType:
+    """Read a type of metadata JSON.
+
+    Args:
+        value: a type string, or the object of a struct, list or map.
+        path: location of the file, for errors.
+        where: place inside the document, for errors.
+    Raises:
+        FormatError: no such type, or a malformed one.
+    Spec: Appendix C, Schemas.
+    """
+    if isinstance(value, str):
+        return _primitive_from_json(value, path, where)
+    if not isinstance(value, Mapping):
+        raise FormatError(f"unexpected type {json_type_name(value)} (expected str or object) in '{where}'", path=path)
+    fields = Fields(value, where, path)
+    kind = fields.str("type")
+    if kind == "struct":
+        return StructType(fields=tuple(_field_from_json(child) for child in fields.items("fields")))
+    if kind == "list":
+        return _list_from_json(fields)
+    if kind == "map":
+        return _map_from_json(fields)
+    return fields.fail("type", f"unknown nested type '{kind}' (expected struct, list or map)")
+
+
+def _primitive_from_json(text: str, path: str | None, where: str) -> PrimitiveType:
+    try:
+        found = parse_primitive(text)
+    except InvalidInputError as error:
+        raise FormatError(f"{error} in '{where}'", path=path) from error
+    if found is None:
+        raise FormatError(f"unknown type '{text}' in '{where}'", path=path)
+    return found
+
+
+def _child_type(fields: Fields, key: str) -> IcebergType:
+    return type_from_json(fields.raw(key), path=fields.path, where=fields.place(key))
+
+
+def _field_from_json(fields: Fields) -> NestedField:
+    return NestedField(
+        id=fields.int("id"),
+        name=fields.name("name"),
+        type=_child_type(fields, "type"),
+        required=fields.bool("required"),
+        doc=fields.opt_str("doc"),
+        initial_default=fields.data.get("initial-default"),
+        write_default=fields.data.get("write-default"),
+    )
+
+
+def _list_from_json(fields: Fields) -> ListType:
+    return ListType(
+        element_id=fields.int("element-id"),
+        element=_child_type(fields, "element"),
+        element_required=fields.bool("element-required"),
+    )
+
+
+def _map_from_json(fields: Fields) -> MapType:
+    return MapType(
+        key_id=fields.int("key-id"),
+        key=_child_type(fields, "key"),
+        value_id=fields.int("value-id"),
+        value=_child_type(fields, "value"),
+        value_required=fields.bool("value-required"),
+    )
+
+
+def type_to_json(type_: IcebergType) -> str | dict[str, Any]:
+    """Return the type as metadata JSON has it, keys in Java's order. Inverse of `type_from_json`."""
+    if isinstance(type_, StructType):
+        return {"type": "struct", "fields": [child.to_dict() for child in type_.fields]}
+    if isinstance(type_, ListType):
+        element = type_to_json(type_.element)
+        return {
+            "type": "list",
+            "element-id": type_.element_id,
+            "element": element,
+            "element-required": type_.element_required,
+        }
+    if isinstance(type_, MapType):
+        return {
+            "type": "map",
+            "key-id": type_.key_id,
+            "key": type_to_json(type_.key),
+            "value-id": type_.value_id,
+            "value": type_to_json(type_.value),
+            "value-required": type_.value_required,
+        }
+    return str(type_)
+
+
+def child_fields(type_: IcebergType) -> tuple[NestedField, ...]:
+    """Return the direct fields of a type: of a struct, or element, key and value; none for a primitive."""
+    if isinstance(type_, StructType):
+        return type_.fields
+    if isinstance(type_, ListType):
+        return (type_.element_field,)
+    if isinstance(type_, MapType):
+        return (type_.key_field, type_.value_field)
+    return ()
+
+
+def walk_fields(fields: tuple[NestedField, ...]) -> Iterator[NestedField]:
+    """Yield the fields and all fields nested in them, parents first."""
+    for child in fields:
+        yield child
+        yield from walk_fields(child_fields(child.type))
+
+
+def _same_crs(left: str | None, right: str | None) -> bool:
+    return (left or DEFAULT_CRS).casefold() == (right or DEFAULT_CRS).casefold()

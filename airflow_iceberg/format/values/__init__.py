@@ -1,0 +1,1 @@
+"""One value: as bytes, JSON, text and number."""

@@ -1,0 +1,1 @@
+"""Connections made usable: `IcebergHook` and `PaimonHook`."""

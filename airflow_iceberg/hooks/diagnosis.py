@@ -1,0 +1,200 @@
+"""What the button "Test" of a connection finds out: step by step, until one fails.
+
+Here: the steps and what each failure asks the person for. Not here: how a connection is read (`hooks`), and what the
+catalog and the stores say of their failures themselves (`catalogs`, `storage`).
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from airflow_iceberg.errors import IcebergError
+
+if TYPE_CHECKING:
+    from airflow_iceberg.catalogs.base import Catalog, TableState
+    from airflow_iceberg.storage.base import FileIO
+
+# Properties that hold an address; a uri of the Hive Metastore may be several.
+_ADDRESSES = ("uri", "s3.endpoint", "glue.endpoint", "gcs.service.host", "oauth2-server-uri")
+_PORTS = {
+    "http": 80,
+    "https": 443,
+    "thrift": 9083,
+    "postgresql": 5432,
+    "postgres": 5432,
+    "mysql": 3306,
+    "mariadb": 3306,
+}
+_TIMEOUT_S = 10
+_NAMESPACES_LOOKED_INTO = 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """One thing that is tried.
+
+    Attributes:
+        what: as in "could not <what>".
+        run: tries it; returns what was found, for a person, or nothing.
+    """
+
+    what: str
+    run: Callable[[], str | None]
+
+
+class Diagnosis:
+    """Runs steps in order and remembers what worked.
+
+    Args:
+        secrets: texts that no answer may show.
+    """
+
+    def __init__(self, secrets: Sequence[str] = ()) -> None:
+        self.secrets = list(secrets)
+        self._worked: list[str] = []
+
+    def follow(self, steps: Iterator[Step]) -> str | None:
+        """Run the steps; return why one failed and what worked before, or None if all did."""
+        for step in steps:
+            try:
+                found = step.run()
+            except Exception as error:  # noqa: BLE001 - whatever a driver raises is what the person waits for
+                before = f" (worked: {'; '.join(self._worked)})" if self._worked else ""
+                return self._clean(f"could not {step.what}: {_explained(error)}{before}")
+            self._worked.append(step.what + (f": {found}" if found else ""))
+        return None
+
+    @property
+    def worked(self) -> str:
+        """What worked, in order."""
+        return self._clean("; ".join(self._worked))
+
+    def _clean(self, text: str) -> str:
+        for secret in sorted(self.secrets, key=len, reverse=True):
+            if len(secret) > 3:
+                text = text.replace(secret, "***")
+        return text
+
+
+def network_steps(properties: Mapping[str, str]) -> Iterator[Step]:
+    """Yield what can be said of the addresses in a catalog's properties before anybody logs in."""
+    for scheme, host, port in _addresses(properties):
+        yield Step(what=f"resolve the name {host}", run=lambda host=host: _resolve(host))  # type: ignore[misc]
+        if port is not None:
+            where = f"{host}:{port}"
+            yield Step(what=f"connect to {where}", run=lambda host=host, port=port: _connect(host, port))  # type: ignore[misc]
+            if scheme == "https":
+                yield Step(what=f"speak TLS with {where}", run=lambda host=host, port=port: _speak_tls(host, port))  # type: ignore[misc]
+
+
+def catalog_steps(catalog: Catalog) -> Iterator[Step]:
+    """Yield what a catalog is asked for, from its namespaces to a file of its warehouse."""
+    spaces: list[tuple[str, ...]] = []
+    loaded: list[TableState] = []
+
+    def log_in() -> str:
+        spaces.extend(catalog.list_namespaces())
+        return "1 namespace" if len(spaces) == 1 else f"{len(spaces)} namespaces"
+
+    yield Step(what="log in and list the namespaces", run=log_in)
+    warehouse = catalog.properties.get("warehouse", "").rstrip("/")
+    is_location = bool(re.match(r"[A-Za-z0-9+.-]+:/|/", warehouse))
+    if is_location:
+        yield Step(what=f"list the warehouse {warehouse}", run=lambda: look_into(catalog.io, warehouse))
+    yield Step(what="read a table", run=lambda: _read_a_table(catalog, spaces, loaded))
+    where = warehouse if is_location else f"{loaded[0].metadata.location.rstrip('/')}/metadata" if loaded else ""
+    if where:
+        yield Step(what=f"create a file in {where} only if it isn't there", run=lambda: _probe(catalog, loaded, where))
+
+
+def look_into(io: FileIO, warehouse: str) -> str:
+    """Return whether there is any file below a location, for a person."""
+    return "it is empty" if next(iter(io.list(warehouse)), None) is None else "it has files"
+
+
+def _addresses(properties: Mapping[str, str]) -> Iterator[tuple[str, str, int | None]]:
+    seen = set()
+    for name in _ADDRESSES:
+        for text in properties.get(name, "").split(","):
+            with suppress(ValueError):
+                parts = urlsplit(text.strip().removeprefix("jdbc:"))
+                scheme = parts.scheme.partition("+")[0].lower()
+                if parts.hostname and scheme in _PORTS and (scheme, parts.netloc) not in seen:
+                    seen.add((scheme, parts.netloc))
+                    yield scheme, parts.hostname, parts.port or _PORTS[scheme]
+
+
+def _resolve(host: str) -> str | None:
+    found = {str(entry[4][0]) for entry in socket.getaddrinfo(host, None)}
+    return ", ".join(sorted(found - {host})) or None
+
+
+def _connect(host: str, port: int) -> None:
+    socket.create_connection((host, port), timeout=_TIMEOUT_S).close()
+
+
+def _speak_tls(host: str, port: int) -> str | None:
+    # Whether the certificate is to be trusted is for the catalog's own client to say: it may have a CA of its own.
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    with socket.create_connection((host, port), timeout=_TIMEOUT_S) as connection:
+        with context.wrap_socket(connection, server_hostname=host) as secured:
+            return secured.version()
+
+
+def _read_a_table(catalog: Catalog, spaces: Sequence[tuple[str, ...]], loaded: list[TableState]) -> str:
+    for space in spaces[:_NAMESPACES_LOOKED_INTO]:
+        for table in catalog.list_tables(space):
+            state = catalog.load(table)
+            loaded.append(state)
+            snapshot = state.metadata.current_snapshot()
+            if snapshot is not None and snapshot.manifest_list:
+                (state.io or catalog.io).read(snapshot.manifest_list, length=64)
+            return str(table)
+    return "there is none yet"
+
+
+def _probe(catalog: Catalog, loaded: Sequence[TableState], where: str) -> None:
+    from airflow_iceberg.storage.conditional_create import require_conditional_create
+
+    own = loaded[0].io if loaded and where.startswith(loaded[0].metadata.location) else None
+    require_conditional_create(own or catalog.io, where)
+
+
+def _explained(error: Exception) -> str:
+    text = str(error) or type(error).__name__
+    if not isinstance(error, IcebergError | OSError):
+        text = f"{type(error).__name__}: {text}"
+    advice = next((words for kind, words in _ADVICE if _is_below(error, kind)), "")
+    return f"{text}; {advice}" if advice and advice not in text else text
+
+
+def _is_below(error: BaseException, kind: type[BaseException]) -> bool:
+    inner: BaseException | None = error
+    while inner is not None:
+        if isinstance(inner, kind):
+            return True
+        reason = getattr(inner, "reason", None)
+        inner = inner.__cause__ or inner.__context__ or (reason if isinstance(reason, BaseException) else None)
+    return False
+
+
+# What to do, by what lies below an error; the first that fits.
+_ADVICE: tuple[tuple[type[BaseException], str], ...] = (
+    (socket.gaierror, "check the spelling of the host and the DNS of this machine"),
+    (
+        ssl.SSLCertVerificationError,
+        "TLS: its certificate is not trusted here, let the process trust its CA (REQUESTS_CA_BUNDLE, SSL_CERT_FILE)",
+    ),
+    (ssl.SSLError, "TLS: check that the address is one of TLS (https) and no proxy is between"),
+    (ConnectionRefusedError, "check the port, and that the service is up"),
+    (TimeoutError, "check the port, and that a firewall lets this machine through"),
+)

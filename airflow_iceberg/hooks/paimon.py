@@ -1,0 +1,204 @@
+"""From an Airflow connection to Apache Paimon tables, whose metadata is read without Paimon.
+
+Here: what the fields of a connection of type `paimon` mean, the hook, and the test behind the button "Test". Not here:
+what a table holds (`paimon.table`, `paimon.system_tables`) and waiting for it (`sensors.paimon`, `triggers.paimon`).
+Importing this module is cheap; a store's client is loaded when the store is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseHook
+
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.hooks.iceberg import (
+    PROPERTIES_KEY,
+    CatalogConfig,
+    existing,
+    mask_async,
+    nested_properties,
+    text_properties,
+)
+
+if TYPE_CHECKING:
+    from airflow.sdk import Connection
+
+    from airflow_iceberg.hooks.diagnosis import Diagnosis, Step
+    from airflow_iceberg.paimon.table import PaimonTable
+    from airflow_iceberg.storage import FileIO
+
+MAIN_BRANCH = "main"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PaimonConfig:
+    """Where tables are, and what it takes to get there.
+
+    Attributes:
+        conn_id: of the connection, for the errors.
+        warehouse: location of databases, `<warehouse>/<database>.db/<table>`; None for a connection to one table.
+        path: location of the one table; None for a connection to a warehouse.
+        properties: of the store, under PyIceberg's names; secrets included, hence not shown. A location may have a
+            password, too.
+    """
+
+    conn_id: str
+    warehouse: str | None = field(repr=False)
+    path: str | None = field(repr=False)
+    properties: Mapping[str, str] = field(repr=False)
+
+    @classmethod
+    def from_connection(cls, connection: Connection, extra: Mapping[str, Any] | None = None) -> PaimonConfig:
+        """Read a connection of type `paimon`.
+
+        Args:
+            extra: the connection's extra where the caller has it already (in a trigger it is read asynchronously).
+        Raises:
+            InvalidInputError: the extra's `properties` are not a JSON object.
+        """
+        found = dict(connection.extra_dejson if extra is None else extra)
+        conn_id = connection.conn_id or ""
+        properties = {**nested_properties(found.pop(PROPERTIES_KEY, None), conn_id), **text_properties(found)}
+        host = (connection.host or "").strip()
+        return cls(
+            conn_id=conn_id,
+            warehouse=_location(properties.pop("warehouse", None) or host),
+            path=_location(properties.pop("path", None)),
+            properties=properties,
+        )
+
+    def location(self, table: str | None = None) -> str:
+        """Return the location of a table.
+
+        Args:
+            table: `database.table`, or a location of its own; None for the table of the connection.
+        Raises:
+            InvalidInputError: the connection does not lead there.
+        """
+        if not table:
+            if self.path is None:
+                raise InvalidInputError(
+                    f"no table is named, and connection {self.conn_id!r} has no path: name it as 'database.table' "
+                    f"or by its location, or set the connection's path"
+                )
+            return self.path
+        if "/" in table:
+            return table.rstrip("/")
+        database, dot, name = table.partition(".")
+        if not (dot and database and name) or "$" in name:
+            raise InvalidInputError(
+                f"unexpected table {table!r} (expected 'database.table' or a location); a branch is named by branch="
+            )
+        if self.warehouse is None:
+            raise InvalidInputError(
+                f"table {table!r} is named without its location, and connection {self.conn_id!r} has no warehouse"
+            )
+        return f"{self.warehouse}/{database}.db/{name}"
+
+    def secrets(self) -> list[str]:
+        """Return every text that no log may show."""
+        locations = {"warehouse": self.warehouse or "", "path": self.path or ""}
+        return CatalogConfig(name=self.conn_id, properties={**self.properties, **locations}).secrets()
+
+
+class PaimonHook(BaseHook):
+    """Opens Paimon tables, to look into their metadata.
+
+    Args:
+        paimon_conn_id: a connection of type `paimon`.
+    """
+
+    conn_name_attr = "paimon_conn_id"
+    default_conn_name = "paimon_default"
+    conn_type = "paimon"
+    hook_name = "Apache Paimon"
+
+    def __init__(self, paimon_conn_id: str = default_conn_name, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.paimon_conn_id = paimon_conn_id
+
+    @cached_property
+    def config(self) -> PaimonConfig:
+        """The connection, read once; its secrets are masked in all logs from here on."""
+        from airflow.sdk.log import mask_secret
+
+        with existing(self.paimon_conn_id, "Paimon", self.conn_type):
+            connection = self.get_connection(self.paimon_conn_id)
+        config = PaimonConfig.from_connection(connection)
+        for secret in config.secrets():
+            mask_secret(secret)
+        return config
+
+    @cached_property
+    def io(self) -> FileIO:
+        """Reads the store, opened once."""
+        from airflow_iceberg.storage import load_file_io
+
+        return load_file_io(self.config.properties)
+
+    def get_conn(self) -> FileIO:
+        """Return what reads the store."""
+        return self.io
+
+    def get_table(self, table: str | None = None, *, branch: str = MAIN_BRANCH) -> PaimonTable:
+        """Open a table: its snapshots, schemas, tags, branches and files; `table.inspect` gives them as Arrow tables.
+
+        Args:
+            table: `database.table`, or a location; None for the table of the connection.
+        Raises:
+            NotFoundError: there is no such table, or no such branch of it.
+        """
+        from airflow_iceberg.paimon.table import PaimonTable
+
+        return PaimonTable.load(self.config.location(table), self.io, branch=branch)
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Walk from the connection to the table or the warehouse and name the first step that fails.
+
+        Returns:
+            Whether all steps worked, and a text for the person who pressed "Test".
+        """
+        from airflow_iceberg.hooks.diagnosis import Diagnosis
+
+        diagnosis = Diagnosis()
+        failed = diagnosis.follow(self._steps(diagnosis))
+        return (False, failed) if failed else (True, f"the connection works: {diagnosis.worked}")
+
+    def _steps(self, diagnosis: Diagnosis) -> Iterator[Step]:
+        from airflow_iceberg.hooks.diagnosis import Step, look_into, network_steps
+
+        def read_the_connection() -> None:
+            diagnosis.secrets = self.config.secrets()
+            if self.config.path is None and self.config.warehouse is None:
+                raise InvalidInputError("it has neither a warehouse nor a path; one of them says where tables are")
+
+        def open_the_table() -> str:
+            latest = self.get_table().latest_snapshot_id()
+            return "it has no snapshot yet" if latest is None else f"its latest snapshot is {latest}"
+
+        yield Step(what="read the connection", run=read_the_connection)
+        yield from network_steps(self.config.properties)
+        if self.config.path is not None:
+            yield Step(what=f"open the table at {self.config.path}", run=open_the_table)
+        else:
+            warehouse = self.config.warehouse or ""
+            yield Step(what=f"look into the warehouse {warehouse}", run=lambda: look_into(self.io, warehouse))
+
+
+async def load_config_async(paimon_conn_id: str) -> PaimonConfig:
+    """Read a connection from a trigger without blocking the triggerer's event loop, and mask its secrets."""
+    from airflow.providers.common.compat.connection import get_async_connection, get_async_extra_dejson
+
+    with existing(paimon_conn_id, "Paimon", PaimonHook.conn_type):
+        connection = await get_async_connection(paimon_conn_id)
+    config = PaimonConfig.from_connection(connection, await get_async_extra_dejson(connection))
+    await mask_async(config.secrets())
+    return config
+
+
+def _location(text: str | None) -> str | None:
+    return text.rstrip("/") if text else None

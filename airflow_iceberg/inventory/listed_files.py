@@ -1,0 +1,152 @@
+"""The files that lie below a table's location.
+
+Here: listing folders, which of the files a clean-up looks at, and cutting a location into folders that can be listed
+side by side. Not here: which of them are the table's (`operations.remove_orphan_files`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from airflow_iceberg.format.arrow.buffers import bytes_array, number_array
+from airflow_iceberg.plan.orphan_files import is_hidden
+from airflow_iceberg.storage.base import FileIO, FileStatus
+
+if TYPE_CHECKING:
+    from airflow_iceberg.inventory.units import ListingUnit, Tick
+
+STAGING_FOLDER = ".staging"
+QUARANTINE_FOLDER = ".quarantine"
+BATCH = 50_000
+TICK = 1000
+# What a file is to a clean-up; one can be several of them.
+OLD, STAGED, METADATA = 1, 2, 4
+# Folders are opened until there are so many to list side by side; data lies at most so deep below its partitions.
+ENOUGH_FOLDERS, MOST_LEVELS = 64, 6
+MOST_UNITS = 256
+_UNKNOWN = -(1 << 63)
+
+SCHEMA = pa.schema(
+    [
+        # Bytes: names on a disk need not be UTF-8.
+        pa.field("location", pa.binary(), nullable=False),
+        pa.field("size_bytes", pa.int64(), nullable=False),
+        # _UNKNOWN where the store does not tell.
+        pa.field("modified_ms", pa.int64(), nullable=False),
+        pa.field("kind", pa.uint8(), nullable=False),
+    ]
+)
+
+
+def is_metadata_file(location: str) -> bool:
+    """Tell whether a file is named like a table's metadata, in any of the spellings with gzip."""
+    return location.endswith((".metadata.json", ".metadata.json.gz"))
+
+
+def list_files(io: FileIO, unit: ListingUnit, tick: Tick) -> Iterator[pa.RecordBatch]:
+    """Yield the files of folders that a clean-up looks at: rows of SCHEMA.
+
+    Hidden files are not, but for documents of jobs, which do not count; files that are young are not, but for metadata
+    files.
+
+    Raises:
+        StorageError: a folder cannot be listed.
+    """
+    chosen: list[tuple[FileStatus, int]] = []
+    files = size_bytes = 0
+    for folder in unit.folders:
+        for status in io.list(f"{unit.root}{folder}/" if folder else unit.root):
+            relative = status.location[len(unit.root) :]
+            if relative.startswith(f"{QUARANTINE_FOLDER}/"):
+                continue
+            kind = _kind(status, relative, unit)
+            if kind:
+                chosen.append((status, kind))
+            if kind == STAGED:  # no file of a table: a job that lists has documents there of its own
+                continue
+            files, size_bytes = files + 1, size_bytes + status.size_bytes
+            if files == TICK:
+                tick(files, size_bytes)
+                files = size_bytes = 0
+            if len(chosen) == BATCH:
+                yield _batch(chosen)
+                chosen = []
+    tick(files, size_bytes)
+    yield _batch(chosen)
+
+
+def _kind(status: FileStatus, relative: str, unit: ListingUnit) -> int:
+    if relative.startswith(f"{STAGING_FOLDER}/"):
+        return STAGED
+    if is_hidden(relative, unit.partition_names):
+        return 0
+    is_old = status.modified_ms is not None and status.modified_ms < unit.before_ms
+    return (OLD if is_old else 0) | (METADATA if is_metadata_file(relative) else 0)
+
+
+def _batch(chosen: Sequence[tuple[FileStatus, int]]) -> pa.RecordBatch:
+    columns: list[Any] = [
+        bytes_array([status.location.encode("utf-8", "surrogateescape") for status, _ in chosen], pa.binary()),
+        number_array(np.array([status.size_bytes for status, _ in chosen], np.int64)),
+        number_array(np.array([_UNKNOWN if s.modified_ms is None else s.modified_ms for s, _ in chosen], np.int64)),
+        number_array(np.array([kind for _, kind in chosen], np.uint8)),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def statuses(batch: pa.RecordBatch) -> Iterator[tuple[FileStatus, int]]:
+    """Yield the files of a batch with their kind."""
+    for location, size_bytes, modified_ms, kind in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+        name = location.decode("utf-8", "surrogateescape")
+        moment = None if modified_ms == _UNKNOWN else modified_ms
+        yield FileStatus(location=name, size_bytes=size_bytes, modified_ms=moment), kind
+
+
+def find_folders(io: FileIO, root: str, below: str = "") -> list[str]:
+    """Return folders below a table that hold all its files between them, each to be listed at any depth.
+
+    A folder that holds a file, too, is not taken apart: only a listing says how old that is.
+
+    Args:
+        root: the table's location with a slash at its end.
+        below: a folder below it; all of it by default.
+    Raises:
+        StorageError: a folder cannot be listed.
+    """
+    folders = [below]
+    for _ in range(MOST_LEVELS):
+        inner = [_children(io, root, folder) for folder in folders]
+        if len(folders) >= ENOUGH_FOLDERS or not any(inner):
+            break
+        folders = [name for folder, names in zip(folders, inner, strict=True) for name in names or (folder,)]
+    return folders
+
+
+def _children(io: FileIO, root: str, folder: str) -> list[str]:
+    """Return the folders in a folder; none if it holds a file, a link or nothing, or if the store cannot say."""
+    # Not of the interface: catalogs that keep tables as directories brought it.
+    directory: Any = getattr(io, "directory", None)
+    if directory is None:
+        return []
+    with directory(f"{root}{folder}" if folder else root.rstrip("/"), "list") as (store, path):
+        found = store.children(path)
+        is_plain = all(
+            is_directory and name and not (store.is_local and os.path.islink(os.path.join(path, name)))
+            for name, is_directory in found
+        )
+    if not found or not is_plain:
+        return []
+    return [f"{folder}/{name}" if folder else name for name, _ in found if folder or name != QUARANTINE_FOLDER]
+
+
+def listing_units(unit: ListingUnit, folders: Sequence[str]) -> list[ListingUnit]:
+    """Deal folders out to units like one."""
+    from dataclasses import replace
+
+    size = -(-len(folders) // MOST_UNITS)
+    return [replace(unit, folders=tuple(folders[start : start + size])) for start in range(0, len(folders), size)]

@@ -1,0 +1,145 @@
+"""The files that a table's manifests name: the one walk behind expiry, the clean-up of orphans and purging.
+
+Here: manifest lists to manifests, manifests to files. Not here: which of the files may go
+(`operations.reachable_files`, `operations.remove_orphan_files`, `inventory.purge`), and what a scan reads of a manifest
+(`inventory.manifests`, `plan.scan`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from airflow_iceberg.errors import NotFoundError
+from airflow_iceberg.format.arrow.buffers import bytes_array, number_array, numbers_of
+from airflow_iceberg.format.manifests.columns import read_columns, unpack
+from airflow_iceberg.format.manifests.entries import ManifestFile
+from airflow_iceberg.format.snapshots import Snapshot
+from airflow_iceberg.inventory._manifest_lists import read_manifests
+from airflow_iceberg.plan.path_hashes import HashedPaths, hash_paths
+from airflow_iceberg.storage.base import FileIO
+
+if TYPE_CHECKING:
+    from airflow_iceberg.format.manifests.columns import Unpacked
+    from airflow_iceberg.inventory.units import ManifestUnit, Tick
+
+log = logging.getLogger(__name__)
+
+THREADS = 8
+# Lists in flight: with the rows of thousands of snapshots in memory at a time nothing would be bounded.
+AHEAD = 32
+
+SCHEMA = pa.schema(
+    [
+        pa.field("hash", pa.uint64(), nullable=False),
+        pa.field("store", pa.string(), nullable=False),
+        pa.field("content", pa.uint8(), nullable=False),
+        pa.field("size_bytes", pa.int64(), nullable=False),
+    ]
+)
+SCHEMA_WITH_PATHS = SCHEMA.append(pa.field("path", pa.string(), nullable=False))
+
+
+def name_files(io: FileIO, unit: ManifestUnit, tick: Tick) -> Iterator[pa.RecordBatch]:
+    """Yield the files that manifests name: rows of SCHEMA, with the path if the unit asks for it.
+
+    `hash` is of the path alone, as `plan.path_hashes` has it; `store` is scheme and authority; `size_bytes` is the
+    file's own for a deletion vector, too, as the entries say it.
+
+    Raises:
+        FormatError, NotFoundError, StorageError: a manifest cannot be read.
+    """
+    for part in read_columns(_opened(io, unit)):
+        if isinstance(part, tuple):
+            files = [entry.data_file for entry in part[1] if entry.is_live or not unit.is_live]
+            paths = [file.file_path for file in files]
+            kinds: Any = [int(file.content) for file in files]
+            sizes: Any = [file.file_size_in_bytes for file in files]
+        elif unit.is_live and not part.is_live.all():
+            rows = part.is_live.nonzero()[0]
+            paths = [part.file_path[row] for row in rows.tolist()]
+            kinds, sizes = part.content[rows], part.file_size_in_bytes[rows]
+        else:
+            paths, kinds, sizes = part.file_path, part.content, part.file_size_in_bytes
+        tick(len(paths), int(sum(sizes)) if isinstance(sizes, list) else int(sizes.sum()))
+        yield _batch(paths, kinds, sizes, with_paths=unit.with_paths)
+
+
+def _opened(io: FileIO, unit: ManifestUnit) -> Iterator[Unpacked]:
+    for manifest in unit.manifests:
+        try:
+            data = io.read(manifest.manifest_path)
+        except NotFoundError:
+            if not unit.may_be_missing:
+                raise
+            log.info("manifest %s is gone already, with the files that it named", manifest.manifest_path)
+            continue
+        yield unpack(data, manifest)
+
+
+def _batch(paths: Sequence[str], kinds: Any, sizes: Any, *, with_paths: bool) -> pa.RecordBatch:
+    hashed = hash_paths(paths)
+    names = [f"{scheme}://{authority}".encode() for scheme, authority in hashed.names]
+    columns: list[Any] = [
+        number_array(hashed.hashes),
+        bytes_array([names[place] for place in hashed.stores.tolist()], pa.string()),
+        number_array(np.asarray(kinds, np.uint8)),
+        number_array(np.asarray(sizes, np.int64)),
+    ]
+    if not with_paths:
+        return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+    columns.append(bytes_array([path.encode() for path in paths], pa.string()))
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA_WITH_PATHS)
+
+
+def hashed_paths(batch: pa.RecordBatch) -> HashedPaths:
+    """Return the paths of a batch as sets of paths take them."""
+    stores = batch.column("store").dictionary_encode()
+    names = (str(name).partition("://") for name in stores.dictionary.to_pylist())
+    return HashedPaths(
+        hashes=numbers_of(batch.column("hash")),
+        stores=numbers_of(stores.indices).astype(np.int64),
+        names=tuple((scheme, authority) for scheme, _, authority in names),
+    )
+
+
+# -- from snapshots to manifests ---------------------------------------------------------------------------------------
+
+
+def find_manifests(
+    io: FileIO, snapshots: Iterable[Snapshot], *, may_be_missing: bool = False
+) -> dict[str, ManifestFile]:
+    """Return the manifests of snapshots by path, each once, with what is needed to read them.
+
+    Args:
+        may_be_missing: a snapshot whose manifest list is gone is passed over, else it is an error.
+    Raises:
+        FormatError, NotFoundError, StorageError: a manifest list cannot be read, or a snapshot has none.
+        UnsupportedError: it is encrypted.
+    """
+
+    def read(snapshot: Snapshot) -> tuple[ManifestFile, ...]:
+        if snapshot.manifest_list is None and snapshot.manifests is None and may_be_missing:
+            return ()
+        try:
+            return read_manifests(io, snapshot)
+        except NotFoundError:
+            if not may_be_missing:
+                raise
+            return ()
+
+    found: dict[str, ManifestFile] = {}
+    waiting = list(snapshots)
+    with ThreadPoolExecutor(THREADS) as pool:
+        for start in range(0, len(waiting), AHEAD):
+            for rows in pool.map(read, waiting[start : start + AHEAD]):
+                for row in rows:
+                    if row.manifest_path not in found:
+                        found[row.manifest_path] = replace(row, partitions=None, key_metadata=None)
+    return found

@@ -1,0 +1,122 @@
+"""The files of a table that is dropped with `purge`: found while it is there, deleted when it is gone.
+
+Here: what a table's metadata leads to, and the order in which that goes. Not here: reading manifests (`walk`), the drop
+itself, which is each catalog's own, and files that nothing leads to (`airflow_iceberg.operations.remove_orphan_files`).
+
+As in Iceberg Java a table with `gc.enabled=false` keeps its data and delete files, which may be another table's, and
+loses everything else.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+from airflow_iceberg.catalogs.base import TableId, TableState
+from airflow_iceberg.errors import FormatError, IcebergError, NotFoundError
+from airflow_iceberg.format.manifests.entries import ManifestFile
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.inventory.named_files import find_manifests
+from airflow_iceberg.inventory.run import Progress, walk_here
+from airflow_iceberg.inventory.units import manifest_units
+from airflow_iceberg.storage.base import FileIO
+
+log = logging.getLogger(__name__)
+
+GC_ENABLED = "gc.enabled"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableFiles:
+    """The files of a table, each once.
+
+    Attributes:
+        content: data and delete files that are live in any snapshot; none if `gc.enabled` is false.
+        metadata: metadata files, the newest last.
+    """
+
+    content: tuple[str, ...] = ()
+    manifests: tuple[str, ...] = ()
+    manifest_lists: tuple[str, ...] = ()
+    statistics: tuple[str, ...] = ()
+    metadata: tuple[str, ...] = ()
+
+    def outside(self, directory: str) -> TableFiles:
+        """Return those that do not lie below a directory."""
+        below = f"{directory.rstrip('/')}/"
+        groups = ((each.name, getattr(self, each.name)) for each in fields(self))
+        return TableFiles(
+            **{name: tuple(path for path in paths if not path.startswith(below)) for name, paths in groups}
+        )
+
+
+def find_files(io: FileIO, state: TableState) -> TableFiles:
+    """Return the files of a table.
+
+    Raises:
+        FormatError: something that its metadata leads to is damaged or gone.
+        StorageError, UnsupportedError: something cannot be read.
+    """
+    metadata = state.metadata
+    try:
+        manifests = find_manifests(io, metadata.snapshots)
+        is_owner = metadata.property_bool(GC_ENABLED, True)
+        content = _content(io, manifests.values(), f"{state.table}: files to purge") if is_owner else ()
+    except (NotFoundError, FormatError) as error:
+        raise FormatError(
+            f"cannot purge {state.table}, nothing was dropped: {error}; drop it without purge and delete its files "
+            f"below {metadata.location} yourself"
+        ) from error
+    lists = (snapshot.manifest_list for snapshot in metadata.snapshots if snapshot.manifest_list)
+    return TableFiles(
+        content=content,
+        manifests=tuple(manifests),
+        manifest_lists=tuple(dict.fromkeys(lists)),
+        statistics=_statistics(metadata),
+        metadata=tuple(dict.fromkeys((*(path for _, path in metadata.metadata_log), state.metadata_location))),
+    )
+
+
+def delete_files(io: FileIO, table: TableId, files: TableFiles) -> None:
+    """Delete the files of a table that was dropped: what is named before what names it.
+
+    So until the last moment what is left can be found. A failure is logged and ends it: the drop itself has worked.
+    """
+    groups = (
+        ("data and delete files", files.content),
+        ("manifests", files.manifests),
+        ("manifest lists", files.manifest_lists),
+        ("statistics", files.statistics),
+        ("metadata files", files.metadata),
+    )
+    for what, paths in groups:
+        try:
+            io.delete(paths)
+        except IcebergError as error:
+            log.warning(
+                "table %s is dropped, but not all of its %s are deleted: %s; to go on, register its newest metadata "
+                "file again and purge it: %s",
+                table,
+                what,
+                error,
+                files.metadata[-1] if files.metadata else "gone with its directory",
+            )
+            return
+    counts = ", ".join(f"{len(paths)} {what}" for what, paths in groups)
+    log.info("table %s is dropped and purged: %s", table, counts)
+
+
+def _content(io: FileIO, manifests: Iterable[ManifestFile], what: str) -> tuple[str, ...]:
+    """Return the paths of live entries; several deletion vectors share a file."""
+    units = manifest_units(manifests, is_live=True, with_paths=True)
+    found: dict[str, None] = {}
+    for outcome in walk_here(io, units, Progress(what, whole=sum(unit.weight for unit in units))):
+        for batch in outcome.batches():
+            found |= dict.fromkeys(batch.column("path").to_pylist())
+    return tuple(found)
+
+
+def _statistics(metadata: TableMetadata) -> tuple[str, ...]:
+    entries = (*metadata.statistics, *metadata.partition_statistics)
+    return tuple(dict.fromkeys(str(entry["statistics-path"]) for entry in entries if "statistics-path" in entry))

@@ -1,0 +1,107 @@
+"""Runs the units of a walk over threads of this process, and says how far it is."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from airflow_iceberg.inventory.units import Outcome, Unit, read_outcome, run_unit
+from airflow_iceberg.storage.base import FileIO
+
+log = logging.getLogger(__name__)
+
+# Stores answer slowly and side by side; what is read is decoded one after the other.
+THREADS = 16
+# So much of manifests, compressed, is in flight at a time, or two units: decoded they are many times as much.
+AHEAD_BYTES = 4 << 20
+EVERY_SECONDS = 10.0
+
+
+class Progress:
+    """Says how far something is: files, bytes and the share that is done, at most one line in some seconds.
+
+    Args:
+        what: begins the line: "sales.orders: files of expired snapshots".
+        whole: of all that is to be done, in any measure.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        whole: int,
+        every_seconds: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._what = what
+        self._whole = whole
+        self._done = self._files = self._bytes = 0
+        self._every_seconds = EVERY_SECONDS if every_seconds is None else every_seconds
+        self._clock = clock
+        self._said = clock()
+        self._lock = threading.Lock()
+
+    def come_past(self, files: int, size_bytes: int) -> None:
+        """Count files; may be called from any thread."""
+        with self._lock:
+            self._files += files
+            self._bytes += size_bytes
+            self._say_if_due()
+
+    def finish(self, part: int) -> None:
+        """Count a part of the whole as done; may be called from any thread."""
+        with self._lock:
+            self._done += part
+            self._say_if_due()
+
+    def _say_if_due(self) -> None:
+        now = self._clock()
+        if now - self._said < self._every_seconds:
+            return
+        self._said = now
+        share = 1.0 if self._whole <= 0 else min(self._done / self._whole, 1.0)
+        log.info("%s: %d files of %s so far, %.0f %% done", self._what, self._files, in_bytes(self._bytes), 100 * share)
+
+
+def in_bytes(count: int) -> str:
+    """Return a number of bytes as people read it: `1.4 GiB`."""
+    size = float(count)
+    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024 or unit == "TiB":
+            break
+        size /= 1024
+    return f"{count} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
+
+
+def walk_here(io: FileIO, units: Iterable[Unit], progress: Progress, *, threads: int = THREADS) -> Generator[Outcome]:
+    """Yield what comes of each unit, in their order; memory does not grow with their number.
+
+    Raises:
+        FormatError, NotFoundError, StorageError: of the first unit that fails.
+    """
+    rest = iter(units)
+    waiting: deque[tuple[Unit, Future[bytes]]] = deque()
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="iceberg-walk")
+    try:
+        while True:
+            while len(waiting) < 2 or (len(waiting) <= threads and _weight(waiting) < AHEAD_BYTES):
+                unit = next(rest, None)
+                if unit is None:
+                    break
+                waiting.append((unit, pool.submit(run_unit, io, unit, progress.come_past)))
+            if not waiting:
+                return
+            unit, future = waiting.popleft()
+            outcome = read_outcome(future.result())
+            progress.finish(unit.weight)
+            yield outcome
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _weight(waiting: Iterable[tuple[Unit, object]]) -> int:
+    return sum(unit.weight for unit, _ in waiting)

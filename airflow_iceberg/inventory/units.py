@@ -1,0 +1,338 @@
+"""Units of a walk, and what comes of each: the same wherever they run.
+
+`run_unit` takes a unit and gives bytes: a line of JSON with the counts, then Arrow record batches (IPC stream, lz4). A
+thread hands them over as they are, a job writes them to a file. Who reads them has one batch in memory at a time.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+import pyarrow as pa
+
+from airflow_iceberg.errors import FormatError
+from airflow_iceberg.format.json_fields import Fields
+from airflow_iceberg.format.manifests.entries import ManifestContent, ManifestFile
+from airflow_iceberg.storage.base import FileIO
+
+# An entry of a manifest, compressed, where the list does not say how many there are.
+ENTRY_BYTES = 150
+# So much of manifests is a unit: enough to be worth a task, little enough for several at a time in one process.
+UNIT_BYTES = 2 << 20
+UNIT_MANIFESTS = 32
+MOST_UNITS = 1000
+
+# Files and bytes that a unit has come past since it last said so.
+Tick = Callable[[int, int], None]
+
+
+class Unit(Protocol):
+    """Something to walk over.
+
+    Attributes:
+        kind: by which it is known in documents.
+        weight: how much of the whole walk it is.
+        files: that it is about, as far as that is known beforehand.
+    """
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def weight(self) -> int: ...
+    @property
+    def files(self) -> int: ...
+
+    def run(self, io: FileIO, tick: Tick) -> Iterator[pa.RecordBatch]:
+        """Yield what comes of it."""
+        ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ManifestUnit:
+    """Manifests whose files are named.
+
+    Attributes:
+        is_live: live entries alone; else deleted ones, too.
+        with_paths: the files' paths, not only their hashes.
+        may_be_missing: a manifest that is gone is passed over, else it is an error.
+    """
+
+    manifests: tuple[ManifestFile, ...]
+    is_live: bool = True
+    with_paths: bool = False
+    may_be_missing: bool = False
+
+    @property
+    def kind(self) -> str:
+        """How documents call it."""
+        return "manifests"
+
+    @property
+    def weight(self) -> int:
+        """Bytes to read."""
+        return sum(manifest.manifest_length for manifest in self.manifests)
+
+    @property
+    def files(self) -> int:
+        """Entries, as the manifest lists count them."""
+        return sum(entry_count(manifest) for manifest in self.manifests)
+
+    def run(self, io: FileIO, tick: Tick) -> Iterator[pa.RecordBatch]:
+        """Yield batches as `inventory.named_files.name_files` does."""
+        from airflow_iceberg.inventory.named_files import name_files
+
+        return name_files(io, self, tick)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "kind": self.kind,
+            "manifests": [_manifest_to_dict(manifest) for manifest in self.manifests],
+            "is-live": self.is_live,
+            "with-paths": self.with_paths,
+            "may-be-missing": self.may_be_missing,
+        }
+
+    @classmethod
+    def from_dict(cls, fields: Fields) -> Self:
+        """Read it from its JSON form."""
+        return cls(
+            manifests=tuple(_manifest_from_dict(item) for item in fields.items("manifests")),
+            is_live=fields.bool("is-live"),
+            with_paths=fields.bool("with-paths"),
+            may_be_missing=fields.bool("may-be-missing"),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ListingUnit:
+    """Folders whose files are listed, at any depth.
+
+    Attributes:
+        root: the table's location with a slash at its end.
+        folders: below it, without a slash at their end; the root itself is "".
+        partition_names: of partition fields: folders that are named after them are not hidden.
+        before_ms: files that were written before that moment are old.
+    """
+
+    root: str
+    folders: tuple[str, ...] = ("",)
+    partition_names: tuple[str, ...] = ()
+    before_ms: int
+
+    @property
+    def kind(self) -> str:
+        """How documents call it."""
+        return "listing"
+
+    @property
+    def weight(self) -> int:
+        """Folders."""
+        return len(self.folders)
+
+    @property
+    def files(self) -> int:
+        """Nobody knows."""
+        return 0
+
+    def run(self, io: FileIO, tick: Tick) -> Iterator[pa.RecordBatch]:
+        """Yield batches as `inventory.listed_files.list_files` does."""
+        from airflow_iceberg.inventory.listed_files import list_files
+
+        return list_files(io, self, tick)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "kind": self.kind,
+            "root": self.root,
+            "folders": list(self.folders),
+            "partition-names": list(self.partition_names),
+            "before-ms": self.before_ms,
+        }
+
+    @classmethod
+    def from_dict(cls, fields: Fields) -> Self:
+        """Read it from its JSON form."""
+        return cls(
+            root=fields.str("root"),
+            folders=tuple(str(name) for name in fields.list("folders")),
+            partition_names=tuple(str(name) for name in fields.list("partition-names")),
+            before_ms=fields.int("before-ms"),
+        )
+
+
+def entry_count(manifest: ManifestFile) -> int:
+    """Return how many entries a manifest has; v1 may not say, then by its length."""
+    counts = (manifest.added_files_count, manifest.existing_files_count, manifest.deleted_files_count)
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else -(-manifest.manifest_length // ENTRY_BYTES)
+
+
+def manifest_units(
+    manifests: Iterable[ManifestFile], *, is_live: bool, with_paths: bool = False, may_be_missing: bool = False
+) -> list[ManifestUnit]:
+    """Cut manifests into units of about the same size."""
+    rest = list(manifests)
+    most_bytes = max(UNIT_BYTES, sum(manifest.manifest_length for manifest in rest) // MOST_UNITS)
+    most = max(UNIT_MANIFESTS, len(rest) // MOST_UNITS)
+    cut: list[list[ManifestFile]] = []
+    filled = 0
+    for manifest in rest:
+        if not cut or len(cut[-1]) >= most or filled + manifest.manifest_length > most_bytes:
+            cut.append([])
+            filled = 0
+        cut[-1].append(manifest)
+        filled += manifest.manifest_length
+    return [
+        ManifestUnit(manifests=tuple(part), is_live=is_live, with_paths=with_paths, may_be_missing=may_be_missing)
+        for part in cut
+    ]
+
+
+def write_unit(unit: Unit) -> bytes:
+    """Return the document of a unit."""
+    return gzip.compress(json.dumps(unit.to_dict(), separators=(",", ":")).encode(), compresslevel=3, mtime=0)
+
+
+def read_unit(data: bytes, *, path: str) -> Unit:
+    """Read the document of a unit.
+
+    Raises:
+        FormatError: it is torn or not one.
+    """
+    try:
+        fields = Fields(json.loads(gzip.decompress(data)), "", path)
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise FormatError(f"the document of a unit of a walk is damaged: {error}", path=path) from error
+    kind = fields.str("kind")
+    if kind == "manifests":
+        return ManifestUnit.from_dict(fields)
+    if kind == "listing":
+        return ListingUnit.from_dict(fields)
+    raise FormatError(f"unknown kind of a unit of a walk {kind!r}; one of manifests, listing", path=path)
+
+
+# -- what comes of a unit ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """What came of a unit.
+
+    Attributes:
+        files: that it came past, of which rows may be fewer.
+        rows: in `batches`.
+    """
+
+    files: int
+    size_bytes: int
+    rows: int
+    data: bytes
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, a batch at a time."""
+        with pa.ipc.open_stream(self.data) as reader:
+            yield from reader
+
+
+def run_unit(io: FileIO, unit: Unit, tick: Tick | None = None) -> bytes:
+    """Walk over a unit and return what came of it, as `read_outcome` reads it.
+
+    Args:
+        tick: is told of files and bytes as they come past.
+    Raises:
+        FormatError, NotFoundError, StorageError: something cannot be read.
+    """
+    files = size_bytes = rows = 0
+
+    def count(more_files: int, more_bytes: int) -> None:
+        nonlocal files, size_bytes
+        files += more_files
+        size_bytes += more_bytes
+        if tick is not None:
+            tick(more_files, more_bytes)
+
+    sink = pa.BufferOutputStream()
+    writer = None
+    for batch in unit.run(io, count):
+        if writer is None:
+            writer = pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression="lz4"))
+        writer.write_batch(batch)
+        rows += batch.num_rows
+    if writer is None:
+        writer = pa.ipc.new_stream(sink, pa.schema([]))
+    writer.close()
+    head = json.dumps({"files": files, "size-bytes": size_bytes, "rows": rows})
+    return b"".join((head.encode(), b"\n", sink.getvalue().to_pybytes()))
+
+
+def read_outcome(data: bytes, *, path: str | None = None) -> Outcome:
+    """Read what `run_unit` returned.
+
+    Raises:
+        FormatError: it is torn.
+    """
+    head, line_end, rest = data.partition(b"\n")
+    try:
+        fields = Fields(json.loads(head), "", path)
+        if not line_end:
+            raise ValueError("there is nothing after the counts")
+        found = Outcome(
+            files=fields.int("files"), size_bytes=fields.int("size-bytes"), rows=fields.int("rows"), data=rest
+        )
+        rows = sum(batch.num_rows for batch in found.batches()) if path is not None else found.rows
+    except (ValueError, pa.ArrowInvalid, OSError) as error:
+        raise FormatError(f"what came of a unit of a walk is damaged: {error}", path=path) from error
+    if rows != found.rows:
+        raise FormatError(f"what came of a unit of a walk has {rows} rows, expected {found.rows}", path=path)
+    return found
+
+
+# -- manifests in documents --------------------------------------------------------------------------------------------
+
+_COUNTS = ("added_files_count", "existing_files_count", "deleted_files_count")
+
+
+def _manifest_to_dict(manifest: ManifestFile) -> dict[str, Any]:
+    """Return what is needed to read a manifest; the rest of its row stays behind."""
+    return {
+        "path": manifest.manifest_path,
+        "length": manifest.manifest_length,
+        "spec-id": manifest.partition_spec_id,
+        "content": int(manifest.content),
+        "sequence-number": manifest.sequence_number,
+        "min-sequence-number": manifest.min_sequence_number,
+        "snapshot-id": manifest.added_snapshot_id,
+        "counts": [getattr(manifest, name) for name in _COUNTS],
+        "first-row-id": manifest.first_row_id,
+    }
+
+
+def _manifest_from_dict(fields: Fields) -> ManifestFile:
+    counts: Mapping[str, Any] = dict(zip(_COUNTS, fields.list("counts"), strict=True))
+    return ManifestFile(
+        manifest_path=fields.str("path"),
+        manifest_length=fields.int("length"),
+        partition_spec_id=fields.int("spec-id"),
+        content=ManifestContent(fields.int("content")),
+        sequence_number=fields.int("sequence-number"),
+        min_sequence_number=fields.int("min-sequence-number"),
+        added_snapshot_id=fields.int("snapshot-id"),
+        first_row_id=fields.opt_int("first-row-id"),
+        **counts,
+    )
+
+
+def total_files(units: Sequence[Unit]) -> int:
+    """Return how many files units are about, as far as that is known."""
+    return sum(unit.files for unit in units)

@@ -1,0 +1,219 @@
+"""Rewriting files of the table: read them without what was deleted, write the same rows again, in better files.
+
+Here: the work of a task (`rewrite_item`) and the phases of the job (`rewrite_table`). Not here: which files are
+rewritten, in which groups (`plan.compact`), and the commit, which puts the new files in the place of the old.
+
+A group's rows are written in the order in which they are read. Where all files of a group lie in one partition of the
+spec that is written, no row is asked for its partition again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from airflow_iceberg.errors import IcebergError
+from airflow_iceberg.expressions.binding import ALWAYS_TRUE
+from airflow_iceberg.format.values.bytes import canonical_key
+from airflow_iceberg.jobs import phase
+from airflow_iceberg.jobs.append import (
+    GATHER,
+    REWRITE,
+    SAMPLE,
+    SPILL,
+    TaskContext,
+    TaskReport,
+    TaskSpec,
+    removing_on_error,
+)
+from airflow_iceberg.jobs.protocol.plan import SUCCEEDED, GroupOutput, JobPlan, JobResult
+from airflow_iceberg.jobs.protocol.table_input import FileUnit, TableInput, WorkItem, read_work
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from airflow_iceberg.data.read.deletes import DeleteReader
+    from airflow_iceberg.format.manifests.entries import DataFile
+    from airflow_iceberg.storage.base import FileIO
+
+
+class RowSink(Protocol):
+    """What takes rows in and gives data files."""
+
+    def write(self, table: pa.Table) -> None: ...
+    def close(self) -> tuple[DataFile, ...]: ...
+    def abort(self) -> None: ...
+
+
+# -- a task ------------------------------------------------------------------------------------------------------------
+
+
+def run_item(context: TaskContext, spec: TaskSpec) -> TaskReport:
+    """Do the work of a task on files of the table."""
+    from airflow_iceberg.jobs import compact_sorted, delete
+
+    assert spec.item is not None
+    if context.plan.operation == "delete":
+        return delete.delete_item(context, spec.item)
+    if spec.kind == SAMPLE:
+        return compact_sorted.sample_item(context, spec.item)
+    if spec.kind == SPILL:
+        return compact_sorted.spill_item(context, spec.item, spec.ranges or "")
+    if spec.kind == GATHER:
+        return compact_sorted.gather_ranges(context, spec)
+    if context.plan.arrangement != "none":
+        return compact_sorted.sort_item(context, spec.item)
+    return rewrite_item(context, spec.item)
+
+
+def rewrite_item(context: TaskContext, item: WorkItem) -> TaskReport:
+    """Read the rows of an item's files and write them into new ones."""
+    started = time.monotonic()
+    with removing_on_error(context.group_writer(item)) as writer:
+        for table in rows_of(context, item.units, keep_dictionaries=True):
+            writer.write(table)
+        files = writer.close()
+    return context.report(item.number, files, started)
+
+
+def rows_of(
+    context: TaskContext,
+    units: Sequence[FileUnit],
+    *,
+    columns: Collection[str] | None = None,
+    keep_dictionaries: bool = False,
+) -> Iterator[pa.Table]:
+    """Yield the rows that are left of files, in the columns that are written.
+
+    Args:
+        columns: names of top-level columns; others are not read.
+        keep_dictionaries: as in `data.read.file.read_file`.
+    """
+    from airflow_iceberg.data.read.deletes import DeleteReader
+
+    table = context.table_input
+    deletes = DeleteReader(
+        context.io,
+        schemas=table.schemas,
+        specs=table.specs,
+        name_mapping=table.name_mapping,
+    )
+    for unit in units:
+        yield from read_unit(context, table, unit, deletes, columns=columns, keep_dictionaries=keep_dictionaries)
+
+
+def read_unit(
+    context: TaskContext,
+    table: TableInput,
+    unit: FileUnit,
+    deletes: DeleteReader,
+    *,
+    columns: Collection[str] | None = None,
+    keep_dictionaries: bool = False,
+) -> Iterator[pa.Table]:
+    """Yield the rows that are left of one file; `columns` and `keep_dictionaries` as in `rows_of`."""
+    import pyarrow as pa
+
+    from airflow_iceberg.data.dictionaries import with_field_ids
+    from airflow_iceberg.data.read.file import read_file
+    from airflow_iceberg.format.schemas.schema import Schema
+
+    fields = [field for field in context.written_schema.fields if columns is None or field.name in columns]
+    batches = read_file(
+        context.io,
+        unit.file,
+        schema=Schema(tuple(fields)),
+        table_schema=table.schema,
+        row_filter=ALWAYS_TRUE,
+        spec=table.spec(unit.file.spec_id),
+        name_mapping=table.name_mapping,
+        delete_files=unit.delete_files,
+        deletes=deletes,
+        sequence_number=unit.sequence_number,
+        parts=unit.parts or (0, 1, 1),
+        keep_dictionaries=keep_dictionaries,
+    )
+    row_schema = pa.schema([context.row_schema.field(field.name) for field in fields])
+    for batch in batches:
+        yield with_field_ids(batch, row_schema)
+
+
+def common_partition(units: Sequence[FileUnit], spec_id: int) -> tuple[Any, ...] | None:
+    """Return the partition that all files lie in under a spec, None where they do not."""
+    partitions = {tuple(canonical_key(value) for value in unit.file.partition) for unit in units}
+    if len(partitions) != 1 or any(unit.file.spec_id != spec_id for unit in units):
+        return None
+    return units[0].file.partition
+
+
+# -- the job -----------------------------------------------------------------------------------------------------------
+
+
+def rewrite_table(plan: JobPlan, io: FileIO, run: phase.RunTasks, *, timings: phase.Timings) -> JobResult:
+    """Rewrite the groups of the work document, or take rows out of its files.
+
+    Args:
+        run: runs task specs and returns their reports, in any order.
+    """
+    assert plan.source.table is not None
+    with timings.phase("plan"):
+        items = read_work(io, plan.source.table)
+    if plan.operation == "delete":
+        from airflow_iceberg.jobs.delete import delete_from_table
+
+        return delete_from_table(io, items, run, timings=timings)
+    written = _rewrite(plan, io, items, run, timings)
+    outputs = group_outputs(items, written)
+    return JobResult(
+        status=SUCCEEDED,
+        groups=outputs,
+        record_count=sum(output.record_count for output in outputs),
+        source_files=len({unit.file.file_path for item in items for unit in item.units}),
+        timings=timings.total(),
+    )
+
+
+def _rewrite(
+    plan: JobPlan, io: FileIO, items: Sequence[WorkItem], run: phase.RunTasks, timings: phase.Timings
+) -> list[tuple[int, TaskReport]]:
+    from airflow_iceberg.jobs.compact_sorted import sort_groups
+
+    if plan.arrangement != "none":
+        return sort_groups(plan, io, items, run, timings=timings)
+    with timings.phase("rewrite"):
+        reports = phase.checked(run([TaskSpec(number=item.number, kind=REWRITE, item=item) for item in items]), io)
+    groups = {item.number: item.group for item in items}
+    return [(groups[report.number], report) for report in reports]
+
+
+def group_outputs(items: Sequence[WorkItem], written: Sequence[tuple[int, TaskReport]]) -> tuple[GroupOutput, ...]:
+    """Put the reports of tasks together by group, and check that no row got lost.
+
+    Args:
+        written: reports of the tasks that wrote data files, each with its group.
+    Raises:
+        IcebergError: a group gives out other rows than it took in.
+    """
+    groups: dict[int, list[WorkItem]] = defaultdict(list)
+    reports: dict[int, list[TaskReport]] = defaultdict(list)
+    for item in items:
+        groups[item.group].append(item)
+    for group, report in written:
+        reports[group].append(report)
+    return tuple(_group_output(group, members, reports[group]) for group, members in sorted(groups.items()))
+
+
+def _group_output(group: int, items: Sequence[WorkItem], reports: Sequence[TaskReport]) -> GroupOutput:
+    written = sum(report.record_count for report in reports)
+    files = {unit.file.file_path: unit for item in items for unit in item.units}
+    rows = sum(unit.file.record_count for unit in files.values())
+    has_deletes = any(unit.delete_files for unit in files.values())
+    if written > rows or (written < rows and not has_deletes):
+        raise IcebergError(
+            f"group {group} has {rows} rows by the table's manifests and gave out {written}; nothing may be committed"
+        )
+    return GroupOutput(
+        group=group, data_files=tuple(file for report in reports for file in report.data_files), record_count=written
+    )

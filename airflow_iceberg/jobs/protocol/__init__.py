@@ -1,0 +1,1 @@
+"""The documents between the process and a job: `JobPlan` and `JobResult`, versioned JSON."""

@@ -1,0 +1,272 @@
+"""What a job reads of the table itself: data files with the deletes that apply to them, cut into work.
+
+Here: `FileUnit`, `WorkItem`, `TableInput` and the work document, a JSON line an item, gzip. It lies beside the job plan
+(a plan stays small however large the table is) and is written by who plans, who alone knows manifests. Not here: the
+plan itself (`protocol`), what is done with the files (`rewrite`).
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+from airflow_iceberg.errors import FormatError
+from airflow_iceberg.expressions.json import expression_from_json, expression_to_json
+from airflow_iceberg.expressions.tree import Expression
+from airflow_iceberg.format.json_fields import Fields
+from airflow_iceberg.format.manifests.entries import DataFile
+from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.types import StructType
+
+if TYPE_CHECKING:
+    from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+    from airflow_iceberg.plan.scan import FileScanTask
+    from airflow_iceberg.storage.base import FileIO
+
+WORK_FILE = "work.jsonl.gz"
+NAME_MAPPING = "schema.name-mapping.default"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileUnit:
+    """A data file of the table, or some of its row groups.
+
+    Attributes:
+        file: without its column statistics, which nobody needs to read rows.
+        sequence_number: data sequence number of the file.
+        delete_files: those that apply to it.
+        parts: (first, end, count): the row groups from `first` to before `end`, of `count`; None is the whole file.
+    """
+
+    file: DataFile
+    sequence_number: int
+    delete_files: tuple[DataFile, ...] = ()
+    parts: tuple[int, int, int] | None = None
+
+    @classmethod
+    def of(cls, task: FileScanTask) -> Self:
+        """Return the whole file of a scan's task."""
+        return cls(
+            file=without_statistics(task.file),
+            sequence_number=task.sequence_number,
+            delete_files=tuple(without_statistics(file) for file in task.delete_files),
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes to read, as far as that is known without opening the file."""
+        first, end, count = self.parts or (0, 1, 1)
+        return self.file.file_size_in_bytes * (end - first) // count
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkItem:
+    """What one task does.
+
+    Attributes:
+        number: from 0, unique in the job.
+        group: of the files that go in and out together.
+        units: read in this order.
+    """
+
+    number: int
+    group: int
+    units: tuple[FileUnit, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes to read."""
+        return sum(unit.size_bytes for unit in self.units)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableInput:
+    """How to read the table's own files.
+
+    Attributes:
+        work_location: where the work document lies.
+        schemas: all of the table's, the one to read by first: they say what equality deletes are about.
+        specs: that files of the table may be of.
+        name_mapping: the table's property `schema.name-mapping.default`.
+        row_filter: bound to the first schema; None takes every row.
+        keeps_lineage: rows keep `_row_id` and `_last_updated_sequence_number` (version 3).
+    """
+
+    work_location: str
+    schemas: tuple[Schema, ...]
+    specs: tuple[PartitionSpec, ...]
+    name_mapping: str | None = None
+    row_filter: Expression | None = None
+    keeps_lineage: bool = False
+
+    @classmethod
+    def of(cls, metadata: TableMetadata, *, work_location: str, row_filter: Expression | None = None) -> Self:
+        """Return how to read the files of a table as it is."""
+        return cls(
+            work_location=work_location,
+            schemas=all_schemas(metadata),
+            specs=metadata.partition_specs,
+            name_mapping=metadata.properties.get(NAME_MAPPING),
+            row_filter=row_filter,
+            keeps_lineage=metadata.format_version >= 3,
+        )
+
+    @property
+    def schema(self) -> Schema:
+        """The schema to read by."""
+        return self.schemas[0]
+
+    def spec(self, spec_id: int) -> PartitionSpec:
+        """Return a partition spec of the table."""
+        return next(spec for spec in self.specs if spec.spec_id == spec_id)
+
+    @property
+    def partition_types(self) -> dict[int, StructType]:
+        """The types of partition tuples, by spec."""
+        return {spec.spec_id: spec.partition_type(self.schema) for spec in self.specs}
+
+    @classmethod
+    def from_dict(cls, fields: Fields) -> Self:
+        """Read it from its JSON form."""
+        schemas = tuple(Schema.from_dict(dict(item), path=fields.path) for item in fields.list("schemas"))
+        row_filter = fields.mapping("row-filter") if "row-filter" in fields else None
+        return cls(
+            work_location=fields.str("work-location"),
+            schemas=schemas,
+            specs=tuple(PartitionSpec.from_dict(dict(item), path=fields.path) for item in fields.list("specs")),
+            name_mapping=fields.opt_str("name-mapping"),
+            row_filter=(None if row_filter is None else expression_from_json(row_filter, schemas[0], path=fields.path)),
+            keeps_lineage=fields.bool("keeps-lineage"),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "work-location": self.work_location,
+            "schemas": [schema.to_dict() for schema in self.schemas],
+            "specs": [spec.to_dict() for spec in self.specs],
+            "name-mapping": self.name_mapping,
+            "row-filter": None if self.row_filter is None else expression_to_json(self.row_filter),
+            "keeps-lineage": self.keeps_lineage,
+        }
+
+
+def all_schemas(metadata: TableMetadata) -> tuple[Schema, ...]:
+    """Return the schemas of a table: the current one, then the others, the newest first."""
+    current = metadata.schema()
+    older = sorted(metadata.schemas, key=lambda schema: schema.schema_id, reverse=True)
+    return (current, *(schema for schema in older if schema.schema_id != current.schema_id))
+
+
+def without_statistics(file: DataFile) -> DataFile:
+    """Return a file without what only planning needs: the work document of a large table stays readable."""
+    return file.without_statistics()
+
+
+def write_work(io: FileIO, table: TableInput, items: Iterable[WorkItem]) -> None:
+    """Write the work document.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    types = table.partition_types
+    lines = (json.dumps(_item_to_dict(item, types), separators=(",", ":")) for item in items)
+    io.create(table.work_location, gzip.compress("\n".join(lines).encode(), compresslevel=3, mtime=0))
+
+
+def read_work(io: FileIO, table: TableInput) -> tuple[WorkItem, ...]:
+    """Read the work document.
+
+    Raises:
+        FormatError: it is torn or not one.
+        NotFoundError: there is none.
+    """
+    types, path = table.partition_types, table.work_location
+    try:
+        text = gzip.decompress(io.read(path)).decode()
+        documents = [json.loads(line) for line in text.split("\n") if line]
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise FormatError(f"the work document of a job is damaged: {error}", path=path) from error
+    return tuple(_item_from_dict(Fields(document, f"line {n}", path), types) for n, document in enumerate(documents, 1))
+
+
+def _item_to_dict(item: WorkItem, types: Mapping[int, StructType]) -> dict[str, Any]:
+    return {"number": item.number, "group": item.group, "units": [_unit_to_dict(unit, types) for unit in item.units]}
+
+
+def _unit_to_dict(unit: FileUnit, types: Mapping[int, StructType]) -> dict[str, Any]:
+    return {
+        "file": unit.file.to_dict(types[unit.file.spec_id]),
+        "sequence-number": unit.sequence_number,
+        "delete-files": [file.to_dict(types[file.spec_id]) for file in unit.delete_files],
+        "parts": None if unit.parts is None else list(unit.parts),
+    }
+
+
+def _item_from_dict(fields: Fields, types: Mapping[int, StructType]) -> WorkItem:
+    return WorkItem(
+        number=fields.int("number"),
+        group=fields.int("group"),
+        units=tuple(_unit_from_dict(unit, types) for unit in fields.items("units")),
+    )
+
+
+def _unit_from_dict(fields: Fields, types: Mapping[int, StructType]) -> FileUnit:
+    parts = fields.int_list("parts") if "parts" in fields else None
+    return FileUnit(
+        file=_file(fields.mapping("file"), types, fields.path),
+        sequence_number=fields.int("sequence-number"),
+        delete_files=tuple(_file(item, types, fields.path) for item in fields.list("delete-files")),
+        parts=None if parts is None else (parts[0], parts[1], parts[2]),
+    )
+
+
+def _file(document: Mapping[str, Any], types: Mapping[int, StructType], path: str | None) -> DataFile:
+    spec_id = Fields(document, "file", path).int("spec-id")
+    if spec_id not in types:
+        raise FormatError(
+            f"a file of the work document is of spec {spec_id!r}, which the plan does not have", path=path
+        )
+    return DataFile.from_dict(document, types[spec_id], path=path)
+
+
+def cut_group(units: Sequence[FileUnit], *, split_size_bytes: int) -> list[tuple[FileUnit, ...]]:
+    """Cut the files of a group into runs of about the same size: one for each output file, one task each.
+
+    A file that is larger than a run is cut between row groups, by the split offsets of its manifest entry.
+    """
+    runs: list[list[FileUnit]] = [[]]
+    filled = 0
+    for piece in (piece for unit in units for piece in _pieces(unit, split_size_bytes)):
+        # To the nearer side: a run ends where it would otherwise pass its size by more than it lacks now.
+        if runs[-1] and filled + piece.size_bytes / 2 > split_size_bytes:
+            runs.append([])
+            filled = 0
+        runs[-1].append(piece)
+        filled += piece.size_bytes
+    return [tuple(_joined(run)) for run in runs if run]
+
+
+def _pieces(unit: FileUnit, split_size_bytes: int) -> list[FileUnit]:
+    groups = len(unit.file.split_offsets or ())
+    is_divisible = unit.file.file_format == "parquet" and groups > 1
+    if not is_divisible or unit.size_bytes <= split_size_bytes:
+        return [unit]
+    return [replace(unit, parts=(index, index + 1, groups)) for index in range(groups)]
+
+
+def _joined(run: Sequence[FileUnit]) -> list[FileUnit]:
+    """Join neighbouring pieces of one file again: it is opened once."""
+    joined: list[FileUnit] = []
+    for unit in run:
+        last = joined[-1].parts if joined and joined[-1].file.file_path == unit.file.file_path else None
+        if last is not None and unit.parts is not None:
+            joined[-1] = replace(unit, parts=(last[0], unit.parts[1], last[2]))
+        else:
+            joined.append(unit)
+    return joined

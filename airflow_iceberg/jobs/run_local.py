@@ -1,0 +1,83 @@
+"""Runs a job over threads in this process: for small loads and fast tests, without a JVM; sources are files only."""
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from airflow_iceberg.errors import UnsupportedError
+from airflow_iceberg.jobs import phase
+from airflow_iceberg.jobs.append import TaskContext, TaskReport, TaskSpec, run_task
+from airflow_iceberg.jobs.compact import rewrite_table
+from airflow_iceberg.jobs.protocol.plan import JobPlan, JobResult
+from airflow_iceberg.jobs.sources.new_columns import evolved_by_files
+
+if TYPE_CHECKING:
+    from airflow_iceberg.storage.base import FileIO
+
+ENGINE = "local"
+MAX_THREADS = 8
+
+
+def run_local(plan: JobPlan, io: "FileIO", *, threads: int | None = None) -> JobResult:
+    """Run a job and write its result document, also when it fails.
+
+    Args:
+        plan: what to do; its source must be files.
+        io: of the table.
+        threads: tasks at a time; None takes the plan's parallelism, else the processor's cores, at most 8.
+    Returns:
+        the result; a job that failed says so in it and does not raise.
+    Raises:
+        StorageError: the result document cannot be written.
+    """
+    timings = phase.Timings()
+    try:
+        result = _run(plan, io, threads or plan.parallelism or default_threads(), timings)
+    except Exception as error:  # noqa: BLE001 - every failure becomes a result document
+        phase.clean_exchange(plan, io)
+        result = JobResult.failed(error, timings=timings.total())
+    return phase.write_result(plan, io, phase.with_engine(result, ENGINE))
+
+
+def default_threads() -> int:
+    """Return the number of cores that this process may use, at most 8."""
+    return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, MAX_THREADS)
+
+
+def _run(plan: JobPlan, io: "FileIO", threads: int, timings: phase.Timings) -> JobResult:
+    plan = evolved_by_files(plan, io)
+    context = TaskContext(plan=plan, io=io)
+    if plan.source.kind == "units":
+        from airflow_iceberg.jobs.inventory import walk_units
+
+        return walk_units(plan, io, lambda specs: _run_tasks(context, specs, threads), timings=timings)
+    if plan.source.kind == "table":
+        return rewrite_table(plan, io, lambda specs: _run_tasks(context, specs, threads), timings=timings)
+    if plan.source.kind != "files":
+        what = "SQL query" if plan.source.kind == "sql" else "python callable"
+        raise UnsupportedError(
+            f"a {what} needs Spark; set spark_conn_id to a connection of type spark, e.g. 'spark_default'"
+        )
+    return phase.stage_files(
+        plan, io, lambda specs: _run_tasks(context, specs, threads), parallelism=threads, timings=timings
+    )
+
+
+def _run_tasks(context: TaskContext, specs: Sequence[TaskSpec], threads: int) -> list[TaskReport]:
+    with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="iceberg-job") as pool:
+        futures = [pool.submit(run_task, context, spec) for spec in specs]
+        reports = []
+        try:
+            for future in futures:
+                if future.cancelled():
+                    continue
+                # Those that run already are waited for: what they write has to be known to be removed.
+                reports.append(future.result())
+                if reports[-1].error is not None:
+                    for other in futures:
+                        other.cancel()
+        finally:
+            for future in futures:
+                future.cancel()
+        return reports

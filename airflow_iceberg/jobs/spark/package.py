@@ -1,0 +1,78 @@
+"""The part of this package that runs on a cluster, as one zip for `--py-files`.
+
+The zip holds no Airflow module, no catalog and no commit engine: a job could not commit if it wanted to. The same
+sources give the same bytes, and the name holds a hash of them, so that a zip is built once and never replaced while
+somebody reads it.
+"""
+
+import hashlib
+import io
+import os
+import tempfile
+import zipfile
+from pathlib import Path
+
+import airflow_iceberg
+
+ROOT = Path(airflow_iceberg.__file__).parent
+# What the layer table lets `jobs` import.
+MODULES = ("__init__.py", "errors.py", "py.typed")
+FOLDERS = ("format", "expressions", "plan", "storage", "inventory", "data", "jobs")
+# The earliest time that a zip can hold: the bytes must not depend on when the package was installed.
+EPOCH = (1980, 1, 1, 0, 0, 0)
+READABLE = 0o644 << 16
+
+
+def build_zip(directory: str | os.PathLike[str]) -> Path:
+    """Return the zip in a directory, made if it is not there; safe when several processes do it at once.
+
+    Args:
+        directory: where the zip goes; created when it is missing.
+    Raises:
+        OSError: the directory cannot be written.
+    """
+    folder = Path(directory)
+    data = zip_bytes()
+    path = folder / f"airflow_iceberg_core-{hashlib.sha256(data).hexdigest()[:16]}.zip"
+    if path.exists():
+        return path
+    folder.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=folder, prefix=".airflow_iceberg_core-", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        # mkstemp gives 0600; on a cluster another user may read the zip.
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return path
+
+
+def zip_bytes() -> bytes:
+    """Return the zip; the same bytes for the same sources."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in _sources():
+            info = zipfile.ZipInfo(f"airflow_iceberg/{path.relative_to(ROOT).as_posix()}", date_time=EPOCH)
+            info.compress_type, info.external_attr = zipfile.ZIP_DEFLATED, READABLE
+            archive.writestr(info, path.read_bytes())
+    return buffer.getvalue()
+
+
+def main_program() -> Path:
+    """Return the path of the driver program, for spark-submit."""
+    return ROOT / "jobs" / "main.py"
+
+
+def archive() -> Path | None:
+    """Return the zip that this very package was imported from, None for a folder."""
+    return ROOT.parent if ROOT.parent.is_file() else None
+
+
+def _sources() -> list[Path]:
+    files = [ROOT / name for name in MODULES if (ROOT / name).exists()]
+    for folder in FOLDERS:
+        files.extend((ROOT / folder).rglob("*.py"))
+    return sorted(files)

@@ -1,0 +1,246 @@
+"""A table as a Spark DataFrame, without an Iceberg jar: for the jobs of users, on Spark 3.5 and 4.
+
+    from airflow_iceberg.jobs.spark.read_table import read_table
+
+    frame = read_table(spark, "s3://lake/sales/orders/metadata/00012-….metadata.json",
+                       row_filter="day >= '2026-01-01'", selected_fields=("id", "amount"))
+
+The driver plans: it reads metadata and manifests, prunes files by the filter and cuts the rest into tasks. The workers
+read the files with pyarrow, in the table's columns, without what was deleted. No catalog is asked: a job holds no
+credentials for one. Whoever starts the job knows the location (`table.metadata_location`, or the XCom of an operator).
+
+Not here: which files hold rows (`plan.scan`), reading a file (`data.read.file`), types (`spark_schema`).
+"""
+
+from __future__ import annotations
+
+import pickle
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_iceberg.data.read.selection import choose_snapshot, project
+from airflow_iceberg.errors import InvalidInputError, UnsupportedError
+from airflow_iceberg.expressions.binding import Expression, parse_filter
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.jobs.protocol.table_input import NAME_MAPPING, FileUnit, all_schemas, cut_group
+from airflow_iceberg.plan.scan import FileScanTask, plan_files
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from airflow_iceberg.format.snapshots import Snapshot
+    from airflow_iceberg.storage.base import FileIO
+
+SPLIT_SIZE = "read.split.target-size"
+DEFAULT_SPLIT_BYTES = 128 << 20
+# Opening a file costs about as much as reading so many bytes: a task does not get thousands of tiny files.
+OPEN_FILE_BYTES = 4 << 20
+
+
+def read_table(
+    spark: Any,
+    table_or_metadata_location: Any,
+    *,
+    snapshot_id: int | None = None,
+    ref: str | None = None,
+    as_of_ms: int | None = None,
+    row_filter: str | None = None,
+    selected_fields: Sequence[str] = ("*",),
+    storage: Mapping[str, str] | None = None,
+) -> Any:
+    """Return a table, or a part of it, as a DataFrame.
+
+    The DataFrame is of one snapshot, whatever is committed to the table before it is evaluated. What Spark filters or
+    selects afterwards is not pushed down: say it here.
+
+    Args:
+        spark: a SparkSession, classic or Connect.
+        table_or_metadata_location: location of a metadata file, or an object with an attribute `metadata_location`.
+        snapshot_id, ref, as_of_ms: at most one; the current snapshot of the branch main by default.
+        row_filter: a predicate in SQL; files without matching rows are not opened.
+        selected_fields: columns, also nested ones ("address.city") and metadata columns ("_file", "_row_id").
+        storage: properties for the FileIO, on the driver and the workers; may hold secrets, which travel in Spark's own
+            task messages only.
+
+    Raises:
+        NotFoundError: the metadata file, the snapshot or a column is not there.
+        InvalidInputError: a predicate that does not parse or does not fit.
+        UnsupportedError: a column that Spark has no type for, an encrypted table.
+    """
+    from airflow_iceberg.jobs.spark import run as session
+    from airflow_iceberg.jobs.spark.frame_schema import spark_ddl
+    from airflow_iceberg.storage.stores.fsspec_io import load_file_io
+
+    properties = dict(storage or {})
+    reader, items = plan_read(
+        load_file_io(properties),
+        _metadata_location(table_or_metadata_location),
+        snapshot_id=snapshot_id,
+        ref=ref,
+        as_of_ms=as_of_ms,
+        row_filter=row_filter,
+        selected_fields=selected_fields,
+    )
+    ddl = spark_ddl(reader.projection, spark_version=spark.version)
+    session.ship(spark)
+    packed = tuple(zlib.compress(pickle.dumps(item), 1) for item in items)
+    function = _worker(reader, packed, properties)
+    # A range of no partitions is refused: an empty table has one task that finds nothing to do.
+    return spark.range(0, len(packed), 1, max(len(packed), 1)).mapInArrow(function, ddl)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableReader:
+    """What tasks need to know to read files of a table.
+
+    Attributes:
+        projection: the columns of the rows.
+        schema: the whole schema, which filters are bound to.
+        schemas: all of the table's, for equality deletes.
+    """
+
+    projection: Schema
+    schema: Schema
+    schemas: tuple[Schema, ...]
+    specs: tuple[PartitionSpec, ...]
+    name_mapping: str | None
+
+    def rows(self, io: FileIO, item: Sequence[ReadUnit]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of some files."""
+        from airflow_iceberg.data.read.deletes import DeleteReader
+        from airflow_iceberg.data.read.file import read_file
+
+        deletes = DeleteReader(io, schemas=self.schemas, name_mapping=self.name_mapping, specs=self.specs)
+        specs = {spec.spec_id: spec for spec in self.specs}
+        for one in item:
+            unit = one.unit
+            yield from read_file(
+                io,
+                unit.file,
+                schema=self.projection,
+                table_schema=self.schema,
+                row_filter=one.residual,
+                spec=specs[unit.file.spec_id],
+                name_mapping=self.name_mapping,
+                delete_files=unit.delete_files,
+                deletes=deletes,
+                sequence_number=unit.sequence_number,
+                parts=unit.parts or (0, 1, 1),
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadUnit:
+    """A file, or some of its row groups, and what is still to be asked of its rows."""
+
+    unit: FileUnit
+    residual: Expression
+
+
+def plan_read(
+    io: FileIO,
+    metadata_location: str,
+    *,
+    snapshot_id: int | None = None,
+    ref: str | None = None,
+    as_of_ms: int | None = None,
+    row_filter: str | None = None,
+    selected_fields: Sequence[str] = ("*",),
+) -> tuple[TableReader, list[tuple[ReadUnit, ...]]]:
+    """Return how to read a table, and the files of each task.
+
+    Raises:
+        as `read_table`.
+    """
+    from airflow_iceberg.data.read.file import check_supported, find_geo_fields
+
+    if isinstance(selected_fields, str):
+        raise InvalidInputError(f"selected_fields is the text {selected_fields!r}, expected a list of columns")
+    metadata = TableMetadata.from_json(io.read(metadata_location), path=metadata_location)
+    if "encryption.key-id" in metadata.properties:
+        raise UnsupportedError(f"table {metadata.location} is encrypted and cannot be read here")
+    snapshot, schema = choose_snapshot(metadata, snapshot_id=snapshot_id, ref=ref, as_of_ms=as_of_ms)
+    projection = project(metadata, schema, tuple(selected_fields), case_sensitive=True)
+    expression = parse_filter(row_filter, schema)
+    tasks = [] if snapshot is None else list(_scan(io, metadata, snapshot, schema, expression))
+    geo_fields = find_geo_fields(projection)
+    for task in tasks:
+        check_supported(task.file, task.delete_files, geo_fields)
+    reader = TableReader(
+        projection=projection,
+        schema=schema,
+        schemas=all_schemas(metadata),
+        specs=metadata.partition_specs,
+        name_mapping=metadata.properties.get(NAME_MAPPING),
+    )
+    return reader, _items(tasks, _split_bytes(metadata))
+
+
+def _scan(
+    io: FileIO, metadata: TableMetadata, snapshot: Snapshot, schema: Schema, expression: Expression
+) -> Iterator[FileScanTask]:
+    from airflow_iceberg.format.manifests import columns
+    from airflow_iceberg.inventory._manifest_lists import read_manifests
+
+    return plan_files(
+        read_manifests(io, snapshot),
+        read_columns=lambda wanted, keys: columns.read_columns(
+            (columns.unpack(io.read(one.manifest_path), one) for one in wanted), keys=keys
+        ),
+        metadata=metadata,
+        schema=schema,
+        row_filter=expression,
+    )
+
+
+def _items(tasks: Sequence[FileScanTask], split_bytes: int) -> list[tuple[ReadUnit, ...]]:
+    """Cut files into tasks of about the same size; files in the order of the scan, large ones between row groups."""
+    units = [FileUnit.of(task) for task in tasks]
+    residuals = {task.file.file_path: task.residual for task in tasks}
+    items: list[tuple[ReadUnit, ...]] = []
+    for run in cut_group(units, split_size_bytes=split_bytes):
+        most = max(1, split_bytes // OPEN_FILE_BYTES)
+        for start in range(0, len(run), most):
+            part = run[start : start + most]
+            items.append(tuple(ReadUnit(unit=unit, residual=residuals[unit.file.file_path]) for unit in part))
+    return items
+
+
+def _split_bytes(metadata: TableMetadata) -> int:
+    text = metadata.properties.get(SPLIT_SIZE, str(DEFAULT_SPLIT_BYTES)).strip()
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise InvalidInputError(f"property {SPLIT_SIZE} is '{text}' (expected a number of bytes above 0)")
+    return int(text)
+
+
+def _metadata_location(given: Any) -> str:
+    location = getattr(given, "metadata_location", given)
+    if not isinstance(location, str) or not location.endswith((".json", ".json.gz")):
+        raise InvalidInputError(
+            f"cannot read {given!r} as a table: expected the location of a metadata file (….metadata.json), such as "
+            f"table.metadata_location; a job knows no catalog"
+        )
+    return location
+
+
+def _worker(
+    reader: TableReader, items: Sequence[bytes], storage: Mapping[str, str]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function for `mapInArrow` over numbers of items."""
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from airflow_iceberg.jobs.spark.frame_schema import SparkRows
+        from airflow_iceberg.storage.stores.fsspec_io import load_file_io
+
+        io, rows = load_file_io(storage), SparkRows(reader.projection)
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                item = pickle.loads(zlib.decompress(items[number]))  # noqa: S301 - of this very job's driver
+                for found in reader.rows(io, item):
+                    yield rows.convert(found)
+
+    return read

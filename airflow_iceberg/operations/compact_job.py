@@ -1,0 +1,171 @@
+"""The plan of a compaction: which files, in which groups, and the documents of the job.
+
+Here: the scan gives the files, `plan.compact` chooses, `operations.staging` writes the job's documents. Not here:
+running the job and committing (`operations.compact`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from airflow_iceberg.commit.operation_key import OperationKey
+from airflow_iceberg.commit.snapshot_writer import read_entries
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.format.manifests.entries import DataFile, ManifestContent
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.sort_orders import SortOrder
+from airflow_iceberg.inventory._manifest_lists import read_manifests
+from airflow_iceberg.jobs.protocol.plan import JobPlan, Source
+from airflow_iceberg.jobs.protocol.table_input import WORK_FILE, FileUnit, TableInput, WorkItem, cut_group, write_work
+from airflow_iceberg.operations import staging
+from airflow_iceberg.plan.compact import TARGET_FILE_SIZE, FileGroup, RewriteOptions, plan_groups
+from airflow_iceberg.plan.dangling_deletes import dangling_deletes
+from airflow_iceberg.scan.table_scan import TableScan
+from airflow_iceberg.storage.base import FileIO
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compaction:
+    """What is to be rewritten.
+
+    Attributes:
+        snapshot_id: of the snapshot that was read; None for a table without rows.
+        sequence_number: of that snapshot.
+        spec: of the files that are written.
+        groups: in the order in which they are worked on; none where the table is as it should be.
+    """
+
+    snapshot_id: int | None
+    sequence_number: int
+    spec: PartitionSpec
+    groups: tuple[FileGroup, ...]
+    options: RewriteOptions
+
+
+def plan_compaction(scan: TableScan, options: RewriteOptions) -> Compaction:
+    """Choose the files of a scan that are to be rewritten.
+
+    Raises:
+        InvalidInputError: the output spec is not one of the table's.
+    """
+    metadata, snapshot = scan.metadata, scan.snapshot
+    spec = output_spec(metadata, options)
+    tasks = scan.iter_files(whole_files=True) if snapshot is not None else ()
+    return Compaction(
+        snapshot_id=None if snapshot is None else snapshot.snapshot_id,
+        sequence_number=0 if snapshot is None else snapshot.sequence_number,
+        spec=spec,
+        groups=plan_groups(tasks, options, output_spec_id=spec.spec_id),
+        options=options,
+    )
+
+
+def find_dangling(scan: TableScan) -> tuple[DataFile, ...]:
+    """Return the delete files of a scan's snapshot that apply to no data file any more.
+
+    Args:
+        scan: of the whole table.
+    """
+    if scan.snapshot is None:
+        return ()
+    manifests = read_manifests(scan.io, scan.snapshot)
+    deletes = [
+        entry
+        for manifest in manifests
+        if manifest.content is ManifestContent.DELETES and manifest.may_have_live_files
+        for entry in read_entries(scan.io, manifest)
+        if entry.is_live
+    ]
+    if not deletes:
+        return ()
+    data = ((task.file, task.sequence_number) for task in scan.iter_files())
+    return dangling_deletes(data, deletes, scan.metadata)
+
+
+def output_spec(metadata: TableMetadata, options: RewriteOptions) -> PartitionSpec:
+    """Return the spec that is written: the one asked for, else the table's own."""
+    known = {spec.spec_id: spec for spec in metadata.partition_specs}
+    chosen = metadata.default_spec_id if options.output_spec_id is None else options.output_spec_id
+    if chosen not in known:
+        raise InvalidInputError(f"output-spec-id is {chosen}, expected one of {', '.join(map(str, sorted(known)))}")
+    if chosen != metadata.default_spec_id:
+        try:
+            known[chosen].validate(metadata.schema())
+        except InvalidInputError as error:
+            raise InvalidInputError(
+                f"output-spec-id is {chosen}, a spec by which no files can be written any more: {error}"
+            ) from error
+    return known[chosen]
+
+
+def write_rewrite_plan(
+    io: FileIO,
+    metadata: TableMetadata,
+    compaction: Compaction,
+    *,
+    table: str,
+    operation: OperationKey | None = None,
+    try_number: int = 1,
+    parallelism: int | None = None,
+    sort_order: SortOrder | None = None,
+    zorder_columns: Sequence[str] = (),
+) -> JobPlan:
+    """Write the plan of the job and its work document, and return the plan.
+
+    Args:
+        sort_order: sort the rows of each group by it; neither this nor z-order leaves them as they are read.
+        zorder_columns: cluster the rows of each group by these columns.
+
+    Raises:
+        InvalidInputError: a column cannot be sorted by, or both ways to sort are asked for.
+        StorageError: the staging prefix cannot be written; nothing was started.
+    """
+    if sort_order is not None and zorder_columns:
+        raise InvalidInputError("a compaction sorts by a sort order or by z-order, got both")
+    prefix = staging.new_staging(metadata, operation, try_number, carries_rows=True)
+    source = Source(kind="table", table=TableInput.of(metadata, work_location=f"{prefix}/{WORK_FILE}"))
+    plan = staging.new_plan(
+        metadata,
+        source,
+        name="rewrite",
+        table=table,
+        operation=operation,
+        try_number=try_number,
+        staging=prefix,
+        parallelism=parallelism,
+        arrangement="sort" if sort_order is not None else "zorder" if zorder_columns else "none",
+        sort_order=sort_order,
+        claimed_order_id=claimed_order_id(metadata, sort_order),
+        spec=compaction.spec,
+        # A task writes one file: it may grow a little beyond the target before a second one is begun.
+        properties={TARGET_FILE_SIZE: str(compaction.options.write_max_file_size_bytes)},
+    )
+    plan = replace(
+        plan,
+        zorder_columns=tuple(zorder_columns),
+        zorder_text_bytes=compaction.options.var_length_contribution,
+        zorder_most_bytes=compaction.options.max_output_size,
+        ranges_per_output=compaction.options.shuffle_partitions_per_file,
+    )
+    assert source.table is not None
+    write_work(io, source.table, work_items(compaction.groups))
+    staging.create_plan(io, plan)
+    return plan
+
+
+def claimed_order_id(metadata: TableMetadata, order: SortOrder | None) -> int:
+    """Return the id by which the table knows an order, 0 if it does not: then no file claims to be sorted."""
+    fields = None if order is None else order.fields
+    return next((known.order_id for known in metadata.sort_orders if known.fields == fields), 0)
+
+
+def work_items(groups: Sequence[FileGroup]) -> list[WorkItem]:
+    """Cut groups into tasks, one for each file that is expected to come out."""
+    items: list[WorkItem] = []
+    for group in groups:
+        units = [FileUnit.of(task) for task in group.tasks]
+        for run in cut_group(units, split_size_bytes=group.input_split_size_bytes):
+            items.append(WorkItem(number=len(items), group=group.number, units=run))
+    return items

@@ -1,0 +1,257 @@
+"""Which files a table's snapshots reach, and which only those that were expired did.
+
+Here: the difference of two states of a table, by path; sizes of what each ref keeps alive. Not here: which snapshots go
+(`plan.expire_snapshots`), reading manifests (`walk`), deleting (`operations.expire_snapshots`).
+
+A path is the identity of a file on disk: several deletion vectors share a Puffin file, and a path can leave a table and
+come back. So nothing is decided by single entries: what only expired manifests name may go, unless a live entry of a
+snapshot that stays has the same path, under whatever scheme and authority. Memory: the paths that may go, packed, and
+eight bytes for each of them; those that stay pass by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from airflow_iceberg.format.arrow.buffers import number_array, numbers_of
+from airflow_iceberg.format.manifests.entries import FileContent, ManifestFile
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.snapshots import Snapshot
+from airflow_iceberg.inventory.named_files import find_manifests
+from airflow_iceberg.inventory.units import Outcome, manifest_units
+from airflow_iceberg.operations.file_inventory import Walk
+from airflow_iceberg.plan.path_hashes import FirstOfEach, Hashes, HashSet, Mask
+from airflow_iceberg.storage.base import FileIO
+
+
+class DeletableFiles:
+    """Data and delete files that may go, with kind and size."""
+
+    def __init__(self) -> None:
+        self._parts: list[Outcome] = []
+        self._hashes = HashSet()
+        self._stays: Mask = np.zeros(0, np.bool_)
+        self._counts: NDArray[np.int64] = np.zeros(len(FileContent), np.int64)
+        self.size_bytes = 0
+
+    def __len__(self) -> int:
+        return int(self._counts.sum())
+
+    def count(self, content: FileContent) -> int:
+        """Return the number of files of a kind."""
+        return int(self._counts[content])
+
+    def paths(self) -> Iterator[list[str]]:
+        """Yield the paths, each once, some at a time."""
+        for batch, chosen in self._chosen():
+            if chosen.any():
+                yield batch.column("path").filter(number_array(chosen)).to_pylist()
+
+    def _take(self, part: Outcome) -> None:
+        self._parts.append(part)
+        for batch in part.batches():
+            self._hashes.add(numbers_of(batch.column("hash")))
+
+    def _keep(self, parts: Iterable[Outcome]) -> None:
+        """Let files stay that are live elsewhere; ends early when none of them may go any more."""
+        self._stays = np.zeros(len(self._hashes), np.bool_)
+        if len(self._hashes):
+            for part in parts:
+                for batch in part.batches():
+                    places, is_there = self._hashes.places(numbers_of(batch.column("hash")))
+                    self._stays[places[is_there]] = True
+        for batch, chosen in self._chosen():
+            sizes = numbers_of(batch.column("size_bytes"))[chosen]
+            kinds = numbers_of(batch.column("content"))[chosen]
+            self.size_bytes += int(sizes.sum())
+            self._counts += np.bincount(kinds, minlength=len(FileContent))
+
+    def _chosen(self) -> Iterator[tuple[pa.RecordBatch, Mask]]:
+        first = FirstOfEach(self._stays)
+        for part in self._parts:
+            for batch in part.batches():
+                places, _ = self._hashes.places(numbers_of(batch.column("hash")))
+                yield batch, first(places)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Deletable:
+    """Files that nothing of a table reaches any more."""
+
+    content: DeletableFiles = field(default_factory=DeletableFiles)
+    manifests: tuple[str, ...] = ()
+    manifest_lists: tuple[str, ...] = ()
+    statistics: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing."""
+        return not (len(self.content) or self.manifests or self.manifest_lists or self.statistics)
+
+
+def find_deletable(
+    io: FileIO, gone: Iterable[Snapshot], after: TableMetadata, statistics: Iterable[str], *, walk: Walk
+) -> Deletable:
+    """Return what was reached from snapshots that are gone, and is not reached from those that stay.
+
+    Args:
+        gone: snapshots that are not in `after` any more; what is missing of them already is passed over.
+        after: the table as it is now, read after the snapshots went.
+        statistics: paths of statistics files of the snapshots that are gone.
+        walk: reads the manifests, here or on Spark.
+    Raises:
+        FormatError, NotFoundError, StorageError: something that stays cannot be read: then nothing may be deleted.
+    """
+    kept_lists = {snapshot.manifest_list for snapshot in after.snapshots}
+    gone = [snapshot for snapshot in gone if snapshot.manifest_list is None or snapshot.manifest_list not in kept_lists]
+    kept = find_manifests(io, after.snapshots) if gone else {}
+    # Where the list is gone, an earlier try has deleted it last of all.
+    found = find_manifests(io, gone, may_be_missing=True)
+    only_gone = [manifest for path, manifest in found.items() if path not in kept]
+    kept_statistics = statistics_paths(after)
+    return Deletable(
+        content=_deletable_files(only_gone, list(kept.values()), walk),
+        manifests=tuple(manifest.manifest_path for manifest in only_gone),
+        manifest_lists=tuple(snapshot.manifest_list for snapshot in gone if snapshot.manifest_list),
+        statistics=tuple(path for path in dict.fromkeys(statistics) if path not in kept_statistics),
+    )
+
+
+def _deletable_files(gone: Sequence[ManifestFile], kept: Sequence[ManifestFile], walk: Walk) -> DeletableFiles:
+    files = DeletableFiles()
+    if not gone:
+        return files
+    # Deleted entries, too: a file may be live in no snapshot that is left.
+    first = manifest_units(gone, is_live=False, with_paths=True, may_be_missing=True)
+    parts = walk([*first, *manifest_units(kept, is_live=True)], what="files that expired snapshots reached")
+    for part in islice(parts, len(first)):
+        files._take(part)
+    files._keep(parts)
+    parts.close()
+    return files
+
+
+def statistics_paths(metadata: TableMetadata, snapshot_ids: Iterable[int] | None = None) -> tuple[str, ...]:
+    """Return the paths of statistics and partition statistics files, of some snapshots or of all."""
+    wanted = None if snapshot_ids is None else set(snapshot_ids)
+    return tuple(
+        str(entry["statistics-path"])
+        for entry in (*metadata.statistics, *metadata.partition_statistics)
+        if "statistics-path" in entry and (wanted is None or entry.get("snapshot-id") in wanted)
+    )
+
+
+# -- what keeps what alive ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RefSize:
+    """What a branch or tag keeps alive.
+
+    Attributes:
+        size_bytes: of all data and delete files that its snapshots reach.
+        exclusive_bytes: of those that no other ref's snapshots reach.
+    """
+
+    name: str
+    snapshots: int
+    size_bytes: int
+    exclusive_bytes: int
+
+
+def sizes_of_refs(io: FileIO, metadata: TableMetadata, *, walk: Walk) -> tuple[RefSize, ...]:
+    """Return for each ref what it keeps alive. Memory: some 20 bytes for each entry of a manifest that a ref reaches.
+
+    Raises:
+        FormatError, NotFoundError, StorageError: something cannot be read.
+    """
+    counts: dict[str, int] = {}
+    owners: dict[int, set[str]] = {}
+    for name, ref in metadata.refs.items():
+        head = metadata.snapshot(ref.snapshot_id)
+        reached = list(metadata.ancestors(ref.snapshot_id)) if ref.is_branch else [s for s in (head,) if s]
+        counts[name] = len(reached)
+        for snapshot in reached:
+            owners.setdefault(snapshot.snapshot_id, set()).add(name)
+    by_owners = _manifests_by_owners(io, metadata, owners)
+    sizes, alone = _sizes_by_owners(by_owners, walk)
+    return tuple(
+        RefSize(name=name, snapshots=counts[name], size_bytes=sizes.get(name, 0), exclusive_bytes=alone.get(name, 0))
+        for name in sorted(metadata.refs)
+    )
+
+
+def _manifests_by_owners(
+    io: FileIO, metadata: TableMetadata, owners: Mapping[int, set[str]]
+) -> dict[frozenset[str], list[ManifestFile]]:
+    """Return manifests by the refs that reach them; each list is read once, and each manifest is there once."""
+    snapshots: dict[frozenset[str], list[Snapshot]] = {}
+    for snapshot in metadata.snapshots:
+        if snapshot.snapshot_id in owners:
+            snapshots.setdefault(frozenset(owners[snapshot.snapshot_id]), []).append(snapshot)
+    manifests: dict[str, ManifestFile] = {}
+    reaching: dict[str, frozenset[str]] = {}
+    for names, group in snapshots.items():
+        for path, manifest in find_manifests(io, group).items():
+            manifests[path] = manifest
+            reaching[path] = reaching.get(path, frozenset()) | names
+    found: dict[frozenset[str], list[ManifestFile]] = {}
+    for path, names in reaching.items():
+        found.setdefault(names, []).append(manifests[path])
+    return found
+
+
+def _sizes_by_owners(
+    by_owners: Mapping[frozenset[str], Sequence[ManifestFile]], walk: Walk
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Return for each ref the bytes of its files, and of those that are its own alone; each file once."""
+    owners = list(by_owners)
+    units = [
+        (number, unit) for number, names in enumerate(owners) for unit in manifest_units(by_owners[names], is_live=True)
+    ]
+    parts = walk([unit for _, unit in units], what="files that refs keep alive")
+    hashes, sizes, numbers = [_NO_HASHES], [_NO_SIZES], [_NO_NUMBERS]
+    for (number, _), part in zip(units, parts, strict=True):
+        for batch in part.batches():
+            hashes.append(numbers_of(batch.column("hash")))
+            sizes.append(numbers_of(batch.column("size_bytes")))
+            numbers.append(np.full(batch.num_rows, number, np.int32))
+    return _added_up(owners, np.concatenate(hashes), np.concatenate(sizes), np.concatenate(numbers))
+
+
+_NO_HASHES, _NO_SIZES, _NO_NUMBERS = np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int32)
+
+
+def _added_up(
+    owners: Sequence[frozenset[str]], hashes: Hashes, sizes: NDArray[np.int64], numbers: NDArray[np.int32]
+) -> tuple[dict[str, int], dict[str, int]]:
+    # By file, and within a file by owners: then each file is a run, and most runs have one kind of owners.
+    order = np.lexsort((numbers, hashes))
+    hashes, sizes, numbers = hashes[order], sizes[order], numbers[order]
+    starts = np.flatnonzero(np.concatenate(([True], hashes[1:] != hashes[:-1]))) if len(hashes) else _NO_NUMBERS
+    ends = np.append(starts[1:], len(hashes))
+    is_plain = numbers[starts] == numbers[ends - 1] if len(hashes) else np.zeros(0, np.bool_)
+    plain = starts[is_plain]
+    totals: dict[frozenset[str], int] = {}
+    sums = np.zeros(len(owners), np.int64)
+    np.add.at(sums, numbers[plain], sizes[plain])
+    for names, size in zip(owners, sums.tolist(), strict=True):
+        totals[names] = totals.get(names, 0) + size
+    for start, end in zip(starts[~is_plain].tolist(), ends[~is_plain].tolist(), strict=True):
+        names = frozenset[str]().union(*(owners[number] for number in set(numbers[start:end].tolist())))
+        totals[names] = totals.get(names, 0) + int(sizes[start])
+    found: dict[str, int] = {}
+    alone: dict[str, int] = {}
+    for names, size in totals.items():
+        for name in names:
+            found[name] = found.get(name, 0) + size
+        if len(names) == 1:
+            (name,) = names
+            alone[name] = alone.get(name, 0) + size
+    return found, alone

@@ -1,0 +1,333 @@
+"""Orphan files: what lies below a table and is not the table's; put aside, or deleted.
+
+Here: `remove_orphans`. Not here: where they are put, and how they come back (`operations.quarantine`), comparing
+locations (`plan.orphan_files`), files of expired snapshots (`operations.expire_snapshots`).
+
+The location is listed first and the table is loaded afterwards, so that a file that is committed in between is known;
+files younger than a safe age stay in any case, since those of a running job are in no table yet.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote_plus
+
+from airflow_iceberg.commit.settings import now_ms
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.format.arrow.buffers import number_array, numbers_of
+from airflow_iceberg.inventory.listed_files import (
+    METADATA,
+    OLD,
+    STAGED,
+    find_folders,
+    is_metadata_file,
+    listing_units,
+    statuses,
+)
+from airflow_iceberg.inventory.named_files import find_manifests, hashed_paths
+from airflow_iceberg.inventory.run import Progress, in_bytes
+from airflow_iceberg.inventory.units import ListingUnit, Outcome, manifest_units
+from airflow_iceberg.operations.file_inventory import Walker, expected_files
+from airflow_iceberg.operations.quarantine import purge, put_aside
+from airflow_iceberg.operations.reachable_files import statistics_paths
+from airflow_iceberg.operations.shared_location import check_not_shared
+from airflow_iceberg.operations.staging import STAGING_FOLDER, of_dead_jobs
+from airflow_iceberg.operations.work import on_newest
+from airflow_iceberg.plan.expire_snapshots import check_may_delete
+from airflow_iceberg.plan.orphan_files import MISMATCH_MODES, KnownFiles, Spelling, older_than_ms
+from airflow_iceberg.storage.base import FileStatus
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from airflow_iceberg.commit.operation_key import OperationKey
+    from airflow_iceberg.operations.file_inventory import Walk
+    from airflow_iceberg.table import Table
+
+log = logging.getLogger(__name__)
+
+ACTIONS = ("quarantine", "delete", "dry-run")
+THREADS = 8
+BATCH = 1000
+# Smaller tables are listed in one go: looking for folders to list side by side would take longer.
+LISTED_AT_ONCE = 10_000
+MOST_SHOWN = 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OrphanRequest:
+    """What is asked for; the words of Iceberg's `remove_orphan_files`.
+
+    Attributes:
+        action: one of ACTIONS: move orphans into the quarantine, delete them for good, or only say which they are.
+        older_than_ms: files written before that moment; 3 days ago by default.
+        allow_recent: take a moment of less than 24 hours ago.
+        location: a folder below the table's location; all of it by default.
+        equal_schemes, equal_authorities: spellings of one store, `{"s3a,s3n": "s3"}`.
+        prefix_mismatch_mode: what to do about the same path under another scheme or authority: "error", "ignore" keeps
+            it, "delete" takes it for an orphan.
+        purge_older_than_ms: quarantines of before that moment are deleted for good; None keeps them.
+    """
+
+    action: str = "quarantine"
+    older_than_ms: int | None = None
+    allow_recent: bool = False
+    location: str | None = None
+    equal_schemes: dict[str, str] = field(default_factory=dict)
+    equal_authorities: dict[str, str] = field(default_factory=dict)
+    prefix_mismatch_mode: str = "error"
+    purge_older_than_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.action not in ACTIONS:
+            raise InvalidInputError(f"unknown action {self.action!r}; one of {', '.join(ACTIONS)}")
+        if self.prefix_mismatch_mode not in MISMATCH_MODES:
+            raise InvalidInputError(
+                f"unknown prefix_mismatch_mode {self.prefix_mismatch_mode!r}; one of {', '.join(MISMATCH_MODES)}"
+            )
+        Spelling.of(self.equal_schemes, self.equal_authorities)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OrphanResult:
+    """What was found and done.
+
+    Attributes:
+        outcome: "quarantined", "deleted", "dry-run" or "nothing".
+        orphan_files, orphan_bytes: that were found by this call; with a quarantine by all tries of the task.
+        orphans: locations of the first of them.
+        quarantine: name of the quarantine, for `restore_quarantine`; None if there is none.
+        staging_files, staging_bytes: documents of jobs that died long ago, removed.
+        purged_quarantines: names of quarantines that were deleted for good.
+    """
+
+    table: str
+    outcome: str
+    listed_files: int = 0
+    orphan_files: int = 0
+    orphan_bytes: int = 0
+    orphans: tuple[str, ...] = ()
+    quarantine: str | None = None
+    staging_files: int = 0
+    staging_bytes: int = 0
+    purged_quarantines: tuple[str, ...] = ()
+
+    def lines(self) -> Iterator[str]:
+        """Yield what people read of it."""
+        what = {
+            "quarantined": f"moved to quarantine {self.quarantine}",
+            "deleted": "deleted",
+            "dry-run": "found, nothing was touched",
+        }.get(self.outcome, "found")
+        yield f"{self.orphan_files} orphans of {self.listed_files} files, {in_bytes(self.orphan_bytes)}, {what}"
+        for location in self.orphans:
+            yield f"orphan: {location}"
+        if self.staging_files:
+            yield f"{self.staging_files} documents of jobs that died long ago, {in_bytes(self.staging_bytes)}"
+        for name in self.purged_quarantines:
+            yield f"quarantine {name} is deleted for good"
+
+    def to_xcom(self) -> dict[str, Any]:
+        """Return plain values."""
+        found: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
+        return {**found, "orphans": list(self.orphans), "purged_quarantines": list(self.purged_quarantines)}
+
+
+def remove_orphans(
+    table: Table, request: OrphanRequest, *, operation: OperationKey | None = None, walk: Walk | None = None
+) -> OrphanResult:
+    """Find the files below a table that are not the table's, and put them out of the way.
+
+    Args:
+        operation: key of the Airflow task, for the quarantine's name.
+        walk: lists the files and reads the manifests, here or on Spark; in this process by default.
+
+    Raises:
+        InvalidInputError: `gc.enabled` is false, a moment that is too recent, a location outside of the table, or files
+            of the table under another scheme or authority.
+        IncompatibleChangeError: another table lies in the same location or below it; nothing was touched.
+        FormatError, NotFoundError, StorageError: the table cannot be read whole; nothing was touched.
+    """
+    check_may_delete(table.metadata)
+    walk = walk or Walker(table)
+    now = now_ms()
+    before_ms = older_than_ms(request.older_than_ms, now_ms=now, allow_recent=request.allow_recent)
+    listed = _Listing.of(table, request, before_ms, walk)
+    table.refresh()
+    check_may_delete(table.metadata)
+    check_not_shared(table, listed.metadata_files)
+    orphans = on_newest(table, lambda: _orphans(table, listed, request, walk))
+    found = OrphanResult(
+        table=table.name,
+        outcome="dry-run" if request.action == "dry-run" else "nothing",
+        listed_files=listed.count,
+        orphan_files=len(orphans),
+        orphan_bytes=sum(status.size_bytes for status in orphans),
+        orphans=tuple(status.location for status in orphans[:MOST_SHOWN]),
+        staging_files=len(listed.staging),
+        staging_bytes=sum(status.size_bytes for status in listed.staging),
+    )
+    if request.action == "dry-run":
+        return found
+    return _carry_out(table, request, found, orphans, listed, now, operation)
+
+
+def _carry_out(
+    table: Table,
+    request: OrphanRequest,
+    found: OrphanResult,
+    orphans: Sequence[FileStatus],
+    listed: _Listing,
+    now: int,
+    operation: OperationKey | None,
+) -> OrphanResult:
+    from dataclasses import replace
+
+    aside = put_aside(table, orphans, now_ms=now, operation=operation) if request.action == "quarantine" else None
+    if aside is not None:
+        found = replace(
+            found,
+            outcome="quarantined",
+            quarantine=aside.name,
+            orphan_files=len(aside.files),
+            orphan_bytes=sum(file.size_bytes for file in aside.files),
+            orphans=tuple(file.location for file in aside.files[:MOST_SHOWN]),
+        )
+    elif orphans:
+        _delete(table, orphans, "orphan files")
+        found = replace(found, outcome="deleted")
+    _delete(table, listed.staging, "files of dead jobs")
+    purged = () if request.purge_older_than_ms is None else purge(table, request.purge_older_than_ms, keep=aside)
+    return replace(found, purged_quarantines=purged)
+
+
+# -- what lies there ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Listing:
+    """Files below a table.
+
+    Attributes:
+        count: all that were looked at.
+        parts: what came of listing them, packed; files that are old enough to be orphans among them.
+        staging: old documents of jobs.
+        metadata_files: everything that is named like a table's metadata, however young.
+    """
+
+    count: int
+    parts: tuple[Outcome, ...]
+    staging: tuple[FileStatus, ...]
+    metadata_files: tuple[str, ...]
+
+    @classmethod
+    def of(cls, table: Table, request: OrphanRequest, before_ms: int, walk: Walk) -> _Listing:
+        root = f"{table.location.rstrip('/')}/"
+        below = f"{(request.location or table.location).rstrip('/')}/"
+        if not below.startswith(root):
+            raise InvalidInputError(f"location {request.location} is not below the table's, {table.location}")
+        _warn_of_other_places(table, root)
+        metadata_files: list[str] = []
+        if below != root:
+            # Whoever shares the location has his files in the same folders, and his metadata beside the table's.
+            beside = (status.location for status in table.io.list(f"{root}metadata/"))
+            metadata_files += [location for location in beside if is_metadata_file(location)]
+        units = _listing_units(table, root, below[len(root) :].rstrip("/"), before_ms)
+        parts: list[Outcome] = []
+        staging: list[FileStatus] = []
+        for part in walk(units, what="files below the table", files=expected_files(table.metadata)):
+            parts.append(part)
+            found = [(status, kind) for batch in part.batches() for status, kind in statuses(_but_old(batch))]
+            staging += [status for status, kind in found if kind & STAGED]
+            metadata_files += [status.location for status, kind in found if kind & METADATA]
+        return cls(
+            count=sum(part.files for part in parts),
+            parts=tuple(parts),
+            staging=of_dead_jobs(staging, f"{root}{STAGING_FOLDER}/", before_ms),
+            metadata_files=tuple(metadata_files),
+        )
+
+    def old(self) -> Iterator[list[FileStatus]]:
+        """Yield the files that are old enough to be orphans, some at a time."""
+        for part in self.parts:
+            for batch in part.batches():
+                yield [status for status, kind in statuses(batch) if kind & OLD]
+
+
+def _but_old(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the files of a batch that are something else than old."""
+    return batch.filter(number_array(numbers_of(batch.column("kind")) != OLD))
+
+
+def _listing_units(table: Table, root: str, below: str, before_ms: int) -> list[ListingUnit]:
+    names = {name for spec in table.metadata.partition_specs for name in (field.name for field in spec.fields)}
+    names |= {quote_plus(name) for name in names}
+    unit = ListingUnit(root=root, folders=(below,), partition_names=tuple(sorted(names)), before_ms=before_ms)
+    if expected_files(table.metadata) < LISTED_AT_ONCE:
+        return [unit]
+    return listing_units(unit, find_folders(table.io, root, below))
+
+
+def _warn_of_other_places(table: Table, root: str) -> None:
+    for name in ("write.data.path", "write.metadata.path"):
+        place = table.properties.get(name)
+        if place is not None and not f"{place.rstrip('/')}/".startswith(root):
+            log.warning("%s: orphans in %s (%s) are not looked for, only below %s", table.name, place, name, root)
+
+
+# -- what is the table's -----------------------------------------------------------------------------------------------
+
+
+def _orphans(table: Table, listed: _Listing, request: OrphanRequest, walk: Walk) -> list[FileStatus]:
+    known = known_files(table, Spelling.of(request.equal_schemes, request.equal_authorities), walk=walk)
+    log.info("%s: %d files are listed, the table knows %d", table.name, listed.count, len(known))
+    orphans: list[FileStatus] = []
+    doubtful: list[FileStatus] = []
+    for files in listed.old():
+        verdicts = known.judge_all([status.location for status in files])
+        orphans += [status for status, verdict in zip(files, verdicts, strict=True) if verdict == "orphan"]
+        doubtful += [status for status, verdict in zip(files, verdicts, strict=True) if verdict == "doubtful"]
+    if doubtful and request.prefix_mismatch_mode == "error":
+        first = doubtful[0].location
+        raise InvalidInputError(
+            f"{len(doubtful)} files of table {table.name} lie under another scheme or authority than the table names "
+            f"them by: {first}, which it knows under {' and '.join(known.spellings(first))}; say which are the same in "
+            f"equal_schemes or equal_authorities, or set prefix_mismatch_mode to ignore (keep) or delete; nothing was "
+            f"touched"
+        )
+    return [*orphans, *doubtful] if request.prefix_mismatch_mode == "delete" else orphans
+
+
+def known_files(table: Table, spelling: Spelling | None = None, *, walk: Walk | None = None) -> KnownFiles:
+    """Return every file that the table's metadata leads to, over all of its snapshots.
+
+    Args:
+        walk: reads the manifests, here or on Spark; in this process by default.
+    Raises:
+        FormatError, NotFoundError, StorageError: something cannot be read.
+    """
+    metadata = table.metadata
+    known = KnownFiles(spelling)
+    known.add([table.metadata_location, *(location for _, location in metadata.metadata_log)])
+    known.add([f"{table.metadata_location.rpartition('/')[0]}/version-hint.text"])
+    known.add(statistics_paths(metadata))
+    known.add(snapshot.manifest_list for snapshot in metadata.snapshots if snapshot.manifest_list)
+    manifests = find_manifests(table.io, metadata.snapshots)
+    known.add(manifests)
+    units = manifest_units(manifests.values(), is_live=True)
+    for part in (walk or Walker(table))(units, what="files of the table"):
+        for batch in part.batches():
+            known.add_hashed(hashed_paths(batch))
+    return known
+
+
+def _delete(table: Table, files: Sequence[FileStatus], what: str) -> None:
+    progress = Progress(f"{table.name}: deleting {what}", whole=len(files))
+    for start in range(0, len(files), BATCH):
+        batch = files[start : start + BATCH]
+        table.io.delete([status.location for status in batch])
+        progress.come_past(len(batch), sum(status.size_bytes for status in batch))
+        progress.finish(len(batch))

@@ -1,0 +1,273 @@
+"""The plan of a delete: which files go as a whole, which are looked into, and the documents of the job.
+
+Here: the scan gives the files, partitions and statistics prove which of them hold nothing but selected rows, the rest
+is work for a job or for this process (`change_here`). Overwrites by filter ask the same questions. Not here: running
+the job and committing (`operations.delete`, `operations.overwrite`), how a file is changed (`data.row_changes`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_iceberg.commit.conflicts import ISOLATION_LEVELS, Isolation
+from airflow_iceberg.commit.operation_key import OperationKey
+from airflow_iceberg.data.write.options import WriteOptions, data_location
+from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError, UnsupportedError
+from airflow_iceberg.expressions.metrics import file_must_match
+from airflow_iceberg.expressions.tree import AlwaysTrue, Expression
+from airflow_iceberg.format.manifests.entries import DataFile
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.jobs.protocol.plan import JobPlan, JobResult, Source
+from airflow_iceberg.jobs.protocol.table_input import (
+    NAME_MAPPING,
+    WORK_FILE,
+    FileUnit,
+    TableInput,
+    WorkItem,
+    all_schemas,
+    write_work,
+)
+from airflow_iceberg.operations import staging
+from airflow_iceberg.plan.scan import FileScanTask
+from airflow_iceberg.scan.table_scan import READ_THREADS, TableScan
+from airflow_iceberg.storage.base import FileIO
+
+if TYPE_CHECKING:
+    from airflow_iceberg.data.row_changes import ReadAs, RowChanges
+
+log = logging.getLogger(__name__)
+
+COPY_ON_WRITE, MERGE_ON_READ = "copy-on-write", "merge-on-read"
+DELETE_MODE, DELETE_ISOLATION = "write.delete.mode", "write.delete.isolation-level"
+# A task of a merge-on-read delete looks at so much: its vectors share one Puffin file.
+_ITEM_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Deletion:
+    """Which files a predicate concerns.
+
+    Attributes:
+        snapshot_id: of the snapshot that was read; None for a table without rows.
+        row_filter: bound to `schema`, the table's.
+        whole: files all of whose rows are selected, by their partition or their statistics.
+        partial: files that may hold selected rows.
+    """
+
+    snapshot_id: int | None
+    row_filter: Expression
+    schema: Schema
+    whole: tuple[FileScanTask, ...] = ()
+    partial: tuple[FileScanTask, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no file can hold a selected row."""
+        return not (self.whole or self.partial)
+
+
+def plan_deletion(scan: TableScan, *, without: Collection[str] = ()) -> Deletion:
+    """Choose the files that hold selected rows; a row is selected where the predicate is true, never where it is null.
+
+    Args:
+        without: paths of files that are not looked at.
+    """
+    whole: list[FileScanTask] = []
+    partial: list[FileScanTask] = []
+    # Files that go in part are written anew: deletes of rows that the predicate does not select count as well.
+    for task in scan.iter_files(whole_files=True):
+        if task.file.file_path not in without:
+            is_whole = isinstance(task.residual, AlwaysTrue) or file_must_match(task.residual, task.file)
+            (whole if is_whole else partial).append(task)
+    return Deletion(
+        snapshot_id=None if scan.snapshot is None else scan.snapshot.snapshot_id,
+        row_filter=scan.row_filter,
+        schema=scan.schema,
+        whole=tuple(whole),
+        partial=tuple(partial),
+    )
+
+
+def delete_mode(metadata: TableMetadata, asked: str | None) -> str:
+    """Return how rows are deleted: as asked, else by the table's property; version 1 has no delete files.
+
+    Raises:
+        InvalidInputError: no such mode, or one that the table's version does not have.
+        UnsupportedError: delete files in a format that is not written.
+    """
+    mode = (asked or metadata.properties.get(DELETE_MODE) or COPY_ON_WRITE).strip().lower()
+    if mode not in (COPY_ON_WRITE, MERGE_ON_READ):
+        where = "mode" if asked else f"property {DELETE_MODE}"
+        raise InvalidInputError(f"{where} is {mode!r}, expected {COPY_ON_WRITE!r} or {MERGE_ON_READ!r}")
+    if mode == COPY_ON_WRITE or metadata.format_version > 1:
+        _check_delete_format(metadata, mode)
+        return mode
+    if asked:
+        raise InvalidInputError(
+            f"mode is {mode!r}, and a table of format version 1 has no delete files; choose {COPY_ON_WRITE!r}, or "
+            f"upgrade the table"
+        )
+    return COPY_ON_WRITE
+
+
+def _check_delete_format(metadata: TableMetadata, mode: str) -> None:
+    chosen = metadata.properties.get("write.delete.format.default", "parquet")
+    if mode == MERGE_ON_READ and metadata.format_version == 2 and chosen.strip().lower() != "parquet":
+        raise UnsupportedError(
+            f"property write.delete.format.default is {chosen!r}: delete files are written as parquet"
+        )
+
+
+def isolation_level(metadata: TableMetadata, asked: str | None, *, property_name: str | None = None) -> Isolation:
+    """Return what a change is validated against: as asked, else by the table's property, else "serializable".
+
+    Raises:
+        InvalidInputError: no such level.
+    """
+    chosen = metadata.properties.get(property_name) if property_name else None
+    level = (asked or chosen or "serializable").strip().lower()
+    for known in ISOLATION_LEVELS:
+        if level == known:
+            return known
+    where = "isolation_level" if asked else f"property {property_name}"
+    raise InvalidInputError(f"{where} is {level!r}, expected one of {', '.join(ISOLATION_LEVELS)}")
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+
+def live_rows(scan: TableScan, tasks: Sequence[FileScanTask]) -> int:
+    """Return how many rows are left in files; those with delete files other than a vector are opened for that."""
+    from airflow_iceberg.data.row_changes import count_rows
+
+    total, unclear = 0, []
+    for task in tasks:
+        if all(delete.is_deletion_vector for delete in task.delete_files):
+            total += task.file.record_count - sum(delete.record_count for delete in task.delete_files)
+        else:
+            unclear.append(task)
+    read = read_as(scan.io, scan.metadata)
+    deletes = read.delete_reader()
+
+    def count(task: FileScanTask) -> int:
+        try:
+            return count_rows(read, FileUnit.of(task), deletes)
+        except IcebergError as error:
+            # A file that cannot be read may still go: it counts with all its rows.
+            log.warning("cannot count the rows that are left in %s: %s", task.file.file_path, error)
+            return task.file.record_count
+
+    with ThreadPoolExecutor(READ_THREADS) as pool:
+        return total + sum(pool.map(count, unclear))
+
+
+def read_as(io: FileIO, metadata: TableMetadata) -> ReadAs:
+    """Return how the files of a table are read."""
+    from airflow_iceberg.data.row_changes import ReadAs
+
+    return ReadAs(
+        io=io,
+        schemas=all_schemas(metadata),
+        specs={spec.spec_id: spec for spec in metadata.partition_specs},
+        name_mapping=metadata.properties.get(NAME_MAPPING),
+    )
+
+
+def change_here(
+    io: FileIO, metadata: TableMetadata, deletion: Deletion, *, mode: str, operation: OperationKey | None
+) -> RowChanges:
+    """Take the rows out of the files in this process; when that fails, what was written is removed."""
+    from airflow_iceberg.data.row_changes import WriteAs, delete_rows
+
+    options = WriteOptions.from_properties(metadata.properties, metadata.schema(), metadata.sort_order())
+    write = WriteAs(
+        mode=mode,
+        format_version=metadata.format_version,
+        options=options,
+        data_location=data_location(metadata.location, metadata.properties),
+        file_prefix=staging.new_file_prefix(operation, carries_rows=True),
+        delete_options=WriteOptions.of_deletes(metadata.properties),
+    )
+    return delete_rows(read_as(io, metadata), write, deletion.row_filter, map(FileUnit.of, deletion.partial))
+
+
+# -- the job -----------------------------------------------------------------------------------------------------------
+
+
+def write_delete_plan(
+    io: FileIO,
+    metadata: TableMetadata,
+    deletion: Deletion,
+    *,
+    mode: str,
+    table: str,
+    operation: OperationKey | None = None,
+    try_number: int = 1,
+    parallelism: int | None = None,
+) -> JobPlan:
+    """Write the plan of the job and its work document, and return the plan.
+
+    Raises:
+        StorageError: the staging prefix cannot be written; nothing was started.
+    """
+    prefix = staging.new_staging(metadata, operation, try_number, carries_rows=True)
+    work = f"{prefix}/{WORK_FILE}"
+    table_input = TableInput.of(metadata, work_location=work, row_filter=deletion.row_filter)
+    plan = staging.new_plan(
+        metadata,
+        Source(kind="table", table=table_input),
+        name="delete",
+        table=table,
+        operation=operation,
+        try_number=try_number,
+        staging=prefix,
+        parallelism=parallelism,
+        delete_mode=mode,
+    )
+    write_work(io, table_input, work_items(deletion.partial, item_bytes=_ITEM_BYTES if mode == MERGE_ON_READ else 0))
+    staging.create_plan(io, plan)
+    return plan
+
+
+def work_items(tasks: Iterable[FileScanTask], *, item_bytes: int) -> list[WorkItem]:
+    """Cut files into tasks of about a size, at least one file each."""
+    runs: list[list[FileUnit]] = []
+    filled = 0
+    for unit in map(FileUnit.of, tasks):
+        if not runs or filled + unit.size_bytes > item_bytes:
+            runs.append([])
+            filled = 0
+        runs[-1].append(unit)
+        filled += unit.size_bytes
+    return [WorkItem(number=number, group=number, units=tuple(run)) for number, run in enumerate(runs)]
+
+
+def read_changes(plan: JobPlan, result: JobResult) -> RowChanges:
+    """Return what a job did, checked against its plan.
+
+    Raises:
+        FormatError: a document is broken, or names a file that is not of this job.
+    """
+    from airflow_iceberg.data.row_changes import RowChange, RowChanges
+
+    assert plan.source.table is not None
+    types = plan.source.table.partition_types
+    written: list[DataFile] = []
+    for document in result.data_files:
+        spec_id = document.get("spec-id")
+        if spec_id not in types:
+            raise FormatError(f"a file is of spec {spec_id!r}, which the plan does not have", path=plan.result_location)
+        file = DataFile.from_dict(document, types[spec_id], path=plan.result_location)
+        if plan.file_prefix not in file.file_path:
+            raise FormatError(f"file {file.file_path} is not one of job {plan.file_prefix}", path=plan.result_location)
+        written.append(file)
+    changes = [
+        RowChange(file_path=change.file_path, deleted_count=change.deleted_count, is_gone=change.is_gone)
+        for change in result.changes
+    ]
+    return RowChanges(changes=changes, written=written)

@@ -1,0 +1,138 @@
+"""Whether another table lies in a table's location, or below it: its files would all look like orphans.
+
+Here: the look at metadata files that a table does not name. Not here: what is an orphan (`plan.orphan_files`,
+`operations.remove_orphan_files`).
+
+Most metadata files that a table does not name are its own: versions that its log has dropped, and those of commits that
+lost. The beginning of a file tells, so that thousands of them are no burden. Two catalogs that both have the table, and
+have both committed to it, are told by a metadata file that another unknown one names as its past.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_iceberg.errors import IcebergError, IncompatibleChangeError, StorageError
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.plan.orphan_files import KnownFiles, Spelling
+from airflow_iceberg.storage.base import FileIO
+
+if TYPE_CHECKING:
+    from airflow_iceberg.table import Table
+
+THREADS = 16
+# The first fields of the JSON; quotes within texts are escaped, so that no comment can look like one of them.
+BEGINNING = 4096
+_UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"\\]+)"')
+_LOCATION = re.compile(rb'"location"\s*:\s*"([^"\\]+)"')
+_UPDATED = re.compile(rb'"last-updated-ms"\s*:\s*(\d+)')
+
+
+def check_not_shared(table: Table, metadata_files: Iterable[str]) -> None:
+    """Refuse a location in which, or below which, another table lies.
+
+    Args:
+        metadata_files: that lie below the table's location.
+
+    Raises:
+        IncompatibleChangeError: one of them is of another table, or of this one as another catalog has it.
+        StorageError: one cannot be read.
+    """
+    unknown = _unknown(table, metadata_files)
+    with ThreadPoolExecutor(THREADS) as pool:
+        seen = [one for one in pool.map(lambda location: _look(table.io, location), unknown) if one is not None]
+    for one in seen:
+        why = _foreign(table, one)
+        if why is not None:
+            raise _shared(table, why)
+    _check_not_forked(table, seen)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Seen:
+    """What a metadata file says of its table."""
+
+    path: str
+    uuid: str | None
+    location: str
+    updated_ms: int
+
+
+def _unknown(table: Table, metadata_files: Iterable[str]) -> list[str]:
+    known = KnownFiles()
+    known.add([table.metadata_location, *(location for _, location in table.metadata.metadata_log)])
+    found = list(metadata_files)
+    return [location for location, verdict in zip(found, known.judge_all(found), strict=True) if verdict == "orphan"]
+
+
+def _look(io: FileIO, path: str) -> _Seen | None:
+    """Read what is needed of a metadata file; None is half of a file, an orphan like any other."""
+    try:
+        beginning = io.read(path, offset=0, length=BEGINNING)
+        uuid, location, updated = (pattern.search(beginning) for pattern in (_UUID, _LOCATION, _UPDATED))
+        if uuid and location and updated:
+            return _Seen(
+                path=path, uuid=uuid[1].decode(), location=location[1].decode(), updated_ms=int(updated[1].decode())
+            )
+        metadata = TableMetadata.from_json(io.read(path), path=path)
+    except StorageError:
+        raise
+    except (IcebergError, UnicodeDecodeError):
+        return None
+    return _Seen(path=path, uuid=metadata.table_uuid, location=metadata.location, updated_ms=metadata.last_updated_ms)
+
+
+def _foreign(table: Table, one: _Seen) -> str | None:
+    """Say why a metadata file is of another table, None if it may be of this one."""
+    own = table.metadata.table_uuid
+    if one.uuid is not None and one.uuid != own:
+        return f"{one.path} is of a table with uuid {one.uuid}, this one has {own}"
+    # Tables of the first versions have no uuid: all that tells them apart is where they lie. A table that was moved or
+    # copied keeps its uuid.
+    elsewhere = _path(one.location) != _path(table.location)
+    if elsewhere and _path(one.path.rpartition("/")[0]) != _path(table.metadata_location.rpartition("/")[0]):
+        return f"{one.path} is of a table at {one.location}"
+    return None
+
+
+def _check_not_forked(table: Table, seen: Sequence[_Seen]) -> None:
+    """Refuse a table that another catalog has as well, and has committed to."""
+    log = table.metadata.metadata_log
+    since_ms = min((moment for moment, _ in log), default=table.metadata.last_updated_ms)
+    # What is older than the log may have been dropped from it.
+    recent = [one for one in seen if one.updated_ms > since_ms]
+    if len(recent) < 2:
+        return
+    past = KnownFiles()
+    for one in recent:
+        past.add(location for _, location in _metadata_log(table.io, one.path))
+    for one in recent:
+        if past.judge(one.path) != "orphan":
+            raise _shared(
+                table,
+                f"{one.path} is a version of the same table that this catalog does not know, and that was committed "
+                f"to; the table seems to be in another catalog, too, or to have been set back to an older version: "
+                f"then move the later metadata files away",
+            )
+
+
+def _metadata_log(io: FileIO, path: str) -> Sequence[tuple[int, str]]:
+    try:
+        return TableMetadata.from_json(io.read(path), path=path).metadata_log
+    except IcebergError:
+        return ()
+
+
+def _path(location: str) -> str:
+    return Spelling().split(location)[2]
+
+
+def _shared(table: Table, why: str) -> IncompatibleChangeError:
+    return IncompatibleChangeError(
+        f"table {table.name} shares its location {table.location} with another table: {why}; files of one would look "
+        f"like orphans of the other, nothing was touched"
+    )

@@ -1,0 +1,204 @@
+"""Creating and changing tables: `IcebergCreateTableOperator`, `IcebergAlterTableOperator`.
+
+Here: the words of the DAG author. What a legal table is decide `spec` and `table`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk import BaseOperator
+
+from airflow_iceberg.errors import AlreadyExistsError, InvalidInputError
+from airflow_iceberg.hooks.iceberg import IcebergHook
+from airflow_iceberg.retries import airflow_failures
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_iceberg.catalogs.base import Catalog
+    from airflow_iceberg.table import Table
+
+
+class IcebergCreateTableOperator(BaseOperator):
+    """Creates a table.
+
+    Args:
+        table: namespace and name, `sales.orders`.
+        schema: `{"id": "long not null", "ts": "timestamptz"}`, or such an object as JSON text.
+        partition_by: `["day(ts)", "bucket(16, id)"]`.
+        sort_by: `["ts desc nulls last"]`.
+        properties: the table's properties.
+        location: where the table lies; the catalog's own choice by default.
+        if_not_exists: leave a table that is there as it is; False fails then, unless an earlier try of this very task
+            has made it.
+        create_namespace: make the namespace when it is missing.
+        iceberg_conn_id: the catalog's connection.
+
+    Returns:
+        table, table_uuid, location, metadata_location, and created: whether this task made it.
+    """
+
+    template_fields: Sequence[str] = (
+        "table",
+        "schema",
+        "partition_by",
+        "sort_by",
+        "properties",
+        "location",
+        "iceberg_conn_id",
+    )
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        "schema": "json",
+        "partition_by": "json",
+        "sort_by": "json",
+        "properties": "json",
+    }
+    ui_color = "#dbeeff"
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        schema: Mapping[str, Any] | str,
+        partition_by: Sequence[str] = (),
+        sort_by: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        location: str | None = None,
+        if_not_exists: bool = True,
+        create_namespace: bool = True,
+        iceberg_conn_id: str = IcebergHook.default_conn_name,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.schema = schema
+        self.partition_by = partition_by
+        self.sort_by = sort_by
+        self.properties = properties
+        self.location = location
+        self.if_not_exists = if_not_exists
+        self.create_namespace = create_namespace
+        self.iceberg_conn_id = iceberg_conn_id
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Create the table, or find it."""
+        with airflow_failures():
+            catalog = IcebergHook(self.iceberg_conn_id).catalog
+            table, created = self._create(catalog, _mark(context))
+        self.log.info("table %s %s at %s", table.name, "was created" if created else "is there already", table.location)
+        return {
+            "table": table.name,
+            "table_uuid": table.metadata.table_uuid,
+            "location": table.location,
+            "metadata_location": table.metadata_location,
+            "created": created,
+        }
+
+    def _create(self, catalog: Catalog, mark: str) -> tuple[Table, bool]:
+        from airflow_iceberg.catalogs.base import TableId
+        from airflow_iceberg.table import Table
+
+        table = TableId.parse(self.table)
+        namespace = catalog.namespace_of(table)
+        if self.create_namespace and not catalog.namespace_exists(namespace):
+            catalog.create_namespace(namespace, if_not_exists=True)
+        try:
+            made = Table.create(
+                catalog,
+                table,
+                schema=_from_json("schema", "a JSON object", self.schema),
+                partition_by=_from_json("partition_by", "a list such as ['day(ts)']", self.partition_by),
+                sort_by=_from_json("sort_by", "a list such as ['ts desc']", self.sort_by),
+                properties=self._properties(mark),
+                location=self.location,
+            )
+        except AlreadyExistsError:
+            there = Table.load(catalog, table)
+            # A task that died after its table was made must find it, or its retry would fail for its own success.
+            mine = there.properties.get(CREATED_BY) == mark
+            if not (mine or self.if_not_exists):
+                raise
+            self._warn_of_difference(there)
+            return there, mine
+        return made, True
+
+    def _properties(self, mark: str) -> dict[str, str]:
+        own = {} if self.if_not_exists else {CREATED_BY: mark}
+        given = _from_json("properties", "a JSON object", self.properties) or {}
+        if not isinstance(given, Mapping):
+            raise InvalidInputError(f"properties is not a JSON object but a {type(given).__name__}")
+        return {**given, **own}
+
+    def _warn_of_difference(self, table: Table) -> None:
+        """Say where the table that is there is not the one that is described; it may have been altered since."""
+        from airflow_iceberg.operations.alter_table import differences
+
+        for difference in differences(table.metadata, _from_json("schema", "a JSON object", self.schema)):
+            self.log.warning("table %s is there and was left as it is: %s", table.name, difference)
+
+
+class IcebergAlterTableOperator(BaseOperator):
+    """Changes schema, partitioning, sort order, properties or format version of a table, all in one commit.
+
+    A list whose result stands already changes nothing: the task may be tried again, cleared, or run every day.
+
+    Args:
+        table: namespace and name, `sales.orders`.
+        changes: what to do, in this order, or such a list as JSON text:
+            `[{"add_column": {"name": "price", "type": "decimal(9, 2)", "after": "id"}},
+            {"rename_column": {"from": "ts", "to": "moment"}}]`; docs/how-to/alter-a-table.md lists all changes.
+        iceberg_conn_id: the catalog's connection.
+
+    Returns:
+        table, changed: whether something was committed, schema_id, spec_id, sort_order_id, format_version and
+        metadata_location of the table now.
+    """
+
+    template_fields: Sequence[str] = ("table", "changes", "iceberg_conn_id")
+    template_fields_renderers: ClassVar[dict[str, str]] = {"changes": "json"}
+    ui_color = "#dbeeff"
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        changes: Sequence[Mapping[str, Any]] | str,
+        iceberg_conn_id: str = IcebergHook.default_conn_name,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.changes = changes
+        self.iceberg_conn_id = iceberg_conn_id
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Make the changes, or find them made."""
+        with airflow_failures():
+            changes = _from_json("changes", "a JSON list", self.changes)
+            result = IcebergHook(self.iceberg_conn_id).load_table(self.table).alter(changes)
+        self.log.info("table %s %s", result.table, "was changed" if result.changed else "is as it should be already")
+        return result.to_xcom()
+
+
+CREATED_BY = "airflow.created-by"
+
+
+def _mark(context: Context) -> str:
+    """Return what the table keeps as its maker: one task of one run, over all its tries."""
+    ti = context["ti"]
+    index = -1 if ti.map_index is None else ti.map_index
+    return f"{ti.dag_id}/{ti.run_id}/{ti.task_id}/{index}"
+
+
+def _from_json(name: str, expected: str, value: Any) -> Any:
+    """Return what was given, parsed where a template made it text."""
+    if not isinstance(value, str):
+        return value
+    import json
+
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise InvalidInputError(f"{name} is not {expected}: {error}") from error

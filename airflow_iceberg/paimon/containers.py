@@ -1,0 +1,383 @@
+"""The containers of manifests, manifest lists and index manifests: Avro today, ORC and Parquet in older tables.
+
+Here: records by the names of their fields, as dictionaries (small files) or as columns (data manifests). Not here: what
+the fields mean (`manifests`, `entries`, `index_manifests`).
+
+Neither the names of records nor the order of fields are the same with all writers, and some wrap records in unions with
+null: values are taken by field name alone, and a field that a writer does not know is null.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from airflow_iceberg.errors import FormatError
+from airflow_iceberg.format.arrow._paimon_arrays import array_of
+from airflow_iceberg.format.avro.container import MAGIC, read_blocks, read_header, write_long
+from airflow_iceberg.format.avro.record_columns import ColumnReader
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Record = dict[str, Any]
+
+_BATCH = 4096
+_PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+_DEEPEST = 16
+_MOST_UNPACKED = 1 << 26
+_MOST_FIELDS = 4096
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Column:
+    """A column to read.
+
+    Attributes:
+        name: of the column that is made.
+        path: names of the fields that lead to it, outermost first.
+        type: name of its Arrow type.
+        is_required: null is an error, and so is a file that does not know the field.
+    """
+
+    name: str
+    path: tuple[str, ...]
+    type: str
+    is_required: bool = False
+
+
+def read_records(data: bytes, *, path: str | None = None) -> list[Record]:
+    """Return the records of a small file.
+
+    Raises:
+        FormatError: a torn or foreign file.
+        UnsupportedError: a codec whose package is not installed.
+    """
+    kind = _container(data, path)
+    if kind == "avro":
+        return _avro_records(data, path)
+    table = _arrow_table(data, kind, path)
+    try:
+        records: list[Record] = table.to_pylist()
+    except ValueError as error:  # names in the schema that are no text; Arrow has not looked at them
+        raise FormatError(f"damaged {kind} file ({_first_line(error)})", path=path) from error
+    return records
+
+
+def read_columns(data: bytes, columns: Sequence[Column], *, path: str | None = None) -> pa.Table:
+    """Return fields of the records of a file as columns, in the order of `columns`.
+
+    Raises:
+        FormatError: a torn or foreign file, or a required value is null or missing.
+        UnsupportedError: a codec whose package is not installed.
+    """
+    import pyarrow as pa
+
+    kind = _container(data, path)
+    schema = arrow_schema(columns)
+    if kind == "avro":
+        table = pa.Table.from_batches(_avro_columns(data, columns, schema, path), schema=schema)
+    else:
+        source = _arrow_table(data, kind, path)
+        table = pa.table([_flat(source, column, path) for column in columns], schema=schema)
+    for column in columns:
+        if column.is_required and table[column.name].null_count:
+            raise FormatError(f"null in '{'.'.join(column.path)}', which every record must have", path=path)
+    return table
+
+
+def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
+    """Return the Arrow schema of columns."""
+    import pyarrow as pa
+
+    return pa.schema([(column.name, _arrow_type(column.type)) for column in columns])
+
+
+def _arrow_type(name: str) -> pa.DataType:
+    import pyarrow as pa
+
+    if name.startswith("list "):
+        return pa.list_(_arrow_type(name.removeprefix("list ")))
+    return pa.timestamp("ms") if name == "local time" else pa.type_for_alias(name)
+
+
+def _container(data: bytes, path: str | None) -> str:
+    if data[:4] == MAGIC:
+        return "avro"
+    if data[:3] == b"ORC":
+        return "orc"
+    if data[:4] == b"PAR1":
+        return "parquet"
+    found = "an empty file" if not data else f"{bytes(data[:4])!r}"
+    raise FormatError(f"unexpected first bytes {found} (expected Avro {MAGIC!r}, ORC or Parquet)", path=path)
+
+
+# --- ORC and Parquet --------------------------------------------------------------------------------------------------
+
+
+def _arrow_table(data: bytes, kind: str, path: str | None) -> pa.Table:
+    import pyarrow as pa
+
+    source = pa.BufferReader(data)
+    try:
+        if kind == "orc":
+            from pyarrow import orc
+
+            file = orc.ORCFile(source)
+            _refuse_bomb(file.nrows, len(data))
+            table = file.read()
+        else:
+            from pyarrow import parquet
+
+            file = parquet.ParquetFile(source)
+            groups = range(file.metadata.num_row_groups)
+            sizes = [file.metadata.row_group(number).total_byte_size for number in groups]
+            _refuse_bomb(file.metadata.num_rows, len(data), max(sizes, default=0))
+            table = file.read()
+        table.validate(full=True)  # offsets and texts, which later steps rely on
+        return table
+    except Exception as error:
+        raise FormatError(f"damaged {kind} file of {len(data)} bytes ({_first_line(error)})", path=path) from error
+
+
+def _refuse_bomb(rows: int, size: int, unpacked: int = 0) -> None:
+    """Refuse a file that claims to hold more than its bytes can: every record has a file name of its own.
+
+    Raises:
+        ValueError: it does.
+    """
+    if rows > size or unpacked > _MOST_UNPACKED + 1000 * size:
+        raise ValueError(f"it claims {rows} records and {unpacked} bytes of them")
+
+
+def _flat(table: pa.Table, column: Column, path: str | None) -> pa.ChunkedArray:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    name, *rest = column.path
+    target = _arrow_type(column.type)
+    try:
+        values = table[name]
+        for inner in rest:
+            values = pc.struct_field(values, inner)
+        return values.cast(target, safe=column.type != "local time")
+    except (pa.ArrowException, KeyError, ValueError) as error:
+        if column.is_required:
+            raise _missing(column, path) from error
+        return pa.chunked_array([pa.nulls(table.num_rows, target)])
+
+
+def _missing(column: Column, path: str | None) -> FormatError:
+    return FormatError(f"no field '{'.'.join(column.path)}' of type {column.type}; this is another file", path=path)
+
+
+# --- Avro -------------------------------------------------------------------------------------------------------------
+
+
+def _avro_columns(
+    data: bytes, columns: Sequence[Column], schema: pa.Schema, path: str | None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of an Avro file as columns, some thousand at a time."""
+    header = read_header(data, path=path)
+    try:
+        reader = ColumnReader(_schema(header.metadata.get("avro.schema", b"")), [column.path for column in columns])
+    except Exception as error:
+        raise _no_schema(error, path) from error
+    missing = [column for column in columns if column.is_required and column.path not in reader.found]
+    if missing:
+        raise _missing(missing[0], path)
+    waiting = 0
+    for count, block in read_blocks(data, header, path=path):
+        try:
+            reader.read(count, block)
+        except (ValueError, IndexError) as error:
+            raise FormatError(f"damaged block of {count} records ({_first_line(error)})", path=path) from error
+        waiting += count
+        if waiting >= _BATCH:
+            yield _batch(reader.take(), waiting, columns, schema, path)
+            waiting = 0
+    if waiting:
+        yield _batch(reader.take(), waiting, columns, schema, path)
+
+
+def _batch(
+    values: Mapping[tuple[str, ...], list[Any]],
+    size: int,
+    columns: Sequence[Column],
+    schema: pa.Schema,
+    path: str | None,
+) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    arrays = []
+    for column, field in zip(columns, schema, strict=True):
+        try:
+            found = values.get(column.path)
+            arrays.append(pa.nulls(size, field.type) if found is None else array_of(found, field.type))
+        except (pa.ArrowException, ValueError) as error:
+            where = ".".join(column.path)
+            raise FormatError(f"unexpected value (expected {column.type}) in '{where}'", path=path) from error
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _avro_records(data: bytes, path: str | None) -> list[Record]:
+    header = read_header(data, path=path)
+    schema = _reading_schema(header.metadata.get("avro.schema", b""), path)
+    return [
+        record for count, block in read_blocks(data, header, path=path) for record in _block(schema, count, block, path)
+    ]
+
+
+def _block(schema: Any, count: int, block: bytes, path: str | None) -> list[Record]:
+    """Return the records of a block: it is read as one array of them, which is a single call into C."""
+    from fastavro import schemaless_reader
+
+    if not count:
+        return []
+    source = io.BytesIO(write_long(count) + block + b"\0")
+    try:
+        records: list[Record] = schemaless_reader(source, schema, None)
+    except Exception as error:
+        raise FormatError(f"damaged block of {count} records ({_first_line(error)})", path=path) from error
+    if len(records) != count or source.tell() != len(source.getbuffer()):
+        raise FormatError(f"a block holds {len(records)} records, expected {count}", path=path)
+    if not all(type(record) is dict for record in records):
+        raise FormatError("unexpected null (expected a record)", path=path)
+    return records
+
+
+@lru_cache(maxsize=64)
+def _schema(text: bytes) -> Any:
+    """Return the schema in a file, checked.
+
+    Raises:
+        Exception: of any kind, since the text may be anything.
+    """
+    physical = _Names().written_out(_physical(json.loads(text)))
+    _check(physical, 0)
+    record = physical[-1] if isinstance(physical, list) else physical
+    if not isinstance(record, dict) or record.get("type") != "record":
+        raise ValueError("expected a schema of records")
+    if _is_nothing(physical):
+        raise ValueError("records of nothing")
+    return physical
+
+
+@lru_cache(maxsize=64)
+def _parsed(text: bytes) -> Any:
+    from fastavro import parse_schema
+
+    return parse_schema({"type": "array", "items": _schema(text)})
+
+
+def _reading_schema(text: bytes, path: str | None) -> Any:
+    try:
+        return _parsed(text)
+    except Exception as error:
+        raise _no_schema(error, path) from error
+
+
+def _no_schema(error: Exception, path: str | None) -> FormatError:
+    return FormatError(f"unexpected Avro schema ({_first_line(error)})", path=path)
+
+
+def _physical(schema: Any) -> Any:
+    """Return the schema without logical types: fastavro would make Python objects of them, one by one."""
+    if isinstance(schema, list):
+        return [_physical(item) for item in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    if set(schema) <= {"type", "logicalType"}:
+        return _physical(schema["type"])
+    result = {key: value for key, value in schema.items() if key != "logicalType"}
+    for key in ("type", "items", "values"):
+        if isinstance(result.get(key), (dict, list)):
+            result[key] = _physical(result[key])
+    if "fields" in result:
+        result["fields"] = [_physical_field(field) for field in result["fields"]]
+    return result
+
+
+def _physical_field(field: Mapping[str, Any]) -> dict[str, Any]:
+    return {**field, "type": _physical(field["type"])}
+
+
+class _Names:
+    """Writes records out where a schema only names one that stands before; early versions of pypaimon do that.
+
+    A record inside of itself is left as a name, and so is one whose name another has too: `_check` refuses both.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, Any] = {}
+        self._fields = self._records = 0
+
+    def written_out(self, schema: Any) -> Any:
+        """Return a schema without names, and with another name for every record: two of one name are no schema.
+
+        Raises:
+            ValueError: it grows too large; names in named records multiply.
+        """
+        if isinstance(schema, list):
+            return [self.written_out(item) for item in schema]
+        if isinstance(schema, str):
+            found = None if schema in _PRIMITIVES else self._known.get(schema.rpartition(".")[2])
+            return schema if found is None else self.written_out(found)
+        if not isinstance(schema, Mapping):
+            return schema
+        if schema.get("type") != "record":
+            inner = {key: self.written_out(schema[key]) for key in ("type", "items") if key in schema}
+            return {**schema, **inner}
+        result = {**schema, "fields": [self._field(field) for field in schema["fields"]]}
+        name = str(schema.get("name")).rpartition(".")[2]
+        self._known[name] = None if name in self._known else result
+        self._records += 1
+        return {**result, "name": f"record_{self._records}"}
+
+    def _field(self, field: Mapping[str, Any]) -> dict[str, Any]:
+        self._fields += 1
+        if self._fields > _MOST_FIELDS:
+            raise ValueError(f"more than {_MOST_FIELDS} fields")
+        return {**field, "type": self.written_out(field["type"])}
+
+
+def _check(schema: Any, depth: int) -> None:
+    """Refuse what no manifest has and what would let few bytes stand for endless values: recursion, empty items.
+
+    Raises:
+        ValueError: such a schema.
+    """
+    if depth > _DEEPEST:
+        raise ValueError("nested too deep")
+    if isinstance(schema, str):
+        if schema not in _PRIMITIVES:
+            raise ValueError(f"unexpected type {schema!r}")
+    elif isinstance(schema, list):
+        for item in schema:
+            _check(item, depth + 1)
+    elif schema["type"] == "record":
+        for field in schema["fields"]:
+            _check(field["type"], depth + 1)
+    elif schema["type"] == "array":
+        _check(schema["items"], depth + 1)
+        if _is_nothing(schema["items"]):
+            raise ValueError("an array of nothing")
+    else:
+        _check(schema["type"], depth + 1)
+
+
+def _is_nothing(schema: Any) -> bool:
+    """Return whether values of a schema take no bytes, so that a number stands for as many of them as it says."""
+    if isinstance(schema, Mapping) and schema["type"] == "record":
+        return all(_is_nothing(field["type"]) for field in schema["fields"])
+    if isinstance(schema, Mapping) and schema["type"] not in ("array", "map"):
+        return _is_nothing(schema["type"])
+    return bool(schema == "null")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]

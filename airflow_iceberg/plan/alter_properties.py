@@ -1,0 +1,101 @@
+"""Table properties that name columns: what becomes of them when columns are renamed, dropped or added.
+
+Properties of one column (`write.metadata.metrics.column.price`) follow its name and go with it. A name mapping
+(`schema.name-mapping.default`), by which files without field ids are read, learns new names and keeps the old ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.types import NestedField, child_fields
+
+NAME_MAPPING = "schema.name-mapping.default"
+COLUMN_PREFIXES = (
+    "write.metadata.metrics.column.",
+    "write.parquet.bloom-filter-enabled.column.",
+    "write.parquet.bloom-filter-fpp.column.",
+    "write.parquet.bloom-filter-ndv.column.",
+    "write.parquet.stats-enabled.column.",
+)
+
+
+def follow_columns(properties: Mapping[str, str], before: Schema, after: Schema) -> dict[str, str]:
+    """Return a table's properties after a change of its schema.
+
+    Args:
+        properties: those of before, and what the same change has set.
+    """
+    if before.same_fields(after):
+        return dict(properties)
+    result: dict[str, str] = {}
+    for name, value in properties.items():
+        followed = _followed(name, before, after)
+        if followed is not None:
+            result[followed] = value
+    if NAME_MAPPING in result:
+        result[NAME_MAPPING] = _followed_mapping(result[NAME_MAPPING], before, after)
+    return result
+
+
+def _followed(name: str, before: Schema, after: Schema) -> str | None:
+    """Return the new name of a property, None when its column is gone."""
+    prefix = next((prefix for prefix in COLUMN_PREFIXES if name.startswith(prefix)), None)
+    if prefix is None:
+        return name
+    column = name.removeprefix(prefix)
+    field_id = before.names.get(column)
+    if field_id is None or after.names.get(column) == field_id:
+        return name
+    now = after.find_name(field_id)
+    return None if now is None else prefix + now
+
+
+def _followed_mapping(text: str, before: Schema, after: Schema) -> str:
+    try:
+        mapping = json.loads(text)
+        if not isinstance(mapping, list):
+            return text
+        return json.dumps(_level(mapping, after.fields, before), separators=(",", ":"))
+    except (ValueError, AttributeError, TypeError, KeyError):
+        # What is no mapping is refused where it is read; here it stays as it is.
+        return text
+
+
+def _level(mapping: Sequence[Mapping[str, Any]], fields: Sequence[NestedField], before: Schema) -> list[dict[str, Any]]:
+    """Return the mapping of one struct: new names and new columns in it, dropped columns as they were."""
+    now = {field.id: field for field in fields}
+    # A name belongs to one column; the one that has it now takes it from the one that had it.
+    taken = {field.name: field.id for field in fields if _is_news(field, before)}
+    result = []
+    for entry in mapping:
+        field_id, names = entry.get("field-id"), list(entry["names"])
+        names = [name for name in names if taken.get(name, field_id) == field_id]
+        field = None if field_id is None else now.get(field_id)
+        if field is None:
+            result.append({**entry, "names": names})
+            continue
+        names += [] if field.name in names else [field.name]
+        children = child_fields(field.type)
+        below = {"fields": _level(entry.get("fields", ()), children, before)} if children else {}
+        result.append({**entry, "names": names, **below})
+    known = {entry.get("field-id") for entry in mapping}
+    return result + [
+        _new_entry(field) for field in fields if field.id not in known and field.id not in before.fields_by_id
+    ]
+
+
+def _is_news(field: NestedField, before: Schema) -> bool:
+    old = before.fields_by_id.get(field.id)
+    return old is None or old.name != field.name
+
+
+def _new_entry(field: NestedField) -> dict[str, Any]:
+    entry: dict[str, Any] = {"field-id": field.id, "names": [field.name]}
+    children = child_fields(field.type)
+    if children:
+        entry["fields"] = [_new_entry(child) for child in children]
+    return entry

@@ -1,0 +1,252 @@
+"""Changes of a table as people write them, and what they make of its metadata.
+
+A list of changes, each an object with one key that says what to do; the same in Python, JSON and YAML:
+
+    [
+        {"add_column": {"name": "price", "type": "decimal(9, 2)", "after": "id"}},
+        {"rename_column": {"from": "ts", "to": "moment"}},
+        {"replace_partition_field": {"from": "day(moment)", "to": "hour(moment)"}},
+        {"set_properties": {"write.target-file-size-bytes": "134217728"}},
+    ]
+
+They are made in this order and land together, or not at all. docs/how-to/alter-a-table.md lists them.
+
+Here: the one commit that comes of a list. Not here: the words (`change_list`), what each does to a schema
+(`schema_evolution`) or a partition spec (`partition_evolution`), and how the commit lands (`commit`).
+
+A list whose result stands already is no change. That is told change by change: a column that is there as it is to be
+added, one that was dropped or renamed before. And it is told of the list as a whole, as a list may undo what it did
+itself (rename `a` to `b`, add a new `a`): when the list makes of an earlier schema of the table just the current one,
+it was made. So a task that is run again finds its work done, without a mark in the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice, product
+from typing import Any
+
+from airflow_iceberg.errors import IcebergError, InvalidInputError, UnsupportedError
+from airflow_iceberg.format.metadata.table_metadata import SUPPORTED_FORMAT_VERSIONS, TableMetadata, check_fits
+from airflow_iceberg.format.metadata.updates import (
+    AddPartitionSpec,
+    AddSchema,
+    AddSortOrder,
+    AssertCurrentSchemaId,
+    AssertDefaultSortOrderId,
+    AssertDefaultSpecId,
+    AssertLastAssignedFieldId,
+    AssertLastAssignedPartitionId,
+    AssertTableUUID,
+    AssignUUID,
+    Change,
+    RemoveProperties,
+    Requirement,
+    SetCurrentSchema,
+    SetDefaultSortOrder,
+    SetDefaultSpec,
+    SetLocation,
+    SetProperties,
+    Update,
+    UpgradeFormatVersion,
+)
+from airflow_iceberg.format.partitions.evolution import PartitionEvolution, check_partitioning
+from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.schemas.evolution import SchemaEvolution
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.sort_orders import SortOrder
+from airflow_iceberg.format.types import IcebergType, PrimitiveType, walk_fields
+from airflow_iceberg.plan.alter_properties import follow_columns
+from airflow_iceberg.plan.alter_words import Changes, Step, read_changes
+
+# How many earlier states are looked through for one that the list has made the current one of.
+_MOST_STATES = 200
+
+
+def evolve(metadata: TableMetadata, changes: Changes, *, new_uuid: str | None = None) -> Change:
+    """Return what a list of changes makes of a table; without updates when its result stands already.
+
+    Args:
+        new_uuid: for a table of version 1 that has none yet; the caller's dice.
+    Raises:
+        InvalidInputError: not a change, or one that the specification does not allow.
+        NotFoundError: it names a column or partition field that the table does not have.
+        AlreadyExistsError: it adds something that is there and is different.
+    Spec: Schema Evolution, Partition Evolution; REST protocol, table requirements.
+    """
+    steps = read_changes(changes)
+    if _stands_already(metadata, steps):
+        return Change()
+    result = Evolution(metadata)
+    for step in steps:
+        step(result)
+    return result.change(new_uuid)
+
+
+class Evolution:
+    """A table between two states: what the changes of a list work on."""
+
+    def __init__(
+        self, metadata: TableMetadata, *, schema: Schema | None = None, spec: PartitionSpec | None = None
+    ) -> None:
+        self._base = metadata
+        self._start = schema or metadata.schema()
+        self.format_version = metadata.format_version
+        self.columns = SchemaEvolution(
+            self._start,
+            last_column_id=metadata.last_column_id if schema is None else _last_column_id(metadata, schema),
+            history=metadata.schemas,
+            specs=metadata.partition_specs,
+            format_version=metadata.format_version,
+        )
+        self.partitioning = PartitionEvolution(
+            spec or metadata.spec(),
+            history=metadata.partition_specs,
+            last_partition_id=metadata.last_partition_id,
+            format_version=metadata.format_version,
+        )
+        self.sort_order: SortOrder = metadata.sort_order()
+        self.properties = dict(metadata.properties)
+        self.location = metadata.location
+
+    @property
+    def schema(self) -> Schema:
+        """The schema as it is now."""
+        return self.columns.schema
+
+    def upgrade(self, version: int) -> None:
+        """Raise the format version; later changes may use what it brings.
+
+        Raises:
+            InvalidInputError: the table has a higher one.
+            UnsupportedError: there is no such version here.
+        """
+        if version not in SUPPORTED_FORMAT_VERSIONS:
+            raise UnsupportedError(f"format version {version} is not supported (supported: 1, 2, 3)")
+        if version < self.format_version:
+            raise InvalidInputError(f"the table has format version {self.format_version}, which never goes down")
+        self.format_version = self.columns.format_version = self.partitioning.format_version = version
+
+    def change(self, new_uuid: str | None) -> Change:
+        """Return the updates from the base to here, and what they require of the base."""
+        updates, needs = self._updates()
+        if not updates:
+            return Change()
+        uuid = self._base.table_uuid
+        if uuid is None:
+            first = () if new_uuid is None else (AssignUUID(uuid=new_uuid),)
+            return Change(updates=(*first, *updates), requirements=tuple(needs))
+        return Change(updates=tuple(updates), requirements=(AssertTableUUID(uuid=uuid), *needs))
+
+    def _updates(self) -> tuple[list[Update], list[Requirement]]:
+        base = self._base
+        spec, order = self.partitioning.spec, self.sort_order
+        updates: list[Update] = []
+        needs: list[Requirement] = []
+        if self.format_version != base.format_version:
+            updates.append(UpgradeFormatVersion(format_version=self.format_version))
+        if not self.schema.same_fields(base.schema()):
+            updates += [AddSchema(schema=self.schema), SetCurrentSchema()]
+            needs.append(AssertLastAssignedFieldId(last_assigned_field_id=base.last_column_id))
+            needs.append(AssertCurrentSchemaId(current_schema_id=base.current_schema_id))
+        if not spec.same_fields(base.spec()):
+            updates += [AddPartitionSpec(spec=spec), SetDefaultSpec()]
+            needs.append(AssertLastAssignedPartitionId(last_assigned_partition_id=base.last_partition_id))
+            needs.append(AssertDefaultSpecId(default_spec_id=base.default_spec_id))
+        if not order.same_fields(base.sort_order()):
+            updates += [AddSortOrder(sort_order=order), SetDefaultSortOrder()]
+            needs.append(AssertDefaultSortOrderId(default_sort_order_id=base.default_sort_order_id))
+        if updates:
+            self._check_fits(spec, order)
+        return [*updates, *self._property_updates()], needs
+
+    def _check_fits(self, spec: PartitionSpec, order: SortOrder) -> None:
+        check_partitioning(spec, self._base.schema(), self.schema)
+        for key in order.fields:
+            if key.source_id not in self.schema.fields_by_id:
+                raise InvalidInputError(
+                    f"column '{self._base.schema().find_name(key.source_id)}' cannot be dropped: the table is sorted "
+                    f"by it; replace the sort order first"
+                )
+        check_fits(self.schema, spec, order, self.format_version)
+
+    def _property_updates(self) -> Iterator[Update]:
+        after = follow_columns(self.properties, self._start, self.schema)
+        before = self._base.properties
+        changed = {name: value for name, value in after.items() if before.get(name) != value}
+        removed = tuple(name for name in before if name not in after)
+        if self.location != self._base.location:
+            yield SetLocation(location=self.location)
+        if changed:
+            yield SetProperties(updates=changed)
+        if removed:
+            yield RemoveProperties(removals=removed)
+
+    def stands_in(self, metadata: TableMetadata) -> bool:
+        """Whether this is just what the table is, but for the ids of columns that were added since the start."""
+        known = _last_column_id(metadata, self._start)
+        current = metadata.schema()
+        return (
+            self.format_version == metadata.format_version
+            and _masked(self.schema, known) == _masked(current, known)
+            and set(self.schema.identifier_field_ids) == set(current.identifier_field_ids)
+            and self._same_partitioning(metadata, known)
+            and self.sort_order.same_fields(metadata.sort_order())
+            and self.location == metadata.location
+            and all(metadata.properties.get(name) == value for name, value in self.properties.items())
+            and self.properties.keys() >= metadata.properties.keys()
+        )
+
+    def _same_partitioning(self, metadata: TableMetadata, known: int) -> bool:
+        """Compare by the names of columns where these are new: their ids are chosen anew each time."""
+
+        def said(spec: PartitionSpec, schema: Schema) -> list[Any]:
+            sources = [
+                [i if i <= known else schema.find_name(i) for i in field.source_ids or (field.source_id,)]
+                for field in spec.fields
+            ]
+            return [(field.name, field.transform, of) for field, of in zip(spec.fields, sources, strict=True)]
+
+        return said(self.partitioning.spec, self.schema) == said(metadata.spec(), metadata.schema())
+
+
+def _last_column_id(metadata: TableMetadata, schema: Schema) -> int:
+    """Return the highest id that the table had given out when a schema was new."""
+    upto = (s for s in metadata.schemas if s.schema_id <= schema.schema_id)
+    return max((s.highest_field_id for s in upto), default=0)
+
+
+def _masked(schema: Schema, known: int) -> list[tuple[Any, ...]]:
+    """Return what a schema says, with 0 for the ids of newer columns."""
+    return [
+        (
+            *(schema.find_name(f.id), f.id if f.id <= known else 0, _kind(f.type)),
+            *(f.required, f.doc, f.initial_default, f.write_default),
+        )
+        for f in walk_fields(schema.fields)
+    ]
+
+
+def _kind(type_: IcebergType) -> Any:
+    """Return a primitive type itself and the kind of a nested one, whose fields are walked over anyway."""
+    return type_ if isinstance(type_, PrimitiveType) else type(type_)
+
+
+def _stands_already(metadata: TableMetadata, steps: Sequence[Step]) -> bool:
+    """Whether the list makes of some earlier state of the table just the current one."""
+    schemas = [s for s in reversed(metadata.schemas) if s.schema_id != metadata.current_schema_id]
+    specs = [metadata.spec(), *(s for s in reversed(metadata.partition_specs) if s is not metadata.spec())]
+    states = product([*schemas, metadata.schema()], specs)
+    for schema, spec in islice(states, _MOST_STATES):
+        if schema.schema_id == metadata.current_schema_id and spec is metadata.spec():
+            continue
+        earlier = Evolution(metadata, schema=schema, spec=spec)
+        try:
+            for step in steps:
+                step(earlier)
+            if earlier.stands_in(metadata):
+                return True
+        except IcebergError:
+            # The list does not fit that state, so it did not start from it.
+            continue
+    return False

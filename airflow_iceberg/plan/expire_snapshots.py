@@ -1,0 +1,166 @@
+"""Which snapshots and refs a table keeps: the retention rules of branches and tags.
+
+Here: the decision, from metadata and a time alone. Not here: making it so (`commit.actions.expire_snapshots`), and
+which files become unreachable by it.
+
+1. `main` stays; another ref stays while its snapshot is not older than the ref may be.
+2. Each branch that stays keeps its head, and its ancestors while there are fewer than its minimum or they are young
+   enough; the first that is neither ends it. A tag keeps its snapshot.
+3. Snapshots that no ref reaches (staged, rolled back) stay while they are young enough.
+
+Spec: Snapshot Retention Policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from airflow_iceberg.errors import InvalidInputError, NotFoundError
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.snapshots import MAIN_BRANCH, SnapshotRef
+
+MAX_SNAPSHOT_AGE_MS = 5 * 24 * 60 * 60 * 1000
+MIN_SNAPSHOTS_TO_KEEP = 1
+FOREVER_MS = 2**63 - 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Expiry:
+    """What goes.
+
+    Attributes:
+        snapshot_ids: in the order of the table's metadata.
+        refs: names of branches and tags.
+    """
+
+    snapshot_ids: tuple[int, ...] = ()
+    refs: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all stays."""
+        return not (self.snapshot_ids or self.refs)
+
+
+def find_expired(
+    metadata: TableMetadata,
+    *,
+    now_ms: int,
+    older_than_ms: int | None = None,
+    retain_last: int | None = None,
+    snapshot_ids: Collection[int] = (),
+) -> Expiry:
+    """Return the snapshots and refs that a table need not keep.
+
+    Args:
+        older_than_ms: snapshots of before that time may go; by default the table's `history.expire.max-snapshot-age-ms`
+            (5 days) before now. A branch's own setting wins.
+        retain_last: so many snapshots of each branch stay whatever their age; by default the table's
+            `history.expire.min-snapshots-to-keep` (1). A branch's own setting wins.
+        snapshot_ids: these go besides, whatever their age.
+
+    Raises:
+        InvalidInputError: `gc.enabled` is false, a number is out of range, or a ref that stays points to one of
+            `snapshot_ids`.
+        NotFoundError: the table has no such snapshot.
+    """
+    rules = _Rules.of(metadata, now_ms=now_ms, older_than_ms=older_than_ms, retain_last=retain_last)
+    refs = {name: ref for name, ref in metadata.refs.items() if rules.keeps_ref(name, ref, metadata)}
+    _check_ids(metadata, refs, snapshot_ids)
+    kept = {i for ref in refs.values() for i in rules.kept_by(ref, metadata)}
+    reached = {i for ref in refs.values() for i in _reached_by(ref, metadata)}
+    named = frozenset(snapshot_ids)
+    expired = [
+        snapshot.snapshot_id
+        for snapshot in metadata.snapshots
+        if snapshot.snapshot_id in named
+        or (
+            snapshot.snapshot_id not in kept
+            and (snapshot.snapshot_id in reached or snapshot.timestamp_ms < rules.older_than_ms)
+        )
+    ]
+    return Expiry(snapshot_ids=tuple(expired), refs=tuple(name for name in metadata.refs if name not in refs))
+
+
+def _check_ids(metadata: TableMetadata, refs: dict[str, SnapshotRef], snapshot_ids: Collection[int]) -> None:
+    for snapshot_id in snapshot_ids:
+        if metadata.snapshot(snapshot_id) is None:
+            raise NotFoundError(f"cannot expire snapshot {snapshot_id}: table {metadata.location} does not have it")
+        names = sorted(name for name, ref in refs.items() if ref.snapshot_id == snapshot_id)
+        if names:
+            raise InvalidInputError(
+                f"cannot expire snapshot {snapshot_id}: it is still referenced by {', '.join(map(repr, names))}; drop "
+                f"or move that branch or tag first"
+            )
+
+
+def _reached_by(ref: SnapshotRef, metadata: TableMetadata) -> list[int]:
+    """Return what a ref reaches: a branch all its ancestors, a tag its snapshot."""
+    if not ref.is_branch:
+        return [ref.snapshot_id]
+    return [snapshot.snapshot_id for snapshot in metadata.ancestors(ref.snapshot_id)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Rules:
+    now_ms: int
+    older_than_ms: int
+    min_to_keep: int
+    max_ref_age_ms: int
+
+    @classmethod
+    def of(cls, metadata: TableMetadata, *, now_ms: int, older_than_ms: int | None, retain_last: int | None) -> _Rules:
+        check_may_delete(metadata)
+        age_ms = _number(metadata, "history.expire.max-snapshot-age-ms", MAX_SNAPSHOT_AGE_MS)
+        if retain_last is not None and retain_last < 1:
+            raise InvalidInputError(f"unexpected retain_last {retain_last} (expected at least 1)")
+        return cls(
+            now_ms=now_ms,
+            older_than_ms=now_ms - age_ms if older_than_ms is None else older_than_ms,
+            min_to_keep=retain_last
+            or _number(metadata, "history.expire.min-snapshots-to-keep", MIN_SNAPSHOTS_TO_KEEP, least=1),
+            max_ref_age_ms=_number(metadata, "history.expire.max-ref-age-ms", FOREVER_MS),
+        )
+
+    def keeps_ref(self, name: str, ref: SnapshotRef, metadata: TableMetadata) -> bool:
+        if name == MAIN_BRANCH:
+            return True
+        snapshot = metadata.snapshot(ref.snapshot_id)
+        longest = self.max_ref_age_ms if ref.max_ref_age_ms is None else ref.max_ref_age_ms
+        return snapshot is not None and self.now_ms - snapshot.timestamp_ms <= longest
+
+    def kept_by(self, ref: SnapshotRef, metadata: TableMetadata) -> list[int]:
+        """Return the snapshots that a ref keeps."""
+        if not ref.is_branch:
+            return [ref.snapshot_id]
+        minimum = self.min_to_keep if ref.min_snapshots_to_keep is None else ref.min_snapshots_to_keep
+        age_ms = ref.max_snapshot_age_ms
+        since_ms = self.older_than_ms if age_ms is None else self.now_ms - age_ms
+        kept: list[int] = []
+        for snapshot in metadata.ancestors(ref.snapshot_id):
+            # The head stays in any case: the smallest minimum is 1.
+            if kept and len(kept) >= minimum and snapshot.timestamp_ms < since_ms:
+                break
+            kept.append(snapshot.snapshot_id)
+        return kept
+
+
+def check_may_delete(metadata: TableMetadata) -> None:
+    """Refuse tables whose files may belong to others, too.
+
+    Raises:
+        InvalidInputError: the table's property `gc.enabled` is false.
+    """
+    if not metadata.property_bool("gc.enabled", True):
+        raise InvalidInputError(
+            f"table {metadata.location} has gc.enabled=false: its files may belong to other tables or catalog "
+            f"branches, too; nothing is expired or deleted"
+        )
+
+
+def _number(metadata: TableMetadata, name: str, default: int, *, least: int = 0) -> int:
+    value = metadata.property_int(name, default)
+    if value < least:
+        raise InvalidInputError(f"unexpected value {value} (expected at least {least}) of table property {name!r}")
+    return value

@@ -1,0 +1,117 @@
+"""What a sensor waits for: one decision, shared by the sensor and its trigger.
+
+Here: the condition as a value, and the search for a snapshot that meets it. Not here: polling and loading (`sensors`,
+`triggers`). Imports neither Arrow nor Airflow: sensors are parsed with every DAG file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_iceberg.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+    from airflow_iceberg.format.snapshots import Snapshot
+
+OPERATIONS = ("append", "replace", "overwrite", "delete")
+
+MAINTENANCE = "airflow.maintenance"
+"""Summary entry, with the value "true", of snapshots that leave the rows as they are and are not a ``replace``."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SnapshotCondition:
+    """Which snapshot of a branch counts as news.
+
+    Attributes:
+        branch: the branch (or tag) to look at.
+        after_snapshot_id: only snapshots committed on the branch after this one.
+        after_snapshot_ms: when that one was committed, where known; it counts once that snapshot has expired.
+        after_ms: only snapshots committed strictly later than this time, milliseconds since the epoch.
+        operations: only these operations, None for any.
+        include_maintenance: count snapshots that change no rows as well (compaction, rewritten manifests). A
+            ``replace`` that is asked for in `operations` by name counts in any case.
+    """
+
+    branch: str = "main"
+    after_snapshot_id: int | None = None
+    after_snapshot_ms: int | None = None
+    after_ms: int | None = None
+    operations: tuple[str, ...] | None = None
+    include_maintenance: bool = False
+
+    def __post_init__(self) -> None:
+        if self.operations is None:
+            return
+        object.__setattr__(self, "operations", tuple(self.operations))
+        unknown = [operation for operation in self.operations if operation not in OPERATIONS]
+        if unknown or not self.operations:
+            got = f"'{unknown[0]}'" if unknown else "none"
+            raise InvalidInputError(f"unknown snapshot operation: expected some of {', '.join(OPERATIONS)}, got {got}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the condition in JSON types, for the trigger."""
+        result = asdict(self)
+        result["operations"] = None if self.operations is None else list(self.operations)
+        return result
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> SnapshotCondition:
+        """Read what `to_dict` returned."""
+        return cls(**value)
+
+
+def find_snapshot(metadata: TableMetadata, condition: SnapshotCondition) -> Snapshot | None:
+    """Return the newest snapshot of the branch that meets the condition, None while there is none.
+
+    Raises:
+        NotFoundError: the branch does not exist; an empty main branch does.
+    """
+    head = metadata.ref_snapshot(condition.branch)
+    if head is None:
+        return None
+    return next((snapshot for snapshot in _newer(metadata, head, condition) if _counts(snapshot, condition)), None)
+
+
+def _newer(metadata: TableMetadata, head: Snapshot, condition: SnapshotCondition) -> Iterator[Snapshot]:
+    """Return the snapshots of the branch that came after the one given, newest first."""
+    ancestors = list(metadata.ancestors(head.snapshot_id))
+    seen = condition.after_snapshot_id
+    position = next((index for index, ancestor in enumerate(ancestors) if ancestor.snapshot_id == seen), None)
+    if seen is None:
+        yield from ancestors
+    elif position is not None:
+        yield from ancestors[:position]
+    elif (known := metadata.snapshot(seen)) is not None:
+        # Rolled back, or of another branch: nothing connects the two, so the time of the commits has to tell.
+        yield from (ancestor for ancestor in ancestors if _is_later(ancestor, known))
+    elif condition.after_snapshot_ms is not None:
+        # Expired, perhaps after a rollback that left only older ones. Two commits can fall into one millisecond.
+        yield from (ancestor for ancestor in ancestors if ancestor.timestamp_ms >= condition.after_snapshot_ms)
+    else:
+        # Expired, and nobody knows its time: snapshots mostly expire from the old end, so what is left came later.
+        yield from ancestors
+
+
+def _is_later(snapshot: Snapshot, known: Snapshot) -> bool:
+    """Tell whether a snapshot was committed after another one; v1 tables have no sequence numbers."""
+    if snapshot.sequence_number != known.sequence_number:
+        return snapshot.sequence_number > known.sequence_number
+    return snapshot.timestamp_ms > known.timestamp_ms
+
+
+def _counts(snapshot: Snapshot, condition: SnapshotCondition) -> bool:
+    """Tell whether the snapshot itself is of the kind and age that is waited for."""
+    if condition.after_ms is not None and snapshot.timestamp_ms <= condition.after_ms:
+        return False
+    if condition.operations is not None:
+        is_wanted = condition.include_maintenance or not _is_marked(snapshot)
+        return is_wanted and snapshot.operation in condition.operations
+    return condition.include_maintenance or not (snapshot.operation == "replace" or _is_marked(snapshot))
+
+
+def _is_marked(snapshot: Snapshot) -> bool:
+    return snapshot.summary.get(MAINTENANCE) == "true"

@@ -1,0 +1,149 @@
+"""Whether a file that lies below a table is one of the table's: locations compared as stores spell them.
+
+Here: comparing locations, and which names are never looked at. Pure. Not here: listing, reading manifests and moving
+files (`operations.remove_orphan_files`).
+
+A file is the table's when its path is, without scheme and authority. The same path under another scheme or authority is
+a doubt: `s3a` and `s3` are one store, two buckets are not, and which of the two a table means only its owner knows. So
+doubts are reported, and nothing is removed, unless the caller says which spellings are equal or what to do.
+Spellings of one path (percent-encoding, doubled slashes) are the same path: when in doubt a file stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.plan.path_hashes import HashedPaths, PathSet, hash_paths, normal_path, split_location
+
+DAY_MS = 24 * 60 * 60 * 1000
+DEFAULT_AGE_MS = 3 * DAY_MS
+EQUAL_SCHEMES: Mapping[str, str] = {"s3a": "s3", "s3n": "s3"}
+MISMATCH_MODES = ("error", "ignore", "delete")
+
+Verdict = Literal["known", "orphan", "doubtful"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spelling:
+    """Which schemes and authorities are the same store.
+
+    Attributes:
+        equal_schemes: other spellings of a scheme, to the one they stand for; `s3a` and `s3n` are `s3` by default.
+        equal_authorities: the same for buckets and hosts.
+    """
+
+    equal_schemes: Mapping[str, str] = field(default_factory=lambda: dict(EQUAL_SCHEMES))
+    equal_authorities: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, equal_schemes: Mapping[str, str] | None, equal_authorities: Mapping[str, str] | None) -> Spelling:
+        """Read mappings as Iceberg's procedure has them: several spellings on the left, with commas between."""
+        return cls(
+            equal_schemes={**EQUAL_SCHEMES, **_flattened(equal_schemes or {}, "equal_schemes")},
+            equal_authorities=_flattened(equal_authorities or {}, "equal_authorities"),
+        )
+
+    def split(self, location: str) -> tuple[str, str, str]:
+        """Return scheme, authority and path of a location, each as it is compared."""
+        scheme, authority, path = split_location(location)
+        return (*self.store((scheme.lower(), authority.lower())), normal_path(path))
+
+    def store(self, name: tuple[str, str]) -> tuple[str, str]:
+        """Return scheme and authority, in lower case, as they are compared."""
+        scheme, authority = name
+        return self.equal_schemes.get(scheme, scheme), self.equal_authorities.get(authority, authority)
+
+
+def _flattened(given: Any, what: str) -> dict[str, str]:
+    if not isinstance(given, Mapping) or not all(isinstance(text, str) for pair in given.items() for text in pair):
+        raise InvalidInputError(f"{what} is {given!r}, expected other spellings and the one they stand for, as texts")
+    return {
+        name.strip().lower(): target.strip().lower()
+        for names, target in given.items()
+        for name in names.split(",")
+        if name.strip()
+    }
+
+
+class KnownFiles:
+    """The files of a table, by path. Memory: eight bytes a file."""
+
+    def __init__(self, spelling: Spelling | None = None) -> None:
+        self._spelling = spelling or Spelling()
+        self._paths = PathSet()
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def add(self, locations: Iterable[str]) -> None:
+        """Take files of the table in."""
+        self.add_hashed(hash_paths(list(locations)))
+
+    def add_hashed(self, paths: HashedPaths) -> None:
+        """Take files in whose paths are hashed already."""
+        self._paths.add(paths)
+
+    def judge(self, location: str) -> Verdict:
+        """Say what a listed file is; an empty scheme or authority, on either side, is any."""
+        return self.judge_all([location])[0]
+
+    def judge_all(self, locations: Sequence[str]) -> list[Verdict]:
+        """Say what listed files are, many at a time."""
+        listed = hash_paths(locations)
+        is_there = np.zeros(len(listed), np.bool_)
+        is_known = np.zeros(len(listed), np.bool_)
+        names = [self._spelling.store(name) for name in listed.names]
+        for store, found in self._paths.find(listed.hashes):
+            is_there |= found
+            fits = np.array([_is_same(name, self._spelling.store(store)) for name in names], np.bool_)
+            is_known |= found & fits[listed.stores]
+        pairs = zip(is_there.tolist(), is_known.tolist(), strict=True)
+        return ["known" if known else "doubtful" if there else "orphan" for there, known in pairs]
+
+    def spellings(self, location: str) -> list[str]:
+        """Return how the table spells the prefix of a path that a doubtful file has."""
+        names = {
+            self._spelling.store(name) for name, found in self._paths.find(hash_paths([location]).hashes) if found[0]
+        }
+        return sorted(f"{scheme}://{authority}" for scheme, authority in names)
+
+
+def _is_same(one: tuple[str, str], other: tuple[str, str]) -> bool:
+    return _fits(one[0], other[0]) and _fits(one[1], other[1])
+
+
+def _fits(one: str, other: str) -> bool:
+    # A plain path is of the local file system, whose scheme is `file`.
+    return not one or not other or one == other
+
+
+def is_hidden(relative: str, partition_names: Iterable[str] = ()) -> bool:
+    """Tell whether a file below a table is never looked at: some part of its path begins with `_` or `.`.
+
+    Args:
+        relative: path below the table's location.
+        partition_names: of partition fields; a directory `_day=2026-01-01` of a field `_day` is none of these.
+    """
+    fields = tuple(f"{name}=" for name in partition_names)
+    return any(part.startswith(("_", ".")) and not part.startswith(fields) for part in relative.split("/"))
+
+
+def older_than_ms(given_ms: int | None, *, now_ms: int, allow_recent: bool) -> int:
+    """Return the moment before which a file must have been written to be an orphan; 3 days ago by default.
+
+    Raises:
+        InvalidInputError: the moment is less than a day ago: files of running jobs look like orphans.
+    """
+    if given_ms is None:
+        return now_ms - DEFAULT_AGE_MS
+    if given_ms > now_ms - DAY_MS and not allow_recent:
+        raise InvalidInputError(
+            "older_than is less than 24 hours ago: files of jobs that are running look like orphans and would go; "
+            "choose an earlier moment, or set allow_recent (an option of the operator) when nothing writes to the table"
+        )
+    return given_ms

@@ -1,0 +1,1 @@
+"""Reading a table: `TableScan`, the incremental scan, and the metadata tables."""

@@ -1,0 +1,236 @@
+"""A scan: which snapshot, which columns, which rows; and the rows as Arrow, whole or streamed.
+
+Which files hold them is decided in `plan.scan`, how a file is read in `data.read.file`, what columns and points in time
+mean in `data.read.selection`.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_iceberg.commit.snapshot_action import ENCRYPTION_KEY
+from airflow_iceberg.data.read.selection import choose_snapshot, project
+from airflow_iceberg.errors import InvalidInputError, UnsupportedError
+from airflow_iceberg.expressions.binding import AlwaysTrue, Expression, parse_filter
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.snapshots import Snapshot
+from airflow_iceberg.inventory._manifest_lists import read_manifests
+from airflow_iceberg.inventory.manifests import read_columns
+from airflow_iceberg.plan.scan import FileScanTask, plan_files
+from airflow_iceberg.storage.base import FileIO
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from airflow_iceberg.data.read.deletes import DeleteReader
+
+# Files in flight while a whole result is read: enough to keep both reading and decoding busy.
+READ_THREADS = 4
+NAME_MAPPING = "schema.name-mapping.default"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableScan:
+    """A read of one snapshot.
+
+    Attributes:
+        snapshot: None for a table without rows.
+        schema: the whole schema that the scan speaks, the filter's columns included.
+        projection: the columns of the result, in the table's order.
+        row_filter: bound to `schema`.
+        limit: at most so many rows, None for all.
+    """
+
+    metadata: TableMetadata
+    io: FileIO
+    snapshot: Snapshot | None
+    schema: Schema
+    projection: Schema
+    row_filter: Expression
+    limit: int | None
+
+    @classmethod
+    def of(
+        cls,
+        metadata: TableMetadata,
+        io: FileIO,
+        *,
+        row_filter: Any,
+        selected_fields: Sequence[str],
+        snapshot_id: int | None,
+        ref: str | None,
+        as_of_ms: int | None,
+        limit: int | None,
+        case_sensitive: bool,
+    ) -> TableScan:
+        """Resolve names, predicate and point in time against a table's metadata."""
+        check_not_encrypted(metadata)
+        if isinstance(selected_fields, str):
+            raise InvalidInputError(f"selected_fields is the text {selected_fields!r}, expected a list of columns")
+        for name, value in (("snapshot_id", snapshot_id), ("as_of_ms", as_of_ms), ("limit", limit)):
+            check_int(name, value)
+        if ref is not None and not isinstance(ref, str):
+            raise InvalidInputError(f"ref is {ref!r}, expected the name of a branch or tag")
+        if limit is not None and limit < 0:
+            raise InvalidInputError(f"limit is {limit}, expected 0 or more")
+        snapshot, schema = choose_snapshot(metadata, snapshot_id=snapshot_id, ref=ref, as_of_ms=as_of_ms)
+        projection = project(metadata, schema, tuple(selected_fields), case_sensitive)
+        parsed = AlwaysTrue() if row_filter is None else parse_filter(row_filter, schema, case_sensitive=case_sensitive)
+        return cls(
+            metadata=metadata,
+            io=io,
+            snapshot=snapshot,
+            schema=schema,
+            projection=projection,
+            row_filter=parsed,
+            limit=limit,
+        )
+
+    def plan_files(self, *, whole_files: bool = False) -> list[FileScanTask]:
+        """Return the files that may hold matching rows, each with the deletes that apply and what is left to test.
+
+        Args:
+            whole_files: with all deletes of a file, also those of rows that do not match: to write it anew.
+        """
+        with _collector_paused():
+            return list(self.iter_files(whole_files=whole_files))
+
+    def iter_files(self, *, whole_files: bool = False) -> Iterator[FileScanTask]:
+        """Yield the same as `plan_files`; memory does not grow with the number of files, only of those kept."""
+        if self.snapshot is None:
+            return iter(())
+        return plan_files(
+            read_manifests(self.io, self.snapshot),
+            read_columns=lambda manifests, keys: read_columns(self.io, manifests, keys=keys),
+            metadata=self.metadata,
+            schema=self.schema,
+            row_filter=self.row_filter,
+            whole_files=whole_files,
+        )
+
+    def to_arrow(self) -> pa.Table:
+        """Return all matching rows; files are read side by side, the order is that of `plan_files`."""
+        import pyarrow as pa
+
+        schema = self._arrow_schema()
+        tasks, deletes = self._readable_tasks(), self._delete_reader()
+        if self.limit is not None:
+            return pa.Table.from_batches(self._batches(tasks), schema=schema)
+        with ThreadPoolExecutor(READ_THREADS) as pool:
+            per_file = list(pool.map(lambda task: list(self._read_task(task, self.projection, deletes)), tasks))
+        return pa.Table.from_batches([batch for batches in per_file for batch in batches], schema=schema)
+
+    def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
+        """Return the matching rows as a stream; one file is open at a time, memory does not grow with the table.
+
+        What cannot be read is refused here, before the first row.
+        """
+        import pyarrow as pa
+
+        return pa.RecordBatchReader.from_batches(self._arrow_schema(), self._batches(self._readable_tasks()))
+
+    def count(self) -> int:
+        """Return the number of matching rows; files that match as a whole are not opened."""
+        total, deletes = 0, self._delete_reader()
+        for task in self._readable_tasks():
+            if isinstance(task.residual, AlwaysTrue) and not task.delete_files:
+                total += task.file.record_count
+            else:
+                total += sum(batch.num_rows for batch in self._read_task(task, Schema(), deletes))
+        return total if self.limit is None else min(total, self.limit)
+
+    def _batches(self, tasks: Iterable[FileScanTask]) -> Iterator[pa.RecordBatch]:
+        left, deletes = self.limit, self._delete_reader()
+        for task in tasks:
+            if left == 0:
+                return
+            for batch in self._read_task(task, self.projection, deletes):
+                if left is not None:
+                    batch = batch.slice(0, left)
+                    left -= batch.num_rows
+                if batch.num_rows:
+                    yield batch
+                if left == 0:
+                    break
+
+    def _readable_tasks(self) -> list[FileScanTask]:
+        """Return the tasks after refusing what cannot be read: before the first row of another file is returned."""
+        from airflow_iceberg.data.read.file import check_supported, find_geo_fields
+
+        tasks, geo_fields = self.plan_files(), find_geo_fields(self.projection)
+        for task in tasks:
+            check_supported(task.file, task.delete_files, geo_fields)
+        return tasks
+
+    def _delete_reader(self) -> DeleteReader:
+        from airflow_iceberg.data.read.deletes import DeleteReader
+
+        older = sorted(self.metadata.schemas, key=lambda schema: schema.schema_id, reverse=True)
+        return DeleteReader(
+            self.io,
+            schemas=(self.metadata.schema(), *older),
+            name_mapping=self.metadata.properties.get(NAME_MAPPING),
+            specs=self.metadata.partition_specs,
+        )
+
+    def _read_task(self, task: FileScanTask, projection: Schema, deletes: DeleteReader) -> Iterator[pa.RecordBatch]:
+        from airflow_iceberg.data.read.file import read_file
+
+        return read_file(
+            self.io,
+            task.file,
+            schema=projection,
+            table_schema=self.schema,
+            spec=self.metadata.spec(task.file.spec_id),
+            row_filter=task.residual,
+            name_mapping=self.metadata.properties.get(NAME_MAPPING),
+            delete_files=task.delete_files,
+            deletes=deletes,
+            sequence_number=task.sequence_number,
+        )
+
+    def _arrow_schema(self) -> pa.Schema:
+        from airflow_iceberg.format.arrow.types import schema_to_arrow
+
+        return schema_to_arrow(self.projection, with_field_ids=False)
+
+
+_UNITS = {"snapshot_id": "the id of a snapshot", "as_of_ms": "milliseconds since the epoch", "limit": "rows"}
+
+
+def check_int(name: str, value: object) -> None:
+    """Check that an argument is a number.
+
+    Raises:
+        InvalidInputError: it is something else.
+    """
+    if value is not None and type(value) is not int:
+        raise InvalidInputError(f"{name} is {value!r}, expected an int: {_UNITS.get(name, _UNITS['snapshot_id'])}")
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Keep Python from looking for cycles meanwhile: there are none in tasks, and it takes a third of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def check_not_encrypted(metadata: TableMetadata) -> None:
+    """Refuse a table that asks for encryption: some writers keep it, others silently write in clear.
+
+    Raises:
+        UnsupportedError: it has a key.
+    """
+    if ENCRYPTION_KEY in metadata.properties:
+        raise UnsupportedError(f"table {metadata.location} is encrypted ({ENCRYPTION_KEY}) and cannot be read here")

@@ -1,0 +1,1 @@
+"""Sensors: wait for snapshots of Iceberg and Paimon tables."""

@@ -1,0 +1,247 @@
+"""Waiting for a snapshot of a table.
+
+Here: which snapshots count as new to this task (the words of the DAG author, the run's date, what the DAG saw before),
+and the choice between poking and deferring. Which snapshot meets the condition decides `plan.new_snapshot`; one look at
+a table is in `triggers`, where the asynchronous half lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, cast
+
+from airflow.providers.common.compat.sdk import conf
+from airflow.sdk import BaseSensorOperator, PokeReturnValue
+
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.hooks.iceberg import IcebergHook
+from airflow_iceberg.plan.new_snapshot import SnapshotCondition
+from airflow_iceberg.retries import airflow_failures, from_event
+from airflow_iceberg.triggers.iceberg import IcebergSnapshotTrigger, look
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+LOGICAL_DATE = "logical_date"
+LAST_SEEN = "last_seen"
+# Under a key of its own, so that it is kept when the task's result is not (`do_xcom_push=False`).
+LAST_SEEN_KEY = "iceberg_last_seen"
+# What an empty XCom of an upstream task is rendered to.
+_NOTHING = frozenset({"", "None", "none", "null"})
+
+
+class IcebergSnapshotSensor(BaseSensorOperator):
+    """Waits until a branch of a table has a snapshot that is new to this task, and returns the newest such snapshot.
+
+    Our own maintenance (compaction, rewritten manifests) changes no rows and does not count.
+
+    Args:
+        table: namespace and name, `sales.orders`.
+        iceberg_conn_id: the catalog's connection.
+        branch: the branch (or tag) to look at.
+        after_snapshot_id: only snapshots committed after this one; `{{ ti.xcom_pull("load")["snapshot_id"] }}`.
+        after: only snapshots newer than `"last_seen"`, the one that the previous run of this task returned (at the
+            first run any snapshot counts); than `"logical_date"`, that of the run, or where it has none its
+            `run_after`; or than an ISO 8601 time, `{{ data_interval_start }}`. Without `after` and
+            `after_snapshot_id` it is `"last_seen"`.
+        operations: only these, some of append, overwrite, delete, replace; None for all.
+        include_maintenance: count snapshots that change no rows, too.
+        wait_for_table: wait for a table or branch that is not there yet, instead of failing at once.
+        deferrable: free the worker while waiting and wait in the triggerer; needs one.
+
+    Returns:
+        table, branch, snapshot_id (text), parent_snapshot_id, timestamp_ms, operation and counts.
+    """
+
+    template_fields: Sequence[str] = (
+        "table",
+        "iceberg_conn_id",
+        "branch",
+        "after_snapshot_id",
+        "after",
+        "operations",
+    )
+    ui_color = "#dbeeff"
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        iceberg_conn_id: str = IcebergHook.default_conn_name,
+        branch: str = "main",
+        after_snapshot_id: str | int | None = None,
+        after: str | None = None,
+        operations: Sequence[str] | None = None,
+        include_maintenance: bool = False,
+        wait_for_table: bool = False,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.iceberg_conn_id = iceberg_conn_id
+        self.branch = branch
+        self.after_snapshot_id = after_snapshot_id
+        self.after = after
+        self.operations = operations
+        self.include_maintenance = include_maintenance
+        self.wait_for_table = wait_for_table
+        self.deferrable = deferrable
+        self._hook: IcebergHook | None = None
+        self._wanted: SnapshotCondition | None = None
+
+    def execute(self, context: Context) -> Any:
+        """Poke until the snapshot is there, or look once and leave the rest to the triggerer."""
+        if not self.deferrable:
+            return super().execute(context)
+        found = self.poke(context)
+        if not found:
+            timeout = timedelta(seconds=self.timeout)
+            self.defer(trigger=self._trigger(), method_name="execute_complete", timeout=timeout)
+        return found.xcom_value
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Look at the table once."""
+        with airflow_failures():
+            # Once per process: what was seen last is asked from Airflow's database, not at every poke.
+            condition = self._wanted = self._wanted or self._condition(context)
+            hook = self._hook = self._hook or IcebergHook(self.iceberg_conn_id)
+            found = look(hook.catalog, self.table, condition, wait_for_table=self.wait_for_table)
+        if found is None:
+            return PokeReturnValue(is_done=False)
+        return PokeReturnValue(is_done=True, xcom_value=self._done(context, found))
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Go on where the trigger stopped: return the snapshot, or raise what the trigger ran into."""
+        event = dict(event or {})
+        with airflow_failures():
+            if event.get("status") != "found":
+                raise from_event(event)
+        return self._done(context, dict(event["snapshot"]))
+
+    def _done(self, context: Context, found: dict[str, Any]) -> dict[str, Any]:
+        self.log.info(
+            "snapshot %s of %s (%s) is new on branch %r",
+            found["snapshot_id"],
+            found["table"],
+            found["operation"],
+            found["branch"],
+        )
+        context["ti"].xcom_push(
+            key=LAST_SEEN_KEY,
+            value={
+                **{name: found[name] for name in ("table", "branch", "snapshot_id", "timestamp_ms")},
+                "map_index": map_index_of(context["ti"]),
+            },
+        )
+        return found
+
+    def _trigger(self) -> IcebergSnapshotTrigger:
+        condition = cast(SnapshotCondition, self._wanted)
+        after = condition.after_snapshot_id
+        return IcebergSnapshotTrigger(
+            table=self.table,
+            iceberg_conn_id=self.iceberg_conn_id,
+            branch=self.branch,
+            after_snapshot_id=None if after is None else str(after),
+            after_snapshot_ms=condition.after_snapshot_ms,
+            after_ms=condition.after_ms,
+            operations=condition.operations,
+            include_maintenance=self.include_maintenance,
+            wait_for_table=self.wait_for_table,
+            poll_interval=self.poke_interval,
+        )
+
+    def _condition(self, context: Context) -> SnapshotCondition:
+        after_id = snapshot_id_of(self.after_snapshot_id)
+        after_snapshot_ms: int | None = None
+        after_ms: int | None = None
+        after = self.after or (LAST_SEEN if self.after_snapshot_id is None else None)
+        check_one_start(self.task_id, self.after, self.after_snapshot_id)
+        if after == LAST_SEEN:
+            after_id, after_snapshot_ms = self._last_seen(context) or (None, None)
+        elif after is not None:
+            after_ms = after_to_ms(after, context)
+        return SnapshotCondition(
+            branch=self.branch,
+            after_snapshot_id=after_id,
+            after_snapshot_ms=after_snapshot_ms,
+            after_ms=after_ms,
+            operations=None if self.operations is None else tuple(self.operations),
+            include_maintenance=self.include_maintenance,
+        )
+
+    def _last_seen(self, context: Context) -> tuple[int, int] | None:
+        """Return id and time of the snapshot that the latest earlier run of this task returned, None at the first run.
+
+        XCom is the one store that lives from run to run on every Airflow 3: the task state store of 3.3 belongs to a
+        single run, the asset state store needs an asset. This run's own entries were cleared when its task started,
+        so clearing a task makes it see the same snapshots again.
+        """
+        ti = context["ti"]
+        # All earlier runs, not the latest: Airflow sorts them by logical date alone, databases differ in where runs
+        # without one come, and the latest may have watched another table. Small entries, read once per run.
+        seen = ti.xcom_pull(task_ids=[self.task_id], key=LAST_SEEN_KEY, include_prior_dates=True)
+        mine = [value for value in seen or () if value and self._is_mine(value, ti)]
+        newest = max(mine, key=lambda value: int(value["timestamp_ms"]), default=None)
+        return None if newest is None else (int(newest["snapshot_id"]), int(newest["timestamp_ms"]))
+
+    def _is_mine(self, seen: Mapping[str, Any], ti: Any) -> bool:
+        """Whether it is about what this task watches now; the table may be a template, the task mapped."""
+        return (seen["table"], seen["branch"], seen["map_index"]) == (self.table, self.branch, map_index_of(ti))
+
+
+def map_index_of(ti: Any) -> int:
+    """Return the number of a mapped task, -1 for one that is not mapped."""
+    return -1 if ti.map_index is None else int(ti.map_index)
+
+
+def snapshot_id_of(value: str | int | None) -> int | None:
+    """Return an id that a DAG author gave, None for what an empty XCom is rendered to."""
+    if value is None or str(value).strip() in _NOTHING:
+        return None
+    try:
+        return int(value)
+    except ValueError as error:
+        raise InvalidInputError(f"after_snapshot_id {value!r} is not the id of a snapshot, expected digits") from error
+
+
+def run_date_ms(context: Context) -> int:
+    """Return the run's logical date, or for a run without one the time after which it could begin."""
+    date = context.get("logical_date") or context["dag_run"].run_after
+    return _ms(date)
+
+
+def after_to_ms(after: str, context: Context) -> int:
+    """Return what `after` says, the time of the run or another one, in milliseconds since the epoch."""
+    if after == LOGICAL_DATE:
+        return run_date_ms(context)
+    return iso_ms(after, name="after", instead=f"{LAST_SEEN!r}, {LOGICAL_DATE!r}")
+
+
+def check_one_start(task_id: str, after: str | None, after_snapshot_id: str | int | None) -> None:
+    """Refuse two answers to the question after what a snapshot is new."""
+    if after and after_snapshot_id is not None:
+        raise InvalidInputError(f"sensor {task_id}: after_snapshot_id and after={after!r} are both given, expected one")
+
+
+def iso_ms(text: str, *, name: str, instead: str) -> int:
+    """Return a time that a DAG author gave as ISO 8601, in milliseconds since the epoch; UTC without a zone.
+
+    Args:
+        name: of the argument, for the error.
+        instead: what else the argument takes, for the error.
+    """
+    try:
+        moment = datetime.fromisoformat(str(text).strip())
+    except ValueError as error:
+        raise InvalidInputError(
+            f"{name}={text!r}: expected {instead} or a time such as '2026-01-31T00:00:00+00:00'"
+        ) from error
+    return _ms(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+
+
+def _ms(moment: datetime) -> int:
+    # By way of microseconds, which a float holds exactly; logical dates are pendulum's, whose differences are not ours.
+    return round(moment.timestamp() * 1_000_000) // 1000

@@ -1,0 +1,270 @@
+"""Waiting for a snapshot of an Apache Paimon table.
+
+Here: which snapshots count as new to this task (the words of the DAG author, the run's date, what the DAG saw before),
+and the choice between poking and deferring. What a look at the table finds decides `paimon.new_snapshot`; what its
+failures mean is in `triggers.paimon`, where the asynchronous half lives.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow.providers.common.compat.sdk import conf
+from airflow.sdk import BaseSensorOperator, PokeReturnValue
+
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.hooks.paimon import MAIN_BRANCH, PaimonHook
+from airflow_iceberg.paimon.new_snapshot import EventKind, PaimonCondition, Seen, lost
+from airflow_iceberg.retries import airflow_failures, from_event
+from airflow_iceberg.sensors.iceberg import (
+    LAST_SEEN,
+    after_to_ms,
+    check_one_start,
+    iso_ms,
+    map_index_of,
+    snapshot_id_of,
+)
+from airflow_iceberg.triggers.paimon import PaimonSnapshotTrigger, look
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_iceberg.paimon.table import PaimonTable
+
+# Under a key of its own, so that it is kept when the task's result is not, and when the task fails.
+PAIMON_LAST_SEEN_KEY = "paimon_last_seen"
+
+
+class PaimonSnapshotSensor(BaseSensorOperator):
+    """Waits until a Paimon table has a snapshot that is new to this task, and returns the newest one that counts.
+
+    Everything that is asked for has to hold for the snapshot. A table that was rolled back behind what this task has
+    seen, and snapshots that expired before it could see them, are never waited through: that fails at once with a
+    `SnapshotsLostError`, and the next run begins with what the table is by then.
+
+    Args:
+        table: `database.table` in the connection's warehouse, or a location; None for the table of the connection.
+        paimon_conn_id: the connection, of type `paimon`.
+        branch: the branch to look at.
+        after_snapshot_id: only snapshots after this one; `{{ ti.xcom_pull("load")["snapshot_id"] }}`.
+        after: only snapshots after `"last_seen"`, those that the previous run of this task had seen (at the first run
+            any snapshot counts); than `"logical_date"`, that of the run, or where it has none its `run_after`; or than
+            an ISO 8601 time. Without `after` and `after_snapshot_id` it is `"last_seen"`, and with a `tag` any time.
+        commit_kinds: only these, some of APPEND, COMPACT, OVERWRITE, ANALYZE; None for all.
+        min_watermark: the snapshot's watermark is at least this: milliseconds since the epoch, or an ISO 8601 time.
+        min_new_records: so many records came since then, in all snapshots of these kinds together.
+        partition: the snapshot changed this partition, by files or by deletion vectors; some or all keys,
+            `{"dt": "{{ ds }}"}`. `min_new_records` and `fully_compacted` are about this partition, too.
+        tag: the snapshot that this tag is of; it is waited for until there is one.
+        fully_compacted: the snapshot has one sorted run in each bucket, none of them at level 0.
+        on_lost_snapshots: after a rollback or an expired gap, `"fail"`, or `"return"` the table's latest snapshot with
+            `event` saying what happened, for a DAG that then reads the table as a whole.
+        wait_for_table: wait for a table or branch that is not there yet, instead of failing at once.
+        deferrable: free the worker while waiting and wait in the triggerer; needs one.
+
+    Returns:
+        table, branch, event (`snapshot`), snapshot_id (text), identity, timestamp_ms, commit_kind, schema_id, and
+        watermark and counts of records.
+    """
+
+    template_fields: Sequence[str] = (
+        *("table", "paimon_conn_id", "branch", "after_snapshot_id", "after", "commit_kinds", "min_watermark"),
+        *("min_new_records", "partition", "tag"),
+    )
+    ui_color = "#dbeeff"
+
+    # More parameters than others have: each is one filter of the same sentence, and a DAG author names one or two.
+    def __init__(
+        self,
+        *,
+        table: str | None = None,
+        paimon_conn_id: str = PaimonHook.default_conn_name,
+        branch: str = MAIN_BRANCH,
+        after_snapshot_id: str | int | None = None,
+        after: str | None = None,
+        commit_kinds: Sequence[str] | None = None,
+        min_watermark: str | int | None = None,
+        min_new_records: str | int | None = None,
+        partition: Mapping[str, Any] | None = None,
+        tag: str | None = None,
+        fully_compacted: bool = False,
+        on_lost_snapshots: Literal["fail", "return"] = "fail",
+        wait_for_table: bool = False,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.paimon_conn_id = paimon_conn_id
+        self.branch = branch
+        self.after_snapshot_id = after_snapshot_id
+        self.after = after
+        self.commit_kinds = commit_kinds
+        self.min_watermark = min_watermark
+        self.min_new_records = min_new_records
+        self.partition = partition
+        self.tag = tag
+        self.fully_compacted = fully_compacted
+        self.on_lost_snapshots = on_lost_snapshots
+        self.wait_for_table = wait_for_table
+        self.deferrable = deferrable
+        self._table: PaimonTable | None = None
+        self._wanted: PaimonCondition | None = None
+        self._seen: Seen | None = None
+
+    def execute(self, context: Context) -> Any:
+        """Poke until the snapshot is there, or look once and leave the rest to the triggerer."""
+        if not self.deferrable:
+            return super().execute(context)
+        found = self.poke(context)
+        if not found:
+            self._defer(time.time() + self.timeout)
+        return found.xcom_value
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Look at the table once."""
+        with airflow_failures():
+            if self._wanted is None:
+                # Once per process: what was seen last is asked from Airflow's database, not at every poke. First,
+                # since a poke that fails here may be followed by another one.
+                start = self._start(context)
+                self._prepare(context)
+                self._seen = start
+            self._seen, event = look(self._open(), self._condition(), self._seen, wait_for_table=self.wait_for_table)
+            if event is None:
+                return PokeReturnValue(is_done=False)
+            return PokeReturnValue(is_done=True, xcom_value=self._done(context, event))
+
+    def execute_complete(
+        self, context: Context, event: Mapping[str, Any] | None = None, deadline: float = 0.0
+    ) -> dict[str, Any]:
+        """Go on where the trigger stopped: return the snapshot, raise what the trigger ran into, or wait on.
+
+        Args:
+            deadline: when the time is up, seconds since the epoch.
+        """
+        event = dict(event or {})
+        with airflow_failures():
+            if event.get("status") not in ("found", "moved"):
+                raise from_event(event)
+            self._seen = None if event["seen"] is None else Seen.from_dict(event["seen"])
+            if event["status"] == "found":
+                return self._done(context, dict(event["event"]))
+            self._prepare(context)
+        self._defer(deadline)
+        raise AssertionError("unreachable: deferring ends the task's process")
+
+    def _defer(self, deadline: float) -> None:
+        condition = self._condition().to_dict()
+        trigger = PaimonSnapshotTrigger(
+            table=self._open().location,
+            paimon_conn_id=self.paimon_conn_id,
+            branch=self.branch,
+            seen=None if self._seen is None else self._seen.to_dict(),
+            **condition,
+            wait_for_table=self.wait_for_table,
+            poll_interval=self.poke_interval,
+        )
+        timeout = dt.timedelta(seconds=max(deadline - time.time(), 1.0))
+        self.defer(trigger=trigger, method_name="execute_complete", kwargs={"deadline": deadline}, timeout=timeout)
+
+    def _done(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        """Write down what was seen, for the next run, and return the event or fail with it."""
+        seen = self._seen or Seen(snapshot_id=0)
+        context["ti"].xcom_push(
+            key=PAIMON_LAST_SEEN_KEY,
+            value={
+                **{"table": event["table"], "branch": event["branch"], "map_index": map_index_of(context["ti"])},
+                **{"snapshot_id": str(seen.snapshot_id), "identity": seen.identity},
+                "seen_at_ms": time.time_ns() // 1_000_000,
+            },
+        )
+        if event["event"] != EventKind.SNAPSHOT.value:
+            error = lost(event, event["table"])
+            if self.on_lost_snapshots != "return":
+                raise error
+            self.log.warning("%s", error)
+        self.log.info("snapshot %s of %s (%s) is new", event["snapshot_id"], event["table"], event["commit_kind"])
+        return event
+
+    def _open(self) -> PaimonTable:
+        if self._table is None:
+            from airflow_iceberg.paimon.table import PaimonTable
+
+            hook = PaimonHook(self.paimon_conn_id)
+            self._table = PaimonTable(hook.config.location(self.table), hook.io, branch=self.branch)
+        return self._table
+
+    def _condition(self) -> PaimonCondition:
+        if self._wanted is None:
+            raise InvalidInputError(f"sensor {self.task_id} was not prepared")
+        return self._wanted
+
+    def _prepare(self, context: Context) -> None:
+        """Turn the DAG author's words into the condition.
+
+        Raises:
+            InvalidInputError: words that mean nothing, or contradict each other.
+        """
+        check_one_start(self.task_id, self.after, self.after_snapshot_id)
+        if self.on_lost_snapshots not in ("fail", "return"):
+            raise InvalidInputError(f"on_lost_snapshots is {self.on_lost_snapshots!r}, expected 'fail' or 'return'")
+        after_ms = None
+        if self.after and self.after != LAST_SEEN:
+            after_ms = after_to_ms(self.after, context)
+        kinds = (self.commit_kinds,) if isinstance(self.commit_kinds, str) else self.commit_kinds
+        partition = self.partition
+        self._wanted = PaimonCondition(
+            after_ms=after_ms,
+            commit_kinds=None if kinds is None else tuple(kinds),
+            min_watermark=None if self.min_watermark is None else _moment_ms(self.min_watermark),
+            min_new_records=None if self.min_new_records is None else _count(self.min_new_records),
+            partition=None if partition is None else {name: _plain(value) for name, value in partition.items()},
+            tag=self.tag or None,
+            fully_compacted=self.fully_compacted,
+        )
+
+    def _start(self, context: Context) -> Seen | None:
+        """Return what was seen before this task, None for nothing."""
+        if self.after_snapshot_id is not None:
+            number = snapshot_id_of(self.after_snapshot_id)
+            return None if number is None else Seen(snapshot_id=number)
+        after = self.after or (None if self.tag else LAST_SEEN)
+        return self._last_seen(context) if after == LAST_SEEN else None
+
+    def _last_seen(self, context: Context) -> Seen | None:
+        """Return what the latest earlier run of this task had seen, None at the first run.
+
+        In XCom, for the reasons that `sensors` gives. The time that counts is the one when it was seen: the snapshots
+        of a table that was rolled back are older than the ones before.
+        """
+        ti = context["ti"]
+        found = ti.xcom_pull(task_ids=[self.task_id], key=PAIMON_LAST_SEEN_KEY, include_prior_dates=True)
+        mine = (self._open().location, self.branch, map_index_of(ti))
+        seen = [item for item in found or () if item and (item["table"], item["branch"], item["map_index"]) == mine]
+        newest = max(seen, key=lambda item: int(item["seen_at_ms"]), default=None)
+        return None if newest is None else Seen.from_dict(newest)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of a partition key in JSON types, which a trigger is kept in."""
+    if isinstance(value, bytes):
+        return value.hex()
+    return value if value is None or isinstance(value, (str, int, float)) else str(value)
+
+
+def _moment_ms(value: str | int) -> int:
+    text = str(value).strip()
+    if text.removeprefix("-").isdecimal():
+        return int(text)
+    return iso_ms(text, name="min_watermark", instead="milliseconds since the epoch")
+
+
+def _count(value: str | int) -> int:
+    try:
+        return int(value)
+    except ValueError as error:
+        raise InvalidInputError(f"min_new_records={value!r}: expected a whole number") from error

@@ -1,0 +1,264 @@
+"""Azure's Blob storage and Data Lake Storage: `abfs(s)://`, `wasb(s)://`, `az://` and `adl://`, through adlfs.
+
+A file is created by one Put Blob (or one Put Block List) with `If-None-Match: *`. The names of the properties are those
+of PyIceberg and Iceberg Java. A location names its account (`abfss://container@account.dfs.core.windows.net/path`), or
+the properties do (`az://container/path`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from adlfs import AzureBlobFileSystem
+from azure.core.exceptions import (
+    AzureError,
+    ClientAuthenticationError,
+    HttpResponseError,
+    ResourceExistsError,
+    ResourceNotFoundError,
+    ServiceRequestError,
+)
+
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.storage.stores.object_store import BusyError, Entry, ObjectStore, RangeError, gather_failures
+from airflow_iceberg.storage.stores.store import ExpiredError, Location, RefusedError, UnclearError, UnreachableError
+
+_PAGE = 5000
+# Names of metadata must be identifiers here.
+_CREATION = "airflow_iceberg_creation"
+_FOLDER = "hdi_isfolder"
+_CLOUD = re.compile(r"([a-z0-9]+)\.(?:dfs|blob)\.core\.windows\.net", re.IGNORECASE)
+# Said of a signature that is over; the last by Azurite, and by Azure of refusals that a newer one may end or not.
+_ENDED = {"AuthenticationFailed", "InvalidAuthenticationInfo", "AuthorizationFailure"}
+_NO_CREDENTIALS = (
+    "there are no credentials: set adls.account-key, adls.sas-token, adls.connection-string or adls.client-id with "
+    "adls.client-secret and adls.tenant-id, or give the process some (environment, managed identity)"
+)
+
+
+class AdlsStore(ObjectStore):
+    """Blobs of one account; paths are "container/key"."""
+
+    @classmethod
+    def instance_of(cls, location: Location) -> str:
+        """Return the host that the location names, or nothing."""
+        return location.authority.partition("@")[2]
+
+    @classmethod
+    def path_of(cls, location: Location) -> str:
+        """Return "container/key"."""
+        container = location.authority.partition("@")[0]
+        if not container:
+            raise InvalidInputError(
+                f"'{location.text}' names no container: expected {location.scheme}://container/path"
+            )
+        return f"{container}/{location.path.removeprefix('/')}".removesuffix("/")
+
+    def _open(self, properties: Mapping[str, str]) -> AzureBlobFileSystem:
+        options = {"use_listings_cache": False, "skip_instance_cache": True, "assume_container_exists": True}
+        filesystem = AzureBlobFileSystem(**_options(self._instance, properties), **options)
+        _retry_sooner(filesystem.service_client)
+        return filesystem
+
+    def _blob(self, bucket: str, key: str) -> Any:
+        return self.filesystem().service_client.get_blob_client(bucket, key)
+
+    async def _get(self, bucket: str, key: str, offset: int, length: int | None) -> bytes:
+        async with self._blob(bucket, key) as blob:
+            ranged = {"offset": offset, "length": length} if offset or length is not None else {}
+            stream = await blob.download_blob(**ranged)
+            return cast(bytes, await stream.readall())
+
+    async def _put(self, bucket: str, key: str, data: bytes, creation: str | None) -> None:
+        async with self._blob(bucket, key) as blob:
+            metadata = {_CREATION: creation} if creation else None
+            await blob.upload_blob(data, overwrite=creation is None, metadata=metadata)
+
+    async def _head(self, bucket: str, key: str) -> Mapping[str, str] | None:
+        async with self._blob(bucket, key) as blob:
+            try:
+                found = await blob.get_blob_properties()
+            except ResourceNotFoundError:
+                return None
+            texts = {str(name).lower().replace("_", "-"): str(value) for name, value in found.metadata.items()}
+            return None if _is_folder(found.metadata) else texts
+
+    async def _page(
+        self, bucket: str, prefix: str, *, delimiter: str, limit: int | None, token: str | None
+    ) -> tuple[list[Entry], str | None]:
+        container = self.filesystem().service_client.get_container_client(bucket)
+        async with container:
+            asked = {"name_starts_with": prefix, "include": ["metadata"], "results_per_page": limit or _PAGE}
+            listing = container.walk_blobs(delimiter=delimiter, **asked) if delimiter else container.list_blobs(**asked)
+            pages = listing.by_page(continuation_token=token)
+            try:
+                found = [each async for each in await anext(pages)]
+            except StopAsyncIteration:
+                return [], None
+            following = pages.continuation_token or None
+        entries = []
+        for each in found:
+            if hasattr(each, "prefix") and not hasattr(each, "last_modified"):
+                entries.append(Entry(key=each.name, is_prefix=True))
+            elif _is_folder(each.metadata or {}):
+                entries.append(Entry(key=f"{each.name.rstrip('/')}/", is_prefix=True))
+            else:
+                modified_ms = int(each.last_modified.timestamp() * 1000)
+                entries.append(Entry(key=each.name, size_bytes=int(each.size), modified_ms=modified_ms))
+        return entries, None if limit else following
+
+    async def _delete(self, bucket: str, keys: Sequence[str]) -> Mapping[str, Exception]:
+        async def remove(key: str) -> None:
+            async with self._blob(bucket, key.rstrip("/")) as blob:
+                try:
+                    await blob.delete_blob()
+                except ResourceNotFoundError as error:
+                    if _code(error) == "ContainerNotFound":
+                        raise OSError(f"there is no container '{bucket}'") from error
+                except AzureError as error:
+                    translated = _translate_answer(error, bucket)
+                    raise translated if isinstance(translated, ExpiredError) else OSError(_text(error)) from error
+
+        return await gather_failures(keys, remove)
+
+    async def _mark_directory(self, bucket: str, key: str) -> None:
+        async with self._blob(bucket, key) as blob:
+            await blob.upload_blob(b"", overwrite=True, metadata={_FOLDER: "true"})
+
+    def _marker_of(self, key: str) -> str:
+        return key
+
+    def _is_marked(self, bucket: str, key: str) -> bool:
+        """Tell whether the directory's own blob is there: it lies beside the prefix, not below it."""
+
+        async def ask() -> bool:
+            async with self._blob(bucket, key) as blob:
+                try:
+                    return _is_folder((await blob.get_blob_properties()).metadata)
+                except ResourceNotFoundError as error:
+                    if _code(error) == "ContainerNotFound":
+                        raise
+                    return False
+
+        return bool(self._call(bucket, ask))
+
+    def _translate(self, error: Exception, bucket: str) -> Exception:
+        if isinstance(error, ValueError | InvalidInputError) and not isinstance(error, AzureError):
+            return RefusedError(str(error).partition("\n")[0] or _NO_CREDENTIALS)
+        if isinstance(error, AzureError):
+            return _translate_answer(error, bucket)
+        if type(error).__module__.partition(".")[0] == "aiohttp" or isinstance(error, asyncio.TimeoutError):
+            return UnclearError(str(error) or "no answer in time")
+        return error
+
+
+def _retry_sooner(client: Any) -> None:
+    """Let the SDK wait for some seconds before it asks again: its 18, 24 and 42 are too long for a commit.
+
+    adlfs has no parameter for it, and without the policy at its place the SDK's own waits stay.
+    """
+    for policy in getattr(getattr(client, "_pipeline", None), "_impl_policies", ()):
+        if hasattr(policy, "initial_backoff") and hasattr(policy, "increment_base"):
+            policy.initial_backoff, policy.increment_base = 0, 2
+
+
+def _translate_answer(error: AzureError, bucket: str) -> Exception:
+    text = _text(error)
+    code = _code(error)
+    status = getattr(error, "status_code", None)
+    if isinstance(error, ResourceExistsError) and code in ("BlobAlreadyExists", "UnauthorizedBlobOverwrite"):
+        return FileExistsError(text)
+    if status == 412:
+        return FileExistsError(text)
+    if status == 409:
+        return BusyError(text)
+    if code == "ContainerNotFound":
+        return RefusedError(f"there is no container '{bucket}', create it or check its name and the account")
+    if status == 404:
+        return FileNotFoundError(text)
+    if status == 416:
+        return RangeError(text)
+    if isinstance(error, ServiceRequestError):  # the request was not sent
+        return UnreachableError(text)
+    if isinstance(error, ClientAuthenticationError) and status is None:
+        return RefusedError(_NO_CREDENTIALS)
+    if status in (401, 403):
+        kind = ExpiredError if code in _ENDED else RefusedError
+        return kind(f"permission denied ({text}), check the credentials and what they may do in container '{bucket}'")
+    if isinstance(error, HttpResponseError) and status in (400, 405, 413):
+        return RefusedError(text)
+    return UnclearError(text)
+
+
+def _code(error: Exception) -> str:
+    found = getattr(error, "error_code", None)
+    return str(getattr(found, "value", found) or "")  # one that the SDK knows is a member of an enum
+
+
+def _text(error: AzureError) -> str:
+    # The rest of the message repeats the request, signature included.
+    code = _code(error)
+    first = str(getattr(error, "message", "") or error).strip().partition("\n")[0]
+    return f"{code}: {first}" if code and code not in first else first
+
+
+def _is_folder(metadata: Mapping[str, str]) -> bool:
+    return any(name.lower() in (_FOLDER, "is_directory") and value == "true" for name, value in metadata.items())
+
+
+def _options(host: str, properties: Mapping[str, str]) -> dict[str, Any]:
+    """Return what adlfs takes; keys that end in an account's host are for that account alone."""
+
+    def of_account(name: str) -> str | None:
+        return next((properties[key] for key in _spellings(name, host) if properties.get(key)), None)
+
+    in_cloud = _CLOUD.fullmatch(host)
+    account = (in_cloud[1] if in_cloud else host.partition(".")[0]) or properties.get("adls.account-name")
+    connection_string = of_account("adls.connection-string")
+    if connection_string and (not host or f"AccountName={account};" in f"{connection_string};"):
+        return {"connection_string": connection_string}
+    options: dict[str, Any] = {"account_name": account}
+    if elsewhere := properties.get("adls.account-host") or (host if host and not in_cloud else ""):
+        options["account_host"] = elsewhere.replace(".dfs.", ".blob.")
+    if not account:
+        raise InvalidInputError("property adls.account-name is missing: neither it nor the location names the account")
+    if sas := of_account("adls.sas-token"):
+        return {**options, "sas_token": sas if sas.startswith("?") else f"?{sas}"}
+    if key := of_account("adls.account-key") or properties.get("adls.auth.shared-key.account.key"):
+        return {**options, "account_key": key}
+    if token := of_account("adls.token"):
+        return {**options, "credential": _StaticToken(token)}
+    named = {name: properties.get(f"adls.{name.replace('_', '-')}") for name in ("tenant_id", "client_id")}
+    if secret := properties.get("adls.client-secret"):
+        return {**options, **named, "client_secret": secret}
+    anonymous = properties.get("adls.anon", properties.get("adls.anonymous", "false")).lower() == "true"
+    return {**options, **{name: value for name, value in named.items() if value}, "anon": anonymous}
+
+
+def _spellings(name: str, host: str) -> tuple[str, ...]:
+    account = host.partition(".")[0]
+    hosts = {host, host.replace(".dfs.", ".blob."), host.replace(".blob.", ".dfs."), account} - {""}
+    return (*(f"{name}.{each}" for each in sorted(hosts, key=len, reverse=True)), name)
+
+
+class _StaticToken:
+    """An access token that somebody else got, as a credential of azure-core."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    async def get_token(self, *_scopes: str, **_: Any) -> Any:
+        import time
+
+        from azure.core.credentials import AccessToken
+
+        return AccessToken(self._token, int(time.time()) + 3600)
+
+    async def close(self) -> None: ...
+    async def __aenter__(self) -> _StaticToken:
+        return self
+
+    async def __aexit__(self, *_: object) -> None: ...

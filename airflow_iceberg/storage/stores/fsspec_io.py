@@ -1,0 +1,264 @@
+"""`FsspecFileIO`: locations of every supported scheme.
+
+Lives here: the table scheme -> store, and the translation of a store's errors into ours, without secrets. Not here:
+what each store does (`local`, `memory`, `s3`, `gcs`, `adls`, `hdfs`, `webhdfs`, behind `store.Store`). A new scheme is
+a new line in `_STORES` and a module that says how a file is created *if absent*, since each store has its own condition
+for that and fsspec's exclusive modes don't keep it everywhere.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import socket
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from airflow_iceberg.errors import AlreadyExistsError, IcebergError, NotFoundError, StorageError, UnsupportedError
+from airflow_iceberg.storage.base import FileIO, FileStatus
+from airflow_iceberg.storage.library_logs import redact_library_logs
+from airflow_iceberg.storage.stores.store import (
+    Refresh,
+    RefusedError,
+    Settings,
+    Store,
+    UnclearError,
+    parse_location,
+    split_location,
+)
+
+if TYPE_CHECKING:
+    import fsspec
+
+__all__ = ["FsspecFileIO", "load_file_io", "split_location"]
+
+_S3 = ("s3", "S3Store", "airflow-iceberg[s3]")
+_GCS = ("gcs", "GcsStore", "airflow-iceberg[gcs]")
+_ADLS = ("adls", "AdlsStore", "airflow-iceberg[azure]")
+_HDFS = ("hdfs", "HdfsStore", "airflow-iceberg[hdfs]")
+_WEBHDFS = ("webhdfs", "WebHdfsStore", "airflow-iceberg[hdfs]")
+# scheme -> module beside this one, class, what to install for it
+_STORES: Mapping[str, tuple[str, str, str]] = {
+    "file": ("local", "LocalStore", ""),
+    "memory": ("memory", "MemoryStore", ""),
+    **dict.fromkeys(("s3", "s3a", "s3n"), _S3),
+    **dict.fromkeys(("gs", "gcs"), _GCS),
+    **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs", "az", "adl"), _ADLS),
+    **dict.fromkeys(("hdfs", "viewfs"), _HDFS),
+    **dict.fromkeys(("webhdfs", "swebhdfs"), _WEBHDFS),
+}
+_SECRET = re.compile(
+    r"secret|passw|token|credential|access.?key|account.?key|connection.?string|\bsas\b|session.?kwargs", re.IGNORECASE
+)
+_SHORTEST_SECRET = 4  # shorter values ("anon") would tear holes into every message
+_DELETED_AT_ONCE = 1000
+
+
+class FsspecFileIO(FileIO):
+    """Files of every scheme in `_STORES`; see `FileIO` for what each method promises.
+
+    Args:
+        properties: settings of the stores (endpoints, keys), as a catalog's properties give them.
+        refresh: returns newer properties; asked before the credentials among them expire (`…expires-at-ms`) and when a
+            store says that they have.
+    """
+
+    def __init__(self, properties: Mapping[str, str] | None = None, refresh: Refresh | None = None) -> None:
+        redact_library_logs()
+        self._settings = Settings(properties or {}, refresh)
+        self._stores: dict[tuple[str, str], Store] = {}
+        self._opening = threading.Lock()
+
+    def __repr__(self) -> str:
+        return "FsspecFileIO()"  # the properties may hold keys
+
+    def current_properties(self) -> Mapping[str, str]:
+        """Return the properties as they are now, secrets included: for a job that makes a FileIO of its own."""
+        return self._settings.current()
+
+    def read(self, location: str, *, offset: int = 0, length: int | None = None) -> bytes:
+        """Return the bytes of a file."""
+        with self._translated("read", location):
+            store, path = self._resolve(location)
+            return store.read(path, offset, length)
+
+    def create(self, location: str, data: bytes) -> None:
+        """Make a file that isn't there yet, all or nothing."""
+        with self._translated("create", location):
+            store, path = self._resolve(location)
+            store.create(path, data)
+
+    def replace(self, location: str, data: bytes) -> None:
+        """Let a file have these bytes, whether it is there or not: for hints, never for anything that counts."""
+        with self._translated("write", location):
+            store, path = self._resolve(location)
+            store.replace(path, data)
+
+    def list(self, prefix: str) -> Iterator[FileStatus]:
+        """Yield every file below a directory, at any depth."""
+        base = prefix if prefix.endswith("/") else f"{prefix}/"
+        with self._translated("list", prefix):
+            store, path = self._resolve(prefix)
+            for name, size_bytes, modified_ms in store.walk(path):
+                yield FileStatus(location=base + name, size_bytes=size_bytes, modified_ms=modified_ms)
+
+    def delete(self, locations: Iterable[str]) -> None:
+        """Remove files; one that isn't there is no error."""
+        failures: list[tuple[str, Exception]] = []
+        for store, paths in self._batches(locations):
+            try:
+                failed: Mapping[str, Exception] = store.delete(list(paths))
+            except Exception as error:  # noqa: BLE001 - the others are to go all the same
+                failed = dict.fromkeys(paths, error)
+            failures += [(paths[path], error) for path, error in failed.items()]
+        if failures:
+            location, first = failures[0]
+            more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+            try:
+                with self._translated("delete", location):
+                    raise first
+            except IcebergError as error:
+                raise StorageError(f"{error}{more}") from error
+
+    def _batches(self, locations: Iterable[str]) -> Iterator[tuple[Store, dict[str, str]]]:
+        """Yield stores with what to remove there, path -> location, some at a time."""
+        waiting: dict[int, tuple[Store, dict[str, str]]] = {}
+        for location in locations:
+            with self._translated("delete", location):
+                store, path = self._resolve(location)
+            _, paths = waiting.setdefault(id(store), (store, {}))
+            paths[path] = location
+            if len(paths) >= _DELETED_AT_ONCE:
+                yield waiting.pop(id(store))
+        yield from waiting.values()
+
+    def exists(self, location: str) -> bool:
+        """Tell whether there is a file at the location."""
+        with self._translated("look for", location):
+            store, path = self._resolve(location)
+            return store.is_file(path)
+
+    def filesystem(self, location: str) -> tuple[fsspec.AbstractFileSystem, str]:
+        """Return the fsspec file system of a location and the path in it."""
+        with self._translated("open", location):
+            store, path = self._resolve(location)
+            return store.filesystem(), path
+
+    @contextmanager
+    def directory(self, location: str, verb: str) -> Iterator[tuple[Store, str]]:
+        """Give the store of a directory and the path in it; errors inside of the block become ours.
+
+        For catalogs that keep tables as directories; everybody else has no use for directories.
+        """
+        with self._translated(verb, location):
+            yield self._resolve(location)
+
+    def _resolve(self, location: str) -> tuple[Store, str]:
+        found = parse_location(location)
+        entry = _STORES.get(found.scheme)
+        if entry is None:
+            known = ", ".join(f"{name}://" for name in sorted(_STORES))
+            raise UnsupportedError(
+                f"cannot use {location}: scheme '{found.scheme}' is not supported, use one of {known}"
+            )
+        kind = _load(entry, location)
+        # Spellings of one scheme ("s3", "s3a") share a store.
+        key = (f"{entry[0]}.{entry[1]}", kind.instance_of(found))
+        store = self._stores.get(key)
+        if store is None:
+            with self._opening:
+                store = self._stores.get(key) or kind(key[1], self._settings)
+                self._stores[key] = store
+        return store, kind.path_of(found)
+
+    @contextmanager
+    def _translated(self, verb: str, location: str) -> Iterator[None]:
+        """Turn what a store raises into our errors, with the location and what to do, and without secrets."""
+        try:
+            yield
+        except (IcebergError, GeneratorExit):
+            raise
+        except Exception as error:
+            translated = _translation(verb, location, error, self._without_secrets)
+            if translated is None:
+                raise
+            # A cause that shows a secret would show it in every log of the task.
+            raise translated from (error if self._is_clean(error) else None)
+
+    def _is_clean(self, error: BaseException) -> bool:
+        inner: BaseException | None = error
+        while inner is not None:
+            text = f"{inner!r}{inner}"
+            if self._without_secrets(text) != text:
+                return False
+            inner = inner.__cause__ or inner.__context__
+        return True
+
+    def _without_secrets(self, text: str) -> str:
+        for key, value in self._settings.current_or_old().items():
+            if len(value) >= _SHORTEST_SECRET and _SECRET.search(key):
+                for secret in _parts(value):
+                    text = text.replace(secret, "***")
+        return text
+
+
+def load_file_io(properties: Mapping[str, str] | None = None, refresh: Refresh | None = None) -> FileIO:
+    """Return the FileIO for a catalog's properties."""
+    return FsspecFileIO(properties, refresh)
+
+
+def _load(entry: tuple[str, str, str], location: str) -> Any:
+    module, name, requirement = entry
+    try:
+        return getattr(importlib.import_module(f"airflow_iceberg.storage.stores.{module}"), name)
+    except ImportError as error:
+        raise UnsupportedError(
+            f"cannot use {location}: the driver of its store is not installed ({error}), run: "
+            f"pip install '{requirement}'"
+        ) from error
+
+
+def _translation(verb: str, location: str, error: Exception, clean: Any) -> IcebergError | None:
+    """Return the error as one of ours, or None if it isn't a store's."""
+    what = f"cannot {verb} {location}"
+    if isinstance(error, FileNotFoundError):
+        return NotFoundError(f"{what}: there is no such file")
+    if isinstance(error, FileExistsError):
+        return AlreadyExistsError(f"{what}: it exists already")
+    if isinstance(error, PermissionError):
+        return StorageError(f"{what}: permission denied, check who owns it and the process's user")
+    if (host := _unknown_host(error)) is not None:
+        return StorageError(f"{what}: the name of the store's host is not known{host}, check the endpoint and the DNS")
+    if isinstance(error, RefusedError):
+        return StorageError(f"{what}: {clean(str(error))}", is_refused=True)
+    if isinstance(error, UnclearError):
+        return StorageError(f"{what}: {clean(_reason(error))}")
+    if isinstance(error, OSError | ValueError):
+        return StorageError(f"{what}: {clean(_reason(error))}")
+    return None
+
+
+def _unknown_host(error: BaseException) -> str | None:
+    """Return " ('host')", or "" if the host isn't told, when somewhere below the error a name was not resolved."""
+    inner: BaseException | None = error
+    while inner is not None:
+        if isinstance(inner, socket.gaierror) or type(inner).__name__ == "ClientConnectorDNSError":
+            host = getattr(inner, "host", "") or ""
+            return f" ('{host}')" if host else ""
+        inner = inner.__cause__ or inner.__context__
+    return None
+
+
+def _parts(secret: str) -> list[str]:
+    """Return a secret and what is one by itself in it: the key in a connection string, the signature of a SAS."""
+    found = [secret]
+    found += re.findall(r"(?:AccountKey|SharedAccessSignature)=([^;]{8,})", secret)
+    found += re.findall(r"(?:^|[?&])sig=([^&;]{8,})", secret)
+    return sorted(found, key=len, reverse=True)
+
+
+def _reason(error: Any) -> str:
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return text[:1].lower() + text[1:]

@@ -1,0 +1,251 @@
+"""Google Cloud Storage: `gs://`, through gcsfs.
+
+A file is created by an upload in one request with `ifGenerationMatch=0`. The names of the properties are those of
+PyIceberg and Iceberg Java.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import json
+import os
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+from urllib.parse import quote
+
+import aiohttp
+import google.auth.exceptions
+from fsspec.asyn import sync_wrapper
+from gcsfs.core import GCSFileSystem
+from gcsfs.retry import HttpError
+
+from airflow_iceberg.storage.stores.object_store import CREATION_KEY, Entry, ObjectStore, RangeError, gather_failures
+from airflow_iceberg.storage.stores.store import ExpiredError, RefusedError, UnclearError, UnreachableError
+
+_PAGE = 1000
+_TRIES = 4
+# What gcsfs takes for a way to find credentials.
+_WORDS = {"anon", "browser", "cache", "cloud", "google_default"}
+_TOKENS = ("gcs.oauth2.token", "gcs.token")
+
+
+class _AnswerError(Exception):
+    """An answer other than 2xx."""
+
+    def __init__(self, status: int, content: bytes) -> None:
+        self.status = status
+        try:
+            text = json.loads(content)["error"]["message"]
+        except (ValueError, KeyError, TypeError):
+            text = content[:200].decode("utf-8", "replace").strip()
+        super().__init__(f"{status} {text}".strip())
+
+
+class _FileSystem(GCSFileSystem):  # type: ignore[misc]
+    """What data files are read and written through.
+
+    A file may be open for longer than a token lasts: when the store says that it has ended, a newer one is taken.
+    """
+
+    renew_credentials: Callable[[], None] | None = None
+
+    async def _call(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return await super()._call(*args, **kwargs)
+        except HttpError as error:
+            if self.renew_credentials is None or error.code != 401:
+                raise self._without_token(error) from None
+        except OSError as error:
+            raise self._without_token(error) from None
+        await asyncio.to_thread(self.renew_credentials)
+        return await super()._call(*args, **kwargs)
+
+    def _without_token(self, error: Exception) -> Exception:
+        """Return the error, or one without the token if it repeats an answer that repeats the request."""
+        token = getattr(getattr(self.credentials, "credentials", None), "token", None)
+        text = str(error)
+        if not isinstance(token, str) or token not in text:
+            return error
+        kind = type(error) if isinstance(error, OSError) else OSError
+        return kind(text.replace(token, "***"))
+
+    call = sync_wrapper(_call)  # gcsfs binds this one to its own function
+
+
+class GcsStore(ObjectStore):
+    """Objects of Google Cloud Storage; paths are "bucket/key"."""
+
+    def _open(self, properties: Mapping[str, str]) -> GCSFileSystem:
+        options: dict[str, Any] = {
+            "project": properties.get("gcs.project-id") or "",
+            "token": self._token(properties),
+            "access": properties.get("gcs.access") or "full_control",
+            "consistency": properties.get("gcs.consistency") or "none",
+            "requester_pays": properties.get("gcs.requester-pays", "").lower() == "true",
+            "endpoint_url": properties.get("gcs.service.host") or None,
+            "session_kwargs": json.loads(properties.get("gcs.session-kwargs") or "{}"),
+            "use_listings_cache": False,
+            "skip_instance_cache": True,
+        }
+        filesystem = _FileSystem(**options)
+        credentials = options["token"]
+        if hasattr(credentials, "refresh"):
+            filesystem.renew_credentials = lambda: credentials.refresh(None)
+        return filesystem
+
+    def _token(self, properties: Mapping[str, str]) -> Any:
+        """Return what gcsfs takes: a word ("anon", "cloud"), a file's name, or credentials that renew themselves."""
+        token = next((properties[name] for name in _TOKENS if properties.get(name)), None)
+        if token is None or token in _WORDS or os.path.exists(token):
+            return token
+        from google.oauth2.credentials import Credentials
+
+        if not self._settings.can_renew:
+            return Credentials(token=token)  # of a bare text gcsfs asks Google about it, with the token in the address
+
+        def newer(_request: Any, scopes: Any = None) -> tuple[str, dt.datetime]:
+            found = self._settings.renew(self._settings.current_or_old())
+            return next(found[name] for name in _TOKENS if found.get(name)), self._expiry()
+
+        return Credentials(token=token, expiry=self._expiry(), refresh_handler=newer)
+
+    def _expiry(self) -> dt.datetime:
+        expires_ms = self._settings.expires_ms("gcs.")
+        ends = dt.datetime.fromtimestamp(expires_ms / 1000, dt.UTC) if expires_ms else None
+        # google.auth compares with a time in UTC that doesn't say so.
+        return (ends or dt.datetime.now(dt.UTC) + dt.timedelta(minutes=55)).replace(tzinfo=None)
+
+    async def _request(
+        self, method: str, path: str, *, tries: int = _TRIES, headers: Mapping[str, str] | None = None, **more: Any
+    ) -> bytes:
+        """Send a request to the JSON API; answers that promise nothing are asked for again where `tries` allows it."""
+        filesystem = self.filesystem()
+        await filesystem._set_session()
+        for attempt in range(tries):
+            sent = filesystem._get_headers(dict(headers or {}))
+            url = f"{filesystem._location}{path}"
+            params = filesystem._get_params(more.get("params") or {})
+            async with filesystem.session.request(
+                method, url, headers=sent, params=params, data=more.get("data")
+            ) as answer:
+                content = await answer.read()
+                status = int(answer.status)
+            if status < 300:
+                return cast(bytes, content)
+            if attempt == tries - 1 or status not in (408, 429, 500, 502, 503, 504):
+                raise _AnswerError(status, content)
+            await asyncio.sleep(0.2 * 2**attempt)
+        raise AssertionError("unreachable")
+
+    async def _get(self, bucket: str, key: str, offset: int, length: int | None) -> bytes:
+        last = "" if length is None else str(offset + length - 1)
+        ranged = {"Range": f"bytes={offset}-{last}"} if offset or length is not None else {}
+        return await self._request("GET", _object(bucket, key), headers=ranged, params={"alt": "media"})
+
+    async def _put(self, bucket: str, key: str, data: bytes, creation: str | None) -> None:
+        # The border between the parts must not occur in the data.
+        border = uuid.uuid4().hex
+        about = {"name": key, **({"metadata": {CREATION_KEY: creation}} if creation else {})}
+        head = (
+            f"--{border}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{json.dumps(about)}\r\n"
+            f"--{border}\r\nContent-Type: application/octet-stream\r\n\r\n"
+        )
+        params = {"uploadType": "multipart", **({"ifGenerationMatch": "0"} if creation else {})}
+        await self._request(
+            "POST",
+            f"/upload/storage/v1/b/{quote(bucket, safe='')}/o",
+            tries=1 if creation else _TRIES,
+            headers={"Content-Type": f'multipart/related; boundary="{border}"'},
+            params=params,
+            data=head.encode() + data + f"\r\n--{border}--\r\n".encode(),
+        )
+
+    async def _head(self, bucket: str, key: str) -> Mapping[str, str] | None:
+        try:
+            found = json.loads(await self._request("GET", _object(bucket, key)))
+        except _AnswerError as error:
+            if error.status == 404:
+                return None
+            raise
+        return {str(name).lower(): str(value) for name, value in (found.get("metadata") or {}).items()}
+
+    async def _page(
+        self, bucket: str, prefix: str, *, delimiter: str, limit: int | None, token: str | None
+    ) -> tuple[list[Entry], str | None]:
+        params = {"prefix": prefix, "maxResults": str(limit or _PAGE)}
+        params |= {"delimiter": delimiter} if delimiter else {}
+        params |= {"pageToken": token} if token else {}
+        found = json.loads(await self._request("GET", f"/storage/v1/b/{quote(bucket, safe='')}/o", params=params))
+        entries = [
+            Entry(key=each["name"], size_bytes=int(each["size"]), modified_ms=_milliseconds(each.get("updated")))
+            for each in found.get("items", ())
+        ]
+        entries += [Entry(key=each, is_prefix=True) for each in found.get("prefixes", ())]
+        return entries, None if limit else found.get("nextPageToken") or None
+
+    async def _delete(self, bucket: str, keys: Sequence[str]) -> Mapping[str, Exception]:
+        async def remove(key: str) -> None:
+            try:
+                await self._request("DELETE", _object(bucket, key))
+            except _AnswerError as error:
+                if error.status == 401:
+                    raise _translate_answer(error, bucket) from error
+                if error.status != 404:
+                    raise OSError(str(error)) from error
+
+        return await gather_failures(keys, remove)
+
+    async def _mark_directory(self, bucket: str, key: str) -> None:
+        await self._put(bucket, f"{key}/", b"", None)
+
+    def _marker_of(self, key: str) -> str:
+        return f"{key}/"
+
+    def _translate(self, error: Exception, bucket: str) -> Exception:
+        if isinstance(error, _AnswerError):
+            return _translate_answer(error, bucket)
+        if isinstance(error, google.auth.exceptions.DefaultCredentialsError):
+            return RefusedError(
+                "there are no credentials: set gcs.oauth2.token, or give the process some (gcloud, service account, "
+                "metadata server)"
+            )
+        if isinstance(error, google.auth.exceptions.RefreshError):
+            return ExpiredError("the credentials are no longer valid and could not be renewed")
+        if isinstance(error, google.auth.exceptions.GoogleAuthError):
+            return RefusedError(f"no access token was given ({type(error).__name__})")
+        if isinstance(error, aiohttp.ClientConnectorError):
+            return UnreachableError(str(error))
+        if type(error).__module__.partition(".")[0] == "aiohttp" or isinstance(error, asyncio.TimeoutError):
+            return UnclearError(str(error) or "no answer in time")
+        return error
+
+
+def _translate_answer(error: _AnswerError, bucket: str) -> Exception:
+    text = str(error)
+    if error.status == 404:
+        if "bucket" in text.lower():
+            return RefusedError(f"there is no bucket '{bucket}', create it or check its name")
+        return FileNotFoundError(text)
+    if error.status == 412:
+        return FileExistsError(text)
+    if error.status == 416:
+        return RangeError(text)
+    if error.status == 401:
+        return ExpiredError(f"the access token is not valid ({text})")
+    if error.status == 403:
+        return RefusedError(
+            f"permission denied ({text}), check the credentials and what they may do in bucket '{bucket}'"
+        )
+    if error.status in (400, 405, 411, 413, 501):
+        return RefusedError(text)
+    return UnclearError(text)
+
+
+def _object(bucket: str, key: str) -> str:
+    return f"/storage/v1/b/{quote(bucket, safe='')}/o/{quote(key, safe='')}"
+
+
+def _milliseconds(text: str | None) -> int | None:
+    return int(dt.datetime.fromisoformat(text).timestamp() * 1000) if text else None

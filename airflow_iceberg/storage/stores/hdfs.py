@@ -1,0 +1,300 @@
+"""HDFS by its own protocol: `hdfs://` and `viewfs://`, through hdfs-native (no Java, no libhdfs).
+
+A file is created under a temporary name beside the target, closed, and renamed without overwriting: the rename is one
+step of the NameNode, which refuses it when the target is there. Kerberos tickets are found as Hadoop's own clients find
+them (`KRB5CCNAME`); Hadoop's settings come from `HADOOP_CONF_DIR` or as properties `hdfs.config.<name>`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any, cast
+
+from fsspec import AbstractFileSystem
+from hdfs_native import Client, WriteOptions
+from hdfs_native.fsspec import HdfsFileSystem
+
+from airflow_iceberg.errors import UnsupportedError
+from airflow_iceberg.storage.stores.renaming import RenamingStore
+from airflow_iceberg.storage.stores.store import RefusedError, Settings, UnclearError
+
+_CONFIG = "hdfs.config."
+_USER = "HADOOP_USER_NAME"
+# By itself the driver asks a NameNode that refuses connections for six minutes, as if it had another to go to.
+_ATTEMPTS = "dfs.client.failover.max.attempts"
+_ATTEMPTS_AT_ONE = "5"  # with growing pauses, some ten seconds: as Hadoop's own client
+_CONNECT_SECONDS = 20.0
+# The driver's threads, started on first use, are not there in a forked child, where every call would wait for ever.
+_used_by: int | None = None
+
+
+class _FileSystem(HdfsFileSystem):  # type: ignore[misc]
+    """The driver's file system, with paths taken literally: its own reads them as URLs and cuts at "#" and "?".
+
+    Args:
+        url: of the NameNode or name service; None for the default of Hadoop's settings.
+        config: Hadoop's settings, over those of `HADOOP_CONF_DIR`.
+    """
+
+    def __init__(self, url: str | None, config: Mapping[str, str], **options: Any) -> None:
+        # Not the driver's own, which opens a client for a host and a port; a name service may be in our settings alone.
+        AbstractFileSystem.__init__(self, **options)
+        self.host, self.port = url, None
+        self.client = Client(url, dict(config) or None)
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        if isinstance(path, list):
+            return [cls._strip_protocol(each) for each in path]
+        text = str(path)
+        if "://" in text:
+            text = "/" + text.partition("://")[2].partition("/")[2]
+        return text.rstrip("/") or "/"
+
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        # The size of an upload's blocks is none of HDFS; its parents must be there, as on a local disk.
+        options.pop("block_size", None)
+        if mode == "wb" and (parent := path.rpartition("/")[0]):
+            with _translated():
+                self.client.mkdirs(parent, 0o755, True)
+        with _translated():
+            return _File(super()._open(path, mode, **options))
+
+
+class _File:
+    """A file of the driver's that is read or written bit by bit, with the standard library's errors."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._file, name)
+        if not callable(found):
+            return found
+
+        def guarded(*arguments: Any, **options: Any) -> Any:
+            with _translated():
+                return found(*arguments, **options)
+
+        return guarded
+
+    def __len__(self) -> int:
+        return len(self._file)
+
+    def __enter__(self) -> _File:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class HdfsStore(RenamingStore):
+    """Files of one HDFS; paths are absolute.
+
+    Args:
+        instance: "host:port" or a name service of Hadoop's settings; empty for the properties' or Hadoop's own default.
+    """
+
+    def __init__(self, instance: str, settings: Settings) -> None:
+        self._instance = instance
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._opened: tuple[int, Any] | None = None
+
+    def filesystem(self) -> Any:
+        """Return the driver's file system."""
+        global _used_by
+        with self._lock:
+            if _used_by not in (None, os.getpid()):
+                raise RefusedError(
+                    "hdfs:// was used by this process's parent before it forked, which its driver does not survive: "
+                    "use webhdfs://, or do not touch hdfs:// before the fork"
+                )
+            if self._opened is None:
+                _used_by = os.getpid()
+                self._opened = (os.getpid(), self._open())
+            return self._opened[1]
+
+    def _open(self) -> Any:
+        properties = self._settings.current()
+        scheme, _, authority = self._instance.partition("://")
+        host, _, port = authority.partition(":")
+        host = host or properties.get("hdfs.host", "")
+        port = port or (properties.get("hdfs.port", "") if not authority else "")
+        self._act_as(properties.get("hdfs.user"))
+        if ticket := properties.get("hdfs.kerberos_ticket"):
+            os.environ.setdefault("KRB5CCNAME", ticket)
+        config = {key.removeprefix(_CONFIG): value for key, value in properties.items() if key.startswith(_CONFIG)}
+        if host and port:  # one NameNode: a name service has no port
+            _require_listener(host, int(port))
+            config.setdefault(_ATTEMPTS, _ATTEMPTS_AT_ONE)
+        url = f"{scheme}://{host}{f':{port}' if port else ''}" if host else f"{scheme}://"
+        with _translated():
+            return _FileSystem(url if host else None, config, skip_instance_cache=True)
+
+    def _act_as(self, user: str | None) -> None:
+        """The driver takes the user from the environment alone, so that a process is one user of HDFS."""
+        if not user:
+            return
+        if os.environ.setdefault(_USER, user) != user:
+            raise UnsupportedError(
+                f"hdfs.user is '{user}' but this process is '{os.environ[_USER]}' ({_USER}) on HDFS already: hdfs:// "
+                "knows one user a process, use webhdfs:// for several"
+            )
+
+    @property
+    def _client(self) -> Any:
+        return self.filesystem().client
+
+    def read(self, path: str, offset: int, length: int | None) -> bytes:
+        """Return the bytes of a file."""
+        try:
+            with _translated(), self._client.read(path) as file:
+                size = len(file)
+                end = size if length is None else min(size, offset + length)
+                return cast(bytes, file.read_range(offset, end - offset)) if end > offset else b""
+        except FileNotFoundError:
+            if self.is_directory(path):
+                raise IsADirectoryError(f"{path} is a directory") from None
+            raise
+
+    def create(self, path: str, data: bytes) -> None:
+        """Write a temporary file and give it the name, if that is free."""
+        temporary = self._beside(path)
+        try:
+            self._write(temporary, data)
+        except OSError as error:
+            self._remove_quietly(temporary)
+            if isinstance(error, FileExistsError | NotADirectoryError | RefusedError):
+                raise RefusedError(str(error)) from error
+            # Whatever became of the temporary file: the name itself was not touched.
+            raise RefusedError(f"could not write a temporary file beside it: {error}") from error
+        try:
+            self._rename(temporary, path, data)
+        except (FileExistsError, RefusedError):
+            self._remove_quietly(temporary)
+            raise
+
+    def _write(self, path: str, data: bytes) -> None:
+        with _translated(), self._client.create(path, WriteOptions(overwrite=False, create_parent=True)) as file:
+            file.write(data)
+
+    def _give_name(self, temporary: str, path: str) -> None:
+        with _translated():
+            self._client.rename(temporary, path, False)
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Write a temporary file and rename it over whatever is there."""
+        temporary = self._beside(path)
+        try:
+            self._write(temporary, data)
+            with _translated():
+                self._client.rename(temporary, path, True)
+        except OSError:
+            self._remove_quietly(temporary)
+            raise
+
+    def _remove(self, path: str) -> None:
+        with _translated():
+            self._client.delete(path, False)
+
+    def walk(self, path: str) -> Iterator[tuple[str, int, int | None]]:
+        """Yield (name below the directory, size, time) of each file."""
+        if not self.is_directory(path):
+            return
+        base = path.rstrip("/") + "/"
+        with _translated():
+            for each in self._client.list_status(path, True):
+                if not each.isdir:
+                    yield each.path.removeprefix(base), each.length, each.modification_time
+
+    def is_file(self, path: str) -> bool:
+        """Tell whether there is a file."""
+        found = self._status(path)
+        return found is not None and not found.isdir
+
+    def is_directory(self, path: str) -> bool:
+        """Tell whether there is a directory."""
+        found = self._status(path)
+        return found is not None and bool(found.isdir)
+
+    def _status(self, path: str) -> Any:
+        try:
+            with _translated():
+                return self._client.get_file_info(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def children(self, path: str) -> list[tuple[str, bool]]:
+        """Return what is directly in a directory."""
+        if not self.is_directory(path):
+            return []
+        with _translated():
+            found = self._client.list_status(path, False)
+            return sorted((each.path.rpartition("/")[2], bool(each.isdir)) for each in found)
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory and those above it."""
+        with _translated():
+            self._client.mkdirs(path, 0o755, True)
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+        self._remove(path)
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory and all in it."""
+        with suppress(FileNotFoundError), _translated():
+            self._client.delete(path, True)
+
+
+def _require_listener(host: str, port: int) -> None:
+    """Make sure, before the first use, that somebody listens there.
+
+    Raises:
+        RefusedError: nobody does, nothing was asked yet.
+    """
+    try:
+        socket.create_connection((host, port), timeout=_CONNECT_SECONDS).close()
+    except socket.gaierror:
+        raise  # the name is what is wrong, which is said elsewhere
+    except OSError as error:
+        raise RefusedError(
+            f"no NameNode answers at {host}:{port}: {error.strerror or error}; expected the port of its RPC (8020 or "
+            "9000 as a rule), which is another than that of its web pages"
+        ) from error
+
+
+class _translated:  # noqa: N801 - used like a function
+    """Turn what the driver raises into the standard library's errors, or into an unclear one."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
+        if error is None or not isinstance(error, Exception) or isinstance(error, StopIteration):
+            return
+        if isinstance(error, OSError) and type(error) is not OSError:
+            if isinstance(error, ConnectionError | TimeoutError):
+                raise UnclearError(str(error)) from error
+            return
+        text = str(error).partition("\n")[0]
+        for words, kind in _REMOTE.items():
+            if words in str(error):
+                raise kind(text) from error
+        raise UnclearError(text) from error
+
+
+# Exceptions of the NameNode, by the name of their class in the driver's message.
+_REMOTE: Mapping[str, type[OSError]] = {
+    "AccessControlException": RefusedError,
+    "FileAlreadyExistsException": FileExistsError,
+    "ParentNotDirectoryException": NotADirectoryError,
+    "FileNotFoundException": FileNotFoundError,
+    "SafeModeException": RefusedError,
+    "QuotaExceededException": RefusedError,
+    "PathIsNotEmptyDirectoryException": RefusedError,
+}

@@ -1,0 +1,383 @@
+"""What the object stores have in common: keys, directories that are only prefixes, and how a creation is made certain.
+
+Lives here: `ObjectStore`. Each store adds its few requests (`s3`, `gcs`, `adls`). Their requests are sent through the
+fsspec driver's own client, since fsspec's verbs cache listings, ask more than once, and say less about failures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import fsspec.asyn
+
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.storage.stores.store import (
+    ExpiredError,
+    Location,
+    RefusedError,
+    Settings,
+    UnclearError,
+    UnreachableError,
+)
+
+# Under this name each created object carries a text of its own, by which we know our own object again.
+CREATION_KEY = "airflow-iceberg-creation"
+_TRIES = 6
+_READ_TRIES = 3
+
+
+class BusyError(OSError):
+    """Another conditional request for this key is under way: nothing was changed, ask again."""
+
+
+class RangeError(OSError):
+    """The range begins at or behind the end of the object."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """One object, or, below a delimiter, a prefix that objects have in common (key ends with a slash, no size)."""
+
+    key: str
+    size_bytes: int = 0
+    modified_ms: int | None = None
+    is_prefix: bool = False
+
+
+class ObjectStore(ABC):
+    """A store of objects in buckets; paths are "bucket/key".
+
+    Args:
+        instance: the part of a location that tells stores of one scheme apart (the account of Azure).
+        settings: where it is and who we are.
+    """
+
+    is_local: ClassVar[bool] = False
+    is_conditional: ClassVar[bool] = True
+    answers_are_final: ClassVar[bool] = False
+
+    def __init__(self, instance: str, settings: Settings) -> None:
+        self._instance = instance
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._opened: tuple[int, Mapping[str, str], Any] | None = None
+
+    # -- what each store says -------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _open(self, properties: Mapping[str, str]) -> Any:
+        """Return a new fsspec file system for these properties, shared with nobody."""
+
+    @abstractmethod
+    async def _get(self, bucket: str, key: str, offset: int, length: int | None) -> bytes: ...
+
+    @abstractmethod
+    async def _put(self, bucket: str, key: str, data: bytes, creation: str | None) -> None:
+        """Write an object; with a `creation` only if there is none, and that text is kept with it."""
+
+    @abstractmethod
+    async def _head(self, bucket: str, key: str) -> Mapping[str, str] | None:
+        """Return what texts an object carries, keys in lower case, or None if there is no such object."""
+
+    @abstractmethod
+    async def _page(
+        self, bucket: str, prefix: str, *, delimiter: str, limit: int | None, token: str | None
+    ) -> tuple[list[Entry], str | None]:
+        """Return a page of the objects whose keys begin like this, and the token of the next page, if there is one."""
+
+    @abstractmethod
+    async def _delete(self, bucket: str, keys: Sequence[str]) -> Mapping[str, Exception]:
+        """Remove objects; return why some could not be removed."""
+
+    @abstractmethod
+    async def _mark_directory(self, bucket: str, key: str) -> None:
+        """Write the object that stands for an empty directory; `key` has no slash at its end."""
+
+    @abstractmethod
+    def _marker_of(self, key: str) -> str:
+        """Return the key of a directory's marker."""
+
+    @abstractmethod
+    def _translate(self, error: Exception, bucket: str) -> Exception:
+        """Return the error as one of the standard library or of `store`."""
+
+    # -- the file system -------------------------------------------------------------------------------------------
+
+    @classmethod
+    def instance_of(cls, location: Location) -> str:
+        """One store for all buckets."""
+        return ""
+
+    @classmethod
+    def path_of(cls, location: Location) -> str:
+        """Return "bucket/key"."""
+        if not location.authority:
+            raise InvalidInputError(f"'{location.text}' names no bucket: expected {location.scheme}://bucket/path")
+        return f"{location.authority}/{location.path.removeprefix('/')}".removesuffix("/")
+
+    def filesystem(self) -> Any:
+        """Return the driver's file system; a forked child and newer credentials get another one."""
+        properties = self._settings.current()
+        with self._lock:
+            opened = self._opened
+            if opened is None or opened[0] != os.getpid() or opened[1] is not properties:
+                opened = self._opened = (os.getpid(), properties, self._open(properties))
+            return opened[2]
+
+    def _call(self, bucket: str, request: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """Send a request and wait for its answer; once more with newer credentials if those we had were over."""
+        before = self._settings.current()
+        try:
+            return self._sent(bucket, request)
+        except ExpiredError:
+            if not self._settings.can_renew:
+                raise
+            self._settings.renew(before)
+            return self._sent(bucket, request)
+
+    def _sent(self, bucket: str, request: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        loop = self.filesystem().loop
+        try:
+            return fsspec.asyn.sync(loop, request)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except Exception as error:
+            translated = self._translate(error, bucket)
+            if translated is error:
+                raise
+            raise translated from error
+
+    # -- files -----------------------------------------------------------------------------------------------------
+
+    def read(self, path: str, offset: int, length: int | None) -> bytes:
+        """Return the bytes of an object; a connection that breaks while they come is tried again."""
+        bucket, key = split(path)
+        if length == 0:
+            if not self.is_file(path):
+                raise FileNotFoundError(path)
+            return b""
+        for attempt in range(_READ_TRIES):
+            try:
+                found: bytes = self._call(bucket, lambda: self._get(bucket, key, offset, length))
+                return found
+            except RangeError:
+                return b""
+            except UnclearError as error:
+                if attempt == _READ_TRIES - 1 or isinstance(error, UnreachableError):
+                    raise
+                _wait(attempt)
+        raise AssertionError("unreachable")
+
+    def create(self, path: str, data: bytes) -> None:
+        """Write an object if there is none of that name, and find out whether it was us if the answer is lost.
+
+        Each try is the same conditional request with the same text beside the data, so that repeating it is safe: if
+        an earlier one took effect, the later one is refused, and the object that is there carries our text.
+        """
+        bucket, key = split(path)
+        creation = uuid.uuid4().hex
+        is_unclear = False
+        for attempt in range(_TRIES):
+            try:
+                self._call(bucket, lambda: self._put(bucket, key, data, creation))
+                return
+            except FileExistsError:
+                # The refusal may be the echo of our own request, which a client or a proxy has repeated.
+                if self._is_ours(path, data, creation, is_unclear):
+                    return
+                raise
+            except BusyError:
+                _wait(attempt)
+            except RefusedError as error:
+                if is_unclear:
+                    raise UnclearError(*error.args) from error
+                raise
+            except UnreachableError as error:
+                if attempt > 0 and not is_unclear:
+                    raise UnclearError(*error.args) from error
+                _wait(attempt)
+            except UnclearError as error:
+                is_unclear = True
+                if self._has_landed(path, data, creation):
+                    return
+                if attempt == _TRIES - 1:
+                    raise UnclearError(*error.args) from error
+                _wait(attempt)
+        raise UnclearError(f"other requests for it were under way all the time, tried {_TRIES} times")
+
+    def _has_landed(self, path: str, data: bytes, creation: str) -> bool:
+        try:
+            return self._is_ours(path, data, creation, True)
+        except (FileNotFoundError, OSError):
+            return False
+
+    def _is_ours(self, path: str, data: bytes, creation: str, by_bytes: bool) -> bool:
+        """Tell whether the object is the one that we sent.
+
+        Raises:
+            FileExistsError: it is somebody else's.
+        """
+        bucket, key = split(path)
+        texts = self._call(bucket, lambda: self._head(bucket, key))
+        if texts is None:
+            return False
+        found = texts.get(CREATION_KEY)
+        if found is not None:
+            if found == creation:
+                return True
+            raise FileExistsError(path)
+        # A store that doesn't keep texts: its bytes have to tell.
+        if by_bytes and self.read(path, 0, None) == data:
+            return True
+        raise FileExistsError(path)
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Write an object over whatever is there; one request replaces it whole."""
+        bucket, key = split(path)
+        self._call(bucket, lambda: self._put(bucket, key, data, None))
+
+    def is_file(self, path: str) -> bool:
+        """Tell whether there is an object of this key."""
+        bucket, key = split(path)
+        return bool(key) and self._call(bucket, lambda: self._head(bucket, key)) is not None
+
+    def walk(self, path: str) -> Iterator[tuple[str, int, int | None]]:
+        """Yield (name below the prefix, size, time) of each object, page by page."""
+        bucket, key = split(path)
+        prefix = f"{key}/" if key else ""
+        for page in self._each_page(bucket, prefix):
+            for entry in page:
+                name = entry.key.removeprefix(prefix)
+                if name and not name.endswith("/"):
+                    yield name, entry.size_bytes, entry.modified_ms
+
+    def delete(self, paths: Sequence[str]) -> Mapping[str, Exception]:
+        """Remove objects, many in one request where the store can."""
+        failures: dict[str, Exception] = {}
+        by_bucket: dict[str, list[str]] = {}
+        for path in paths:
+            bucket, key = split(path)
+            by_bucket.setdefault(bucket, []).append(key)
+        for bucket, keys in by_bucket.items():
+            try:
+                failed = self._call(bucket, lambda b=bucket, k=keys: self._delete(b, k))  # type: ignore[misc]
+            except OSError as error:
+                failed = dict.fromkeys(keys, error)
+            failures.update({f"{bucket}/{key}": error for key, error in failed.items()})
+        return failures
+
+    # -- directories -----------------------------------------------------------------------------------------------
+
+    def names(self, path: str, prefix: str) -> list[str]:
+        """Return the objects of a directory whose names begin like this: one request."""
+        bucket, key = split(path)
+        base = f"{key}/" if key else ""
+        pages = self._each_page(bucket, base + prefix, delimiter="/")
+        return [entry.key.removeprefix(base) for page in pages for entry in page if not entry.is_prefix]
+
+    def children(self, path: str) -> list[tuple[str, bool]]:
+        """Return what is directly below a prefix."""
+        bucket, key = split(path)
+        base = f"{key}/" if key else ""
+        found: dict[str, bool] = {}
+        for page in self._each_page(bucket, base, delimiter="/"):
+            for entry in page:
+                name = entry.key.removeprefix(base)
+                if name.rstrip("/"):
+                    is_directory = entry.is_prefix or name.endswith("/")
+                    found[name.rstrip("/")] = found.get(name.rstrip("/"), False) or is_directory
+        return sorted(found.items())
+
+    def is_directory(self, path: str) -> bool:
+        """Tell whether any object lies below the prefix."""
+        bucket, key = split(path)
+        if not key:
+            with suppress(FileNotFoundError, RefusedError):
+                next(iter(self._each_page(bucket, "", limit=1)), None)
+                return True
+            return False
+        return any(page for page in self._each_page(bucket, f"{key}/", limit=1)) or self._is_marked(bucket, key)
+
+    def _is_marked(self, bucket: str, key: str) -> bool:
+        return False
+
+    def make_directory(self, path: str) -> None:
+        """Write a marker, as Hadoop's file systems for object stores do: an empty prefix is not there otherwise."""
+        bucket, key = split(path)
+        parts = key.split("/")
+        for depth in range(1, len(parts) + 1):
+            inner = "/".join(parts[:depth])
+            if depth == len(parts) or not self.is_directory(f"{bucket}/{inner}"):
+                self._call(bucket, lambda k=inner: self._mark_directory(bucket, k))  # type: ignore[misc]
+
+    def remove_directory(self, path: str) -> None:
+        """Remove the marker of an empty directory."""
+        bucket, key = split(path)
+        marker = self._marker_of(key)
+        for failure in self.delete([f"{bucket}/{marker}"]).values():
+            raise failure
+
+    def remove_tree(self, path: str) -> None:
+        """Remove all objects below a prefix."""
+        bucket, key = split(path)
+        keys = [entry.key for page in self._each_page(bucket, f"{key}/") for entry in page]
+        # Deepest first: where directories are real, one goes only when it is empty.
+        keys = [*sorted(keys, key=lambda each: -each.count("/")), self._marker_of(key)]
+        for failure in self.delete([f"{bucket}/{each}" for each in keys]).values():
+            raise failure
+
+    def _each_page(
+        self, bucket: str, prefix: str, *, delimiter: str = "", limit: int | None = None
+    ) -> Iterator[list[Entry]]:
+        token: str | None = None
+        while True:
+            page, token = self._call(
+                bucket,
+                lambda after=token: self._page(bucket, prefix, delimiter=delimiter, limit=limit, token=after),  # type: ignore[misc]
+            )
+            yield page
+            if token is None:
+                return
+
+
+def split(path: str) -> tuple[str, str]:
+    """Return (bucket, key) of "bucket/key"."""
+    bucket, _, key = path.partition("/")
+    return bucket, key
+
+
+def _wait(attempt: int) -> None:
+    time.sleep(min(0.1 * 2**attempt, 2.0))
+
+
+async def gather_failures(
+    keys: Sequence[str], remove: Callable[[str], Coroutine[Any, Any, None]]
+) -> dict[str, Exception]:
+    """Run a request for each key, some at a time, and return those that failed.
+
+    Raises:
+        ExpiredError: one was refused since the credentials have ended; all may be asked for again.
+    """
+    at_once = asyncio.Semaphore(16)
+    failures: dict[str, Exception] = {}
+
+    async def one(key: str) -> None:
+        async with at_once:
+            try:
+                await remove(key)
+            except ExpiredError:
+                raise
+            except OSError as error:
+                failures[key] = error
+
+    await asyncio.gather(*(one(key) for key in keys))
+    return failures

@@ -1,0 +1,297 @@
+"""HDFS by HTTP: `webhdfs://host:port/path` and `swebhdfs://` (TLS), on a NameNode or on HttpFS.
+
+The requests are our own: fsspec's driver ignores it when HDFS answers a rename with `{"boolean": false}`, and its
+exclusive modes are no such thing. A file is created as in `hdfs`: a temporary file, and a rename that must not
+overwrite.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any, cast
+from urllib.parse import quote
+
+import requests
+
+from airflow_iceberg.errors import InvalidInputError, UnsupportedError
+from airflow_iceberg.storage.stores.renaming import RenamingStore
+from airflow_iceberg.storage.stores.store import RefusedError, Settings, UnclearError
+
+_TIMEOUTS_S = (30, 300)
+_EXCEPTIONS: Mapping[str, type[OSError]] = {
+    "FileNotFoundException": FileNotFoundError,
+    "FileAlreadyExistsException": FileExistsError,
+    "AlreadyBeingCreatedException": FileExistsError,
+    "ParentNotDirectoryException": NotADirectoryError,
+    "PathIsNotEmptyDirectoryException": RefusedError,
+    "AccessControlException": RefusedError,
+    "SecurityException": RefusedError,
+    "SafeModeException": RefusedError,
+    "InvalidToken": RefusedError,
+}
+
+
+class WebHdfsStore(RenamingStore):
+    """Files of one HDFS; paths are absolute.
+
+    Args:
+        instance: "scheme://host:port".
+    """
+
+    def __init__(self, instance: str, settings: Settings) -> None:
+        scheme, _, authority = instance.partition("://")
+        properties = settings.current()
+        authority = authority or ":".join(
+            part for part in (properties.get("hdfs.host", ""), properties.get("hdfs.port", "")) if part
+        )
+        if not authority:
+            raise InvalidInputError(f"a location with {scheme}:// must name a host, as in {scheme}://host:9870/path")
+        self._tls = scheme == "swebhdfs"
+        self._authority = authority
+        self._url = f"{'https' if self._tls else 'http'}://{authority}/webhdfs/v1"
+        self._settings = settings
+        self._local = threading.local()
+        self._lock = threading.Lock()
+        self._opened: tuple[int, Any] | None = None
+
+    def filesystem(self) -> Any:
+        """Return fsspec's file system, for data files."""
+        from fsspec.implementations.webhdfs import WebHDFS
+
+        host, _, port = self._authority.partition(":")
+        with self._lock:
+            if self._opened is None or self._opened[0] != os.getpid():
+                properties = self._settings.current()
+                who = {"user": properties.get("hdfs.user"), "token": properties.get("hdfs.token")}
+                filesystem = WebHDFS(
+                    host, int(port or 9870), use_https=self._tls, kerberos=self._kerberos, skip_instance_cache=True,
+                    **{name: value for name, value in who.items() if value},
+                )  # fmt: skip
+                filesystem.session = _DiscreetSession(filesystem.session.auth)
+                self._opened = (os.getpid(), filesystem)
+            return self._opened[1]
+
+    @property
+    def _kerberos(self) -> bool:
+        return self._settings.current().get("hdfs.kerberos", "").lower() == "true"
+
+    @property
+    def _session(self) -> requests.Session:
+        """Return the thread's own session: one is not for several threads, nor for a forked child."""
+        if getattr(self._local, "pid", None) != os.getpid():
+            session = requests.Session()
+            if self._kerberos:
+                session.auth = _kerberos_auth()
+            self._local.session, self._local.pid = session, os.getpid()
+        return cast(requests.Session, self._local.session)
+
+    # -- requests --------------------------------------------------------------------------------------------------
+
+    def _ask(self, method: str, operation: str, path: str, **parameters: str) -> requests.Response:
+        """Send a request to the NameNode; what it or a DataNode answers, or refuses, is final."""
+        properties = self._settings.current()
+        token, user = properties.get("hdfs.token"), properties.get("hdfs.user")
+        who = {"delegation": token} if token else {"user.name": user} if user else {}
+        asked = {"op": operation, **parameters, **who}
+        return self._send(method, self._url + quote(path, safe="/"), params=asked, allow_redirects=False)
+
+    def _send(self, method: str, url: str, **more: Any) -> requests.Response:
+        try:
+            answer = self._session.request(method, url, timeout=_TIMEOUTS_S, **more)
+        except requests.RequestException as error:
+            # The message repeats the address, and with it the delegation token: only its kind is told.
+            raise UnclearError(f"{self._authority} did not answer ({_kind(error)})") from None
+        if answer.status_code < 400:
+            return answer
+        raise _refusal(answer)
+
+    def _follow(self, answer: requests.Response, method: str, **more: Any) -> requests.Response:
+        """Send the data, or fetch it, where the NameNode says."""
+        if answer.status_code in (301, 302, 303, 307):
+            return self._send(method, answer.headers["Location"], allow_redirects=False, **more)
+        return answer
+
+    # -- files -----------------------------------------------------------------------------------------------------
+
+    def read(self, path: str, offset: int, length: int | None) -> bytes:
+        """Return the bytes of a file."""
+        if offset == 0 and length is None and (whole := self._read_whole(path)) is not None:
+            return whole
+        status = self._status(path)
+        if status is None:
+            raise FileNotFoundError(path)
+        if status["type"] == "DIRECTORY":
+            raise IsADirectoryError(f"{path} is a directory")
+        size = int(status["length"])
+        end = size if length is None else min(size, offset + length)
+        if end <= offset:
+            return b""
+        answer = self._ask("GET", "OPEN", path, offset=str(offset), length=str(end - offset))
+        found = self._follow(answer, "GET").content
+        _require_length(found, end - offset)
+        return found
+
+    def _read_whole(self, path: str) -> bytes | None:
+        """Return the bytes of a file, unless the answer does not tell how many there are: one question less."""
+        try:
+            answer = self._follow(self._ask("GET", "OPEN", path), "GET")
+        except (FileNotFoundError, NotADirectoryError, RefusedError):
+            return None  # what is there, if not a file, its status tells
+        told = answer.headers.get("Content-Length", "")
+        if not told.isdigit() or "Content-Encoding" in answer.headers:
+            return None
+        _require_length(answer.content, int(told))
+        return answer.content
+
+    def create(self, path: str, data: bytes) -> None:
+        """Write a temporary file and give it the name, if that is free."""
+        temporary = self._beside(path)
+        try:
+            self._write(temporary, data, overwrite=False)
+        except OSError as error:
+            self._remove_quietly(temporary)
+            raise RefusedError(f"could not write a temporary file beside it: {error}") from error
+        try:
+            self._rename(temporary, path, data)
+        except (FileExistsError, RefusedError, NotADirectoryError):
+            self._remove_quietly(temporary)
+            raise
+
+    def _write(self, path: str, data: bytes, *, overwrite: bool) -> None:
+        wanted = {"overwrite": str(overwrite).lower()}
+        # HttpFS takes the data in the first request if it is told so, and a NameNode never does.
+        answer = self._ask("PUT", "CREATE", path, **wanted)
+        self._follow(answer, "PUT", data=data, headers={"Content-Type": "application/octet-stream"})
+
+    def _give_name(self, temporary: str, path: str) -> None:
+        # With the option the NameNode raises when the name is taken, and never moves *into* a directory of that name;
+        # HttpFS doesn't know the option and answers with a boolean, as all do without it.
+        answer = self._ask("PUT", "RENAME", path=temporary, destination=path, renameoptions="NONE")
+        if answer.content and not _document(answer).get("boolean", True):
+            raise FileExistsError(path)
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Write over whatever is there; for a moment a reader can find the file empty."""
+        self._write(path, data, overwrite=True)
+
+    def _remove(self, path: str) -> None:
+        self._ask("DELETE", "DELETE", path)
+
+    def walk(self, path: str) -> Iterator[tuple[str, int, int | None]]:
+        """Yield (name below the directory, size, time) of each file."""
+        waiting = [""]
+        while waiting:
+            inner = waiting.pop()
+            for each in self._listed(f"{path}/{inner}" if inner else path):
+                name = f"{inner}/{each['pathSuffix']}" if inner else each["pathSuffix"]
+                if each["type"] == "DIRECTORY":
+                    waiting.append(name)
+                elif name:  # of a file, its own status comes, without a name
+                    yield name, int(each["length"]), int(each["modificationTime"])
+
+    def is_file(self, path: str) -> bool:
+        """Tell whether there is a file."""
+        status = self._status(path)
+        return status is not None and status["type"] == "FILE"
+
+    def is_directory(self, path: str) -> bool:
+        """Tell whether there is a directory."""
+        status = self._status(path)
+        return status is not None and status["type"] == "DIRECTORY"
+
+    def _status(self, path: str) -> dict[str, Any] | None:
+        try:
+            return cast(dict[str, Any], _document(self._ask("GET", "GETFILESTATUS", path))["FileStatus"])
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def _listed(self, path: str) -> list[dict[str, Any]]:
+        try:
+            found = _document(self._ask("GET", "LISTSTATUS", path))["FileStatuses"]["FileStatus"]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return cast(list[dict[str, Any]], found)
+
+    def children(self, path: str) -> list[tuple[str, bool]]:
+        """Return what is directly in a directory."""
+        found = self._listed(path)
+        return sorted((each["pathSuffix"], each["type"] == "DIRECTORY") for each in found if each["pathSuffix"])
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory and those above it."""
+        if not _document(self._ask("PUT", "MKDIRS", path)).get("boolean"):
+            raise RefusedError("HDFS did not make the directory")
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+        self._remove(path)
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory and all in it."""
+        with suppress(FileNotFoundError):
+            self._ask("DELETE", "DELETE", path, recursive="true")
+
+
+class _DiscreetSession(requests.Session):
+    """What fsspec sends its requests through: errors repeat no address, since a delegation token is a part of it."""
+
+    def __init__(self, auth: Any) -> None:
+        super().__init__()
+        self.auth = auth
+
+    def request(self, *args: Any, **kwargs: Any) -> requests.Response:
+        try:
+            answer = super().request(*args, **kwargs)
+        except requests.RequestException as error:
+            raise UnclearError(f"HDFS did not answer ({_kind(error)})") from None
+        answer.url = answer.url.partition("?")[0]
+        return answer
+
+
+def _require_length(found: bytes, expected: int) -> None:
+    if len(found) != expected:
+        raise UnclearError(f"got {len(found)} bytes, expected {expected}")
+
+
+def _refusal(answer: requests.Response) -> OSError:
+    """Return the error in an answer, by the class of the remote exception: statuses differ between the servers."""
+    try:
+        found = json.loads(answer.content)["RemoteException"]
+        name, text = str(found["exception"]), str(found.get("message", "")).partition("\n")[0]
+    except (ValueError, KeyError, TypeError):
+        name, text = "", f"HTTP status {answer.status_code}"
+    if kind := _EXCEPTIONS.get(name):
+        return kind(f"{name}: {text}")
+    if answer.status_code in (400, 401, 403, 405):
+        return RefusedError(f"{name}: {text}".removeprefix(": "))
+    return UnclearError(f"{name}: {text}".removeprefix(": "))
+
+
+def _document(answer: requests.Response) -> dict[str, Any]:
+    try:
+        return cast(dict[str, Any], answer.json())
+    except ValueError:
+        raise UnclearError(f"expected JSON, got {len(answer.content)} other bytes: is this WebHDFS?") from None
+
+
+def _kind(error: requests.RequestException) -> str:
+    inner: BaseException | None = error
+    while inner is not None:
+        reason = getattr(inner, "reason", None)
+        following = inner.__cause__ or inner.__context__ or (reason if isinstance(reason, BaseException) else None)
+        if following is None:
+            break
+        inner = following
+    return getattr(inner, "strerror", None) or type(inner).__name__
+
+
+def _kerberos_auth() -> Any:
+    try:
+        from requests_kerberos import OPTIONAL, HTTPKerberosAuth
+    except ImportError as error:
+        raise UnsupportedError("hdfs.kerberos is true, which needs: pip install requests-kerberos") from error
+    return HTTPKerberosAuth(mutual_authentication=OPTIONAL)

@@ -1,0 +1,169 @@
+"""The asynchronous half of waiting for an Apache Paimon table.
+
+What a look at a table finds decides `paimon.new_snapshot`; `look` below, what the failures of a look mean to someone
+who waits, is shared with the sensor. The triggerer runs many triggers on one event loop: all reading happens in
+threads, and this module imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from airflow_iceberg.errors import IcebergError, NotFoundError
+from airflow_iceberg.paimon import new_snapshot
+from airflow_iceberg.paimon.new_snapshot import PaimonCondition, Seen
+from airflow_iceberg.retries import is_final, to_event
+
+if TYPE_CHECKING:
+    from airflow_iceberg.paimon.table import PaimonTable
+
+log = logging.getLogger(__name__)
+
+
+def look(
+    table: PaimonTable, condition: PaimonCondition, seen: Seen | None, *, wait_for_table: bool = False
+) -> tuple[Seen | None, dict[str, Any] | None]:
+    """Look at a table once.
+
+    Waiting is not failing: a store that does not answer is logged and looked at again later.
+
+    Args:
+        wait_for_table: whether a table (or branch) that is not there is waited for, too.
+    Returns:
+        What to give to the next look, and the event as it goes into XCom, None while there is nothing to tell.
+    Raises:
+        IcebergError: waiting longer is pointless, e.g. there is no such table.
+    """
+    try:
+        seen, event = new_snapshot.look(table, condition, seen)
+    except IcebergError as error:
+        if isinstance(error, NotFoundError) and wait_for_table and not _is_there(table):
+            log.info("still waiting: %s", error)
+            return seen, None
+        if is_final(error):
+            raise
+        log.warning("could not look at table %s, will look again: %s", table.location, error)
+        return seen, None
+    if event is None:
+        return seen, None
+    return seen, {"table": table.location, "branch": table.branch_name, **event.to_dict()}
+
+
+def _is_there(table: PaimonTable) -> bool:
+    try:
+        return bool(table.schema_ids())
+    except NotFoundError:
+        return False
+
+
+class PaimonSnapshotTrigger(BaseTrigger):
+    """Fires when a table has a snapshot that meets the condition, or when waiting has become pointless.
+
+    It fires with the status `moved`, too, when what it has seen should be kept: a triggerer that is started anew begins
+    where the trigger did, and the snapshots from there on must not have expired by then.
+
+    Args:
+        table: location of the table, as the connection gives it for a name.
+        paimon_conn_id: the connection.
+        branch: the branch to look at.
+        seen: how far the table had been looked at, as `Seen.to_dict` gives it.
+        after_ms, commit_kinds, min_watermark, min_new_records, partition, tag, fully_compacted: see `PaimonCondition`.
+        wait_for_table: wait for a table or branch that is not there instead of giving up.
+        poll_interval: seconds between two looks.
+    """
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        paimon_conn_id: str,
+        branch: str = "main",
+        seen: Mapping[str, Any] | None = None,
+        after_ms: int | None = None,
+        commit_kinds: Sequence[str] | None = None,
+        min_watermark: int | None = None,
+        min_new_records: int | None = None,
+        partition: Mapping[str, Any] | None = None,
+        tag: str | None = None,
+        fully_compacted: bool = False,
+        wait_for_table: bool = False,
+        poll_interval: float = 60.0,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.table = table
+        self.paimon_conn_id = paimon_conn_id
+        self.branch = branch
+        self.seen = None if seen is None else Seen.from_dict(seen)
+        self.condition = PaimonCondition(
+            after_ms=after_ms,
+            commit_kinds=None if commit_kinds is None else tuple(commit_kinds),
+            min_watermark=min_watermark,
+            min_new_records=min_new_records,
+            partition=partition,
+            tag=tag,
+            fully_compacted=fully_compacted,
+        )
+        self.wait_for_table = wait_for_table
+        self.poll_interval = poll_interval
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return what makes an equal trigger again; the same for equal triggers."""
+        return (
+            "airflow_iceberg.triggers.paimon.PaimonSnapshotTrigger",
+            {
+                "table": self.table,
+                "paimon_conn_id": self.paimon_conn_id,
+                "branch": self.branch,
+                "seen": None if self.seen is None else self.seen.to_dict(),
+                **self.condition.to_dict(),
+                "wait_for_table": self.wait_for_table,
+                "poll_interval": self.poll_interval,
+            },
+        )
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Look until there is something to say, and say it once."""
+        event: Mapping[str, Any]
+        try:
+            event = await self._wait()
+        except IcebergError as error:
+            event = to_event(error)
+        yield TriggerEvent(event)  # type: ignore[no-untyped-call]
+
+    async def _wait(self) -> Mapping[str, Any]:
+        table = await self._open()
+        seen = self.seen
+        while True:
+            now, found = await asyncio.to_thread(look, table, self.condition, seen, wait_for_table=self.wait_for_table)
+            if found is not None:
+                return {"status": "found", "event": found, "seen": None if now is None else now.to_dict()}
+            if now is not None and now != seen and await asyncio.to_thread(self._should_keep, table, now):
+                return {"status": "moved", "seen": now.to_dict()}
+            seen = now
+            await asyncio.sleep(self.poll_interval)
+
+    def _should_keep(self, table: PaimonTable, now: Seen) -> bool:
+        try:
+            return new_snapshot.should_keep(table, self.seen, now)
+        except IcebergError as error:  # asked again at the next snapshot
+            log.warning("could not look at table %s, will look again: %s", table.location, error)
+            return False
+
+    async def _open(self) -> PaimonTable:
+        # One client for all looks: a client per look would log in and open connections each time.
+        from airflow_iceberg.hooks.paimon import load_config_async
+
+        config = await load_config_async(self.paimon_conn_id)
+
+        def load() -> PaimonTable:
+            from airflow_iceberg.paimon.table import PaimonTable
+            from airflow_iceberg.storage import load_file_io
+
+            return PaimonTable(config.location(self.table), load_file_io(config.properties), branch=self.branch)
+
+        return await asyncio.to_thread(load)

@@ -1,5 +1,0 @@
-"""Walks over all files of a table: those that its manifests name, and those that lie below its location.
-
-Here: the work as a list of units, a pure function for each, and running them over threads of this process. Not here: on
-Spark (`jobs.walk`), where it runs and what comes of it (`walking`, `reachability`, `cleaning`, `catalogs.purge`).
-"""

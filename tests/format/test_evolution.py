@@ -1,0 +1,658 @@
+"""Changes of schema, partitioning, sort order and properties: what is legal, what it makes, what is so already."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from airflow_iceberg.errors import AlreadyExistsError, IcebergError, InvalidInputError, NotFoundError, UnsupportedError
+from airflow_iceberg.format.metadata.table_metadata import new_table_metadata
+from airflow_iceberg.format.metadata.updates import apply_change
+from airflow_iceberg.format.partitions.spec import spec_from_shorthand
+from airflow_iceberg.format.schemas.schema import schema_from_shorthand
+from airflow_iceberg.format.sort_orders import sort_order_from_shorthand
+from airflow_iceberg.plan.alter_table import evolve
+from airflow_iceberg.plan.alter_words import CHANGES
+
+COLUMNS = {
+    "id": "long not null",
+    "n": "int",
+    "price": "decimal(9,2)",
+    "day": "date",
+    "ts": "timestamptz",
+    "point": "struct<x: int, y: double>",
+    "points": "list<struct<x: float, y: double>>",
+    "attrs": "map<struct<k: int>, struct<v: int>>",
+}
+
+
+def table(version=2, columns=None, partition_by=(), sort_by=(), **properties):
+    schema = schema_from_shorthand(columns or COLUMNS)
+    return new_table_metadata(
+        location="memory://t",
+        schema=schema,
+        spec=spec_from_shorthand(partition_by, schema),
+        sort_order=sort_order_from_shorthand(sort_by, schema),
+        properties={name.replace("__", "."): value for name, value in properties.items()},
+        table_uuid="u",
+        now_ms=1,
+        format_version=version,
+    )
+
+
+def alter(metadata, *changes):
+    change = evolve(metadata, changes)
+    for requirement in change.requirements:
+        requirement.check(metadata)
+    return apply_change(metadata, change, now_ms=2, base_location=None)
+
+
+def top(metadata):
+    return [field.name for field in metadata.schema().fields]
+
+
+def column(metadata, name):
+    return metadata.schema().find_field(name)
+
+
+def partitions(metadata):
+    return [(field.field_id, field.name, str(field.transform)) for field in metadata.spec().fields]
+
+
+class TestAddingAColumn:
+    """A new column gets an id that was never used, at the end or where it is asked for."""
+
+    def test_it_gets_the_next_id_and_comes_last(self):
+        before = table()
+        after = alter(before, {"add_column": {"name": "new", "type": "string", "doc": "words"}})
+        assert top(after) == [*COLUMNS, "new"]
+        assert (column(after, "new").id, column(after, "new").doc) == (before.last_column_id + 1, "words")
+        assert after.last_column_id == before.last_column_id + 1
+        assert after.current_schema_id == 1
+
+    def test_nested_types_get_their_ids_behind_it(self):
+        before = table(columns={"id": "long"})
+        after = alter(before, {"add_column": {"name": "m", "type": "map<string, struct<a: int>>"}})
+        ids = {name: after.schema().names[name] for name in ("m", "m.key", "m.value", "m.value.a")}
+        assert ids == {"m": 2, "m.key": 3, "m.value": 4, "m.value.a": 5}
+
+    @pytest.mark.parametrize(
+        ("position", "expected"),
+        [
+            ({"first": True}, ["new", "id", "n"]),
+            ({"before": "n"}, ["id", "new", "n"]),
+            ({"after": "id"}, ["id", "new", "n"]),
+            ({"after": "n"}, ["id", "n", "new"]),
+        ],
+    )
+    def test_it_stands_where_it_is_asked_for(self, position, expected):
+        after = alter(
+            table(columns={"id": "long", "n": "int"}), {"add_column": {"name": "new", "type": "int", **position}}
+        )
+        assert top(after) == expected
+
+    @pytest.mark.parametrize("name", ["point.z", "points.z", "points.element.z", "attrs.z", "attrs.value.z"])
+    def test_it_can_be_a_field_of_a_struct(self, name):
+        after = alter(table(), {"add_column": {"name": name, "type": "int"}})
+        assert column(after, name).name == "z"
+        assert not column(after, name).required
+
+    def test_a_name_with_a_dot_in_it_is_written_in_backticks(self):
+        assert top(alter(table(columns={"id": "long"}), {"add_column": {"name": "`a.b`", "type": "int"}})) == [
+            "id",
+            "a.b",
+        ]
+        with pytest.raises(NotFoundError, match="backticks"):
+            alter(table(columns={"id": "long"}), {"add_column": {"name": "a.b", "type": "int"}})
+
+    def test_the_keys_of_a_map_cannot_change(self):
+        with pytest.raises(InvalidInputError, match="keys of a map"):
+            alter(table(), {"add_column": {"name": "attrs.key.z", "type": "int"}})
+
+    def test_a_required_one_needs_a_default_or_ones_word(self):
+        with pytest.raises(InvalidInputError, match="cannot be required: rows that are there have no value"):
+            alter(table(), {"add_column": {"name": "a", "type": "int not null"}})
+        after = alter(
+            table(), {"add_column": {"name": "a", "type": "int", "required": True, "allow_incompatible": True}}
+        )
+        assert column(after, "a").required
+        after = alter(table(3), {"add_column": {"name": "a", "type": "int not null", "default": 0}})
+        assert (column(after, "a").required, column(after, "a").initial_default) == (True, 0)
+
+    @pytest.mark.parametrize(
+        ("type_", "default", "stored"),
+        [
+            ("int", 7, 7),
+            ("decimal(9,2)", "1.5", "1.50"),
+            ("date", "2026-01-01", "2026-01-01"),
+            ("timestamptz", "2026-01-01T00:00:00", "2026-01-01T00:00:00+00:00"),
+            ("string", "x", "x"),
+            ("boolean", False, False),
+        ],
+    )
+    def test_a_default_is_both_initial_and_write_default(self, type_, default, stored):
+        added = column(alter(table(3), {"add_column": {"name": "a", "type": type_, "default": default}}), "a")
+        assert (added.initial_default, added.write_default) == (stored, stored)
+
+    def test_a_default_needs_version_3_and_the_right_type(self):
+        with pytest.raises(InvalidInputError, match="needs format version 3"):
+            alter(table(), {"add_column": {"name": "a", "type": "int", "default": 1}})
+        with pytest.raises(InvalidInputError, match="default of column 'a'"):
+            alter(table(3), {"add_column": {"name": "a", "type": "int", "default": 2**31}})
+        with pytest.raises(InvalidInputError, match="its fields can"):
+            alter(table(3), {"add_column": {"name": "a", "type": "list<int>", "default": [1]}})
+
+    def test_an_equal_one_is_no_change_and_a_different_one_is_refused(self):
+        add = {"add_column": {"name": "a", "type": "int", "after": "id"}}
+        once = alter(table(), add)
+        assert evolve(once, [add]).updates == ()
+        with pytest.raises(AlreadyExistsError, match="column 'a' cannot be added: it is there with type int, not long"):
+            evolve(once, [{"add_column": {"name": "a", "type": "long"}}])
+        with pytest.raises(AlreadyExistsError, match="as a required column, not an optional column"):
+            evolve(once, [{"add_column": {"name": "id", "type": "long"}}])
+
+    def test_an_unknown_type_is_refused(self):
+        with pytest.raises(InvalidInputError, match="lnog"):
+            alter(table(), {"add_column": {"name": "a", "type": "lnog"}})
+
+    def test_types_of_version_3_need_version_3(self):
+        with pytest.raises(InvalidInputError, match="needs format version 3"):
+            alter(table(), {"add_column": {"name": "a", "type": "variant"}})
+        assert alter(table(), {"upgrade_format_version": 3}, {"add_column": {"name": "a", "type": "variant"}})
+
+
+class TestDroppingAColumn:
+    """It goes, its id is never used again."""
+
+    def test_what_is_added_again_is_another_column(self):
+        before = table()
+        after = alter(before, {"drop_column": "n"}, {"add_column": {"name": "n", "type": "int"}})
+        assert column(after, "n").id == before.last_column_id + 1
+
+    def test_one_that_was_dropped_before_stays_so_and_a_slip_is_refused(self):
+        once = alter(table(), {"drop_column": "n"})
+        assert evolve(once, [{"drop_column": "n"}]).updates == ()
+        with pytest.raises(NotFoundError, match="no column 'm'"):
+            evolve(once, [{"drop_column": "m"}])
+
+    def test_one_that_was_renamed_is_not_taken_for_dropped(self):
+        once = alter(table(), {"rename_column": {"from": "n", "to": "m"}})
+        with pytest.raises(NotFoundError, match="it is called 'm' now"):
+            evolve(once, [{"drop_column": "n"}])
+
+    @pytest.mark.parametrize(
+        ("name", "message"),
+        [
+            ("points.element", "the element of a list or map"),
+            ("attrs.value", "the value of a list or map"),
+            ("attrs.key.k", "keys of a map"),
+            ("attrs.v", "last one of struct 'attrs.value'"),
+        ],
+    )
+    def test_parts_that_make_a_type_stay(self, name, message):
+        with pytest.raises(InvalidInputError, match=message):
+            alter(table(), {"drop_column": name})
+
+    def test_the_last_column_stays(self):
+        with pytest.raises(InvalidInputError, match="last one of the table"):
+            alter(table(columns={"id": "int"}), {"drop_column": "id"})
+
+    def test_sources_of_partitions_and_sort_order_stay(self):
+        with pytest.raises(InvalidInputError, match="partition field 'ts_day' is made of it; drop the partition field"):
+            alter(table(partition_by=["day(ts)"]), {"drop_column": "ts"})
+        with pytest.raises(InvalidInputError, match="the table is sorted by it"):
+            alter(table(sort_by=["ts"]), {"drop_column": "ts"})
+        after = alter(table(partition_by=["day(ts)"]), {"drop_partition_field": "day(ts)"}, {"drop_column": "ts"})
+        assert "ts" not in top(after)
+
+    def test_identifier_fields_stay(self):
+        named = alter(table(), {"set_identifier_fields": ["id"]})
+        with pytest.raises(InvalidInputError, match="identifies rows"):
+            alter(named, {"drop_column": "id"})
+        assert "id" not in top(alter(named, {"set_identifier_fields": []}, {"drop_column": "id"}))
+
+    def test_a_void_field_of_version_1_does_not_hold_its_column(self):
+        after = alter(table(1, partition_by=["day(ts)"]), {"drop_partition_field": "ts_day"}, {"drop_column": "ts"})
+        assert partitions(after) == [(1000, "ts_day", "void")]
+
+
+class TestRenamingAndMoving:
+    """The id stays, so rows and history do not notice."""
+
+    def test_a_rename_keeps_the_id(self):
+        before = table()
+        after = alter(before, {"rename_column": {"from": "point.x", "to": "lat"}})
+        assert column(after, "point.lat").id == column(before, "point.x").id
+
+    @pytest.mark.parametrize("to", ["lat", "point.lat", "`lat`"])
+    def test_the_struct_may_stand_before_the_new_name(self, to):
+        assert column(alter(table(), {"rename_column": {"from": "point.x", "to": to}}), "point.lat")
+
+    def test_a_column_stays_in_its_struct(self):
+        with pytest.raises(InvalidInputError, match="columns stay in their struct"):
+            alter(table(), {"rename_column": {"from": "point.x", "to": "other.x"}})
+
+    def test_a_taken_name_and_an_unknown_one_are_refused(self):
+        with pytest.raises(AlreadyExistsError, match="there is a column of this name"):
+            alter(table(), {"rename_column": {"from": "n", "to": "id"}})
+        with pytest.raises(NotFoundError, match="no column 'nothing'"):
+            alter(table(), {"rename_column": {"from": "nothing", "to": "id"}})
+
+    def test_one_that_was_renamed_so_before_stays_so(self):
+        rename = {"rename_column": {"from": "n", "to": "m"}}
+        assert evolve(alter(table(), rename), [rename]).updates == ()
+
+    @pytest.mark.parametrize(
+        ("move", "expected"),
+        [
+            ({"name": "c", "first": True}, "cab"),
+            ({"name": "a", "after": "b"}, "bac"),
+            ({"name": "a", "after": "c"}, "bca"),
+            ({"name": "c", "before": "b"}, "acb"),
+        ],
+    )
+    def test_moves(self, move, expected):
+        before = table(columns=dict.fromkeys("abc", "int"))
+        assert "".join(top(alter(before, {"move_column": move}))) == expected
+
+    def test_a_field_of_a_struct_moves_among_its_siblings(self):
+        after = alter(table(), {"move_column": {"name": "points.y", "before": "points.x"}})
+        assert [f.name for f in column(after, "points").type.element.fields] == ["y", "x"]
+        with pytest.raises(NotFoundError, match=r"no column 'id' beside 'point\.x'"):
+            alter(table(), {"move_column": {"name": "point.x", "after": "id"}})
+
+
+class TestPromotion:
+    """Types become wider only, and only where partitions keep their values."""
+
+    @pytest.mark.parametrize(
+        ("version", "old", "new", "legal"),
+        [
+            (1, "int", "long", True),
+            (2, "float", "double", True),
+            (2, "decimal(9,2)", "decimal(18,2)", True),
+            (2, "decimal(9,2)", "decimal(18,3)", False),
+            (2, "decimal(9,2)", "decimal(8,2)", False),
+            (2, "long", "int", False),
+            (2, "int", "double", False),
+            (2, "int", "string", False),
+            (2, "date", "timestamp", False),
+            (3, "date", "timestamp", True),
+            (3, "date", "timestamp_ns", True),
+            (3, "date", "timestamptz", False),
+            (3, "unknown", "int", True),
+            (3, "unknown", "struct<a: int>", True),
+            (3, "timestamp", "timestamp_ns", False),
+            (2, "fixed[4]", "binary", False),
+        ],
+    )
+    def test_the_table_of_promotions(self, version, old, new, legal):
+        metadata = table(version, columns={"id": "int", "a": old})
+        change = {"change_type": {"name": "a", "type": new}}
+        if legal:
+            after = alter(metadata, change)
+            assert evolve(after, [change]).updates == ()
+            assert column(after, "a").id == 2
+        else:
+            with pytest.raises(InvalidInputError, match="column 'a' cannot change from"):
+                alter(metadata, change)
+
+    @pytest.mark.parametrize("name", ["n", "point.x", "points.x"])
+    def test_nested_fields_too(self, name):
+        wide = "double" if name == "points.x" else "long"
+        assert str(column(alter(table(), {"change_type": {"name": name, "type": wide}}), name).type) == wide
+
+    def test_elements_and_values_too_but_keys_not(self):
+        metadata = table(columns={"l": "list<int>", "m": "map<int, int>"})
+        after = alter(metadata, *({"change_type": {"name": n, "type": "long"}} for n in ("l.element", "m.value")))
+        assert str(after.schema().as_struct().fields[0].type) == "list<long>"
+        with pytest.raises(InvalidInputError, match="keys of a map"):
+            alter(metadata, {"change_type": {"name": "m.key", "type": "long"}})
+
+    @pytest.mark.parametrize(
+        ("term", "legal"),
+        [("identity(d)", False), ("bucket(4, d)", False), ("day(d)", True), ("year(d)", True), ("void(d)", True)],
+    )
+    def test_a_date_whose_partitions_would_change_stays_one(self, term, legal):
+        metadata = table(3, columns={"id": "int", "d": "date"}, partition_by=[term])
+        change = {"change_type": {"name": "d", "type": "timestamp"}}
+        if legal:
+            alter(metadata, change)
+        else:
+            with pytest.raises(InvalidInputError, match="would get other values for files that the table has"):
+                alter(metadata, change)
+            # Also after the field is gone: files of the old spec stay.
+            with pytest.raises(InvalidInputError, match="would get other values"):
+                alter(metadata, {"set_partitioning": []}, change)
+
+    def test_defaults_are_promoted_with_their_column(self):
+        metadata = alter(
+            table(3, columns={"id": "int"}), {"add_column": {"name": "d", "type": "date", "default": "2026-01-01"}}
+        )
+        after = alter(metadata, {"change_type": {"name": "d", "type": "timestamp"}})
+        assert column(after, "d").initial_default == "2026-01-01T00:00:00"
+
+
+class TestNullability:
+    """Optional is always possible; required only on somebody's word."""
+
+    def test_optional(self):
+        assert not column(alter(table(), {"make_optional": "id"}), "id").required
+
+    def test_required(self):
+        with pytest.raises(InvalidInputError, match="rows that are there may have nulls"):
+            alter(table(), {"make_required": "n"})
+        assert column(alter(table(), {"make_required": {"name": "n", "allow_incompatible": True}}), "n").required
+        assert evolve(table(), [{"make_required": "id"}]).updates == ()
+
+    def test_identifier_fields_are_required_and_no_floats(self):
+        named = alter(table(), {"set_identifier_fields": ["id"]})
+        assert named.schema().identifier_field_ids == (1,)
+        with pytest.raises(InvalidInputError, match="it is optional"):
+            alter(named, {"make_optional": "id"})
+        with pytest.raises(InvalidInputError, match="it is optional"):
+            alter(table(), {"set_identifier_fields": ["n"]})
+
+
+class TestDocsAndDefaults:
+    """What is said about a column changes without a trace in the rows."""
+
+    def test_docs(self):
+        after = alter(table(), {"set_doc": {"name": "point.x", "doc": "degrees"}})
+        assert column(after, "point.x").doc == "degrees"
+        assert column(alter(after, {"set_doc": {"name": "point.x", "doc": None}}), "point.x").doc is None
+
+    def test_a_write_default_changes_and_the_initial_one_never(self):
+        metadata = alter(table(3), {"add_column": {"name": "a", "type": "int", "default": 1}})
+        after = column(alter(metadata, {"set_default": {"name": "a", "value": 2}}), "a")
+        assert (after.initial_default, after.write_default) == (1, 2)
+
+
+class TestUnionByName:
+    """What another schema has more is added; nothing is dropped or narrowed."""
+
+    def test_a_union(self):
+        wanted = {
+            "new": "string not null",
+            "id": "long",
+            "n": "long",
+            "price": "decimal(5,2)",
+            "point": "struct<z: int, x: int>",
+            "points": "list<struct<x: double, w: int>>",
+        }
+        before = table()
+        after = alter(before, {"union_by_name": wanted})
+        assert top(after) == [*COLUMNS, "new"]
+        assert not column(after, "new").required
+        assert not column(after, "id").required
+        assert str(column(after, "n").type) == "long"
+        assert str(column(after, "price").type) == "decimal(9, 2)"
+        assert [f.name for f in column(after, "point").type.fields] == ["x", "y", "z"]
+        assert str(column(after, "points.x").type) == "double"
+        assert column(after, "points.w").id > before.last_column_id
+        assert evolve(after, [{"union_by_name": wanted}]).updates == ()
+
+    def test_types_that_do_not_meet_are_refused(self):
+        with pytest.raises(InvalidInputError, match="column 'n' is int and cannot be united with string"):
+            alter(table(), {"union_by_name": {"n": "string"}})
+
+
+class TestPartitionEvolutionFromVersion2:
+    """Fields come and go; one that comes back has its old id."""
+
+    def test_a_new_field_gets_the_next_id_and_javas_name(self):
+        after = alter(table(partition_by=["day(ts)"]), {"add_partition_field": "bucket(16, id)"})
+        assert partitions(after) == [(1000, "ts_day", "day"), (1001, "id_bucket_16", "bucket[16]")]
+        assert (after.default_spec_id, after.last_partition_id) == (1, 1001)
+
+    def test_a_name_of_ones_own(self):
+        after = alter(table(), {"add_partition_field": {"field": "bucket(4, id)", "name": "shard"}})
+        assert partitions(after) == [(1000, "shard", "bucket[4]")]
+        assert partitions(alter(table(), {"add_partition_field": "bucket(4, id) as shard"})) == partitions(after)
+
+    def test_an_old_field_gets_its_old_id_and_name_again(self):
+        metadata = table(partition_by=["day(ts)", "id"])
+        without = alter(metadata, {"drop_partition_field": "day(ts)"})
+        assert partitions(without) == [(1001, "id", "identity")]
+        again = alter(without, {"add_partition_field": "bucket(4, n)"}, {"add_partition_field": "day(ts)"})
+        assert partitions(again) == [
+            (1001, "id", "identity"),
+            (1002, "n_bucket_4", "bucket[4]"),
+            (1000, "ts_day", "day"),
+        ]
+
+    def test_replacing_and_renaming(self):
+        metadata = table(partition_by=["day(ts)"])
+        replaced = alter(metadata, {"replace_partition_field": {"from": "day(ts)", "to": "hour(ts)"}})
+        assert partitions(replaced) == [(1001, "ts_hour", "hour")]
+        renamed = alter(replaced, {"rename_partition_field": {"from": "ts_hour", "to": "h"}})
+        assert partitions(renamed) == [(1001, "h", "hour")]
+
+    def test_all_at_once(self):
+        metadata = table(partition_by=["day(ts)", "id"])
+        after = alter(metadata, {"set_partitioning": ["bucket(4, n)", "day(ts)"]})
+        assert partitions(after) == [(1002, "n_bucket_4", "bucket[4]"), (1000, "ts_day", "day")]
+        assert partitions(alter(after, {"set_partitioning": []})) == []
+
+    def test_names_that_end_with_a_blank(self):
+        metadata = alter(table(), {"add_column": {"name": "`trail `", "type": "string"}})
+        metadata = alter(metadata, {"add_partition_field": "`trail `"})
+        assert [field.name for field in metadata.spec().fields] == ["trail "]
+        assert partitions(alter(metadata, {"set_partitioning": []})) == []
+        assert partitions(alter(metadata, {"drop_partition_field": "trail "})) == []
+
+    def test_an_equal_spec_is_used_again(self):
+        metadata = table(partition_by=["day(ts)"])
+        without = alter(metadata, {"drop_partition_field": "ts_day"})
+        again = alter(without, {"add_partition_field": "day(ts)"})
+        assert [without.default_spec_id, again.default_spec_id] == [1, 0]
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"add_partition_field": "day(ts)"},
+            {"drop_partition_field": "id"},
+            {"drop_partition_field": "identity(id)"},
+            {"rename_partition_field": {"from": "ts_day", "to": "d"}},
+            {"replace_partition_field": {"from": "day(ts)", "to": "month(ts)"}},
+            {"set_partitioning": ["month(ts)"]},
+        ],
+    )
+    def test_what_is_so_already_is_no_change(self, change):
+        once = alter(table(partition_by=["day(ts)", "id"]), change)
+        assert evolve(once, [change]).updates == ()
+
+    @pytest.mark.parametrize(
+        ("change", "error", "message"),
+        [
+            ({"drop_partition_field": "hour(ts)"}, NotFoundError, "no partition field 'hour\\(ts\\)'"),
+            ({"drop_partition_field": "nothing"}, NotFoundError, "partition fields: ts_day"),
+            ({"add_partition_field": "day(price)"}, InvalidInputError, "day is not defined"),
+            ({"add_partition_field": "day(nothing)"}, NotFoundError, "nothing"),
+            ({"add_partition_field": "day(ts) as other"}, AlreadyExistsError, "is there as 'ts_day'"),
+            ({"add_partition_field": "id as ts_day"}, AlreadyExistsError, "'ts_day' already"),
+            ({"add_partition_field": "bucket(4, id) as n"}, InvalidInputError, "name of another column"),
+            ({"add_partition_field": "bucket(4, points.x)"}, IcebergError, "x"),
+            ({"rename_partition_field": {"from": "no", "to": "x"}}, NotFoundError, "no partition field 'no'"),
+            ({"add_column": {"name": "ts_day", "type": "int"}}, InvalidInputError, "name of another column"),
+        ],
+    )
+    def test_what_cannot_be(self, change, error, message):
+        with pytest.raises(error, match=message):
+            alter(table(partition_by=["day(ts)"]), change)
+
+
+class TestPartitionEvolutionInVersion1:
+    """Fields keep their place: a removed one becomes void, a new one goes to the end."""
+
+    def test_a_removed_field_becomes_void(self):
+        after = alter(table(1, partition_by=["day(ts)", "id"]), {"drop_partition_field": "day(ts)"})
+        assert partitions(after) == [(1000, "ts_day", "void"), (1001, "id", "identity")]
+        assert evolve(after, [{"drop_partition_field": "ts_day"}]).updates == ()
+
+    def test_one_that_comes_back_is_a_new_one_and_the_void_moves_aside(self):
+        void = alter(table(1, partition_by=["day(ts)", "id"]), {"drop_partition_field": "day(ts)"})
+        again = alter(void, {"add_partition_field": "day(ts)"})
+        assert partitions(again) == [
+            (1000, "ts_day_1000", "void"),
+            (1001, "id", "identity"),
+            (1002, "ts_day", "day"),
+        ]
+
+    def test_after_an_upgrade_void_fields_may_go(self):
+        void = alter(table(1, partition_by=["day(ts)"]), {"drop_partition_field": "day(ts)"})
+        after = alter(void, {"upgrade_format_version": 2}, {"drop_partition_field": "ts_day"})
+        assert partitions(after) == []
+
+
+class TestSortOrderPropertiesAndVersion:
+    """The rest of what is not rows."""
+
+    def test_a_sort_order(self):
+        after = alter(table(), {"set_sort_order": ["ts desc", "id"]})
+        assert [(f.source_id, f.direction) for f in after.sort_order().fields] == [(5, "desc"), (1, "asc")]
+        assert alter(after, {"set_sort_order": []}).default_sort_order_id == 0
+        assert evolve(after, [{"set_sort_order": ["ts desc", "id"]}]).updates == ()
+
+    def test_properties(self):
+        after = alter(
+            table(a="1", b="2"), {"set_properties": {"a": "3", "n": 5, "f": True}}, {"remove_properties": ["b", "x"]}
+        )
+        assert after.properties == {"a": "3", "n": "5", "f": "true"}
+
+    def test_a_location(self):
+        after = alter(table(), {"set_location": "memory://elsewhere/"})
+        assert after.location == "memory://elsewhere"
+        assert evolve(after, [{"set_location": "memory://elsewhere"}]).updates == ()
+
+    @pytest.mark.parametrize(("start", "to"), [(1, 2), (1, 3), (2, 3)])
+    def test_upgrades(self, start, to):
+        after = alter(table(start), {"upgrade_format_version": to})
+        assert after.format_version == to
+        assert after.next_row_id == (0 if to == 3 else None)
+        assert evolve(after, [{"upgrade_format_version": to}]).updates == ()
+
+    def test_never_down_and_not_to_4(self):
+        with pytest.raises(InvalidInputError, match="never goes down"):
+            alter(table(3), {"upgrade_format_version": 2})
+        with pytest.raises(UnsupportedError, match="format version 4"):
+            alter(table(3), {"upgrade_format_version": 4})
+
+    def test_properties_of_a_column_follow_it(self):
+        metrics = "write.metadata.metrics.column."
+        metadata = table(**{f"{metrics}point.x": "full", f"{metrics}n": "counts", f"{metrics}id": "none"})
+        after = alter(metadata, {"rename_column": {"from": "point", "to": "place"}}, {"drop_column": "n"})
+        assert after.properties == {f"{metrics}place.x": "full", f"{metrics}id": "none"}
+
+    def test_a_name_mapping_learns_new_names_and_keeps_the_old_ones(self):
+        mapping = [
+            {"field-id": 1, "names": ["id"]},
+            {"field-id": 2, "names": ["n"]},
+            {"field-id": 6, "names": ["point"], "fields": [{"field-id": 9, "names": ["x"]}]},
+        ]
+        metadata = table(**{"schema.name-mapping.default": json.dumps(mapping)})
+        after = alter(
+            metadata,
+            {"rename_column": {"from": "n", "to": "m"}},
+            {"add_column": {"name": "n", "type": "int"}},
+            {"add_column": {"name": "point.z", "type": "int"}},
+        )
+        read = {e["field-id"]: e for e in json.loads(after.properties["schema.name-mapping.default"])}
+        assert read[2]["names"] == ["m"]
+        assert read[column(after, "n").id]["names"] == ["n"]
+        assert [e["names"] for e in read[6]["fields"]] == [["x"], ["z"]]
+
+
+class TestTheCommit:
+    """Everything lands together; what it was made for is required."""
+
+    def test_updates_and_requirements_in_the_words_of_the_rest_protocol(self):
+        metadata = table(partition_by=["day(ts)"])
+        change = evolve(
+            metadata,
+            [
+                {"set_properties": {"a": "b"}},
+                {"add_partition_field": "bucket(4, id)"},
+                {"add_column": {"name": "x", "type": "int"}},
+                {"set_sort_order": ["id"]},
+                {"upgrade_format_version": 3},
+            ],
+        ).to_dict()
+        assert [update["action"] for update in change["updates"]] == [
+            *("upgrade-format-version", "add-schema", "set-current-schema", "add-spec", "set-default-spec"),
+            *("add-sort-order", "set-default-sort-order", "set-properties"),
+        ]
+        assert change["requirements"] == [
+            {"type": "assert-table-uuid", "uuid": "u"},
+            {"type": "assert-last-assigned-field-id", "last-assigned-field-id": metadata.last_column_id},
+            {"type": "assert-current-schema-id", "current-schema-id": 0},
+            {"type": "assert-last-assigned-partition-id", "last-assigned-partition-id": 1000},
+            {"type": "assert-default-spec-id", "default-spec-id": 0},
+            {"type": "assert-default-sort-order-id", "default-sort-order-id": 0},
+        ]
+
+    def test_no_changes_are_no_change(self):
+        assert evolve(table(), []).to_dict() == {"requirements": [], "updates": []}
+
+
+class TestAListThatWasMadeAlready:
+    """Making it again changes nothing, also where it undoes what it did itself."""
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            [{"rename_column": {"from": "n", "to": "m"}}, {"add_column": {"name": "n", "type": "string"}}],
+            [{"drop_column": "n"}, {"add_column": {"name": "n", "type": "int"}}],
+            [{"add_column": {"name": "a", "type": "int"}}, {"change_type": {"name": "a", "type": "long"}}],
+            [{"add_column": {"name": "a", "type": "int"}}, {"rename_column": {"from": "a", "to": "b"}}],
+            [{"add_partition_field": "id as a"}, {"rename_partition_field": {"from": "a", "to": "b"}}],
+            [{"add_column": {"name": "a", "type": "int"}}, {"add_partition_field": "bucket(4, a)"}],
+            [{"drop_partition_field": "ts_day"}, {"drop_column": "ts"}],
+            [{"rename_column": {"from": "ts", "to": "t"}}, {"set_sort_order": ["t desc"]}],
+            [{"move_column": {"name": "n", "first": True}}, {"move_column": {"name": "price", "first": True}}],
+            [{"upgrade_format_version": 3}, {"add_column": {"name": "a", "type": "int", "default": 1}}],
+        ],
+    )
+    @pytest.mark.parametrize("version", [1, 2])
+    def test_is_recognised(self, changes, version):
+        once = alter(table(version, partition_by=["day(ts)"]), *changes)
+        assert evolve(once, changes).to_dict()["updates"] == []
+
+    def test_but_not_when_it_was_undone_since(self):
+        add = [{"add_column": {"name": "a", "type": "int"}}]
+        undone = alter(alter(table(), *add), {"drop_column": "a"})
+        assert "a" in top(alter(undone, *add))
+
+
+class TestWords:
+    """A slip in the words is told with its place and what is known."""
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ([{"add_colum": {}}], r"changes\[0\]: unknown change 'add_colum' \(known: add_column, drop_column"),
+            ([{"drop_column": "n"}, {"add_column": {"type": "int"}}], r"changes\[1\] \(add_column\): missing 'name'"),
+            ([{"add_column": {"name": "a"}}], "missing 'type'"),
+            ([{"add_column": {"name": "a", "type": "int", "afer": "b"}}], "unknown word 'afer'"),
+            ([{"add_column": {"name": "a", "type": "int", "after": "b", "first": True}}], "one of first, before and"),
+            ([{"move_column": {"name": "a"}}], "one of first, before and after, got none"),
+            ([{"add_column": "a"}], "expected an object, got str 'a'"),
+            ([{"a": 1, "b": 2}], "one key"),
+            (["add_column"], "one key"),
+            ({"add_column": {}}, "expected a list of changes"),
+            ([{"set_partitioning": "day(ts)"}], "expected a list of texts"),
+            ([{"upgrade_format_version": "three"}], "expected a number"),
+            ([{"set_properties": {"format-version": "3"}}], "use upgrade_format_version"),
+            ([{"set_properties": {"a": None}}], "expected a text for property 'a'"),
+            ([{"drop_column": 5}], "expected a text for 'name'"),
+            ([{"make_required": {"name": "n", "allow_incompatible": "yes"}}], "expected true or false"),
+            ([{"union_by_name": ["a"]}], "union_by_name"),
+        ],
+    )
+    def test_slips(self, changes, message):
+        with pytest.raises(InvalidInputError, match=message):
+            evolve(table(), changes)
+
+    def test_every_word_is_tested_here(self):
+        source = Path(__file__).read_text()
+        assert [word for word in CHANGES if f'{{"{word}"' not in source] == []

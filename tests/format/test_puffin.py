@@ -1,0 +1,206 @@
+"""Puffin files and deletion vectors: read, written, and refused where they are damaged."""
+
+import struct
+import zlib
+from collections.abc import Iterable
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyroaring import BitMap64
+
+from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError, UnsupportedError
+from airflow_iceberg.format.deletion_vectors import RowPositions
+from airflow_iceberg.format.puffin import DELETION_VECTOR, Blob, read_blob, read_footer, write_puffin
+
+
+def ranges(draw: tuple[int, int]) -> range:
+    return range(draw[0], draw[0] + draw[1])
+
+
+SPANS = st.tuples(st.sampled_from([0, 5, 65_530, 1 << 20, (1 << 32) - 3, 1 << 40]), st.integers(1, 6000)).map(ranges)
+POSITIONS = st.one_of(
+    st.sets(st.integers(0, 1 << 34), max_size=50),
+    st.lists(SPANS, max_size=4).map(lambda spans: {position for span in spans for position in span}),
+    SPANS.map(lambda span: {position * 7 for position in span}),
+)
+
+
+def roaring(positions: Iterable[int]) -> bytes:
+    """Return what another implementation writes."""
+    bitmap = BitMap64(positions)
+    bitmap.run_optimize()
+    return bytes(bitmap.serialize())
+
+
+def sealed(vector: bytes) -> bytes:
+    covered = b"\xd1\xd3\x39\x64" + vector
+    return struct.pack(">I", len(covered)) + covered + struct.pack(">I", zlib.crc32(covered))
+
+
+class TestADeletionVectorIsAPortableRoaringBitmap:
+    """Length (big endian), magic, 64-bit roaring bitmap, CRC-32 (big endian)."""
+
+    @given(POSITIONS)
+    @settings(deadline=None, max_examples=60)
+    def test_another_implementation_reads_ours(self, positions: set[int]) -> None:
+        blob = RowPositions.of(positions).to_blob()
+        assert struct.unpack(">I", blob[:4]) == (len(blob) - 8,)
+        assert struct.unpack(">I", blob[-4:]) == (zlib.crc32(blob[4:-4]),)
+        assert set(BitMap64.deserialize(blob[8:-4])) == positions
+
+    @given(POSITIONS)
+    @settings(deadline=None, max_examples=60)
+    def test_we_read_that_of_another(self, positions: set[int]) -> None:
+        found = RowPositions.from_blob(sealed(roaring(positions)))
+        assert set(found.to_array().tolist()) == positions
+        assert found.cardinality == len(positions)
+        assert found == RowPositions.of(positions)
+
+    @given(POSITIONS, POSITIONS)
+    @settings(deadline=None, max_examples=30)
+    def test_vectors_are_merged(self, left: set[int], right: set[int]) -> None:
+        read = RowPositions.from_blob(RowPositions.of(left).to_blob())
+        both = read.union(RowPositions.of(right))
+        assert set(both.to_array().tolist()) == left | right
+        assert RowPositions.from_blob(both.to_blob()) == both
+
+    @given(POSITIONS, st.integers(0, 70_000), st.integers(0, 140_000))
+    @settings(deadline=None, max_examples=60)
+    def test_the_mask_of_some_rows(self, positions: set[int], start: int, count: int) -> None:
+        found = RowPositions.from_blob(sealed(roaring(positions)))
+        assert found.mask(start, count).tolist() == [start + i in positions for i in range(count)]
+
+    def test_runs_that_touch_are_one(self) -> None:
+        body = struct.pack("<IBHHHHHHH", 12347, 1, 0, 19, 2, 0, 9, 10, 9)
+        found = RowPositions.from_blob(sealed(struct.pack("<QI", 1, 0) + body))
+        assert found == RowPositions.of(range(20))
+        assert found.mask(0, 21).tolist() == [True] * 20 + [False]
+
+    def test_a_negative_position_is_refused(self) -> None:
+        with pytest.raises(InvalidInputError, match="position of a row is -1, expected 0 or more"):
+            RowPositions.of([3, -1])
+
+
+class TestADamagedVectorIsRefused:
+    """Nothing is read from bytes whose length, magic or checksum is wrong, or that say what cannot be."""
+
+    BLOB = RowPositions.of([1, 5, 70_000]).to_blob()
+
+    def test_by_its_length(self) -> None:
+        with pytest.raises(FormatError, match="unexpected length"):
+            RowPositions.from_blob(self.BLOB[:-1], path="x.puffin")
+
+    def test_by_its_magic(self) -> None:
+        with pytest.raises(FormatError, match="unexpected magic"):
+            RowPositions.from_blob(self.BLOB[:4] + b"\x00" + self.BLOB[5:])
+
+    def test_by_its_checksum(self) -> None:
+        with pytest.raises(FormatError, match="checksum of a deletion vector differs"):
+            RowPositions.from_blob(self.BLOB[:12] + b"\x07" + self.BLOB[13:])
+
+    @pytest.mark.parametrize(
+        ("vector", "message"),
+        [
+            (struct.pack("<Q", 1 << 60), "unexpected number"),
+            (struct.pack("<QII", 1, 0, 12346), "unexpected end"),
+            (struct.pack("<QIII", 1, 0, 12346, 1 << 31), "unexpected number"),
+            (struct.pack("<QIII", 1, 1 << 31, 12346, 0), "unexpected key"),
+            (struct.pack("<QIII", 1, 0, 99, 0), "unexpected cookie"),
+            (struct.pack("<QIIIHHIHH", 1, 0, 12346, 1, 0, 1, 16, 5, 5), "not in order"),
+            (struct.pack("<QIIIHHIHH", 1, 0, 12346, 1, 0, 1, 17, 5, 6), "unexpected offset"),
+            (struct.pack("<QIIBHHHHH", 1, 0, 12347, 1, 0, 9, 1, 0, 8), "holds 9 positions, expected 10"),
+            (struct.pack("<QB", 0, 0), "bytes behind the last bitmap"),
+        ],
+    )
+    def test_by_what_it_says(self, vector: bytes, message: str) -> None:
+        with pytest.raises(FormatError, match=message):
+            RowPositions.from_blob(sealed(vector))
+
+    @given(POSITIONS, st.data())
+    @settings(deadline=None, max_examples=300)
+    def test_mutations_give_our_errors_only_and_no_more_than_the_blob_can_hold(
+        self, positions: set[int], data: st.DataObject
+    ) -> None:
+        vector = bytearray(roaring(positions))
+        for _ in range(data.draw(st.integers(1, 4))):
+            vector[data.draw(st.integers(0, len(vector) - 1))] = data.draw(st.integers(0, 255))
+        try:
+            found = RowPositions.from_blob(sealed(bytes(vector)))
+        except IcebergError:
+            return
+        assert found.size_bytes <= 100 * len(vector) + 1000
+        assert found.cardinality == len(found.to_array())
+
+
+class TestAPuffinFileHoldsBlobs:
+    """Magic, blobs, and a footer in JSON that says where each lies."""
+
+    VECTORS = (RowPositions.of([1, 2]).to_blob(), RowPositions.of(range(1000)).to_blob())
+
+    def file(self) -> bytes:
+        blobs = [
+            Blob(type=DELETION_VECTOR, data=blob, properties={"referenced-data-file": f"f{i}", "cardinality": "2"})
+            for i, blob in enumerate(self.VECTORS)
+        ]
+        return write_puffin(blobs, properties={"created-by": "tests"})[0]
+
+    def test_several_vectors_share_a_file(self) -> None:
+        data = self.file()
+        footer = read_footer(data)
+        assert [read_blob(data, blob) for blob in footer.blobs] == list(self.VECTORS)
+        assert [blob.properties["referenced-data-file"] for blob in footer.blobs] == ["f0", "f1"]
+        assert footer.properties == {"created-by": "tests"}
+        assert {(blob.snapshot_id, blob.sequence_number) for blob in footer.blobs} == {(-1, -1)}
+
+    def test_the_footer_is_read_from_the_end_alone(self) -> None:
+        data = self.file()
+        assert read_footer(data[-400:], file_size=len(data)) == read_footer(data)
+
+    @pytest.mark.parametrize("codec", ["lz4", "zstd"])
+    def test_a_compressed_blob_is_read(self, codec: str) -> None:
+        packed = compressed(b"sketch" * 100, codec)
+        data, (blob,) = write_puffin([Blob(type="apache-datasketches-theta-v1", data=packed)])
+        footer = data[4 + len(packed) :].replace(b'"length"', f'"compression-codec":"{codec}","length"'.encode())
+        payload = footer[4:-12]
+        data = data[: 4 + len(packed)] + b"PFA1" + payload + struct.pack("<I", len(payload)) + bytes(4) + b"PFA1"
+        (blob,) = read_footer(data).blobs
+        assert read_blob(data, blob) == b"sketch" * 100
+
+    def test_a_compressed_footer_is_read(self) -> None:
+        data = self.file()
+        size = int.from_bytes(data[-12:-8], "little")
+        payload = compressed(data[-12 - size : -12], "lz4")
+        packed = data[: -12 - size] + payload + struct.pack("<II", len(payload), 1) + b"PFA1"
+        assert read_footer(packed) == read_footer(data)
+
+    def test_an_unknown_flag_is_refused(self) -> None:
+        data = self.file()
+        with pytest.raises(UnsupportedError, match="unknown flags 0x2"):
+            read_footer(data[:-8] + b"\x02\x00\x00\x00PFA1")
+
+    def test_a_torn_file_is_refused(self) -> None:
+        with pytest.raises(FormatError, match="expected a Puffin file"):
+            read_footer(self.file()[:-1], path="torn.puffin")
+
+    @given(st.data())
+    @settings(deadline=None, max_examples=300)
+    def test_mutations_give_our_errors_only(self, data: st.DataObject) -> None:
+        mutated = bytearray(self.file())
+        for _ in range(data.draw(st.integers(1, 4))):
+            mutated[data.draw(st.integers(0, len(mutated) - 1))] = data.draw(st.integers(0, 255))
+        end = data.draw(st.sampled_from([len(mutated), data.draw(st.integers(0, len(mutated)))]))
+        try:
+            for blob in read_footer(bytes(mutated[:end])).blobs:
+                RowPositions.from_blob(read_blob(bytes(mutated[:end]), blob))
+        except IcebergError:
+            return
+
+
+def compressed(data: bytes, codec: str) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, codec) as stream:
+        stream.write(data)
+    result: bytes = sink.getvalue().to_pybytes()
+    return result

@@ -1,0 +1,365 @@
+"""Schemas: lookup, legality, projection, fresh ids, and schemas written by hand."""
+
+import pickle
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError
+from airflow_iceberg.format.schemas.schema import Schema, assign_fresh_ids, schema_from_shorthand
+from airflow_iceberg.format.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+    walk_fields,
+)
+from tests.support import strategies
+
+NESTED = schema_from_shorthand(
+    {
+        "id": "long not null",
+        "points": "list<struct<x: double, y: double>>",
+        "tags": "map<string, struct<n: int>>",
+        "where": "struct<country: string not null, city: struct<name: string>> not null",
+    }
+)
+
+
+def field(field_id: int, name: str, type_=None, required: bool = False) -> NestedField:
+    return NestedField(id=field_id, name=name, type=type_ or LongType(), required=required)
+
+
+class TestLookup:
+    """Fields are found by id and by full dotted name, at every depth."""
+
+    def test_elements_keys_and_values_have_names(self):
+        assert list(NESTED.names) == [
+            "id",
+            "points",
+            "points.element",
+            "points.element.x",
+            "points.element.y",
+            "tags",
+            "tags.key",
+            "tags.value",
+            "tags.value.n",
+            "where",
+            "where.country",
+            "where.city",
+            "where.city.name",
+        ]
+
+    def test_every_field_is_found_by_its_id_and_its_name(self):
+        for name, field_id in NESTED.names.items():
+            assert NESTED.find_field(name) is NESTED.find_field(field_id) is NESTED.fields_by_id[field_id]
+            assert NESTED.find_name(field_id) == name
+
+    def test_the_short_name_of_java_stands_for_the_full_one(self):
+        assert NESTED.find_field("points.x") is NESTED.find_field("points.element.x")
+        assert NESTED.find_field("tags.n") is NESTED.find_field("tags.value.n")
+
+    def test_case_matters_unless_it_is_said_not_to(self):
+        assert NESTED.find_field("WHERE.City.Name", case_sensitive=False).name == "name"
+        with pytest.raises(NotFoundError):
+            NESTED.find_field("ID")
+
+    def test_two_names_that_differ_in_case_only_are_ambiguous_without_it(self):
+        schema = Schema((field(1, "a"), field(2, "A")))
+        assert schema.find_field("A", case_sensitive=False).id == 2
+        with pytest.raises(InvalidInputError, match="column 'ab' is ambiguous without case: aB, Ab"):
+            Schema((field(1, "aB"), field(2, "Ab"))).find_field("ab", case_sensitive=False)
+
+    def test_an_unknown_name_lists_the_columns(self):
+        schema = Schema((field(1, "a"), field(2, "b")))
+        with pytest.raises(NotFoundError) as caught:
+            schema.find_field("c")
+        assert str(caught.value) == "no column 'c' (columns: a, b)"
+        with pytest.raises(NotFoundError, match=r"no column with field id 9 \(columns: a, b\)"):
+            schema.find_field(9)
+        assert schema.find_name(9) is None
+
+    def test_a_column_may_have_a_dot_in_its_name(self):
+        assert Schema((field(1, "a.b"),)).find_field("a.b").id == 1
+
+    def test_the_highest_id_may_be_a_nested_one(self):
+        assert NESTED.highest_field_id == max(child.id for child in walk_fields(NESTED.fields))
+        assert Schema().highest_field_id == 0
+
+    def test_the_fields_around_a_field_are_known(self):
+        name = NESTED.find_field("where.city.name")
+        assert [parent.name for parent in NESTED.ancestors(name.id)] == ["city", "where"]
+
+    def test_a_schema_can_be_pickled(self):
+        assert pickle.loads(pickle.dumps(NESTED)).names == NESTED.names
+
+
+class TestLegality:
+    """A schema that exists is legal."""
+
+    def test_no_field_id_twice(self):
+        with pytest.raises(InvalidInputError, match="field id 1 is used twice: 'a' and 'b'"):
+            Schema((field(1, "a"), field(1, "b")))
+
+    def test_no_name_twice(self):
+        with pytest.raises(InvalidInputError, match="column name 'a' is used twice: field ids 1 and 2"):
+            Schema((field(1, "a"), field(2, "a")))
+
+    def test_no_name_that_the_dots_make_equal(self):
+        struct = StructType(fields=(field(3, "b"),))
+        with pytest.raises(InvalidInputError, match=r"column name 'a\.b' is used twice"):
+            Schema((field(1, "a.b"), field(2, "a", struct)))
+
+    def test_in_a_file_it_is_a_format_error(self):
+        json = {"type": "struct", "fields": [field(1, "a").to_dict(), field(1, "b").to_dict()]}
+        with pytest.raises(FormatError) as caught:
+            Schema.from_dict(json, path="f.json", where="schemas[0]")
+        assert str(caught.value) == "field id 1 is used twice: 'a' and 'b' in 'schemas[0]' of f.json"
+
+
+class TestIdentifierFields:
+    """Identifier fields are required, no floats, and not where a parent could be null or many."""
+
+    def test_a_required_column_and_one_in_a_required_struct_may_identify(self):
+        country = NESTED.names["where.country"]
+        assert Schema(NESTED.fields, 0, (1, country)).identifier_field_ids == (1, country)
+
+    @pytest.mark.parametrize(
+        ("columns", "name", "problem"),
+        [
+            ({"a": "long"}, "a", "it is optional"),
+            ({"a": "double not null"}, "a", "its type is double"),
+            ({"a": "float not null"}, "a", "its type is float"),
+            ({"a": "struct<b: int not null> not null"}, "a", "is not a primitive type"),
+            ({"a": "struct<b: int not null>"}, "a.b", "struct 'a' is optional"),
+            ({"a": "list<struct<b: int not null> not null> not null"}, "a.element.b", "it is inside the list<"),
+            ({"a": "map<string, int not null> not null"}, "a.key", "it is inside the map<"),
+        ],
+    )
+    def test_others_may_not(self, columns, name, problem):
+        schema = schema_from_shorthand(columns)
+        with pytest.raises(InvalidInputError, match="cannot identify rows") as caught:
+            Schema(schema.fields, 0, (schema.names[name],))
+        assert f"column '{name}' cannot identify rows: " in str(caught.value)
+        assert problem in str(caught.value)
+
+    def test_an_unknown_id_may_not(self):
+        with pytest.raises(InvalidInputError, match="identifier field id 99 is not a column"):
+            Schema(NESTED.fields, 0, (99,))
+
+
+class TestJson:
+    """Schemas are read from and written to metadata as Java does."""
+
+    @given(strategies.schemas())
+    def test_reading_is_the_inverse_of_writing(self, schema):
+        assert Schema.from_dict(schema.to_dict()) == schema
+
+    def test_the_keys_are_in_the_order_of_java(self):
+        schema = Schema((field(1, "a", required=True),), 3, (1,))
+        assert list(schema.to_dict()) == ["type", "schema-id", "identifier-field-ids", "fields"]
+        assert list(Schema((field(1, "a"),)).to_dict()) == ["type", "schema-id", "fields"]
+
+    def test_the_schema_of_version_1_has_no_id_and_gets_0(self):
+        assert Schema.from_dict({"type": "struct", "fields": []}).schema_id == 0
+
+    def test_a_schema_is_a_struct(self):
+        with pytest.raises(FormatError):
+            Schema.from_dict({"type": "list", "element-id": 1, "element": "int", "element-required": True})
+
+    def test_schemas_are_the_same_whatever_their_id(self):
+        assert Schema(NESTED.fields, 1).same_fields(Schema(NESTED.fields, 2))
+        assert not Schema(NESTED.fields).same_fields(Schema(NESTED.fields, 0, (1,)))
+
+
+class TestSelect:
+    """A projection keeps ids and the table's order."""
+
+    def test_the_order_is_that_of_the_schema(self):
+        assert [child.name for child in NESTED.select(["where", "id"]).fields] == ["id", "where"]
+
+    def test_a_nested_name_prunes_its_struct(self):
+        chosen = NESTED.select(["where.city.name"])
+        assert list(chosen.names) == ["where", "where.city", "where.city.name"]
+        assert chosen.find_field("where.city.name").id == NESTED.names["where.city.name"]
+
+    def test_a_struct_is_whole_when_it_is_named(self):
+        assert NESTED.select(["where", "where.country"]).find_field("where") == NESTED.find_field("where")
+
+    def test_lists_and_maps_are_pruned_inside(self):
+        assert list(NESTED.select(["points.element.y"]).names) == ["points", "points.element", "points.element.y"]
+        assert "tags.key" in NESTED.select(["tags.value.n"]).names
+
+    def test_of_a_map_the_key_alone_gives_the_whole_map(self):
+        assert NESTED.select(["tags.key"]).find_field("tags") == NESTED.find_field("tags")
+
+    def test_a_star_is_everything(self):
+        assert NESTED.select(["*"]) is NESTED
+
+    def test_identifier_fields_go_with_their_columns(self):
+        schema = Schema((field(1, "a", required=True), field(2, "b")), 0, (1,))
+        assert schema.select(["b"]).identifier_field_ids == ()
+        assert schema.select(["a"]).identifier_field_ids == (1,)
+
+    def test_an_unknown_name_is_not_found(self):
+        with pytest.raises(NotFoundError, match="no column 'nope'"):
+            NESTED.select(["id", "nope"])
+
+    def test_without_case(self):
+        assert list(NESTED.select(["ID"], case_sensitive=False).names) == ["id"]
+
+    @given(st.data())
+    def test_what_is_selected_is_a_part_of_the_schema(self, data):
+        schema = data.draw(strategies.schemas())
+        names = data.draw(st.lists(st.sampled_from(list(schema.names)), unique=True))
+        chosen = schema.select(names)
+        assert set(names) <= set(chosen.names) <= set(schema.names)
+        for name in chosen.names:
+            assert chosen.names[name] == schema.names[name]
+
+
+class TestFreshIds:
+    """Ids are given as Java gives them: all fields of a struct first, then what is nested in them."""
+
+    def test_the_top_level_has_the_first_ids(self):
+        assert {name: NESTED.names[name] for name in ("id", "points", "tags", "where")} == {
+            "id": 1,
+            "points": 2,
+            "tags": 3,
+            "where": 4,
+        }
+        assert NESTED.names["points.element"] == 5
+        assert (NESTED.names["points.element.x"], NESTED.names["points.element.y"]) == (6, 7)
+        assert (NESTED.names["tags.key"], NESTED.names["tags.value"], NESTED.names["tags.value.n"]) == (8, 9, 10)
+        assert (NESTED.names["where.country"], NESTED.names["where.city"], NESTED.names["where.city.name"]) == (
+            11,
+            12,
+            13,
+        )
+
+    def test_identifier_fields_follow_their_names(self):
+        schema = Schema((field(7, "a"), field(9, "b", required=True)), 2, (9,))
+        assert assign_fresh_ids(schema).identifier_field_ids == (2,)
+        assert assign_fresh_ids(schema).schema_id == 2
+
+    @given(strategies.schemas(depth=3))
+    def test_ids_are_dense_and_names_stay(self, schema):
+        fresh = assign_fresh_ids(schema)
+        assert list(fresh.names) == list(schema.names)
+        assert sorted(fresh.fields_by_id) == list(range(1, len(fresh.names) + 1))
+
+
+class TestShorthand:
+    """Columns as people write them."""
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("long", LongType()),
+            ("bigint", LongType()),
+            ("BIGINT", LongType()),
+            ("integer", IntegerType()),
+            ("str", StringType()),
+            ("varchar", StringType()),
+            ("varchar(20)", StringType()),
+            ("bool", BooleanType()),
+            ("bytes", BinaryType()),
+            ("float", FloatType()),
+            ("double precision", DoubleType()),
+            ("timestamp", TimestampType()),
+            ("timestamp with time zone", TimestamptzType()),
+            ("timestamp  without time zone", TimestampType()),
+            ("decimal(9,2)", DecimalType(9, 2)),
+            ("numeric(9, 2)", DecimalType(9, 2)),
+            ("decimal(7)", DecimalType(7, 0)),
+            ("fixed[16]", FixedType(16)),
+            ("fixed(16)", FixedType(16)),
+        ],
+    )
+    def test_types_and_their_aliases(self, text, expected):
+        found = schema_from_shorthand({"c": text}).find_field("c")
+        assert found.type == expected
+        assert not found.required
+        assert schema_from_shorthand({"c": f"{text} NOT NULL"}).find_field("c").required
+
+    def test_nested_types_nest(self):
+        schema = schema_from_shorthand({"m": "map<string, list<struct<a: decimal(9, 2) not null, b map<int, int>>>>"})
+        inner = StructType(
+            fields=(
+                field(6, "a", DecimalType(9, 2), required=True),
+                field(7, "b", MapType(key_id=8, key=IntegerType(), value_id=9, value=IntegerType())),
+            )
+        )
+        expected = MapType(key_id=2, key=StringType(), value_id=3, value=ListType(element_id=4, element=inner))
+        assert schema.find_field("m").type == _renumbered(expected)
+
+    def test_elements_and_values_may_be_required(self):
+        schema = schema_from_shorthand({"l": "array<string not null>", "m": "map<string, int not null>"})
+        assert schema.find_field("l").type.element_required
+        assert schema.find_field("m").type.value_required
+
+    def test_a_comment_and_quoted_members(self):
+        schema = schema_from_shorthand({"c": "struct<`a b`: int comment 'x, y'> not null comment 'it''s'"})
+        assert schema.find_field("c").doc == "it's"
+        assert schema.find_field("c").required
+        assert schema.find_field("c.a b").doc == "x, y"
+
+    def test_an_object_says_the_same_in_words(self):
+        schema = schema_from_shorthand({"c": {"type": "long", "required": True, "doc": "words"}})
+        assert schema.find_field("c") == NestedField(id=1, name="c", type=LongType(), required=True, doc="words")
+
+    @pytest.mark.parametrize(
+        ("columns", "message"),
+        [
+            ({"a": "nope"}, "column 'a': unknown type 'nope' (allowed: boolean, int, long"),
+            ({"a": "list<nope>"}, "column 'a.element': unknown type 'nope' (allowed: "),
+            ({"a": "struct<x: int, y: nope>"}, "column 'a.y': unknown type 'nope' (allowed: "),
+            ({"a": "map<int>"}, "column 'a': a map has a key and a value type, got 'map<int>'"),
+            ({"a": "list<int, int>"}, "column 'a': a list has one element type"),
+            ({"a": "struct<x>"}, "column 'a': a struct has members like 'x: double', got 'x'"),
+            ({"a": "decimal(40, 2)"}, "column 'a': invalid type 'decimal(40, 2)': the precision must be from 1 to 38"),
+            ({"a": "decimal"}, "column 'a': decimal needs its number of digits, and how many of them are after the po"),
+            ({"a": "list<numeric not null>"}, "column 'a.element': numeric needs its number of digits"),
+            ({"a": ""}, "column 'a': unknown type ''"),
+            ({"a": "list<int"}, "column 'a': unknown type 'list<int'"),
+            ({"a": 5}, "column 'a': expected a type like 'long not null' or an object with 'type'"),
+            (
+                {"a": {"type": "int", "requird": True}},
+                "column 'a': unknown key 'requird' (allowed: type, required, doc)",
+            ),
+            ({"": "int"}, "a column name must be a text that is not empty"),
+        ],
+    )
+    def test_what_cannot_be_understood_names_the_column(self, columns, message):
+        with pytest.raises(InvalidInputError) as caught:
+            schema_from_shorthand(columns)
+        assert message in str(caught.value)
+
+    def test_a_schema_gets_fresh_ids(self):
+        given_schema = Schema((field(7, "a"),), 5)
+        assert schema_from_shorthand(given_schema, schema_id=1) == Schema((field(1, "a"),), 1)
+
+    def test_an_arrow_schema_gets_fresh_ids(self):
+        arrow = pa.schema([pa.field("a", pa.int64(), nullable=False), pa.field("l", pa.list_(pa.date32()))])
+        schema = schema_from_shorthand(arrow)
+        assert schema.find_field("a") == field(1, "a", LongType(), required=True)
+        assert schema.find_field("l.element").type == DateType()
+        assert schema.names == {"a": 1, "l": 2, "l.element": 3}
+
+
+def _renumbered(type_):
+    return assign_fresh_ids(Schema((field(100, "m", type_),))).find_field("m").type

@@ -1,0 +1,264 @@
+"""Snapshots, references and summaries."""
+
+import pytest
+
+from airflow_iceberg.errors import FormatError, InvalidInputError
+from airflow_iceberg.format.manifests.entries import DataFile, FileContent
+from airflow_iceberg.format.partitions.spec import PartitionSpec, spec_from_shorthand
+from airflow_iceberg.format.schemas.schema import schema_from_shorthand
+from airflow_iceberg.format.snapshots import Snapshot, SnapshotRef, summarize
+from tests.support import golden
+
+SCHEMA = schema_from_shorthand({"id": "long", "cat": "string", "x": "double"})
+SPEC = spec_from_shorthand(["cat"], SCHEMA)
+ZEROS = {
+    "total-records": "0",
+    "total-files-size": "0",
+    "total-data-files": "0",
+    "total-delete-files": "0",
+    "total-position-deletes": "0",
+    "total-equality-deletes": "0",
+}
+
+
+def data_file(name: str = "a", *, rows: int = 10, size: int = 100, **more: object) -> DataFile:
+    return DataFile(
+        file_path=f"{name}.parquet", file_format="parquet", record_count=rows, file_size_in_bytes=size, **more
+    )
+
+
+def position_deletes(name: str = "d", *, rows: int = 3) -> DataFile:
+    return data_file(name, rows=rows, size=30, content=FileContent.POSITION_DELETES)
+
+
+def equality_deletes(name: str = "e", *, rows: int = 2) -> DataFile:
+    return data_file(name, rows=rows, size=20, content=FileContent.EQUALITY_DELETES, equality_ids=(1,))
+
+
+def deletion_vector(*, rows: int = 4) -> DataFile:
+    return DataFile(
+        content=FileContent.POSITION_DELETES,
+        file_path="v.puffin",
+        file_format="puffin",
+        record_count=rows,
+        file_size_in_bytes=5000,
+        content_offset=4,
+        content_size_in_bytes=42,
+        referenced_data_file="a.parquet",
+    )
+
+
+class TestTheSummaryOfAChange:
+    """Deltas say what came and went; those that are 0 are left out; all values are strings."""
+
+    def test_an_append_counts_files_rows_and_bytes(self) -> None:
+        summary = summarize(added=[data_file("a"), data_file("b", rows=5, size=50)], removed=[], previous=None)
+        assert summary == {
+            "operation": "append",
+            "added-data-files": "2",
+            "added-records": "15",
+            "added-files-size": "150",
+            "changed-partition-count": "1",
+            **ZEROS,
+            "total-records": "15",
+            "total-files-size": "150",
+            "total-data-files": "2",
+        }
+
+    def test_data_files_are_deleted_but_delete_files_are_removed(self) -> None:
+        summary = summarize(added=[], removed=[data_file(), position_deletes(), equality_deletes()], previous=None)
+        assert summary["deleted-data-files"] == "1"
+        assert summary["deleted-records"] == "10"
+        assert summary["removed-delete-files"] == "2"
+        assert summary["removed-position-delete-files"] == "1"
+        assert summary["removed-equality-delete-files"] == "1"
+        assert summary["removed-position-deletes"] == "3"
+        assert summary["removed-equality-deletes"] == "2"
+        assert summary["removed-files-size"] == "150"
+
+    def test_a_deletion_vector_is_a_delete_file_of_the_size_of_its_blob(self) -> None:
+        summary = summarize(added=[deletion_vector()], removed=[], previous=None)
+        assert summary["added-dvs"] == "1"
+        assert summary["added-delete-files"] == "1"
+        assert summary["added-position-deletes"] == "4"
+        assert summary["added-files-size"] == "42"
+        assert "added-position-delete-files" not in summary
+
+    def test_an_empty_change_has_totals_and_no_deltas(self) -> None:
+        assert summarize(added=[], removed=[], previous=None) == {
+            "operation": "append",
+            "changed-partition-count": "0",
+            **ZEROS,
+        }
+
+    @pytest.mark.parametrize(
+        ("added", "removed", "operation"),
+        [
+            ([data_file()], [], "append"),
+            ([], [data_file()], "delete"),
+            ([data_file("b")], [data_file()], "overwrite"),
+            ([position_deletes()], [], "delete"),
+            ([data_file(), position_deletes()], [], "overwrite"),
+            ([], [position_deletes()], "delete"),
+        ],
+    )
+    def test_the_operation_is_derived(self, added: list[DataFile], removed: list[DataFile], operation: str) -> None:
+        assert summarize(added=added, removed=removed, previous=None)["operation"] == operation
+
+    def test_a_given_operation_wins(self) -> None:
+        summary = summarize(added=[data_file("b")], removed=[data_file()], previous=None, operation="replace")
+        assert summary["operation"] == "replace"
+
+    def test_what_is_computed_cannot_be_set_as_a_property(self) -> None:
+        summary = summarize(
+            added=[data_file()],
+            removed=[],
+            previous=None,
+            properties={"airflow.dag-id": "d", "total-records": "7", "operation": "x", "added-dvs": "3"},
+        )
+        assert summary["airflow.dag-id"] == "d"
+        assert summary["total-records"] == "10"
+        assert summary["operation"] == "append"
+        assert "added-dvs" not in summary
+
+
+class TestTotals:
+    """A total is the one of the branch's head, plus what came, minus what went."""
+
+    def test_they_go_on_from_the_previous_snapshot(self) -> None:
+        before = summarize(added=[data_file("a"), data_file("b")], removed=[], previous=None)
+        after = summarize(added=[data_file("c", rows=1, size=9)], removed=[data_file("a")], previous=before)
+        assert (after["total-records"], after["total-data-files"], after["total-files-size"]) == ("11", "2", "109")
+
+    def test_one_that_the_previous_snapshot_lacks_is_left_out(self) -> None:
+        summary = summarize(added=[data_file()], removed=[], previous={"operation": "append", "total-records": "5"})
+        assert summary["total-records"] == "15"
+        assert not [key for key in summary if key.startswith("total-") and key != "total-records"]
+
+    def test_one_that_would_be_negative_is_left_out(self) -> None:
+        summary = summarize(added=[], removed=[data_file(rows=10)], previous={**ZEROS, "total-records": "9"})
+        assert "total-records" not in summary
+        assert summary["total-delete-files"] == "0"
+
+    @pytest.mark.parametrize("text", ["", "many", "-3", "1.5", "٣"])
+    def test_one_that_is_no_number_is_left_out(self, text: str) -> None:
+        assert "total-records" not in summarize(added=[], removed=[], previous={"total-records": text})
+
+    @pytest.mark.parametrize("name", sorted(golden.tables().keys() - {golden.REFUSED}))
+    def test_they_agree_with_those_of_iceberg_java(self, name: str) -> None:
+        """Java's own totals follow from the totals before and Java's own deltas."""
+        from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+        from airflow_iceberg.format.snapshots import _totals
+
+        metadata = TableMetadata.from_json(golden.table(name).metadata_path.read_bytes())
+        for snapshot in metadata.snapshots:
+            parent = metadata.snapshot(snapshot.parent_snapshot_id or 0)
+            if parent is None and snapshot.parent_snapshot_id is not None:
+                continue  # expired
+            totals = _totals(snapshot.summary, None if parent is None else parent.summary)
+            assert totals == {key: value for key, value in snapshot.summary.items() if key.startswith("total-")}
+
+
+class TestPartitionsInTheSummary:
+    """How many partitions changed is always told, what changed in each only up to a limit."""
+
+    FILES = (
+        data_file("a", partition=("x",)),
+        data_file("b", partition=("x",)),
+        data_file("c", partition=("y z",)),
+    )
+
+    def summary(self, limit: int) -> dict[str, str]:
+        return summarize(
+            added=self.FILES, removed=[], previous=None, specs={0: SPEC}, schema=SCHEMA, partition_limit=limit
+        )
+
+    def test_partitions_are_counted_once_each(self) -> None:
+        assert self.summary(0)["changed-partition-count"] == "2"
+
+    def test_equal_values_of_different_specs_are_different_partitions(self) -> None:
+        files = [data_file("a", partition=("x",)), data_file("b", partition=("x",), spec_id=1)]
+        assert summarize(added=files, removed=[], previous=None)["changed-partition-count"] == "2"
+
+    def test_nan_is_one_partition(self) -> None:
+        files = [data_file("a", partition=(float("nan"),)), data_file("b", partition=(float("nan"),))]
+        assert summarize(added=files, removed=[], previous=None)["changed-partition-count"] == "1"
+
+    def test_up_to_the_limit_each_partition_is_summarized_by_its_path(self) -> None:
+        summary = self.summary(2)
+        assert summary["partition-summaries-included"] == "true"
+        assert summary["partitions.cat=x"] == "added-data-files=2,added-records=20,added-files-size=200"
+        assert summary["partitions.cat=y+z"] == "added-data-files=1,added-records=10,added-files-size=100"
+
+    def test_above_the_limit_none_is(self) -> None:
+        assert not [key for key in self.summary(1) if key.startswith("partition")]
+
+    def test_an_unpartitioned_table_has_no_path_to_summarize(self) -> None:
+        summary = summarize(
+            added=[data_file()],
+            removed=[],
+            previous=None,
+            specs={0: PartitionSpec(spec_id=0, fields=())},
+            schema=SCHEMA,
+            partition_limit=5,
+        )
+        assert not [key for key in summary if key.startswith("partitions.")]
+
+
+class TestASnapshotInJson:
+    """Snapshots are read as they stand and written as Iceberg Java writes them."""
+
+    def test_without_an_operation_it_counts_as_an_overwrite(self) -> None:
+        document = {"snapshot-id": 1, "timestamp-ms": 2, "manifest-list": "l", "summary": {"a": "b"}}
+        snapshot = Snapshot.from_dict(document)
+        assert snapshot.operation == "overwrite"
+        assert snapshot.to_dict() == document
+
+    def test_v1_may_embed_the_manifests(self) -> None:
+        document = {"snapshot-id": 1, "timestamp-ms": 2, "manifests": ["m1", "m2"]}
+        snapshot = Snapshot.from_dict(document)
+        assert (snapshot.manifest_list, snapshot.manifests, snapshot.sequence_number) == (None, ("m1", "m2"), 0)
+        assert snapshot.to_dict() == document
+
+    def test_unknown_keys_are_written_back(self) -> None:
+        document = {"snapshot-id": 1, "timestamp-ms": 2, "manifest-list": "l", "from-the-future": {"x": [1]}}
+        assert Snapshot.from_dict(document).to_dict() == document
+
+    def test_a_bool_is_no_time(self) -> None:
+        with pytest.raises(FormatError) as error:
+            Snapshot.from_dict(
+                {"snapshot-id": 1, "timestamp-ms": True, "manifest-list": "l"}, path="m", where="snapshots[3]"
+            )
+        assert str(error.value) == "unexpected type bool (expected int) in 'snapshots[3].timestamp-ms' of m"
+
+    def test_a_number_in_the_summary_is_refused_by_its_name(self) -> None:
+        with pytest.raises(FormatError, match=r"expected str.* in 'snapshots\[0\]\.summary\.n'"):
+            Snapshot.from_dict(
+                {"snapshot-id": 1, "timestamp-ms": 1, "manifest-list": "l", "summary": {"n": 1}}, where="snapshots[0]"
+            )
+
+    def test_a_snapshot_without_manifests_is_refused(self) -> None:
+        with pytest.raises(FormatError, match="manifest-list"):
+            Snapshot.from_dict({"snapshot-id": 1, "timestamp-ms": 2})
+
+
+class TestReferences:
+    """A branch moves and keeps snapshots; a tag keeps one."""
+
+    def test_it_is_written_without_what_is_not_set(self) -> None:
+        assert SnapshotRef(snapshot_id=5).to_dict() == {"snapshot-id": 5, "type": "branch"}
+        document = {"snapshot-id": 5, "type": "tag", "max-ref-age-ms": 7}
+        assert SnapshotRef.from_dict(document).to_dict() == document
+
+    def test_a_tag_keeps_no_older_snapshots(self) -> None:
+        with pytest.raises(InvalidInputError, match="for branches"):
+            SnapshotRef(snapshot_id=5, type="tag", min_snapshots_to_keep=2)
+
+    @pytest.mark.parametrize("name", ["min_snapshots_to_keep", "max_snapshot_age_ms", "max_ref_age_ms"])
+    def test_retention_is_positive(self, name: str) -> None:
+        with pytest.raises(InvalidInputError, match="expected at least 1"):
+            SnapshotRef(snapshot_id=5, **{name: 0})
+
+    def test_another_type_in_a_file_is_a_format_error(self) -> None:
+        with pytest.raises(FormatError, match=r"in 'refs\.x\.type' of m"):
+            SnapshotRef.from_dict({"snapshot-id": 5, "type": "leaf"}, path="m", where="refs.x")

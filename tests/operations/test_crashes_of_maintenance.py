@@ -1,0 +1,182 @@
+"""Maintenance that dies at any of its steps: the table reads as before, and the next run finishes what is left."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_iceberg.commit.operation_key import OperationKey
+from airflow_iceberg.commit.settings import now_ms
+from airflow_iceberg.commit.snapshot_writer import read_entries
+from airflow_iceberg.inventory._manifest_lists import read_manifests
+from airflow_iceberg.jobs.run_local import run_local
+from airflow_iceberg.operations.compact import CompactionRequest, compact
+from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
+from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, remove_orphans
+from airflow_iceberg.operations.rewrite_manifests import rewrite_manifests
+from airflow_iceberg.storage.base import FileStatus
+from airflow_iceberg.table import Table
+from tests.support.changes import NAME, Append, make_table, plan, rows_of
+from tests.support.memory import (
+    Fault,
+    FaultyCatalog,
+    FaultyFileIO,
+    FileFault,
+    FileRule,
+    MemoryCatalog,
+    MemoryFileIO,
+    SimulatedCrash,
+)
+
+KEY = OperationKey(dag_id="d", run_id="r", task_id="maintain")
+DAY_MS = 24 * 60 * 60 * 1000
+CALLS = ("read", "create", "delete", "list", "exists")
+# Every how many of the writes, and of the other calls. A crash at a read leaves what the write before it has left: some
+# of them will do; `make stress` takes all.
+STRIDES = [pytest.param((2, 11), id="some"), pytest.param((1, 1), id="all", marks=pytest.mark.long)]
+
+
+class OldFiles(FaultyFileIO):
+    """Every file is ten days old."""
+
+    def list(self, prefix: str) -> Iterator[FileStatus]:
+        for status in super().list(prefix):
+            yield replace(status, modified_ms=now_ms() - 10 * DAY_MS)
+
+
+def make_catalog() -> MemoryCatalog:
+    """A table with files in two partitions, deletes, replaced files of a compaction, and litter."""
+    catalog = MemoryCatalog(io=OldFiles(MemoryFileIO()))
+    table = make_table(catalog, 3)
+    for start in range(0, 9, 3):
+        plan(catalog, Append(part="ab"[start % 2], ids=frozenset(range(start, start + 3)))).commit()
+    table.refresh().delete("id in (1, 4)", mode="merge-on-read")
+    compacted(Table.load(catalog, NAME), None)
+    for start in (20, 30):
+        plan(catalog, Append(part="a", ids=frozenset(range(start, start + 3)))).commit()
+    table.refresh().delete("id = 21", mode="merge-on-read")
+    for name in ("data/x.parquet", "data/y.parquet", "metadata/z.avro"):
+        catalog.io.create(f"{table.location}/{name}", b"litter")
+    return catalog
+
+
+def compacted(table: Table, key: OperationKey | None) -> object:
+    request = CompactionRequest(options={"rewrite-all": True, "partial-progress.enabled": True})
+    return compact(table, request, run=lambda job: run_local(job, table.io, threads=1), operation=key)
+
+
+def manifests_rewritten(table: Table, key: OperationKey | None) -> object:
+    return rewrite_manifests(table, operation=key)
+
+
+def expired(table: Table, key: OperationKey | None) -> object:
+    return expire_snapshots(table, ExpireRequest(older_than_ms=now_ms() + DAY_MS), operation=key)
+
+
+def cleaned(table: Table, key: OperationKey | None) -> object:
+    return remove_orphans(table, OrphanRequest(), operation=key)
+
+
+MAINTENANCE: dict[str, Callable[[Table, OperationKey | None], object]] = {
+    "compact": compacted,
+    "rewrite_manifests": manifests_rewritten,
+    "expire": expired,
+    "remove_orphans": cleaned,
+}
+
+
+def reachable(table: Table) -> set[str]:
+    found = {table.metadata_location, *(location for _, location in table.metadata.metadata_log)}
+    for snapshot in table.metadata.snapshots:
+        found.add(snapshot.manifest_list or "")
+        for manifest in read_manifests(table.io, snapshot):
+            found.add(manifest.manifest_path)
+            found |= {e.data_file.file_path for e in read_entries(table.io, manifest) if e.is_live}
+    return found
+
+
+def visible(table: Table) -> set[str]:
+    return {s.location for s in table.io.list(table.location) if "/.quarantine/" not in s.location}
+
+
+def lineage(catalog: MemoryCatalog) -> Counter[Any]:
+    columns = ("id", "_row_id", "_last_updated_sequence_number")
+    found = Table.load(catalog, NAME).scan(selected_fields=columns).to_arrow()
+    return Counter(zip(*(found[name].to_pylist() for name in columns), strict=True))
+
+
+def steps(name: str, strides: tuple[int, int]) -> list[tuple[str, int]]:
+    """Return each call of a storage that a maintenance makes, as its kind and how many of that kind come before."""
+    catalog = make_catalog()
+    io: Any = catalog.io
+    io.calls.clear()
+    MAINTENANCE[name](Table.load(catalog, NAME), KEY)
+    counts = Counter(call for call, _ in io.calls)
+    return [
+        (call, n)
+        for call in CALLS
+        for n in range(0, counts[call], strides[0] if call in ("create", "delete") else strides[1])
+    ]
+
+
+class TestACrashAtAnyStep:
+    """The process dies; nothing is lost, nothing is there twice, and the next try leaves no litter of it."""
+
+    @pytest.mark.parametrize("name", MAINTENANCE)
+    @pytest.mark.parametrize("fault", [FileFault.CRASH_BEFORE, FileFault.CRASH_AFTER])
+    @pytest.mark.parametrize("strides", STRIDES)
+    def test_at_any_call_of_the_storage(self, name, fault, strides):
+        for call, skip in steps(name, strides):
+            if fault is FileFault.CRASH_AFTER and call not in ("create", "delete"):
+                continue
+            catalog = make_catalog()
+            before = lineage(catalog)
+            io: Any = catalog.io
+            io.rules = [FileRule(call=call, fault=fault, skip=skip)]
+            try:
+                MAINTENANCE[name](Table.load(catalog, NAME), KEY)
+            except SimulatedCrash:
+                pass
+            io.rules = []
+            self.check_and_finish(catalog, name, before)
+
+    @pytest.mark.parametrize("name", ["compact", "rewrite_manifests", "expire"])
+    @pytest.mark.parametrize("fault", [Fault.CRASH_BEFORE, Fault.CRASH_AFTER])
+    def test_at_the_swap(self, name, fault):
+        catalog = make_catalog()
+        before = lineage(catalog)
+        with pytest.raises(SimulatedCrash):
+            MAINTENANCE[name](Table.load(FaultyCatalog(catalog, [fault]), NAME), KEY)
+        self.check_and_finish(catalog, name, before)
+
+    @pytest.mark.parametrize("name", MAINTENANCE)
+    @pytest.mark.parametrize("strides", STRIDES)
+    def test_a_failure_of_the_storage_is_no_other(self, name, strides):
+        for call, skip in steps(name, strides):
+            if call not in ("create", "delete"):
+                continue
+            catalog = make_catalog()
+            before = lineage(catalog)
+            io: Any = catalog.io
+            io.rules = [FileRule(call=call, fault=FileFault.FAIL, skip=skip)]
+            try:
+                MAINTENANCE[name](Table.load(catalog, NAME), KEY)
+            except Exception:
+                pass  # whatever it is, the table is whole
+            io.rules = []
+            self.check_and_finish(catalog, name, before)
+
+    @staticmethod
+    def check_and_finish(catalog: MemoryCatalog, name: str, before: Counter[Any]) -> None:
+        assert lineage(catalog) == before
+        assert reachable(Table.load(catalog, NAME)) <= visible(Table.load(catalog, NAME))
+        MAINTENANCE[name](Table.load(catalog, NAME), KEY)
+        assert lineage(catalog) == before
+        cleaned(Table.load(catalog, NAME), None)
+        table = Table.load(catalog, NAME)
+        assert visible(table) == reachable(table)
+        assert sum(rows_of(catalog).values()) == sum(before.values())

@@ -1,0 +1,382 @@
+"""A walk over a table's files is one and the same in this process, in a job, and in a job on Spark."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shlex
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.commit.actions.snapshot_refs import create_ref, drop_ref
+from airflow_iceberg.commit.snapshot_writer import read_entries
+from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, StorageError, UnsupportedError
+from airflow_iceberg.inventory._manifest_lists import read_manifests
+from airflow_iceberg.inventory.run import Progress, in_bytes
+from airflow_iceberg.jobs.protocol.plan import JobPlan, JobResult
+from airflow_iceberg.jobs.run_local import run_local
+from airflow_iceberg.jobs.spark.installation import environment
+from airflow_iceberg.jobs.spark.package import build_zip
+from airflow_iceberg.operations.compact import CompactionRequest, compact
+from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
+from airflow_iceberg.operations.file_inventory import Walker, expected_files
+from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, known_files, remove_orphans
+from airflow_iceberg.table import Table
+from tests.jobs.submissions import HERE
+
+ALL = ExpireRequest(older_than_ms=2**62)
+DRY = ExpireRequest(older_than_ms=2**62, dry_run=True)
+DAY = 24 * 60 * 60
+SERVER = Path(__file__).parent / "benchmarks" / "job_server.py"
+
+Way = Callable[[Table], Walker]
+
+
+def here(table: Table) -> Walker:
+    return Walker(table)
+
+
+def in_a_job(table: Table, *, spark_from_files: int = 0, ran: list[JobPlan] | None = None) -> Walker:
+    def run(plan: JobPlan) -> JobResult:
+        if ran is not None:
+            ran.append(plan)
+        return run_local(plan, table.io)
+
+    return Walker(table, run=run, spark_from_files=spark_from_files)
+
+
+@pytest.fixture(scope="module")
+def on_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Way]:
+    """One Spark for all walks of this module; the core comes to it in the zip, as by spark-submit."""
+    folder = tmp_path_factory.mktemp("walks")
+    core = build_zip(folder / "zip")
+    submitted = ["--master", "local[2]", "--py-files", str(core), "--conf", "spark.ui.enabled=false"]
+    submitted += ["--conf", f"spark.sql.warehouse.dir={folder}/warehouse"]
+    environ = {
+        **os.environ,
+        **environment(),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": str(core),
+        "PYSPARK_SUBMIT_ARGS": shlex.join([*submitted, "pyspark-shell"]),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, str(SERVER)],
+            cwd=folder,
+            env=environ,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    # A Spark that hangs ends the tests and not the run.
+    guard = threading.Timer(300, process.kill)
+    guard.start()
+    # The JVM may have something to say first.
+    said = next((line for line in process.stdout if line.startswith("spark ")), "")
+    assert said.startswith("spark 4"), (folder / "log").read_text()[-5000:]
+
+    def walker(table: Table) -> Walker:
+        def run(plan: JobPlan) -> JobResult:
+            process.stdin.write(f"{plan.location}\n")
+            process.stdin.flush()
+            process.stdout.readline()
+            result = JobResult.from_json(table.io.read(plan.result_location))
+            assert result.engine.startswith("spark 4")
+            return result
+
+        return Walker(table, run=run, spark_from_files=0)
+
+    yield walker
+    process.stdin.close()
+    process.wait()
+    guard.cancel()
+    process.stdout.close()
+
+
+@pytest.fixture(params=["here", "job", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.services])])
+def way(request: pytest.FixtureRequest) -> Way:
+    """Where a walk runs."""
+    if request.param == "spark":
+        found: Way = request.getfixturevalue("on_spark")
+        return found
+    return {"here": here, "job": in_a_job}[request.param]
+
+
+def make(folder: Path, *, version: int = 3) -> Table:
+    """A table with a history: deletes, a tag, a branch that went its own way, a compaction, files ten days old."""
+    catalog = load_catalog("test", type="hadoop", warehouse=folder.as_uri())
+    catalog.create_namespace("db")
+    schema, properties = {"id": "long", "part": "int"}, {"format-version": str(version)}
+    table = Table.create(catalog, "db.t", schema=schema, partition_by=["part"], properties=properties)
+    for start in range(0, 40, 10):
+        table.append(rows(start))
+    table.delete("id in (1, 12)", mode="merge-on-read")
+    ref(table, "kept", "tag")
+    table.delete("id in (2, 13)", mode="merge-on-read")
+    ref(table, "audit", "branch")
+    table.append(rows(40), branch="audit")
+    compact(table, CompactionRequest(options={"rewrite-all": True}), run=lambda plan: run_local(plan, table.io))
+    age(table)
+    return table
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    return make(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def still(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    """Such a table for tests that change nothing."""
+    return make(tmp_path_factory.mktemp("still"))
+
+
+def rows(start: int) -> pa.Table:
+    ids = range(start, start + 10)
+    return pa.table({"id": pa.array(ids, pa.int64()), "part": pa.array([i % 3 for i in ids], pa.int32())})
+
+
+def ref(table: Table, name: str, kind: str) -> None:
+    uuid = table.metadata.table_uuid or ""
+    table.change(create_ref(name, kind=kind, table_uuid=uuid, new_uuid=uuid))  # type: ignore[arg-type]
+
+
+def folder_of(table: Table) -> Path:
+    return Path(table.location.removeprefix("file://"))
+
+
+def age(table: Table) -> None:
+    for path in folder_of(table).rglob("*"):
+        os.utime(path, (time.time() - 10 * DAY,) * 2)
+
+
+def files(table: Table) -> set[str]:
+    kept = (".parquet", ".avro", ".puffin")
+    return {status.location for status in table.io.list(table.location) if status.location.endswith(kept)}
+
+
+def live(table: Table, *names: str) -> dict[str, int]:
+    """Data and delete files by brute force, with their size: of all snapshots, or of those that refs reach."""
+    reached = table.metadata.snapshots
+    if names:
+        heads = {name: table.refs[name] for name in names}
+        ids = {s.snapshot_id for head in heads.values() if head.is_branch for s in ancestors(table, head.snapshot_id)}
+        ids |= {head.snapshot_id for head in heads.values()}
+        reached = tuple(s for s in reached if s.snapshot_id in ids)
+    return {
+        entry.data_file.file_path: entry.data_file.file_size_in_bytes
+        for snapshot in reached
+        for manifest in read_manifests(table.io, snapshot)
+        for entry in read_entries(table.io, manifest)
+        if entry.is_live
+    }
+
+
+def ancestors(table: Table, snapshot_id: int) -> list:
+    return list(table.metadata.ancestors(snapshot_id))
+
+
+def staged(table: Table) -> list[str]:
+    return [status.location for status in table.io.list(f"{table.location}/.staging")]
+
+
+class TestTheSameEverywhere:
+    """The cases of expiry and of orphans, in this process, in a job, and in a job on Spark."""
+
+    def test_a_dry_run_says_what_would_go_and_what_refs_keep_alive(self, table: Table, way: Way) -> None:
+        result = expire_snapshots(table, DRY, walk=way(table))
+        assert result == expire_snapshots(table, DRY)
+        assert (result.expired_snapshots, result.deleted_data_files_count) == (5, 0)
+        for one in result.refs:
+            others = [name for name in table.refs if name != one.name]
+            own, theirs = live(table, one.name), live(table, *others)
+            assert one.size_bytes == sum(own.values())
+            assert one.exclusive_bytes == sum(size for path, size in own.items() if path not in theirs)
+        assert [one.name for one in result.refs] == ["audit", "kept", "main"]
+        assert not staged(table)
+
+    def test_what_nothing_reaches_goes_and_everything_else_stays(self, table: Table, way: Way) -> None:
+        drop(table, "kept")
+        drop(table, "audit")
+        would_go = expire_snapshots(table, DRY)
+        result = expire_snapshots(table, ALL, walk=way(table))
+        assert result.deleted_data_files_count == would_go.deleted_data_files_count > 0
+        assert result.deleted_position_delete_files_count == would_go.deleted_position_delete_files_count > 0
+        lists = {snapshot.manifest_list for snapshot in table.metadata.snapshots}
+        manifests = {m.manifest_path for s in table.metadata.snapshots for m in read_manifests(table.io, s)}
+        assert files(table) == {*live(table), *lists, *manifests}
+        assert not staged(table)
+
+    def test_orphans(self, table: Table, way: Way) -> None:
+        litter(table, "data/part=1/a.parquet", "data/other/b%20c.parquet", "metadata/m.avro", ".staging/dead/plan.json")
+        asked = OrphanRequest(action="dry-run")
+        result = remove_orphans(table, asked, walk=way(table))
+        assert result == remove_orphans(table, asked)
+        assert (result.orphan_files, result.staging_files) == (3, 1)
+        before = files(table) - set(result.orphans)
+        assert remove_orphans(table, OrphanRequest(action="delete"), walk=way(table)).outcome == "deleted"
+        assert files(table) == before
+        assert not staged(table)
+
+    def test_a_manifest_that_is_missing_where_it_is_needed_deletes_nothing(self, table: Table, way: Way) -> None:
+        drop(table, "kept")
+        drop(table, "audit")
+        head = table.current_snapshot()
+        assert head is not None
+        table.io.delete([read_manifests(table.io, head)[0].manifest_path])
+        before = files(table)
+        with pytest.raises(NotFoundError):
+            expire_snapshots(table, ALL, walk=way(table))
+        with pytest.raises(NotFoundError):
+            remove_orphans(table, OrphanRequest(action="delete"), walk=way(table))
+        assert files(table) == before
+        assert not [place for place in staged(table) if not place.endswith("expired.json")]
+
+
+def drop(table: Table, name: str) -> None:
+    uuid = table.metadata.table_uuid or ""
+    table.change(drop_ref(name, table_uuid=uuid, new_uuid=uuid))
+
+
+def litter(table: Table, *names: str) -> None:
+    for name in names:
+        path = folder_of(table) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"litter")
+    age(table)
+
+
+class TestTheThreshold:
+    """From so many files on a walk is a job, if there is somebody to run one."""
+
+    def test_below_it_no_job_runs(self, still: Table) -> None:
+        ran: list[JobPlan] = []
+        expire_snapshots(still, DRY, walk=in_a_job(still, spark_from_files=1_000, ran=ran))
+        assert not ran
+
+    def test_from_it_on_a_job_runs(self, still: Table) -> None:
+        counted = Walker(still, run=lambda plan: run_local(plan, still.io), spark_from_files=17)
+        assert not counted.is_for_spark(16)
+        assert counted.is_for_spark(17)
+        ran: list[JobPlan] = []
+        expire_snapshots(still, DRY, walk=in_a_job(still, spark_from_files=20, ran=ran))
+        assert [plan.operation for plan in ran] == ["walk"] * len(ran)
+        assert ran
+
+    def test_without_a_spark_every_table_is_read_here(self, still: Table) -> None:
+        assert not Walker(still, spark_from_files=0).is_for_spark(10**9)
+
+    def test_listing_goes_by_what_the_summaries_say(self, still: Table) -> None:
+        assert expected_files(still.metadata) > 12
+        ran: list[JobPlan] = []
+        walk = in_a_job(still, spark_from_files=expected_files(still.metadata), ran=ran)
+        remove_orphans(still, OrphanRequest(action="dry-run"), walk=walk)
+        assert len(ran) == 2
+
+    def test_a_number_of_files_that_cannot_be_is_refused(self, still: Table) -> None:
+        with pytest.raises(InvalidInputError, match="spark_from_files is -1, expected 0 or more files"):
+            Walker(still, spark_from_files=-1)
+
+
+class TestAJob:
+    """Its documents are gone when it is done, and half an answer is none."""
+
+    def test_a_job_that_fails_leaves_no_documents_and_deletes_nothing(self, table: Table) -> None:
+        def fails(plan: JobPlan) -> JobResult:
+            table.io.create(plan.result_location, JobResult.failed(StorageError("no room")).to_json())
+            return JobResult.from_json(table.io.read(plan.result_location))
+
+        drop(table, "kept")
+        drop(table, "audit")
+        before = files(table)
+        with pytest.raises(StorageError, match="no room"):
+            expire_snapshots(table, ALL, walk=Walker(table, run=fails, spark_from_files=0))
+        assert files(table) == before
+        assert not [place for place in staged(table) if not place.endswith("expired.json")]
+
+    def test_a_unit_that_is_missing_is_an_error(self, still: Table) -> None:
+        def forgets(plan: JobPlan) -> JobResult:
+            result = run_local(plan, still.io)
+            return replace(result, walked=result.walked[1:])
+
+        with pytest.raises(FormatError, match=r"the job walked \d of \d units"):
+            known_files(still, walk=Walker(still, run=forgets, spark_from_files=0))
+
+    @pytest.mark.parametrize("left", [0, 10, 200])
+    def test_half_of_an_answer_is_an_error(self, still: Table, left: int) -> None:
+        def tears(plan: JobPlan) -> JobResult:
+            result = run_local(plan, still.io)
+            place = result.walked[0].location
+            data = still.io.read(place)
+            still.io.delete([place])
+            still.io.create(place, data[:left])
+            return result
+
+        with pytest.raises(FormatError, match="what came of a unit of a walk"):
+            known_files(still, walk=Walker(still, run=tears, spark_from_files=0))
+        assert not staged(still)
+
+
+class TestBareWorkers:
+    """Workers without fastavro list files; to read manifests they say what they lack."""
+
+    def test_of_a_clean_up(self, still: Table, tmp_path: Path) -> None:
+        ran: list[JobPlan] = []
+
+        def run(plan: JobPlan) -> JobResult:
+            ran.append(plan)
+            command = [sys.executable, str(HERE / "bare_program.py"), plan.location]
+            environ = {**os.environ, "PYTHONPATH": str(build_zip(tmp_path))}
+            done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+            return JobResult.from_json(still.io.read(plan.result_location))
+
+        walk = Walker(still, run=run, spark_from_files=0)
+        with pytest.raises(UnsupportedError, match=r"No module named 'fastavro'\); install fastavro there"):
+            remove_orphans(still, OrphanRequest(action="dry-run"), walk=walk)
+        assert len(ran) == 2
+
+
+class TestProgress:
+    """A line in some seconds at most, with files, bytes and the share that is done."""
+
+    def test_lines(self, caplog: pytest.LogCaptureFixture) -> None:
+        now = [0.0]
+        progress = Progress("db.t: files", whole=200, every_seconds=10, clock=lambda: now[0])
+        with caplog.at_level(logging.INFO):
+            for second in range(41):
+                now[0] = second
+                progress.come_past(1000, 1 << 20)
+                progress.finish(5)
+        assert caplog.messages == [
+            "db.t: files: 11000 files of 11.0 MiB so far, 25 % done",
+            "db.t: files: 21000 files of 21.0 MiB so far, 50 % done",
+            "db.t: files: 31000 files of 31.0 MiB so far, 75 % done",
+            "db.t: files: 41000 files of 41.0 MiB so far, 100 % done",
+        ]
+
+    def test_what_a_walk_came_past_is_logged_in_the_end(self, still: Table, caplog: pytest.LogCaptureFixture) -> None:
+        with caplog.at_level(logging.INFO):
+            known_files(still)
+        (line,) = [message for message in caplog.messages if "files of the table" in message]
+        assert re.fullmatch(r"db\.t: files of the table: \d+ files of [\d.]+ \w+", line)
+
+    @pytest.mark.parametrize(
+        ("count", "text"), [(0, "0 bytes"), (1023, "1023 bytes"), (1536, "1.5 KiB"), (5 << 40, "5.0 TiB")]
+    )
+    def test_bytes_as_people_read_them(self, count: int, text: str) -> None:
+        assert in_bytes(count) == text

@@ -1,0 +1,298 @@
+"""Overwrites: of matching rows, of partitions, of the whole table; against what they mean for the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.catalogs.base import Catalog
+from airflow_iceberg.commit.operation_key import OperationKey
+from airflow_iceberg.errors import InvalidInputError, NotFoundError, StalePlanError
+from airflow_iceberg.jobs.protocol.plan import JobPlan, JobResult, Source
+from airflow_iceberg.jobs.run_local import run_local
+from airflow_iceberg.operations.overwrite import OverwriteRequest, OverwriteResult, overwrite
+from airflow_iceberg.table import Table
+from tests.operations.test_delete import (
+    KEY,
+    PREDICATES,
+    ROWS,
+    as_bag,
+    data_paths,
+    ids,
+    make,
+    on_disk,
+    reachable,
+    rows,
+    table_rows,
+)
+from tests.support.memory import MemoryCatalog
+
+SERIALIZABLE, SNAPSHOT = "serializable", "snapshot"
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    catalog = load_catalog("test", type="hadoop", warehouse=tmp_path.as_uri())
+    catalog.create_namespace("db")
+    return catalog
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Callable[..., Source]:
+    """Write rows to a Parquet file, to be loaded."""
+
+    def write(*values: tuple[Any, ...]) -> Source:
+        path = tmp_path / "source.parquet"
+        pq.write_table(rows(values), path)
+        return Source.from_files(str(path))
+
+    return write
+
+
+def run(table: Table, source: Source, meanwhile: Callable[[], None] | None = None, **request: Any) -> OverwriteResult:
+    keys = {name: request.pop(name) for name in ("operation", "try_number") if name in request}
+
+    def job(plan: JobPlan) -> JobResult:
+        if meanwhile is not None and plan.operation == "append":
+            meanwhile()
+        return run_local(plan, table.io, threads=1)
+
+    return overwrite(table, source, OverwriteRequest(**request), run=job, **keys)
+
+
+class TestMatchingRows:
+    """What the filter selects goes, the new rows come, in one commit; rows that it does not select stay."""
+
+    def test_a_partition(self, catalog, source):
+        table = make(catalog)
+        kept = {path for path in data_paths(table) if "part=b" in path}
+        result = run(table, source((100, "a", 1.0)), overwrite_filter="part = 'a'")
+        assert ids(table) == [*range(1, 40, 2), 100]
+        assert kept < data_paths(table)
+        assert (result.outcome, result.operation, result.added_records, result.replaced_records) == (
+            "committed",
+            "overwrite",
+            1,
+            20,
+        )
+        assert len(table.snapshots()) == 3
+
+    def test_files_that_match_in_part_are_rewritten_in_the_same_commit(self, catalog, source):
+        for version in (1, 2, 3):
+            table = make(catalog, version, "merge-on-read")
+            result = run(table, source((3, "z", 1.0), (4, "a", 1.0)), overwrite_filter="id between 3 and 5")
+            assert ids(table) == [n for n in range(40) if n != 5]
+            assert sorted(table.scan("d = 1.0").to_arrow()["id"].to_pylist()) == [1, 3, 4]
+            assert (result.added_records, result.replaced_records, result.carried_records) == (2, 3, 17)
+            assert len(table.snapshots()) == 3
+            catalog.drop_table("db.t")
+
+    def test_rows_that_are_carried_keep_their_lineage(self, catalog, source):
+        table = make(catalog, 3)
+        columns = ("id", "_row_id", "_last_updated_sequence_number")
+        before = table.scan("id <> 3", selected_fields=columns).to_arrow().sort_by("id")
+        run(table, source((3, "b", 1.0)), overwrite_filter="id = 3")
+        after = table.scan("id <> 3", selected_fields=columns).to_arrow().sort_by("id")
+        assert after.equals(before)
+        (new,) = table.scan("id = 3", selected_fields=columns).to_arrow()["_row_id"].to_pylist()
+        assert new is not None
+        assert new not in before["_row_id"].to_pylist()
+
+    def test_new_rows_that_do_not_match_are_refused(self, catalog, source, tmp_path):
+        table = make(catalog)
+        disk, head = on_disk(table), table.current_snapshot()
+        for row, shown in (((3, "b", 1.0), "part is 'b'"), ((3, None, 1.0), "part is null")):
+            with pytest.raises(InvalidInputError) as caught:
+                run(table, source((2, "a", 1.0), row), overwrite_filter="part = 'a'")
+            assert f"row 2 of {tmp_path}" in str(caught.value).replace("file://", "")
+            assert f"does not match the overwrite's filter \"part = 'a'\": {shown}" in str(caught.value)
+        assert table.refresh().current_snapshot() == head
+        assert on_disk(table) == disk
+        assert not [status for status in table.io.list(table.location) if "/.staging/" in status.location]
+
+    def test_a_source_without_rows(self, catalog, source):
+        table = make(catalog)
+        assert run(table, source(), overwrite_filter="part = 'a'").outcome == "empty"
+        assert len(ids(table)) == 40
+        result = run(table, source(), overwrite_filter="part = 'a'", deletes_when_empty=True)
+        assert (result.outcome, result.replaced_records) == ("committed", 20)
+
+
+class TestPartitions:
+    """The partitions of the current spec that hold new rows are replaced, and no others."""
+
+    def test_only_those(self, catalog, source):
+        table = make(catalog)
+        result = run(table, source((100, "a", None), (101, "c", None)), replace="partitions")
+        assert ids(table) == [*range(1, 40, 2), 100, 101]
+        snapshot = table.current_snapshot()
+        assert snapshot is not None
+        assert snapshot.summary["replace-partitions"] == "true"
+        assert result.replaced_records == 20
+
+    def test_the_null_partition_is_one(self, catalog):
+        table = make(catalog)
+        table.append(rows([(50, None, 1.0)]))
+        table.dynamic_partition_overwrite(rows([(51, None, 1.0)]))
+        assert ids(table) == [*range(40), 51]
+
+    def test_without_rows_nothing_is_replaced(self, catalog, source):
+        table = make(catalog)
+        assert run(table, source(), replace="partitions", deletes_when_empty=True).outcome == "empty"
+        assert len(ids(table)) == 40
+
+
+class TestTheWholeTable:
+    """Every row goes, those of older specs and with delete files, too."""
+
+    def test_all_of_it(self, catalog, source):
+        table = make(catalog, 2, "merge-on-read")
+        table.delete("id = 3")
+        table.alter([{"drop_partition_field": "part"}])
+        table.append(rows([(77, "c", 1.0)]))
+        run(table, source((100, "a", 1.0)), replace="table")
+        assert ids(table) == [100]
+        assert len(data_paths(table)) == 1
+
+    def test_of_arrow_rows(self, catalog):
+        table = make(catalog)
+        assert table.overwrite(rows([(1, "a", 1.0)])).added_records == 1
+        assert ids(table) == [1]
+        table.overwrite(rows([(5, "b", None)]), overwrite_filter="id > 3")
+        assert ids(table) == [1, 5]
+        with pytest.raises(InvalidInputError, match=r"row 1 of the Arrow rows does not match .*: id is 2"):
+            table.overwrite(rows([(2, "b", None)]), overwrite_filter="id > 3")
+        table.overwrite(rows([]), overwrite_filter="id > 3")
+        assert ids(table) == [1]
+
+
+class TestOthers:
+    """Another writer's change of what is replaced ends the overwrite, with nothing committed and nothing left."""
+
+    @pytest.mark.parametrize("request_", [{"overwrite_filter": "part = 'a'"}, {"replace": "partitions"}])
+    @pytest.mark.parametrize("level", [SERIALIZABLE, SNAPSHOT])
+    def test_two_overwrites_of_one_partition(self, catalog, source, request_, level):
+        table = make(catalog)
+
+        def other() -> None:
+            Table.load(catalog, "db.t").overwrite(rows([(200, "a", 1.0)]), overwrite_filter="part = 'a'")
+
+        with pytest.raises(StalePlanError, match="plan again"):
+            run(table, source((100, "a", 1.0)), other, isolation_level=level, **request_)
+        assert ids(table.refresh()) == [*range(1, 40, 2), 200]
+        assert not on_disk(table) - reachable(table)
+
+    @pytest.mark.parametrize(
+        # Whole files are chosen on whatever the table is when the commit lands; where files were looked into, not.
+        ("predicate", "left"),
+        [("part = 'a'", 0), ("id in (4, 6)", 1)],
+    )
+    def test_an_append_of_such_rows_is_refused_by_the_stricter_level_alone(self, catalog, source, predicate, left):
+        def other() -> None:
+            Table.load(catalog, "db.t").append(rows([(4, "a", 1.0)]))
+
+        table = make(catalog)
+        with pytest.raises(StalePlanError):
+            run(table, source((6, "a", 1.0)), other, overwrite_filter=predicate)
+        assert not on_disk(table) - reachable(table.refresh())
+        run(table, source((6, "a", 1.0)), other, isolation_level=SNAPSHOT, overwrite_filter=predicate)
+        assert ids(table).count(4) == left
+
+    def test_other_partitions_do_not_matter(self, catalog, source):
+        table = make(catalog)
+        run(
+            table,
+            source((100, "a", 1.0)),
+            lambda: Table.load(catalog, "db.t").delete("id = 3"),  # type: ignore[arg-type,return-value]
+            overwrite_filter="part = 'a'",
+        )
+        assert ids(table) == [*(n for n in range(1, 40, 2) if n != 3), 100]
+
+
+class TestRetriesAndClears:
+    """A task overwrites once; after a clear the new rows replace the earlier ones, whatever the filter is by then."""
+
+    def test_a_retry_finds_the_commit(self, catalog, source):
+        table = make(catalog)
+        first = run(table, source((6, "a", 1.0)), overwrite_filter="id in (4, 6)", operation=KEY)
+        again = Table.load(catalog, "db.t")
+        second = run(again, source((7, "a", 1.0)), overwrite_filter="id in (4, 6)", operation=KEY, try_number=2)
+        assert second.outcome == "found"
+        assert (second.snapshot_id, second.added_records) == (first.snapshot_id, 1)
+        assert (second.replaced_records, second.carried_records) == (2, 8)
+
+    @pytest.mark.parametrize("on_rerun", ["replace", "append", "skip"])
+    def test_a_clear(self, catalog, source, on_rerun):
+        table = make(catalog)
+        run(table, source((6, "a", 1.0)), overwrite_filter="id in (4, 6)", operation=KEY)
+        cleared = OperationKey(dag_id="d", run_id="r", task_id="delete", epoch=1)
+        run(
+            table,
+            source((8, "a", 1.0)),
+            overwrite_filter="id = 8",
+            operation=cleared,
+            on_rerun=on_rerun,
+        )
+        rest = [n for n in range(40) if n not in (4, 6, 8)]
+        expected = {"replace": [*rest, 8], "append": [*rest, 6, 8], "skip": [*rest, 6, 8]}[on_rerun]
+        assert ids(table) == sorted(expected)
+
+
+class TestBadInput:
+    """One clear error each; nothing is committed."""
+
+    @pytest.mark.parametrize(
+        ("request_", "error", "message"),
+        [
+            ({}, InvalidInputError, "needs overwrite_filter; to replace all rows say replace='table'"),
+            ({"overwrite_filter": " "}, InvalidInputError, "overwrite_filter is empty"),
+            ({"overwrite_filter": "id = 1", "replace": "table"}, InvalidInputError, "goes without overwrite_filter"),
+            ({"replace": "some"}, InvalidInputError, "replace is 'some', expected one of matching, partitions, table"),
+            ({"overwrite_filter": "nope = 1"}, NotFoundError, "nope"),
+            ({"overwrite_filter": "id = 1", "isolation_level": "none"}, InvalidInputError, "isolation_level is 'none'"),
+        ],
+    )
+    def test_is_refused(self, catalog, source, request_, error, message):
+        table = make(catalog)
+        head = table.current_snapshot()
+        with pytest.raises(error, match=message):
+            run(table, source((1, "a", 1.0)), **request_)
+        assert table.refresh().current_snapshot() == head
+
+
+class TestAgainstBruteForce:
+    """Rows of which the filter is true go, new ones of which it is true come, others are refused."""
+
+    @given(
+        version=st.sampled_from([1, 2, 3]),
+        partition_by=st.sampled_from([(), ("part",), ("d",), ("truncate(1, part)", "bucket(2, id)")]),
+        files=st.lists(ROWS, min_size=1, max_size=3),
+        new=ROWS,
+        predicate=PREDICATES,
+    )
+    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+    def test_any_overwrite(self, version, partition_by, files, new, predicate):
+        table = Table.create(
+            MemoryCatalog(),
+            "db.t",
+            schema={"id": "long", "part": "string", "d": "double"},
+            partition_by=partition_by,
+            properties={"format-version": str(version)},
+        )
+        for values in files:
+            table.append(rows(values))
+        before = [row for values in files for row in values]
+        fitting = [row for row in new if predicate.says(row) is True]
+        if fitting != new:
+            with pytest.raises(InvalidInputError, match="does not match the overwrite's filter"):
+                table.overwrite(rows(new), overwrite_filter=predicate.sql)
+        table.overwrite(rows(fitting), overwrite_filter=predicate.sql)
+        expected = [*(row for row in before if predicate.says(row) is not True), *fitting]
+        assert as_bag(table_rows(table)) == as_bag(expected), predicate.sql

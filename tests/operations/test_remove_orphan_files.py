@@ -1,0 +1,464 @@
+"""Orphan files: found, moved out of the way, brought back; and never a file of the table."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.commit.operation_key import OperationKey
+from airflow_iceberg.errors import AlreadyExistsError, IncompatibleChangeError, InvalidInputError, NotFoundError
+from airflow_iceberg.operations.quarantine import quarantines, restore_quarantine
+from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, OrphanResult, remove_orphans
+from airflow_iceberg.table import Table
+
+DAY = 24 * 60 * 60
+KEY = OperationKey(dag_id="d", run_id="r", task_id="clean")
+# As the first versions of Iceberg wrote it: no uuid.
+OLD = {
+    "format-version": 1,
+    "last-updated-ms": 1_600_000_000_000,
+    "last-column-id": 1,
+    "schema": {"type": "struct", "fields": [{"id": 1, "name": "id", "required": False, "type": "long"}]},
+    "partition-spec": [],
+    "properties": {},
+    "current-snapshot-id": -1,
+    "snapshots": [],
+}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """A table whose files are all ten days old."""
+    catalog = load_catalog("test", type="hadoop", warehouse=tmp_path.as_uri())
+    catalog.create_namespace("db")
+    table = Table.create(catalog, "db.t", schema={"id": "long", "_day": "int"}, partition_by=["_day"])
+    for start in range(3):
+        table.append(pa.table({"id": pa.array([start], pa.int64()), "_day": pa.array([start], pa.int32())}))
+    age(table)
+    return table
+
+
+def folder(table: Table) -> Path:
+    return Path(table.location.removeprefix("file://"))
+
+
+def age(table: Table, days: float = 10) -> None:
+    moment = time.time() - days * DAY
+    for path in folder(table).rglob("*"):
+        if path.is_file():
+            os.utime(path, (moment, moment))
+
+
+def litter(table: Table, *names: str, days: float = 10) -> list[Path]:
+    """Files that are not the table's."""
+    paths = [folder(table) / name for name in names]
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"litter")
+        os.utime(path, (time.time() - days * DAY,) * 2)
+    return paths
+
+
+def run(table: Table, **request: object) -> OrphanResult:
+    return remove_orphans(table, OrphanRequest(**request))  # type: ignore[arg-type]
+
+
+def ids(table: Table) -> list[int]:
+    return sorted(table.scan().to_arrow()["id"].to_pylist())
+
+
+class TestWhatIsAnOrphan:
+    """A file that is old enough, not hidden, and reached by no snapshot and no metadata."""
+
+    def test_a_table_without_litter_loses_nothing(self, table):
+        before = {path for path in folder(table).rglob("*") if path.is_file()}
+        assert run(table, action="delete").outcome == "nothing"
+        assert {path for path in folder(table).rglob("*") if path.is_file()} == before
+
+    def test_old_files_that_nothing_reaches(self, table):
+        paths = litter(table, "data/a.parquet", "data/_day=1/b.parquet", "metadata/left-m0.avro")
+        result = run(table, action="delete")
+        assert (result.outcome, result.orphan_files, result.orphan_bytes) == ("deleted", 3, 18)
+        assert not [path for path in paths if path.exists()]
+        assert ids(table) == [0, 1, 2]
+
+    def test_young_files_may_be_of_a_job_that_runs(self, table):
+        (path,) = litter(table, "data/a.parquet", days=2)
+        assert run(table).outcome == "nothing"
+        assert path.exists()
+
+    def test_hidden_files_are_not_looked_at(self, table):
+        (path, other) = litter(table, "data/_SUCCESS", "_other/a.parquet")
+        assert run(table).outcome == "nothing"
+        assert path.exists()
+        assert other.exists()
+
+    def test_files_of_every_snapshot_stay_also_of_those_on_no_branch(self, table):
+        from airflow_iceberg.commit.actions.snapshot_refs import set_current
+
+        uuid, first = table.metadata.table_uuid or "", table.snapshots()[0].snapshot_id
+        table.change(set_current(first, table_uuid=uuid, new_uuid=uuid))
+        age(table)
+        before = set(folder(table).rglob("*.parquet"))
+        assert run(table, action="delete").outcome == "nothing"
+        assert set(folder(table).rglob("*.parquet")) == before
+
+    def test_a_file_that_is_committed_while_it_is_looked_for_stays(self, table, monkeypatch):
+        other = Table.load(table.catalog, "db.t")
+        listing = type(table.io).list
+
+        def lists_and_then_commits(self, prefix):
+            found = list(listing(self, prefix))
+            monkeypatch.undo()
+            other.append(pa.table({"id": pa.array([9], pa.int64()), "_day": pa.array([9], pa.int32())}))
+            age(table)
+            return iter(found)
+
+        litter(table, "data/a.parquet")
+        monkeypatch.setattr(type(table.io), "list", lists_and_then_commits)
+        assert run(table, action="delete").orphan_files == 1
+        assert ids(table.refresh()) == [0, 1, 2, 9]
+
+    def test_a_folder_alone(self, table):
+        inside, outside = litter(table, "data/a.parquet", "other/b.parquet")
+        assert run(table, action="delete", location=f"{table.location}/data").orphan_files == 1
+        assert not inside.exists()
+        assert outside.exists()
+
+    def test_other_places_of_the_table_are_not_looked_at_and_that_is_said(self, table, tmp_path, caplog):
+        table.alter([{"set_properties": {"write.data.path": f"{tmp_path.as_uri()}/elsewhere"}}])
+        with caplog.at_level("WARNING"):
+            run(table)
+        assert "elsewhere (write.data.path) are not looked for" in caplog.text
+
+    def test_partitions_whose_names_are_encoded(self, tmp_path):
+        catalog = load_catalog("odd", type="hadoop", warehouse=f"{tmp_path.as_uri()}/a b%20c")
+        catalog.create_namespace("db")
+        table = Table.create(catalog, "db.t", schema={"id": "long", "_p q%": "string"}, partition_by=["_p q%"])
+        table.append(pa.table({"id": [1, 2, 3], "_p q%": ["x/y z", "%2F+é", None]}))
+        age(table)
+        assert run(table, action="delete").outcome == "nothing"
+        assert ids(table.refresh()) == [1, 2, 3]
+        of_partition = next(path for path in (folder(table) / "data").rglob("*.parquet"))
+        (of_partition.parent / "litter.parquet").write_bytes(b"litter")
+        age(table)
+        assert run(table, action="delete").orphan_files == 1
+
+    def test_a_dry_run_only_says_so(self, table):
+        (path,) = litter(table, "data/a.parquet")
+        result = run(table, action="dry-run")
+        assert (result.outcome, result.orphan_files) == ("dry-run", 1)
+        assert result.orphans == (path.as_uri(),)
+        assert path.exists()
+
+
+class TestQuarantine:
+    """Orphans are moved, with a list; they can come back, and go for good later."""
+
+    def test_they_are_moved_and_come_back(self, table):
+        paths = litter(table, "data/a.parquet", "data/_day=1/b.parquet")
+        result = run(table)
+        assert result.outcome == "quarantined"
+        assert quarantines(table) == (result.quarantine,)
+        assert not [path for path in paths if path.exists()]
+        assert sum(1 for _ in (folder(table) / ".quarantine").rglob("*.parquet")) == 2
+        restored = restore_quarantine(table, str(result.quarantine))
+        assert (restored.restored_files, restored.restored_bytes) == (2, 12)
+        assert [path.read_bytes() for path in paths] == [b"litter"] * 2
+        assert quarantines(table) == ()
+
+    def test_what_is_in_quarantine_is_not_looked_at_again(self, table):
+        litter(table, "data/a.parquet")
+        run(table)
+        age(table)
+        assert run(table).outcome == "nothing"
+        assert len(quarantines(table)) == 1
+
+    def test_the_name_tells_the_task(self, table):
+        litter(table, "data/a.parquet")
+        result = remove_orphans(table, OrphanRequest(), operation=KEY)
+        assert str(result.quarantine).endswith(KEY.file_token)
+
+    def test_old_quarantines_are_purged(self, table):
+        litter(table, "data/a.parquet")
+        first = run(table)
+        kept = run(table, purge_older_than_ms=int((time.time() - DAY) * 1000))
+        assert kept.purged_quarantines == ()
+        purged = run(table, purge_older_than_ms=int((time.time() + DAY) * 1000))
+        assert purged.purged_quarantines == (first.quarantine,)
+        assert not list((folder(table) / ".quarantine").rglob("*.parquet"))
+
+    def test_halves_of_lists_are_purged_with_them(self, table):
+        (half,) = litter(table, ".quarantine/20260101T000000.000-0123456789ab/0123.tmp")
+        run(table, purge_older_than_ms=int((time.time() - 20 * DAY) * 1000))
+        assert half.exists()
+        run(table, purge_older_than_ms=int((time.time() - DAY) * 1000))
+        assert not half.exists()
+
+    def test_a_purge_leaves_what_was_moved_just_now(self, table):
+        litter(table, "data/a.parquet")
+        result = run(table, purge_older_than_ms=int((time.time() + DAY) * 1000))
+        assert quarantines(table) == (result.quarantine,)
+
+    def test_a_place_that_is_taken_is_not_written_over(self, table):
+        first, second = litter(table, "data/a.parquet", "data/b.parquet")
+        name = str(run(table).quarantine)
+        first.write_bytes(b"new")
+        with pytest.raises(AlreadyExistsError, match=r"1 files of quarantine .* their places are taken"):
+            restore_quarantine(table, name)
+        assert first.read_bytes() == b"new"
+        assert second.read_bytes() == b"litter"
+        first.unlink()
+        # Over both tries.
+        assert restore_quarantine(table, name).restored_files == 2
+
+    def test_a_move_that_died_is_finished_by_the_next_run(self, table, monkeypatch):
+        paths = litter(table, "data/a.parquet", "data/b.parquet", "data/c.parquet")
+        delete, left = type(table.io).delete, [1]
+
+        def dies(self, locations):
+            for location in locations:
+                if location.endswith(".parquet"):
+                    if not left[0]:
+                        raise KeyboardInterrupt
+                    left[0] -= 1
+                delete(self, [location])
+
+        monkeypatch.setattr(type(table.io), "delete", dies)
+        with pytest.raises(KeyboardInterrupt):
+            run(table)
+        monkeypatch.undo()
+        result = run(table)
+        assert result.outcome == "quarantined"
+        assert not [path for path in paths if path.exists()]
+        for name in quarantines(table):
+            for path in paths:
+                path.unlink(missing_ok=True)
+            restore_quarantine(table, name)
+        assert ids(table) == [0, 1, 2]
+
+    def test_all_tries_of_a_task_share_one(self, table):
+        first, second = litter(table, "data/a.parquet", "data/b.parquet")
+        hidden = second.rename(second.with_name("_b.parquet"))
+        one = remove_orphans(table, OrphanRequest(), operation=KEY)
+        hidden.rename(second)
+        two = remove_orphans(table, OrphanRequest(), operation=KEY)
+        again = remove_orphans(table, OrphanRequest(), operation=KEY)
+        assert (one.orphan_files, two.orphan_files, again.orphan_files) == (1, 2, 2)
+        assert {one.quarantine, two.quarantine, again.quarantine} == set(quarantines(table))
+        assert again.outcome == "quarantined"
+        assert restore_quarantine(table, str(one.quarantine)).restored_files == 2
+        assert first.exists()
+        assert second.exists()
+        assert quarantines(table) == ()
+
+    def test_a_cleared_task_has_one_of_its_own(self, table):
+        litter(table, "data/a.parquet")
+        remove_orphans(table, OrphanRequest(), operation=KEY)
+        cleared = dataclasses.replace(KEY, epoch=1)
+        assert remove_orphans(table, OrphanRequest(), operation=cleared).outcome == "nothing"
+        litter(table, "data/b.parquet")
+        assert remove_orphans(table, OrphanRequest(), operation=cleared).orphan_files == 1
+        assert len(quarantines(table)) == 2
+
+    def test_a_restore_that_is_tried_again_says_what_it_has_done(self, table):
+        litter(table, "data/a.parquet", "data/b.parquet")
+        name = str(run(table).quarantine)
+        assert restore_quarantine(table, name) == restore_quarantine(table, name)
+        run(table, purge_older_than_ms=int((time.time() + DAY) * 1000))
+        with pytest.raises(NotFoundError, match="has no quarantine"):
+            restore_quarantine(table, name)
+
+    def test_half_of_a_copy_never_comes_back(self, table):
+        (path,) = litter(table, "data/a.parquet")
+        name = str(run(table).quarantine)
+        (copy,) = (folder(table) / ".quarantine" / name).rglob("*.parquet")
+        copy.write_bytes(b"lit")
+        assert restore_quarantine(table, name).restored_files == 0
+        assert not path.exists()
+        assert quarantines(table) == ()
+
+    @pytest.mark.parametrize("copied", [b"", b"lit", b"litter"])
+    def test_a_restore_that_died_while_it_copied_is_finished_by_the_next(self, table, copied):
+        first, second = litter(table, "data/a.parquet", "data/b.parquet")
+        name = str(run(table).quarantine)
+        first.write_bytes(copied)
+        restored = restore_quarantine(table, name)
+        assert (restored.restored_files, restored.restored_bytes) == (2, 12)
+        assert [path.read_bytes() for path in (first, second)] == [b"litter"] * 2
+        assert quarantines(table) == ()
+        assert not list((folder(table) / ".quarantine").rglob("*.parquet"))
+
+    @pytest.mark.parametrize("there", [b"new", b"litterbox", b"LITTER", b"lix"])
+    def test_what_is_not_the_beginning_of_the_file_is_not_half_of_it(self, table, there, monkeypatch):
+        monkeypatch.setattr("airflow_iceberg.operations.quarantine.CHUNK", 2)
+        (path,) = litter(table, "data/a.parquet")
+        name = str(run(table).quarantine)
+        path.write_bytes(there)
+        with pytest.raises(AlreadyExistsError, match="their places are taken"):
+            restore_quarantine(table, name)
+        assert path.read_bytes() == there
+
+    def test_halves_of_any_length_are_told(self, table, monkeypatch):
+        monkeypatch.setattr("airflow_iceberg.operations.quarantine.CHUNK", 2)
+        for length in range(7):
+            (path,) = litter(table, "data/a.parquet")
+            name = str(run(table).quarantine)
+            path.write_bytes(b"litter"[:length])
+            assert restore_quarantine(table, name).restored_files == 1
+            assert path.read_bytes() == b"litter"
+
+    def test_runs_of_one_moment_have_quarantines_of_their_own(self, table, monkeypatch):
+        monkeypatch.setattr("airflow_iceberg.operations.remove_orphan_files.now_ms", lambda: 1_790_000_000_000)
+        for epoch, name in enumerate(("data/a.parquet", "data/b.parquet")):
+            litter(table, name)
+            os.utime(folder(table) / name, (1_700_000_000,) * 2)
+            remove_orphans(table, OrphanRequest(), operation=dataclasses.replace(KEY, epoch=epoch))
+        assert len(quarantines(table)) == 2
+
+    def test_an_unknown_name_is_said_with_the_known_ones(self, table):
+        litter(table, "data/a.parquet")
+        name = run(table).quarantine
+        with pytest.raises(NotFoundError, match=f"has no quarantine 'nope'; it has: {name}"):
+            restore_quarantine(table, "nope")
+
+
+class TestStaging:
+    """Documents of jobs that died long ago go; those of a job that may run stay."""
+
+    def test_by_the_youngest_document_of_a_job(self, table):
+        old, *_ = litter(table, ".staging/dead/plan.json", ".staging/dead/exchange/x.arrow")
+        litter(table, ".staging/alive/plan.json")
+        (alive,) = litter(table, ".staging/alive/result.json", days=0)
+        dry = run(table, action="dry-run")
+        assert (dry.staging_files, dry.staging_bytes, old.exists()) == (2, 12, True)
+        result = run(table)
+        assert (result.staging_files, result.staging_bytes) == (2, 12)
+        assert not old.exists()
+        assert alive.exists()
+
+    def test_the_log_says_what_went(self, table):
+        litter(table, ".staging/dead/plan.json")
+        (path,) = litter(table, "data/a.parquet")
+        lines = list(run(table, action="delete").lines())
+        assert lines[0].startswith("1 orphans of ")
+        assert lines[0].endswith(" files, 6 bytes, deleted")
+        assert lines[1:] == [f"orphan: {path.as_uri()}", "1 documents of jobs that died long ago, 6 bytes"]
+        assert next(run(table).lines()).startswith("0 orphans of ")
+
+
+class TestRefusals:
+    """What might take files of others is refused, and nothing is touched."""
+
+    def test_a_table_that_lies_in_the_same_location(self, tmp_path):
+        catalog = load_catalog("sql", type="sql", uri=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path.as_uri())
+        catalog.create_namespace("db")
+        shared = f"{tmp_path.as_uri()}/shared"
+        one, other = (
+            Table.create(catalog, f"db.{name}", schema={"id": "long"}, location=shared) for name in ("one", "other")
+        )
+        other.append(pa.table({"id": pa.array([1], pa.int64())}))
+        age(one)
+        with pytest.raises(IncompatibleChangeError, match="shares its location"):
+            run(one, action="delete")
+        assert ids(other.refresh()) == [1]
+
+    def test_a_table_that_lies_below(self, table):
+        catalog = load_catalog("inner", type="hadoop", warehouse=f"{table.location}/inner")
+        catalog.create_namespace("db")
+        Table.create(catalog, "db.inner", schema={"id": "long"})
+        with pytest.raises(IncompatibleChangeError, match="shares its location"):
+            run(table)
+
+    def test_a_folder_of_two_tables(self, tmp_path):
+        catalog = load_catalog("sql", type="sql", uri=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path.as_uri())
+        catalog.create_namespace("db")
+        shared = f"{tmp_path.as_uri()}/shared"
+        one, other = (
+            Table.create(catalog, f"db.{name}", schema={"id": "long"}, location=shared) for name in ("one", "other")
+        )
+        other.append(pa.table({"id": pa.array([1], pa.int64())}))
+        age(one)
+        with pytest.raises(IncompatibleChangeError, match="shares its location"):
+            run(one, action="delete", location=f"{shared}/data")
+        assert ids(other.refresh()) == [1]
+
+    def test_a_table_without_a_uuid_that_lies_below(self, table):
+        (path,) = litter(table, "inner/metadata/v1.metadata.json")
+        path.write_text(json.dumps(OLD | {"location": f"{table.location}/inner"}))
+        with pytest.raises(IncompatibleChangeError, match=r"v1\.metadata\.json is of a table at .*/inner"):
+            run(table)
+
+    def test_another_table_behind_many_old_versions(self, table):
+        own = next((folder(table) / "metadata").glob("v1.metadata.json")).read_bytes()
+        for number in range(80):
+            litter(table, f"metadata/v9{number}.metadata.json")[0].write_bytes(own)
+        (path,) = litter(table, "metadata/00000-x.metadata.json")
+        uuid = (table.metadata.table_uuid or "").encode()
+        path.write_bytes(own.replace(uuid, b"11111111-2222-4333-8444-555555555555"))
+        with pytest.raises(IncompatibleChangeError, match="11111111-2222-4333-8444-555555555555"):
+            run(table)
+
+    def test_a_table_that_another_catalog_has_and_has_committed_to(self, tmp_path):
+        one, two = (
+            load_catalog(n, type="sql", uri=f"sqlite:///{tmp_path}/{n}.db", warehouse=tmp_path.as_uri()) for n in "ab"
+        )
+        for catalog in (one, two):
+            catalog.create_namespace("db")
+        table = Table.create(one, "db.t", schema={"id": "long"})
+        two.register_table("db.t", table.metadata_location)
+        other = Table.load(two, "db.t")
+        for value in (1, 2):
+            time.sleep(0.002)
+            other.append(pa.table({"id": pa.array([value], pa.int64())}))
+        age(table)
+        with pytest.raises(IncompatibleChangeError, match="in another catalog, too"):
+            run(table, action="delete")
+        assert ids(other) == [1, 2]
+
+    def test_versions_of_commits_that_lost_are_orphans_like_others(self, table):
+        text = (folder(table) / "metadata" / "v4.metadata.json").read_text()
+        paths = litter(table, "metadata/00004-lost.metadata.json", "metadata/00004-torn.metadata.json")
+        paths[0].write_text(text)
+        paths[1].write_text(text[:300])
+        age(table)
+        assert run(table, action="delete").orphan_files == 2
+
+    def test_a_table_that_shares_its_files(self, table):
+        table.alter([{"set_properties": {"gc.enabled": "false"}}])
+        with pytest.raises(InvalidInputError, match=r"gc\.enabled=false"):
+            run(table)
+
+    def test_a_moment_of_today(self, table):
+        with pytest.raises(InvalidInputError, match="less than 24 hours ago"):
+            run(table, older_than_ms=int(time.time() * 1000))
+
+    def test_a_location_outside(self, table):
+        with pytest.raises(InvalidInputError, match="is not below the table's"):
+            run(table, location="file:///elsewhere")
+
+    def test_a_manifest_that_is_missing(self, table):
+        manifest = next((folder(table) / "metadata").glob("*-m0.avro"))
+        manifest.unlink()
+        (path,) = litter(table, "data/a.parquet")
+        with pytest.raises(NotFoundError):
+            run(table)
+        assert path.exists()
+
+    @pytest.mark.parametrize(
+        ("request_", "message"),
+        [
+            ({"action": "burn"}, "unknown action 'burn'; one of quarantine, delete, dry-run"),
+            ({"prefix_mismatch_mode": "x"}, "unknown prefix_mismatch_mode 'x'; one of error, ignore, delete"),
+        ],
+    )
+    def test_unknown_words(self, table, request_, message):
+        with pytest.raises(InvalidInputError, match=message):
+            run(table, **request_)

@@ -1,0 +1,383 @@
+"""What a Paimon sensor waits for, look by look."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from airflow_iceberg.errors import InvalidInputError, NotFoundError
+from airflow_iceberg.paimon.new_snapshot import EventKind, PaimonCondition, Seen, look, should_keep
+from airflow_iceberg.paimon.table import PaimonTable
+from tests.support.memory import MemoryFileIO
+from tests.support.paimon_writer import INDEX, PaimonBuilder, encode_row, write_avro
+
+ROOT = "memory:///w/t"
+ANY = PaimonCondition()
+
+
+@pytest.fixture
+def builder() -> PaimonBuilder:
+    fields = {"id": "BIGINT", "p": "INT"}
+    return PaimonBuilder(MemoryFileIO(), ROOT, fields=fields, partition_keys=["p"], primary_keys=["p", "id"])
+
+
+@pytest.fixture
+def table(builder: PaimonBuilder) -> PaimonTable:
+    return PaimonTable(ROOT, builder.store)
+
+
+def found(table: PaimonTable, condition: PaimonCondition = ANY, seen: Seen | None = None) -> int | None:
+    _, event = look(table, condition, seen)
+    assert event is None or event.kind is EventKind.SNAPSHOT
+    return None if event is None else event.snapshot_id
+
+
+class TestAfterWhatWasSeen:
+    """Only snapshots after the last one seen count, and each is judged once."""
+
+    def test_a_table_without_snapshots_is_waited_for(self, table: PaimonTable) -> None:
+        assert look(table, ANY) == (None, None)
+
+    def test_the_latest_snapshot_counts_when_nothing_was_seen(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        builder.commit()
+        builder.commit()
+        assert found(table) == 2
+
+    def test_the_last_one_seen_does_not_count_again(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        builder.commit()
+        seen, _ = look(table, ANY)
+        assert look(table, ANY, seen) == (seen, None)
+        builder.commit()
+        assert found(table, ANY, seen) == 2
+
+    def test_an_id_alone_is_enough(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        builder.commit()
+        assert found(table, ANY, Seen(snapshot_id=1)) is None
+        assert found(table, ANY, Seen(snapshot_id=0)) == 1
+
+    def test_only_later_ones_than_a_time_count(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        for time_ms in (1000, 2000, 3000):
+            builder.commit(timeMillis=time_ms, commitKind="COMPACT" if time_ms == 3000 else "APPEND")
+        appends = ("APPEND",)
+        assert found(table, PaimonCondition(after_ms=1999, commit_kinds=appends)) == 2
+        assert found(table, PaimonCondition(after_ms=2000, commit_kinds=appends)) is None
+        assert found(table, PaimonCondition(after_ms=0)) == 3
+
+
+class TestWhatCounts:
+    """Everything that is asked for has to hold."""
+
+    def test_kinds(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        start = Seen(snapshot_id=0)
+        builder.commit(commitKind="COMPACT")
+        builder.commit()
+        assert found(table, PaimonCondition(commit_kinds=("COMPACT",)), start) == 1
+        assert found(table, PaimonCondition(commit_kinds=("OVERWRITE",)), start) is None
+
+    def test_a_watermark(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        builder.commit()
+        assert found(table, PaimonCondition(min_watermark=5)) is None
+        builder.commit(watermark=4)
+        assert found(table, PaimonCondition(min_watermark=5)) is None
+        builder.commit(watermark=5)
+        assert found(table, PaimonCondition(min_watermark=5)) == 3
+
+    def test_records_add_up_from_look_to_look(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        condition, seen = PaimonCondition(min_new_records=10), Seen(snapshot_id=0)
+        results = []
+        for number in range(3):
+            builder.commit([builder.add(f"{number}", partition=(1,), rows=4)])
+            new, event = look(table, condition, seen)
+            assert new is not None
+            seen = new
+            results.append(event is not None)
+        assert results == [False, False, True]
+
+    def test_a_partition(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        builder.commit([builder.add("a", partition=(1,))])
+        assert found(table, PaimonCondition(partition={"p": 2})) is None
+        assert found(table, PaimonCondition(partition={"p": 1})) == 1
+
+    def test_a_partition_that_is_not_a_number(self) -> None:
+        builder = PaimonBuilder(MemoryFileIO(), ROOT, fields={"p": "DOUBLE"}, partition_keys=["p"])
+        builder.commit([builder.add("a", partition=(float("nan"),))])
+        table = PaimonTable(ROOT, builder.store)
+        assert found(table, PaimonCondition(partition={"p": "NaN"})) == 1
+        assert found(table, PaimonCondition(partition={"p": 0})) is None
+
+    def test_a_tag(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        snapshot = builder.commit()
+        builder.commit()
+        condition = PaimonCondition(tag="done")
+        seen, event = look(table, condition)
+        assert event is None
+        builder.write("tag/tag-done", json.dumps(snapshot).encode())
+        assert found(table, condition, seen) == 1
+
+    def test_full_compaction(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        condition = PaimonCondition(fully_compacted=True)
+        builder.commit([builder.add("a", partition=(1,)), builder.add("b", partition=(2,), level=5)])
+        assert found(table, condition) is None
+        assert found(table, PaimonCondition(fully_compacted=True, partition={"p": 2})) == 1
+        builder.commit([builder.add("a", partition=(1,), kind=1), builder.add("a", partition=(1,), level=5)])
+        assert found(table, condition) == 2
+
+    def test_a_kind_that_does_not_exist_is_refused(self) -> None:
+        message = r"^unknown commit kind: expected some of APPEND, COMPACT, OVERWRITE, ANALYZE, got 'append'$"
+        with pytest.raises(InvalidInputError, match=message):
+            PaimonCondition(commit_kinds=("append",))
+
+    def test_a_condition_survives_the_way_to_the_trigger(self) -> None:
+        condition = PaimonCondition(commit_kinds=("APPEND",), partition={"p": 1}, after_ms=3)
+        assert PaimonCondition.from_dict(condition.to_dict()) == condition
+
+    def test_records_count_that_came_before_the_watermark_was_reached(
+        self, builder: PaimonBuilder, table: PaimonTable
+    ) -> None:
+        """Nearly all rows of a day come while its watermark is still below the day's end."""
+        condition = PaimonCondition(min_new_records=10, min_watermark=5)
+        builder.commit([builder.add("a", partition=(1,), rows=9)], watermark=4)
+        seen, event = look(table, condition)
+        assert event is None
+        builder.commit([builder.add("b", partition=(1,), rows=1)], watermark=5)
+        for start in (None, seen):
+            _, event = look(table, condition, start)
+            assert event is not None
+            assert (event.snapshot_id, event.new_records) == (2, 10)
+
+    def test_enough_records_below_the_watermark_are_not_enough(
+        self, builder: PaimonBuilder, table: PaimonTable
+    ) -> None:
+        builder.commit([builder.add("a", partition=(1,), rows=10)], watermark=4)
+        assert found(table, PaimonCondition(min_new_records=10, min_watermark=5)) is None
+
+
+class TestDeletionsAreChanges:
+    """A commit may change the rows of a partition by deletion vectors alone, and no data file of it."""
+
+    def vectors(self, builder: PaimonBuilder, *offsets: int) -> str:
+        """Write an index manifest with one vector of partition 1 at each of the offsets."""
+        name = f"index-manifest-{'-'.join(map(str, offsets))}"
+        ranges = [{"f0": f"{offset}.parquet", "f1": offset, "f2": 24, "_CARDINALITY": 1} for offset in offsets]
+        line = {
+            **{"_VERSION": 1, "_KIND": 0, "_PARTITION": encode_row((1,), builder.partition_types), "_BUCKET": 0},
+            **{"_INDEX_TYPE": "DELETION_VECTORS", "_FILE_NAME": "index-1", "_FILE_SIZE": 99},
+            **{"_ROW_COUNT": len(offsets), "_DELETIONS_VECTORS_RANGES": ranges},
+        }
+        builder.write(f"manifest/{name}", write_avro(INDEX, [line]))
+        return name
+
+    @pytest.mark.parametrize("start", [None, Seen(snapshot_id=2)])
+    def test_in_the_partition_of_the_vectors(
+        self, builder: PaimonBuilder, table: PaimonTable, start: Seen | None
+    ) -> None:
+        builder.commit([builder.add("a", partition=(1,)), builder.add("b", partition=(2,))])
+        builder.commit(commitKind="OVERWRITE", indexManifest=self.vectors(builder, 1))
+        builder.commit(commitKind="OVERWRITE", indexManifest=self.vectors(builder, 1, 34))
+        deletion = ("OVERWRITE",)
+        assert found(table, PaimonCondition(partition={"p": 1}, commit_kinds=deletion), start) == 3
+        assert found(table, PaimonCondition(partition={"p": 2}, commit_kinds=deletion), start) is None
+
+    def test_vectors_that_stay_as_they_were_are_none(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        builder.commit([builder.add("a", partition=(1,))], indexManifest=self.vectors(builder, 1))
+        builder.write("manifest/copy", builder.store.read(f"{ROOT}/manifest/index-manifest-1"))
+        builder.commit([builder.add("b", partition=(2,))], indexManifest="copy")
+        assert found(table, PaimonCondition(partition={"p": 1}), Seen(snapshot_id=1)) is None
+
+    def test_vectors_that_are_gone_are_one(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        builder.commit([builder.add("a", partition=(1,))], indexManifest=self.vectors(builder, 1))
+        builder.commit(commitKind="OVERWRITE", indexManifest=None)
+        assert found(table, PaimonCondition(partition={"p": 1}), Seen(snapshot_id=1)) == 2
+
+    @pytest.mark.parametrize(("kind", "expected"), [("OVERWRITE", 2), ("ANALYZE", None)])
+    def test_when_the_snapshot_before_has_expired_a_commit_without_files_is_taken_for_one(
+        self, builder: PaimonBuilder, table: PaimonTable, kind: str, expected: int | None
+    ) -> None:
+        builder.commit([builder.add("a", partition=(1,))])
+        builder.commit(commitKind=kind, indexManifest=self.vectors(builder, 1))
+        builder.store.delete([f"{ROOT}/snapshot/snapshot-1"])
+        assert found(table, PaimonCondition(partition={"p": 1}), Seen(snapshot_id=1)) == expected
+
+
+class TestWhatWentAway:
+    """A rollback or a gap of expired snapshots is said as such and never waited through."""
+
+    def seen(self, builder: PaimonBuilder, table: PaimonTable, count: int) -> Seen:
+        for _ in range(count):
+            builder.commit()
+        seen, _ = look(table, ANY)
+        assert seen is not None
+        return seen
+
+    def roll_back(self, builder: PaimonBuilder, to: int) -> None:
+        builder.store.delete(f"{ROOT}/snapshot/snapshot-{number}" for number in range(to + 1, 9))
+        del builder.snapshots[to:]
+        builder.write("snapshot/LATEST", str(to).encode())
+
+    def event(self, table: PaimonTable, seen: Seen) -> dict[str, Any]:
+        _, event = look(table, ANY, seen)
+        assert event is not None
+        return event.to_dict()
+
+    def test_a_rollback_is_seen_by_the_smaller_id(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        seen = self.seen(builder, table, 3)
+        self.roll_back(builder, 2)
+        event = self.event(table, seen)
+        assert (event["event"], event["snapshot_id"], event["seen_snapshot_id"]) == ("rolled_back", "2", "3")
+
+    @pytest.mark.parametrize("more", [1, 2])
+    def test_a_rollback_is_seen_when_the_id_was_used_again(
+        self, builder: PaimonBuilder, table: PaimonTable, more: int
+    ) -> None:
+        seen = self.seen(builder, table, 3)
+        self.roll_back(builder, 2)
+        for _ in range(more):
+            builder.commit()
+        event = self.event(table, seen)
+        assert (event["event"], event["snapshot_id"]) == ("rolled_back", str(2 + more))
+
+    def test_snapshots_that_expired_unseen_are_named(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        seen = self.seen(builder, table, 2)
+        for _ in range(4):
+            builder.commit()
+        builder.store.delete(f"{ROOT}/snapshot/snapshot-{number}" for number in range(1, 5))
+        event = self.event(table, seen)
+        assert (event["event"], event["missed"], event["snapshot_id"]) == ("expired_gap", ["3", "4"], "6")
+
+    def test_one_that_expired_after_it_was_seen_is_no_gap(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        seen = self.seen(builder, table, 2)
+        builder.commit()
+        builder.store.delete(f"{ROOT}/snapshot/snapshot-{number}" for number in (1, 2))
+        assert found(table, ANY, seen) == 3
+
+    def test_a_table_made_anew_is_a_rollback(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        seen = self.seen(builder, table, 2)
+        builder.store.delete(f"{ROOT}/snapshot/{name}" for name in ("snapshot-1", "snapshot-2", "LATEST"))
+        assert self.event(table, seen)["event"] == "rolled_back"
+        builder.snapshots.clear()
+        for _ in range(3):
+            builder.commit(commitUser="another")
+        assert self.event(table, seen)["event"] == "rolled_back"
+
+    def test_a_table_that_is_gone_is_an_error(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        seen = self.seen(builder, table, 1)
+        builder.store.delete([status.location for status in builder.store.list(ROOT)])
+        with pytest.raises(NotFoundError, match="no Paimon table at"):
+            look(table, ANY, seen)
+
+    def test_what_expires_while_it_is_read_is_looked_at_again(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        for kind in ("COMPACT", "APPEND", "APPEND"):
+            builder.commit(commitKind=kind)
+        real = table.find_snapshot
+
+        def expiring(number: int) -> Any:
+            if number == 2:
+                builder.store.delete(f"{ROOT}/snapshot/snapshot-{old}" for old in (1, 2))
+            return real(number)
+
+        table.find_snapshot = expiring  # type: ignore[method-assign]
+        seen, event = look(table, PaimonCondition(commit_kinds=("COMPACT",)))
+        assert (seen, event) == (Seen(snapshot_id=3, identity=table.snapshot(3).identity), None)
+
+
+class TestTheFirstLook:
+    """All snapshots that there are count, the newest one first."""
+
+    def test_an_older_one_counts_when_the_latest_does_not(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        for kind in ("APPEND", "APPEND", "COMPACT"):
+            builder.commit(commitKind=kind)
+        assert found(table, PaimonCondition(commit_kinds=("APPEND",))) == 2
+
+    def test_records_of_all_of_them_are_counted(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        for name in "abc":
+            builder.commit([builder.add(name, partition=(1,), rows=4)])
+        _, event = look(table, PaimonCondition(min_new_records=12))
+        assert event is not None
+        assert event.new_records == 12
+
+    def test_of_a_partition_when_one_is_given(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        builder.commit([builder.add("a", partition=(1,), rows=4), builder.add("b", partition=(2,), rows=9)])
+        builder.commit([builder.add("c", partition=(1,), rows=4)], deltaRecordCount=None)
+        assert found(table, PaimonCondition(min_new_records=8, partition={"p": "1"})) == 2
+        assert found(table, PaimonCondition(min_new_records=9, partition={"p": 1})) is None
+
+    def test_a_tag_may_be_of_one_seen_long_ago(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        snapshot = builder.commit()
+        for _ in range(3):
+            builder.commit()
+        builder.write("tag/tag-done", json.dumps(snapshot).encode())
+        builder.store.delete(f"{ROOT}/snapshot/snapshot-{number}" for number in (1, 2))
+        assert found(table, PaimonCondition(tag="done")) == 1
+
+    def test_of_a_compacted_partition_the_newest_that_changed_it_counts(
+        self, builder: PaimonBuilder, table: PaimonTable
+    ) -> None:
+        condition = PaimonCondition(fully_compacted=True, partition={"p": 1})
+        builder.commit([builder.add("a", partition=(1,), level=5)], commitKind="COMPACT")
+        builder.commit([builder.add("b", partition=(2,))])
+        assert found(table, condition) == 1
+        builder.commit([builder.add("c", partition=(1,))])
+        builder.commit([builder.add("d", partition=(2,))])
+        assert found(table, condition) is None
+
+    def test_full_compaction_of_a_table_without_a_key_is_refused(self) -> None:
+        builder = PaimonBuilder(MemoryFileIO(), ROOT, fields={"id": "BIGINT"})
+        builder.commit([builder.add("a")])
+        with pytest.raises(InvalidInputError, match="has no primary key: the files of such a table have no levels"):
+            look(PaimonTable(ROOT, builder.store), PaimonCondition(fully_compacted=True))
+
+
+class TestItsCost:
+    """One small read a look, however large the table and long its history."""
+
+    def test_a_look_reads_the_hint_and_a_snapshot(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+        builder.commit([builder.add(f"{number}", partition=(number % 9,)) for number in range(2000)])
+        for _ in range(30):
+            builder.commit()
+        reads: list[tuple[str, int]] = []
+        real = builder.store.read
+
+        def read(location: str, **how: Any) -> bytes:
+            data = real(location, **how)
+            reads.append((location.removeprefix(ROOT), len(data)))
+            return data
+
+        builder.store.read = read  # type: ignore[method-assign]
+        seen, event = look(table, ANY, Seen(snapshot_id=31 - 5))
+        assert event is not None
+        assert [name for name, _ in reads] == ["/snapshot/LATEST", "/snapshot/snapshot-31", "/snapshot/snapshot-26"]
+        assert sum(size for _, size in reads) < 10_000
+        reads.clear()
+        assert look(table, PaimonCondition(min_new_records=1), seen) == (seen, None)
+        assert [name for name, _ in reads] == ["/snapshot/LATEST", "/snapshot/snapshot-31"]
+
+
+class TestWhatIsWorthKeeping:
+    """What was seen is written down before half of the snapshots that there are came after it."""
+
+    @pytest.mark.parametrize(
+        ("kept", "expired", "expected"), [(None, 0, True), (8, 0, False), (4, 0, True), (8, 7, True), (9, 7, False)]
+    )
+    def test_by_what_was_kept(
+        self, builder: PaimonBuilder, table: PaimonTable, kept: int | None, expired: int, expected: bool
+    ) -> None:
+        for _ in range(10):
+            builder.commit()
+        builder.store.delete(f"{ROOT}/snapshot/snapshot-{number}" for number in range(1, expired + 1))
+        before = None if kept is None else Seen(snapshot_id=kept)
+        # Of 8 to 10, 9 is the middle; of 1 to 10 it is 5.
+        assert should_keep(table, before, Seen(snapshot_id=10)) is expected
+
+
+class TestItIsLight:
+    """Sensors are parsed with every DAG file."""
+
+    def test_no_arrow_is_imported(self) -> None:
+        heavy = "{'pyarrow', 'numpy', 'fastavro'}"
+        modules = "airflow_iceberg.paimon.new_snapshot, airflow_iceberg.paimon.table"
+        program = f"import sys, {modules}; sys.exit(bool({heavy} & sys.modules.keys()))"
+        assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
