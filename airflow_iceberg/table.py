@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from airflow_iceberg.catalogs.base import Catalog, TableId, TableState
+from airflow_iceberg.commit.checks import check_writable
 from airflow_iceberg.commit.earlier_runs import check_not_overtaken
 from airflow_iceberg.commit.engine import Action, RetryPolicy, commit
 from airflow_iceberg.commit.manifest_merging import MergePolicy
@@ -19,21 +20,13 @@ from airflow_iceberg.commit.operation_key import (
     ON_RERUN,
     OnRerun,
     OperationKey,
-    WriteResult,
     check_properties,
     find_landed,
     find_other_epochs,
-    result_of,
 )
-from airflow_iceberg.commit.settings import (
-    adds_columns,
-    append_action,
-    describe,
-    now_ms,
-    settings_for,
-    with_new_columns,
-)
-from airflow_iceberg.commit.snapshot_action import CommitSettings, SnapshotAction, check_writable
+from airflow_iceberg.commit.settings import CommitSettings, now_ms, settings_for
+from airflow_iceberg.commit.snapshot_action import SnapshotAction
+from airflow_iceberg.commit.write_result import WriteResult, describe, result_of
 from airflow_iceberg.data.write.options import WriteOptions
 from airflow_iceberg.errors import (
     AlreadyExistsError,
@@ -45,13 +38,17 @@ from airflow_iceberg.errors import (
 from airflow_iceberg.expressions.binding import parse
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata, new_table_metadata
 from airflow_iceberg.format.partitions.spec import PartitionField, PartitionSpec, spec_from_shorthand
-from airflow_iceberg.format.schemas.schema import Schema, schema_from_shorthand
+from airflow_iceberg.format.properties.kinds import property_text
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef
 from airflow_iceberg.format.sort_orders import SortOrder, sort_order_from_shorthand
-from airflow_iceberg.jobs.protocol.plan import Condition, JobPlan, JobResult, Source
+from airflow_iceberg.jobs.protocol.plan import Condition, JobPlan
+from airflow_iceberg.jobs.protocol.result import JobResult
+from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.operations import staging
 from airflow_iceberg.operations.alter_table import check_properties as check_properties_to_set
-from airflow_iceberg.plan.alter_words import property_text
+from airflow_iceberg.operations.append import adds_columns, append_action, with_new_columns
 from airflow_iceberg.storage import load_file_io
 from airflow_iceberg.storage.base import FileIO
 

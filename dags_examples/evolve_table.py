@@ -12,7 +12,8 @@ from typing import Any
 
 from airflow.sdk import dag, task
 
-from airflow_iceberg.operators.create_table import IcebergAlterTableOperator, IcebergCreateTableOperator
+from airflow_iceberg.operators.alter_table import IcebergAlterTableOperator
+from airflow_iceberg.operators.create_table import IcebergCreateTableOperator
 
 TABLE = "shop.orders"
 

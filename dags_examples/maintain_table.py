@@ -13,14 +13,14 @@ from datetime import timedelta
 
 from airflow.sdk import dag, task
 
-from airflow_iceberg.operators.compact import (
-    IcebergCompactOperator,
-    IcebergExpireSnapshotsOperator,
+from airflow_iceberg.operators.compact import IcebergCompactOperator
+from airflow_iceberg.operators.create_table import IcebergCreateTableOperator
+from airflow_iceberg.operators.expire_snapshots import IcebergExpireSnapshotsOperator
+from airflow_iceberg.operators.remove_orphan_files import (
     IcebergRemoveOrphanFilesOperator,
     IcebergRestoreOrphanFilesOperator,
-    IcebergRewriteManifestsOperator,
 )
-from airflow_iceberg.operators.create_table import IcebergCreateTableOperator
+from airflow_iceberg.operators.rewrite_manifests import IcebergRewriteManifestsOperator
 
 TABLE = "shop.visits"
 

@@ -24,7 +24,8 @@ from pathlib import Path
 
 from airflow.sdk import Param, dag, task
 
-from airflow_iceberg.operators._rows import FileOptions, IcebergAppendOperator
+from airflow_iceberg.operators._rows import FileOptions
+from airflow_iceberg.operators.append import IcebergAppendOperator
 from airflow_iceberg.operators.create_table import IcebergCreateTableOperator
 
 TABLE = "nyc.flights"

@@ -13,9 +13,10 @@ from datetime import timedelta
 
 from airflow.sdk import Param, dag, task
 
-from airflow_iceberg.operators.compact import IcebergCompactOperator, IcebergExpireSnapshotsOperator
+from airflow_iceberg.operators.compact import IcebergCompactOperator
 from airflow_iceberg.operators.create_table import IcebergCreateTableOperator
-from airflow_iceberg.operators.overwrite import IcebergDeleteOperator
+from airflow_iceberg.operators.delete import IcebergDeleteOperator
+from airflow_iceberg.operators.expire_snapshots import IcebergExpireSnapshotsOperator
 
 TABLE = "shop.orders"
 

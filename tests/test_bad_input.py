@@ -19,7 +19,7 @@ from airflow_iceberg.errors import (
 )
 from airflow_iceberg.format.metadata.updates import Change, SetProperties
 from airflow_iceberg.format.schemas.schema import Schema
-from airflow_iceberg.jobs.protocol.plan import Source
+from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.table import Table
 

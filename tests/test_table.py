@@ -9,7 +9,7 @@ import pytest
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import AlreadyExistsError, FormatError, InvalidInputError, NotFoundError, UnsupportedError
-from airflow_iceberg.jobs.protocol.plan import Source
+from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.operations.alter_table import differences
 from airflow_iceberg.table import Table
 from tests.support import golden

@@ -14,7 +14,7 @@ from typing import Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
-from airflow_iceberg.backends.spark_submit import STORAGE_VARIABLE, Machine
+from airflow_iceberg.backends.config import STORAGE_VARIABLE, Machine
 
 _PR_SET_PDEATHSIG = 1
 # "--conf some.credential=…", as the provider logs it; its own pattern knows only secrets and passwords.

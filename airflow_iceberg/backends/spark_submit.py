@@ -13,160 +13,25 @@ import contextlib
 import json
 import logging
 import os
-import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoundException
-
-from airflow_iceberg.errors import InvalidInputError, NotFoundError, StalePlanError, UnsupportedError
+from airflow_iceberg.backends.config import _SECRET_SETTING, REDACTION, STORAGE_VARIABLE, Machine, SparkConfig
+from airflow_iceberg.errors import InvalidInputError, NotFoundError, UnsupportedError
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-    from airflow_iceberg.jobs.protocol.plan import JobPlan, JobResult, Source
-    from airflow_iceberg.storage.base import FileIO
-    from airflow_iceberg.table import Table
+    from airflow_iceberg.jobs.protocol.plan import JobPlan
 
 log = logging.getLogger(__name__)
-
-STORAGE_VARIABLE = "AIRFLOW_ICEBERG_STORAGE"
-# What a job needs to reach the table's files; everything else in a catalog's properties is the catalog's own business,
-# its credentials above all.
-STORAGE_PREFIXES = ("s3.", "gcs.", "adls.", "hdfs.", "hf.", "client.")
-# Spark's own pattern knows neither credentials nor account keys; what matches is hidden in its log, UI and events.
-REDACTION = f"(?i)secret|passw|token|credential|access.?key|account.?key|connection.?string|{STORAGE_VARIABLE}"
-_SECRET_SETTING = re.compile(REDACTION.removeprefix("(?i)"), re.IGNORECASE)
 # Python workers keep for a minute what Arrow gives back. The next file needs as much again, and the pages that the
 # kernel hands out, cleared first, took a tenth of a compaction's processor time.
 WORKER_SETTINGS: Mapping[str, str] = {"spark.executorEnv.MIMALLOC_PURGE_DELAY": "60000"}
 DEFAULT_BINARY = "spark-submit"
-SUBMITTED_TYPES = ("spark", "yarn", "k8s", "local", "mesos")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SparkConfig:
-    """Resources and options of a submitted job, all optional; the connection says where it runs.
-
-    Attributes:
-        conf: Spark properties, `{"spark.sql.shuffle.partitions": "16"}`.
-        env_vars: environment variables of the driver.
-        driver_memory, executor_memory: such as "4g".
-        num_executors, executor_cores, total_executor_cores: as for spark-submit.
-        py_files, jars, packages: further Python files, jars and Maven coordinates.
-        deploy_mode: "client" or "cluster"; the connection's own by default.
-        queue: YARN queue; the connection's own by default.
-        properties_file: instead of spark-defaults.conf.
-        proxy_user: whom to act for.
-    """
-
-    conf: Mapping[str, str] = field(default_factory=dict)
-    env_vars: Mapping[str, str] = field(default_factory=dict)
-    driver_memory: str | None = None
-    executor_memory: str | None = None
-    num_executors: int | None = None
-    executor_cores: int | None = None
-    total_executor_cores: int | None = None
-    py_files: Sequence[str] = ()
-    jars: Sequence[str] = ()
-    packages: Sequence[str] = ()
-    deploy_mode: str | None = None
-    queue: str | None = None
-    properties_file: str | None = None
-    proxy_user: str | None = None
-
-    def serialize(self) -> dict[str, Any]:
-        """Return what Airflow shows and keeps of the DAG: the settings that were made, without secrets."""
-        settings = {name: getattr(self, name) for name in self.__slots__}
-        shown = {name: value for name, value in settings.items() if value not in (None, (), {}, [])}
-        for name in ("conf", "env_vars"):
-            if name in shown:
-                shown[name] = {key: hide(key, value) for key, value in shown[name].items()}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in shown.items()}
-
-    def __repr__(self) -> str:
-        return f"SparkConfig({self.serialize()!r})"
-
-    # Airflow turns what it does not know into text.
-    __str__ = __repr__
-
-
-def hide(key: str, value: Any) -> Any:
-    """Return a setting's value as logs and forms may show it."""
-    return "***" if _SECRET_SETTING.search(str(key)) else value
-
-
-class Backend(Protocol):
-    """Where jobs run."""
-
-    def run(self, plan: JobPlan) -> None:
-        """Run a job to its end; raises AirflowException when it ended badly, whatever it wrote."""
-
-    def cancel(self) -> None:
-        """End the job that is running, if any; called from a signal handler."""
-
-
-def open_backend(spark_conn_id: str | None, config: SparkConfig, *, table: Table, source: Source, name: str) -> Backend:
-    """Return the back end of a connection, ready to run; whatever can be known to be missing is found here.
-
-    Args:
-        spark_conn_id: None runs the job in this process.
-        table: that the job writes to.
-        name: what the job is called where it runs.
-    Raises:
-        NotFoundError: no such connection, no Spark, no Java.
-        InvalidInputError: the connection is of another type, or two versions of Spark lie over each other.
-        UnsupportedError: a back end, or a source for it, that this version does not have.
-    """
-    if spark_conn_id is None:
-        if source.kind in ("sql", "callable"):
-            what = "a sql query" if source.kind == "sql" else "a python_callable"
-            raise UnsupportedError(
-                f"{what} needs Spark, got spark_conn_id=None; name a connection of type spark, or load files"
-            )
-        return InProcess(table.io)
-    connection = _connection(spark_conn_id)
-    _check_type(connection)
-    return SparkSubmit(connection, config, storage=storage_properties(_reaching(table)), name=name)
-
-
-def run_job(backend: Backend, table: Table, plan: JobPlan) -> JobResult:
-    """Run a job and return what it staged.
-
-    Raises:
-        IcebergError: the job's own error, of the class that the job raised.
-        StalePlanError: the job died without a word; carries the last lines of its output.
-    """
-    ended_badly: AirflowException | None = None
-    try:
-        backend.run(plan)
-    except AirflowException as error:
-        ended_badly = error
-    try:
-        result = table.read_result(plan)
-    except StalePlanError as error:
-        if ended_badly is None:
-            raise
-        raise StalePlanError(f"{error}; {ended_badly}") from ended_badly
-    if ended_badly is not None:
-        # Spark can fail while it shuts down, long after the result was written.
-        log.warning("the job wrote its result and ended badly afterwards: %s", ended_badly)
-    return result
-
-
-def storage_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return of a catalog's properties those by which a job reaches the table's files."""
-    return {key: value for key, value in properties.items() if key.startswith(STORAGE_PREFIXES)}
-
-
-def _reaching(table: Table) -> Mapping[str, str]:
-    """Return the properties by which the table's files are reached: with what its REST catalog lent for them."""
-    lent = getattr(table.io, "current_properties", None)
-    return {**table.catalog.properties, **(lent() if lent is not None else {})}
 
 
 def spark_environment(storage: Mapping[str, str]) -> dict[str, str]:
@@ -197,22 +62,6 @@ def spark_settings(storage: Mapping[str, str]) -> dict[str, str]:
         "spark.hadoop.fs.s3a.path.style.access": str(is_path_style).lower(),
         "spark.hadoop.fs.s3a.connection.ssl.enabled": str(endpoint.startswith("https")).lower(),
     }
-
-
-class InProcess:
-    """Runs a job over threads of this very process: files only, no JVM."""
-
-    def __init__(self, io: FileIO) -> None:
-        self._io = io
-
-    def run(self, plan: JobPlan) -> None:
-        """Run the job to its end."""
-        from airflow_iceberg.jobs.run_local import run_local
-
-        run_local(plan, self._io)
-
-    def cancel(self) -> None:
-        """Do nothing: the threads end with the process that Airflow is about to end."""
 
 
 class SparkSubmit:
@@ -339,19 +188,6 @@ class SparkSubmit:
         return {**variables, name: python}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Machine:
-    """How Spark is started on this machine.
-
-    Attributes:
-        binary: spark-submit, with its path.
-        environment: variables of that process alone; they go to no cluster and on no command line.
-    """
-
-    binary: str
-    environment: Mapping[str, str] = field(repr=False)
-
-
 @contextlib.contextmanager
 def _as_environment(variables: Mapping[str, str]) -> Iterator[None]:
     """Let the search for Spark see the variables that the job will see (SPARK_HOME, JAVA_HOME, PYSPARK_PYTHON)."""
@@ -365,27 +201,3 @@ def _as_environment(variables: Mapping[str, str]) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-def _connection(conn_id: str) -> Connection:
-    from airflow.sdk import BaseHook
-
-    try:
-        return BaseHook.get_connection(conn_id)
-    except AirflowNotFoundException as error:
-        # The Spark provider's hook would go on with master yarn and say so at level INFO.
-        raise NotFoundError(
-            f"spark connection {conn_id!r} does not exist; create it with a master as its host (local[*], yarn, "
-            f"spark://host:7077, k8s://https://host), or load files in the process with spark_conn_id=None"
-        ) from error
-
-
-def _check_type(connection: Connection) -> None:
-    kind = connection.conn_type
-    if kind == "spark_connect":
-        raise UnsupportedError(
-            f"connection {connection.conn_id!r} is of type spark_connect, which is not supported yet; "
-            f"use one of type spark"
-        )
-    if kind not in SUBMITTED_TYPES:
-        raise InvalidInputError(f"connection {connection.conn_id!r} is of type {kind!r}, expected 'spark'")

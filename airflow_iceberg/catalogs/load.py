@@ -29,7 +29,7 @@ def load_catalog(name: str, **properties: object) -> Catalog:
     Raises:
         InvalidInputError: unknown type, a property that the type needs is missing, or a warehouse with a password.
     """
-    from airflow_iceberg.storage.base import check_no_password
+    from airflow_iceberg.redaction import check_no_password
 
     texts = {key: str(value) for key, value in properties.items() if value is not None}
     check_no_password(texts.get("warehouse", ""))

@@ -21,7 +21,6 @@ from enum import Enum
 from typing import Literal, Protocol
 
 from airflow_iceberg.commit.operation_key import DAG_ID, RUN_ID, TASK_ID
-from airflow_iceberg.commit.snapshot_writer import read_entries
 from airflow_iceberg.errors import StalePlanError
 from airflow_iceberg.format.manifests.entries import (
     DataFile,
@@ -33,7 +32,7 @@ from airflow_iceberg.format.manifests.entries import (
 )
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.snapshots import Snapshot
-from airflow_iceberg.inventory._manifest_lists import read_manifests
+from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.plan.deletes import DeleteIndex, referenced_file
 from airflow_iceberg.storage.base import FileIO
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from airflow_iceberg.commit.operation_key import APPENDED_FILE, OPERATION_KEY, OperationKey, find_other_epochs
-from airflow_iceberg.commit.snapshot_writer import read_entries
 from airflow_iceberg.errors import IncompatibleChangeError
 from airflow_iceberg.format.manifests.entries import EntryStatus, ManifestContent, ManifestEntry
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.snapshots import Snapshot
-from airflow_iceberg.inventory._manifest_lists import read_manifests
+from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.storage.base import FileIO
 
 WAYS_OUT = (

@@ -8,24 +8,15 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping, Sequence
-from uuid import uuid4
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from uuid import UUID, uuid4
 
 from airflow_iceberg import __version__
-from airflow_iceberg.catalogs.base import TableState
-from airflow_iceberg.commit.actions.append import AppendFiles
-from airflow_iceberg.commit.actions.with_new_columns import WithNewColumns
-from airflow_iceberg.commit.earlier_runs import EarlierRuns
-from airflow_iceberg.commit.operation_key import OperationKey, WriteResult, check_properties, find_landed, result_of
-from airflow_iceberg.commit.snapshot_action import CommitSettings, SnapshotAction
-from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.format.manifests.entries import DataFile
+from airflow_iceberg.commit.operation_key import OperationKey, check_properties
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
-from airflow_iceberg.storage.base import FileIO
 
-ADD_COLUMNS = "add_columns"
 ENGINE = {"engine-name": "airflow-iceberg", "engine-version": __version__}
 
 
@@ -70,51 +61,23 @@ def settings_for(
     )
 
 
-def adds_columns(schema_evolution: str | None) -> bool:
-    """Tell whether columns of a source may join the table's schema.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommitSettings:
+    """Who makes a snapshot, of which table, where: what every action needs beside its files.
 
-    Raises:
-        InvalidInputError: neither None nor "add_columns".
+    `Table.commit_settings()` makes one.
+
+    Attributes:
+        table_uuid: of the table that was planned for; empty when it had none.
+        snapshot_id, commit_uuid, now_ms: the caller's dice and clock.
+        properties: for the snapshot's summary.
+        operation: key of the Airflow task, or None outside of Airflow.
     """
-    if schema_evolution not in (None, ADD_COLUMNS):
-        raise InvalidInputError(f"schema_evolution is {schema_evolution!r}, expected {ADD_COLUMNS!r} or None")
-    return schema_evolution is not None
 
-
-def with_new_columns(action: SnapshotAction, written: Schema, planned_on: Schema) -> SnapshotAction:
-    """Return the action, with the new columns of its files in the same commit where there are some."""
-    return action if written.fields == planned_on.fields else WithNewColumns(action, written)
-
-
-def describe(state: TableState, settings: CommitSettings) -> WriteResult:
-    """Say what became of an action, from the table that holds its snapshot."""
-    table, branch, operation = str(state.table), settings.branch, settings.operation
-    mine = state.metadata.snapshot(settings.snapshot_id)
-    if mine is not None:
-        return result_of(mine, table=table, branch=branch, outcome="committed")
-    landed = find_landed(state.metadata, operation, branch) if operation else None
-    if landed is not None:
-        return result_of(landed, table=table, branch=branch, outcome="found")
-    key = str(operation) if operation else None
-    return WriteResult(table=table, branch=branch, outcome="empty", operation_key=key)
-
-
-def append_action(
-    io: FileIO,
-    files: Sequence[DataFile],
-    settings: CommitSettings,
-    *,
-    written_schema: Schema,
-    try_number: int = 1,
-    replace_earlier: bool = False,
-) -> AppendFiles:
-    """Return the action that appends files; it knows what earlier runs of the same task have committed."""
-    earlier = earlier_runs(io, settings, try_number=try_number, replace=replace_earlier)
-    return AppendFiles(io, files, settings, written_schema=written_schema, earlier=earlier)
-
-
-def earlier_runs(io: FileIO, settings: CommitSettings, *, try_number: int, replace: bool) -> EarlierRuns | None:
-    """Return what finds the rows of a task's earlier runs; None outside of Airflow."""
-    if settings.operation is None:
-        return None
-    return EarlierRuns(io, settings.operation, settings.branch, try_number=try_number, replace=replace)
+    table_uuid: str
+    branch: str = MAIN_BRANCH
+    snapshot_id: int
+    commit_uuid: UUID
+    now_ms: Callable[[], int]
+    properties: Mapping[str, str] = field(default_factory=dict)
+    operation: OperationKey | None = None

@@ -13,14 +13,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from uuid import UUID
 
+from airflow_iceberg.commit.checks import check_same_table, of_this_table
 from airflow_iceberg.commit.conflicts import ChangedFiles, History
 from airflow_iceberg.commit.earlier_runs import check_not_overtaken
-from airflow_iceberg.commit.operation_key import OperationKey, find_landed
+from airflow_iceberg.commit.operation_key import find_landed
 from airflow_iceberg.commit.removals import Removal, RemovalFilter, WithData, missing
+from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.snapshot_writer import AddedFiles, SnapshotWriter
-from airflow_iceberg.errors import InvalidInputError, StalePlanError, UnsupportedError
+from airflow_iceberg.errors import StalePlanError
 from airflow_iceberg.format.manifests.entries import (
     UNASSIGNED_SEQ,
     DataFile,
@@ -29,23 +30,15 @@ from airflow_iceberg.format.manifests.entries import (
     ManifestEntry,
     ManifestFile,
 )
-from airflow_iceberg.format.metadata.requirements import Requirement
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import (
     AddSnapshot,
     AssertRefSnapshotId,
-    AssertTableUUID,
-    AssignUUID,
     Change,
     SetSnapshotRef,
-    Update,
 )
-from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef, summarize
 from airflow_iceberg.storage.base import FileIO
-
-WRITABLE_VERSIONS = (1, 2, 3)
-ENCRYPTION_KEY = "encryption.key-id"
 
 
 class ChangeTable:
@@ -66,28 +59,6 @@ class ChangeTable:
 
     def failed(self) -> None:
         """Nothing was written besides the catalog's own metadata file."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CommitSettings:
-    """Who makes a snapshot, of which table, where: what every action needs beside its files.
-
-    `Table.commit_settings()` makes one.
-
-    Attributes:
-        table_uuid: of the table that was planned for; empty when it had none.
-        snapshot_id, commit_uuid, now_ms: the caller's dice and clock.
-        properties: for the snapshot's summary.
-        operation: key of the Airflow task, or None outside of Airflow.
-    """
-
-    table_uuid: str
-    branch: str = MAIN_BRANCH
-    snapshot_id: int
-    commit_uuid: UUID
-    now_ms: Callable[[], int]
-    properties: Mapping[str, str] = field(default_factory=dict)
-    operation: OperationKey | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -257,18 +228,6 @@ class SnapshotAction(ABC):
         self.writer.remove_unused(None)
 
 
-def of_this_table(
-    metadata: TableMetadata, updates: tuple[Update, ...], requirements: tuple[Requirement, ...], *, new_uuid: str
-) -> Change:
-    """Return a change that is for this table and no other that came to its name.
-
-    Tables of the first Iceberg versions have no uuid; the first commit gives them one.
-    """
-    if metadata.table_uuid is None:
-        return Change(updates=(AssignUUID(uuid=new_uuid), *updates), requirements=requirements)
-    return Change(updates=updates, requirements=(AssertTableUUID(uuid=metadata.table_uuid), *requirements))
-
-
 def next_sequence_number(metadata: TableMetadata) -> int:
     """Return the sequence number of the next commit; v1 has none: 0 everywhere."""
     return metadata.last_sequence_number + 1 if metadata.format_version > 1 else 0
@@ -294,79 +253,3 @@ def check_all_there(changes: FileChanges, removed: Iterable[ManifestEntry]) -> N
             f"{what} {file.file_path}, which this commit replaces, is not in the table any more: removed by {who}; "
             f"nothing was committed, plan again on the newer table"
         )
-
-
-def check_writable(metadata: TableMetadata, table: str) -> None:
-    """Refuse tables that this version does not write.
-
-    Raises:
-        UnsupportedError: the format version, or encryption that would be written in clear.
-    """
-    if metadata.format_version not in WRITABLE_VERSIONS:
-        raise UnsupportedError(
-            f"table {table} has format version {metadata.format_version}; this version of airflow-iceberg writes "
-            f"format versions 1, 2 and 3, nothing was changed"
-        )
-    if ENCRYPTION_KEY in metadata.properties:
-        raise UnsupportedError(
-            f"table {table} asks for encryption ({ENCRYPTION_KEY}), which is not written here: its rows would be "
-            f"stored in clear; nothing was changed"
-        )
-
-
-def check_same_table(metadata: TableMetadata, table_uuid: str) -> None:
-    """Check that the table is the one that was planned for.
-
-    Raises:
-        StalePlanError: it was dropped and another one has its name.
-    """
-    if not is_same_table(metadata, table_uuid):
-        raise StalePlanError(
-            f"the table was dropped and made again since this change was planned: its uuid is {metadata.table_uuid}, "
-            f"expected {table_uuid}; nothing was committed to the new one"
-        )
-
-
-def is_same_table(metadata: TableMetadata, table_uuid: str) -> bool:
-    """Whether this is the table of that uuid; one without may have got it from another writer's commit."""
-    return not table_uuid or metadata.table_uuid == table_uuid
-
-
-def check_files_fit(metadata: TableMetadata, files: Sequence[DataFile], *, written_schema: Schema) -> None:
-    """Check that files written for an older state of the table still fit it.
-
-    Raises:
-        StalePlanError: the table lost the partition spec of a file, requires what the files may lack, or takes other
-            delete files than these.
-        InvalidInputError: delete files that the table's format version does not have.
-    """
-    specs = {spec.spec_id for spec in metadata.partition_specs}
-    for spec_id in {file.spec_id for file in files} - specs:
-        raise StalePlanError(f"partition spec {spec_id} was removed from the table while the rows were written")
-    _check_deletes(metadata.format_version, files)
-    if any(file.content is FileContent.DATA for file in files):
-        _check_required(written_schema, metadata.schema())
-
-
-def _check_deletes(version: int, files: Iterable[DataFile]) -> None:
-    for file in files:
-        if file.content is FileContent.DATA:
-            continue
-        if version == 1:
-            raise InvalidInputError(f"a table of format version 1 has no delete files, got {file.file_path}")
-        if file.content is FileContent.POSITION_DELETES and file.is_deletion_vector != (version >= 3):
-            wanted = "deletion vectors" if version >= 3 else "position delete files"
-            raise StalePlanError(
-                f"deletes by position are {wanted} in format version {version}, got {file.file_path}; if the table "
-                f"was upgraded meanwhile, plan again"
-            )
-
-
-def _check_required(written: Schema, current: Schema) -> None:
-    for field_id, field_ in current.fields_by_id.items():
-        before = written.fields_by_id.get(field_id)
-        if field_.required and (before is None or not before.required):
-            raise StalePlanError(
-                f"column {current.find_name(field_id)!r} became required while the rows were written; "
-                f"rows without a value may be among them"
-            )

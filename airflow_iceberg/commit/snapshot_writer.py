@@ -35,7 +35,7 @@ from airflow_iceberg.format.manifests.entries import (
 )
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.snapshots import Snapshot
-from airflow_iceberg.inventory._manifest_lists import read_manifests
+from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.storage.base import FileIO
 
 log = logging.getLogger(__name__)
@@ -311,8 +311,3 @@ def _spec_and_content(file: DataFile) -> tuple[int, ManifestContent]:
 def metadata_folder(metadata: TableMetadata) -> str:
     """Return where the metadata files of a table lie."""
     return metadata.properties.get("write.metadata.path", f"{metadata.location}/metadata").rstrip("/")
-
-
-def read_entries(io: FileIO, manifest: ManifestFile) -> Iterator[ManifestEntry]:
-    """Return the entries of a manifest with what they inherit from its row in the list."""
-    return read_manifest(io.read(manifest.manifest_path), manifest=manifest, path=manifest.manifest_path)

@@ -210,7 +210,7 @@ class _Deleter:
         """Write the rows of a file that stay, in their order, into its partition."""
         from airflow_iceberg.data.dictionaries import with_field_ids
         from airflow_iceberg.data.write.partitioned import PartitionedWriter
-        from airflow_iceberg.format.arrow.types import schema_to_arrow
+        from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 
         schema = written_schema(self._read.schemas[0], self._write.format_version)
         writer = PartitionedWriter(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseHook
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.hooks.iceberg import (
+from airflow_iceberg.hooks.connection import (
     PROPERTIES_KEY,
     CatalogConfig,
     existing,

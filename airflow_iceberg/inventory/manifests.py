@@ -11,7 +11,19 @@ from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeAlias
 
-from airflow_iceberg.format.manifests.entries import ManifestEntry, ManifestFile
+from airflow_iceberg.errors import FormatError, UnsupportedError
+from airflow_iceberg.format.manifests.avro import (
+    manifest_spec_id,
+    read_manifest,
+    read_manifest_list,
+)
+from airflow_iceberg.format.manifests.entries import (
+    EntryStatus,
+    ManifestEntry,
+    ManifestFile,
+    counted,
+)
+from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.storage.base import FileIO
 
 if TYPE_CHECKING:
@@ -66,3 +78,45 @@ def _ahead(io: FileIO, manifests: Iterable[ManifestFile], most_bytes: int) -> It
             yield waiting.popleft()[1].result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def read_entries(io: FileIO, manifest: ManifestFile) -> Iterator[ManifestEntry]:
+    """Return the entries of a manifest with what they inherit from its row in the list."""
+    return read_manifest(io.read(manifest.manifest_path), manifest=manifest, path=manifest.manifest_path)
+
+
+def read_manifests(io: FileIO, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
+    """Return the manifests of a snapshot, in the order of its list.
+
+    Raises:
+        FormatError, StorageError, NotFoundError: the manifest list is broken or gone, or there is none.
+        UnsupportedError: it is encrypted.
+    """
+    if snapshot.manifest_list is None:
+        if snapshot.manifests is None:
+            raise FormatError(f"snapshot {snapshot.snapshot_id} has neither a manifest list nor manifests")
+        return tuple(_embedded(io, path, snapshot.snapshot_id) for path in snapshot.manifests)
+    try:
+        return tuple(read_manifest_list(io.read(snapshot.manifest_list), path=snapshot.manifest_list))
+    except FormatError as error:
+        if snapshot.key_id is None:
+            raise
+        raise UnsupportedError(
+            f"the manifest list of snapshot {snapshot.snapshot_id} is encrypted; encrypted tables cannot be read"
+        ) from error
+
+
+def _embedded(io: FileIO, path: str, snapshot_id: int) -> ManifestFile:
+    """Return the row of a manifest that a v1 snapshot names itself, without a list: all that is known is in it."""
+    data = io.read(path)
+    entries = list(read_manifest(data, path=path))
+    added_by = (entry.snapshot_id for entry in entries if entry.status is EntryStatus.ADDED)
+    row = ManifestFile(
+        manifest_path=path,
+        manifest_length=len(data),
+        partition_spec_id=manifest_spec_id(data, path=path),
+        sequence_number=0,
+        min_sequence_number=0,
+        added_snapshot_id=next((one for one in added_by if one is not None), snapshot_id),
+    )
+    return counted(row, entries)

@@ -21,7 +21,7 @@ from airflow_iceberg.format.arrow.buffers import bytes_array, number_array, numb
 from airflow_iceberg.format.manifests.columns import read_columns, unpack
 from airflow_iceberg.format.manifests.entries import ManifestFile
 from airflow_iceberg.format.snapshots import Snapshot
-from airflow_iceberg.inventory._manifest_lists import read_manifests
+from airflow_iceberg.inventory.manifests import read_manifests
 from airflow_iceberg.plan.path_hashes import HashedPaths, hash_paths
 from airflow_iceberg.storage.base import FileIO
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.jobs import exchange, phase
-from airflow_iceberg.jobs.append import COLLECT, CUT, MERGE, WRITE, TaskContext, TaskReport, TaskSpec, removing_on_error
 from airflow_iceberg.jobs.compact_sorted import (
     MOST_RANGES,
     RANGE_BYTES,
@@ -27,8 +26,11 @@ from airflow_iceberg.jobs.compact_sorted import (
     read_keys,
     write_keys,
 )
+from airflow_iceberg.jobs.context import TaskContext, removing_on_error
 from airflow_iceberg.jobs.exchange import Slice
-from airflow_iceberg.jobs.sources.files import Unit, task_count
+from airflow_iceberg.jobs.sources.files import task_count
+from airflow_iceberg.jobs.sources.unit import Unit
+from airflow_iceberg.jobs.task import COLLECT, CUT, MERGE, WRITE, TaskReport, TaskSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,60 +12,19 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.expressions.binding import ALWAYS_TRUE
-from airflow_iceberg.format.values.bytes import canonical_key
-from airflow_iceberg.jobs import phase
-from airflow_iceberg.jobs.append import (
-    GATHER,
-    REWRITE,
-    SAMPLE,
-    SPILL,
-    TaskContext,
-    TaskReport,
-    TaskSpec,
-    removing_on_error,
-)
-from airflow_iceberg.jobs.protocol.plan import SUCCEEDED, GroupOutput, JobPlan, JobResult
-from airflow_iceberg.jobs.protocol.table_input import FileUnit, TableInput, WorkItem, read_work
+from airflow_iceberg.jobs.context import TaskContext, removing_on_error
+from airflow_iceberg.jobs.protocol.result import GroupOutput
+from airflow_iceberg.jobs.protocol.table_input import FileUnit, TableInput, WorkItem
+from airflow_iceberg.jobs.task import TaskReport
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from airflow_iceberg.data.read.deletes import DeleteReader
-    from airflow_iceberg.format.manifests.entries import DataFile
-    from airflow_iceberg.storage.base import FileIO
-
-
-class RowSink(Protocol):
-    """What takes rows in and gives data files."""
-
-    def write(self, table: pa.Table) -> None: ...
-    def close(self) -> tuple[DataFile, ...]: ...
-    def abort(self) -> None: ...
-
-
-# -- a task ------------------------------------------------------------------------------------------------------------
-
-
-def run_item(context: TaskContext, spec: TaskSpec) -> TaskReport:
-    """Do the work of a task on files of the table."""
-    from airflow_iceberg.jobs import compact_sorted, delete
-
-    assert spec.item is not None
-    if context.plan.operation == "delete":
-        return delete.delete_item(context, spec.item)
-    if spec.kind == SAMPLE:
-        return compact_sorted.sample_item(context, spec.item)
-    if spec.kind == SPILL:
-        return compact_sorted.spill_item(context, spec.item, spec.ranges or "")
-    if spec.kind == GATHER:
-        return compact_sorted.gather_ranges(context, spec)
-    if context.plan.arrangement != "none":
-        return compact_sorted.sort_item(context, spec.item)
-    return rewrite_item(context, spec.item)
 
 
 def rewrite_item(context: TaskContext, item: WorkItem) -> TaskReport:
@@ -138,54 +97,6 @@ def read_unit(
     row_schema = pa.schema([context.row_schema.field(field.name) for field in fields])
     for batch in batches:
         yield with_field_ids(batch, row_schema)
-
-
-def common_partition(units: Sequence[FileUnit], spec_id: int) -> tuple[Any, ...] | None:
-    """Return the partition that all files lie in under a spec, None where they do not."""
-    partitions = {tuple(canonical_key(value) for value in unit.file.partition) for unit in units}
-    if len(partitions) != 1 or any(unit.file.spec_id != spec_id for unit in units):
-        return None
-    return units[0].file.partition
-
-
-# -- the job -----------------------------------------------------------------------------------------------------------
-
-
-def rewrite_table(plan: JobPlan, io: FileIO, run: phase.RunTasks, *, timings: phase.Timings) -> JobResult:
-    """Rewrite the groups of the work document, or take rows out of its files.
-
-    Args:
-        run: runs task specs and returns their reports, in any order.
-    """
-    assert plan.source.table is not None
-    with timings.phase("plan"):
-        items = read_work(io, plan.source.table)
-    if plan.operation == "delete":
-        from airflow_iceberg.jobs.delete import delete_from_table
-
-        return delete_from_table(io, items, run, timings=timings)
-    written = _rewrite(plan, io, items, run, timings)
-    outputs = group_outputs(items, written)
-    return JobResult(
-        status=SUCCEEDED,
-        groups=outputs,
-        record_count=sum(output.record_count for output in outputs),
-        source_files=len({unit.file.file_path for item in items for unit in item.units}),
-        timings=timings.total(),
-    )
-
-
-def _rewrite(
-    plan: JobPlan, io: FileIO, items: Sequence[WorkItem], run: phase.RunTasks, timings: phase.Timings
-) -> list[tuple[int, TaskReport]]:
-    from airflow_iceberg.jobs.compact_sorted import sort_groups
-
-    if plan.arrangement != "none":
-        return sort_groups(plan, io, items, run, timings=timings)
-    with timings.phase("rewrite"):
-        reports = phase.checked(run([TaskSpec(number=item.number, kind=REWRITE, item=item) for item in items]), io)
-    groups = {item.number: item.group for item in items}
-    return [(groups[report.number], report) for report in reports]
 
 
 def group_outputs(items: Sequence[WorkItem], written: Sequence[tuple[int, TaskReport]]) -> tuple[GroupOutput, ...]:

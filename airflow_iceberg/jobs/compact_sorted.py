@@ -18,26 +18,17 @@ from typing import TYPE_CHECKING
 
 from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.jobs import exchange, phase
-from airflow_iceberg.jobs.append import (
-    GATHER,
-    REWRITE,
-    SAMPLE,
-    SPILL,
-    TaskContext,
-    TaskReport,
-    TaskSpec,
-    coalesced,
-    removing_on_error,
-)
+from airflow_iceberg.jobs.context import TaskContext, coalesced, removing_on_error
 from airflow_iceberg.jobs.exchange import Slice
 from airflow_iceberg.jobs.protocol.table_input import FileUnit, WorkItem
+from airflow_iceberg.jobs.task import GATHER, REWRITE, SAMPLE, SPILL, TaskReport, TaskSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from airflow_iceberg.data.write.ordering import RowOrder
     from airflow_iceberg.format.manifests.entries import DataFile
-    from airflow_iceberg.jobs.compact import RowSink
+    from airflow_iceberg.jobs.context import RowSink
     from airflow_iceberg.jobs.protocol.plan import JobPlan
     from airflow_iceberg.storage.base import FileIO
 
@@ -58,7 +49,7 @@ HEAVY_RANGES = 4
 def row_order(context: TaskContext, items: Sequence[WorkItem]) -> RowOrder:
     """Return the order that the plan asks for; rows of several partitions are brought together by partition first."""
     from airflow_iceberg.data.write.ordering import SortedRows, ZOrderedRows
-    from airflow_iceberg.jobs.compact import common_partition
+    from airflow_iceberg.jobs.context import common_partition
 
     plan = context.plan
     if plan.arrangement == "zorder":
@@ -290,7 +281,7 @@ def _ranged(plan: JobPlan, io: FileIO, items: Sequence[WorkItem], samples: dict[
 
 def _members(units: Sequence[FileUnit], spec_id: int) -> tuple[FileUnit, ...]:
     """Return one file, and another that is of another partition if there is one."""
-    from airflow_iceberg.jobs.compact import common_partition
+    from airflow_iceberg.jobs.context import common_partition
 
     first = units[0]
     other = next((unit for unit in units[1:] if common_partition((first, unit), spec_id) is None), None)

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from airflow_iceberg.jobs import phase
-from airflow_iceberg.jobs.append import REWRITE, TaskContext, TaskReport, TaskSpec
-from airflow_iceberg.jobs.protocol.plan import SUCCEEDED, FileChange, JobResult
+from airflow_iceberg.jobs.context import TaskContext
+from airflow_iceberg.jobs.protocol.result import SUCCEEDED, FileChange, JobResult
 from airflow_iceberg.jobs.protocol.table_input import WorkItem
+from airflow_iceberg.jobs.task import REWRITE, TaskReport, TaskSpec
 
 if TYPE_CHECKING:
     from airflow_iceberg.storage.base import FileIO

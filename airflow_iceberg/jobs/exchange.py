@@ -70,7 +70,7 @@ def bucket_of(partition: tuple[Any, ...], buckets: int) -> int:
 
 def cut_by_partition(spec: "PartitionSpec", schema: "Schema", buckets: int) -> "Cut":
     """Return what cuts rows into buckets of whole partitions."""
-    from airflow_iceberg.format.partitions.spec import group_by_partition
+    from airflow_iceberg.format.partitions.grouping import group_by_partition
 
     def cut(table: "pa.Table") -> "Iterator[tuple[int, pa.Table]]":
         for partition, part in group_by_partition(table, spec, schema):

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 from airflow_iceberg.errors import UnsupportedError
 from airflow_iceberg.inventory.units import read_outcome, read_unit, run_unit
 from airflow_iceberg.jobs import phase
-from airflow_iceberg.jobs.append import WALK, TaskContext, TaskReport, TaskSpec
-from airflow_iceberg.jobs.protocol.plan import SUCCEEDED, JobPlan, JobResult, WalkedUnit, walked_location
+from airflow_iceberg.jobs.context import TaskContext
+from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.protocol.result import SUCCEEDED, JobResult, WalkedUnit, walked_location
+from airflow_iceberg.jobs.task import WALK, TaskReport, TaskSpec
 
 if TYPE_CHECKING:
     from airflow_iceberg.storage.base import FileIO

@@ -14,7 +14,8 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from airflow_iceberg.jobs.protocol.plan import JobPlan, JobResult
+    from airflow_iceberg.jobs.protocol.plan import JobPlan
+    from airflow_iceberg.jobs.protocol.result import JobResult
     from airflow_iceberg.storage.base import FileIO
 
 STORAGE_VARIABLE = "AIRFLOW_ICEBERG_STORAGE"
@@ -47,7 +48,7 @@ def main(arguments: list[str]) -> int:
 
 def _run(plan: "JobPlan", io: "FileIO", storage: dict[str, str]) -> int:
     from airflow_iceberg.jobs import phase
-    from airflow_iceberg.jobs.protocol.plan import JobResult
+    from airflow_iceberg.jobs.protocol.result import JobResult
 
     try:
         from airflow_iceberg.jobs.spark.run import run_spark

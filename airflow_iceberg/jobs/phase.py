@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from airflow_iceberg.errors import AlreadyExistsError, IcebergError
 from airflow_iceberg.jobs import exchange
-from airflow_iceberg.jobs.append import GATHER, SPILL, WRITE, TaskReport, TaskSpec
-from airflow_iceberg.jobs.protocol.plan import SUCCEEDED, JobPlan, JobResult
-from airflow_iceberg.jobs.sources.files import plan_tasks, task_count
+from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.protocol.result import SUCCEEDED, JobResult
+from airflow_iceberg.jobs.task import TaskReport, TaskSpec
 
 if TYPE_CHECKING:
     from airflow_iceberg.storage.base import FileIO
@@ -52,71 +52,6 @@ class Timings:
 def target_file_size_bytes(plan: JobPlan) -> int:
     """Return `write.target-file-size-bytes` of the table."""
     return int(plan.properties.get(TARGET_FILE_SIZE, DEFAULT_TARGET_FILE_SIZE_BYTES))
-
-
-def stage_files(plan: JobPlan, io: "FileIO", run: RunTasks, *, parallelism: int, timings: Timings) -> JobResult:
-    """Stage the rows of source files as data files.
-
-    Args:
-        plan: with a source of kind "files".
-        io: of the table.
-        run: runs task specs and returns their reports, in any order.
-        parallelism: number of tasks that run at the same time.
-        timings: phases are added to it.
-    """
-    with timings.phase("plan"):
-        tasks = plan_tasks(
-            plan.source, io, parallelism=parallelism, target_file_size_bytes=target_file_size_bytes(plan)
-        )
-    files = len({unit.location for units in tasks for unit in units})
-    if sorts_over_tasks(plan):
-        from airflow_iceberg.jobs.append_sorted import stage_sorted_files
-
-        reports = stage_sorted_files(plan, io, tasks, run, parallelism=parallelism, timings=timings)
-    elif needs_exchange(plan) and len(tasks) > 1:
-        buckets = exchange.bucket_count(len(tasks))
-        specs = [TaskSpec(number=i, kind=SPILL, units=units, buckets=buckets) for i, units in enumerate(tasks)]
-        with timings.phase("spill"):
-            spilled = checked(run(specs), io)
-        reports = gather(plan, io, spilled, run, parallelism=parallelism, timings=timings)
-    else:
-        specs = [TaskSpec(number=i, kind=WRITE, units=units) for i, units in enumerate(tasks)]
-        with timings.phase("write"):
-            reports = checked(run(specs), io)
-    return result(plan, reports, source_files=files, timings=timings)
-
-
-def gather(
-    plan: JobPlan,
-    io: "FileIO",
-    spilled: Sequence[TaskReport],
-    run: RunTasks,
-    *,
-    parallelism: int,
-    timings: Timings,
-) -> list[TaskReport]:
-    """Write the data files from what was spilled, then remove the spill files."""
-    slices = [piece for report in spilled for piece in report.slices]
-    target = target_file_size_bytes(plan)
-    size = sum(piece.size_bytes for piece in slices) // exchange.MEMORY_TO_PARQUET
-    count = task_count(size, parallelism=parallelism, target_file_size_bytes=target) if slices else 0
-    dealt = exchange.deal(slices, count, target_file_size_bytes=target) if slices else []
-    specs = [TaskSpec(number=i, kind=GATHER, groups=groups) for i, groups in enumerate(dealt)]
-    with timings.phase("gather"):
-        reports = checked(run(specs), io)
-    _check_rows(spilled, reports)
-    clean_exchange(plan, io)
-    return reports
-
-
-def needs_exchange(plan: JobPlan) -> bool:
-    """Return whether rows of one partition have to be brought together by the job."""
-    return not plan.spec.is_unpartitioned and plan.distribution_mode != "none"
-
-
-def sorts_over_tasks(plan: JobPlan) -> bool:
-    """Return whether all rows are brought into one order; else each task sorts its own, if any sorts."""
-    return plan.arrangement == "sort" and plan.distribution_mode == "range"
 
 
 def checked(reports: Sequence[TaskReport], io: "FileIO") -> list[TaskReport]:
@@ -193,9 +128,3 @@ def _remove(io: "FileIO", locations: Sequence[str]) -> None:
         io.delete(locations)
     except IcebergError as error:
         log.warning("cannot remove files of the failed job: %s", error)
-
-
-def _check_rows(spilled: Sequence[TaskReport], written: Sequence[TaskReport]) -> None:
-    before, after = (sum(report.record_count for report in reports) for reports in (spilled, written))
-    if before != after:
-        raise IcebergError(f"the exchange took in {before} rows and gave out {after}; nothing may be committed")

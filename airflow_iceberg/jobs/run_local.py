@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 from airflow_iceberg.errors import UnsupportedError
 from airflow_iceberg.jobs import phase
-from airflow_iceberg.jobs.append import TaskContext, TaskReport, TaskSpec, run_task
-from airflow_iceberg.jobs.compact import rewrite_table
-from airflow_iceberg.jobs.protocol.plan import JobPlan, JobResult
+from airflow_iceberg.jobs.context import TaskContext
+from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.protocol.result import JobResult
+from airflow_iceberg.jobs.run_plan import rewrite_table, stage_files
+from airflow_iceberg.jobs.run_task import run_task
 from airflow_iceberg.jobs.sources.new_columns import evolved_by_files
+from airflow_iceberg.jobs.task import TaskReport, TaskSpec
 
 if TYPE_CHECKING:
     from airflow_iceberg.storage.base import FileIO
@@ -59,7 +62,7 @@ def _run(plan: JobPlan, io: "FileIO", threads: int, timings: phase.Timings) -> J
         raise UnsupportedError(
             f"a {what} needs Spark; set spark_conn_id to a connection of type spark, e.g. 'spark_default'"
         )
-    return phase.stage_files(
+    return stage_files(
         plan, io, lambda specs: _run_tasks(context, specs, threads), parallelism=threads, timings=timings
     )
 

@@ -17,10 +17,11 @@ from airflow_iceberg.commit.actions.alter_table import AlterTable
 from airflow_iceberg.commit.engine import RetryPolicy, commit
 from airflow_iceberg.commit.manifest_merging import MergePolicy
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.properties.kinds import property_text
 from airflow_iceberg.format.properties.known import State, check_values, find_property
-from airflow_iceberg.format.schemas.schema import Schema, schema_from_shorthand
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.types import PrimitiveType
-from airflow_iceberg.plan.alter_words import property_text
 
 log = logging.getLogger(__name__)
 

@@ -18,8 +18,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.commit.actions.rewrite_files import RewriteFiles
-from airflow_iceberg.commit.operation_key import OPERATION_KEY, OperationKey, check_properties, xcom_of
-from airflow_iceberg.commit.snapshot_action import CommitSettings
+from airflow_iceberg.commit.operation_key import OPERATION_KEY, OperationKey, check_properties
+from airflow_iceberg.commit.settings import CommitSettings
+from airflow_iceberg.commit.write_result import xcom_of
 from airflow_iceberg.data.write.ordering import ZOrderedRows
 from airflow_iceberg.data.write.sorted import write_order
 from airflow_iceberg.errors import (
@@ -31,9 +32,9 @@ from airflow_iceberg.errors import (
     NotFoundError,
     StalePlanError,
 )
+from airflow_iceberg.format.schemas.shorthand import unquote
 from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot
 from airflow_iceberg.format.sort_orders import SortOrder, sort_order_from_shorthand
-from airflow_iceberg.format.transforms.terms import unquote
 from airflow_iceberg.format.values.bytes import canonical_key
 from airflow_iceberg.operations import staging
 from airflow_iceberg.operations.compact_job import Compaction, find_dangling, plan_compaction, write_rewrite_plan
@@ -42,7 +43,8 @@ from airflow_iceberg.plan.compact import SORT_OPTIONS, ZORDER_OPTIONS, FileGroup
 
 if TYPE_CHECKING:
     from airflow_iceberg.format.manifests.entries import DataFile
-    from airflow_iceberg.jobs.protocol.plan import JobPlan, JobResult
+    from airflow_iceberg.jobs.protocol.plan import JobPlan
+    from airflow_iceberg.jobs.protocol.result import JobResult
     from airflow_iceberg.table import Table
 
 log = logging.getLogger(__name__)

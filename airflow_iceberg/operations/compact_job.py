@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from airflow_iceberg.commit.operation_key import OperationKey
-from airflow_iceberg.commit.snapshot_writer import read_entries
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.manifests.entries import DataFile, ManifestContent
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.sort_orders import SortOrder
-from airflow_iceberg.inventory._manifest_lists import read_manifests
-from airflow_iceberg.jobs.protocol.plan import JobPlan, Source
+from airflow_iceberg.inventory.manifests import read_entries, read_manifests
+from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.protocol.table_input import WORK_FILE, FileUnit, TableInput, WorkItem, cut_group, write_work
 from airflow_iceberg.operations import staging
 from airflow_iceberg.plan.compact import TARGET_FILE_SIZE, FileGroup, RewriteOptions, plan_groups

@@ -13,39 +13,40 @@ all is planned again on the newer table. Not here: which files (`operations.row_
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.commit.actions.overwrite import OverwriteFiles
 from airflow_iceberg.commit.actions.row_delta import RowDelta
 from airflow_iceberg.commit.earlier_runs import check_not_overtaken
-from airflow_iceberg.commit.operation_key import OPERATION_KEY, OperationKey, check_properties, find_landed, xcom_of
-from airflow_iceberg.commit.snapshot_action import CommitSettings, SnapshotAction
+from airflow_iceberg.commit.operation_key import OPERATION_KEY, OperationKey, check_properties, find_landed
+from airflow_iceberg.commit.settings import CommitSettings
+from airflow_iceberg.commit.snapshot_action import SnapshotAction
+from airflow_iceberg.commit.write_result import xcom_of
 from airflow_iceberg.errors import CommitUnknownError, IcebergError, InvalidInputError, StalePlanError
 from airflow_iceberg.expressions.tree import Expression
-from airflow_iceberg.format.manifests.entries import DataFile, FileContent
 from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot
 from airflow_iceberg.operations import staging
 from airflow_iceberg.operations.row_changes import (
     DELETE_ISOLATION,
     MERGE_ON_READ,
     Deletion,
+    RunJob,
     change_here,
+    change_in_job,
+    changed_tasks,
     delete_mode,
     isolation_level,
     live_rows,
     plan_deletion,
-    read_changes,
-    write_delete_plan,
+    replaced_deletes,
 )
 from airflow_iceberg.operations.work import stale_if_expired
-from airflow_iceberg.plan.deletes import referenced_file
-from airflow_iceberg.plan.scan import FileScanTask
 
 if TYPE_CHECKING:
     from airflow_iceberg.data.row_changes import RowChanges
-    from airflow_iceberg.jobs.protocol.plan import JobPlan, JobResult
+    from airflow_iceberg.jobs.protocol.plan import JobPlan
     from airflow_iceberg.table import Table
 
 log = logging.getLogger(__name__)
@@ -56,8 +57,6 @@ DELETED_ROWS = "deleted-rows"
 """Entry of the snapshot's summary: rows that went. `deleted-records` counts those of removed files, kept ones too."""
 GONE_BEFORE = "rows-deleted-before"
 """Entry of the summary of a delete of whole files: rows of theirs that delete files had deleted already."""
-
-RunJob = Callable[["JobPlan"], "JobResult"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -326,50 +325,3 @@ class _Run:
             added_bytes=count("added-files-size"),
             operation_key=snapshot.summary.get(OPERATION_KEY),
         )
-
-
-def change_in_job(
-    table: Table,
-    deletion: Deletion,
-    run: RunJob,
-    *,
-    mode: str,
-    operation: OperationKey | None,
-    try_number: int,
-    parallelism: int | None = None,
-) -> tuple[RowChanges, JobPlan]:
-    """Take rows out of files in a job; when that fails, its documents are removed."""
-    plan = write_delete_plan(
-        table.io,
-        table.metadata,
-        deletion,
-        mode=mode,
-        table=table.name,
-        operation=operation,
-        try_number=try_number,
-        parallelism=parallelism,
-    )
-    try:
-        result = run(plan)
-        result.raise_for_error()
-        return read_changes(plan, result), plan
-    except Exception:
-        table.discard(plan)
-        raise
-
-
-def changed_tasks(deletion: Deletion, changes: RowChanges) -> list[FileScanTask]:
-    """Return the files that were looked into and that held selected rows."""
-    paths = {change.file_path for change in changes.changes if change.deleted_count}
-    return [task for task in deletion.partial if task.file.file_path in paths]
-
-
-def replaced_deletes(tasks: Sequence[FileScanTask]) -> list[DataFile]:
-    """Return the vectors and position delete files of these data files alone, which new vectors take up."""
-    found: dict[tuple[str, int | None], DataFile] = {}
-    for task in tasks:
-        for file in task.delete_files:
-            is_by_position = file.content is FileContent.POSITION_DELETES
-            if is_by_position and referenced_file(file) == task.file.file_path:
-                found.setdefault(file.identity, file)
-    return list(found.values())

@@ -12,7 +12,6 @@ manifests, lists: as long as a list is there, all that it leads to can be found 
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,10 +23,9 @@ from airflow_iceberg.commit.actions.expire_snapshots import ExpireSnapshots
 from airflow_iceberg.commit.actions.remove_unused_schemas import ForgetUnused, Forgotten
 from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.errors import FormatError, NotFoundError, StorageError
-from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.format.manifests.entries import FileContent
-from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.inventory.run import Progress, in_bytes
+from airflow_iceberg.operations.expiry_notes import NOTE, _Note, _NotedExpiry, _Notes
 from airflow_iceberg.operations.file_inventory import Walker
 from airflow_iceberg.operations.reachable_files import (
     Deletable,
@@ -44,7 +42,6 @@ from airflow_iceberg.plan.orphan_files import DEFAULT_AGE_MS
 if TYPE_CHECKING:
     from airflow_iceberg.commit.operation_key import OperationKey
     from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-    from airflow_iceberg.format.metadata.updates import Change
     from airflow_iceberg.operations.file_inventory import Walk
     from airflow_iceberg.storage.base import FileStatus
     from airflow_iceberg.table import Table
@@ -53,8 +50,6 @@ log = logging.getLogger(__name__)
 
 BATCH = 1000
 THREADS = 16
-NOTE = "expired.json"
-PREFIX = "expire-"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -218,20 +213,6 @@ def _check_lists(table: Table, action: ExpireSnapshots) -> None:
                 )
 
 
-class _NotedExpiry(ExpireSnapshots):
-    """Notes what each attempt is about to remove: a newer base may let more snapshots go."""
-
-    def __init__(self, notes: _Notes, **settings: Any) -> None:
-        super().__init__(**settings)
-        self._notes = notes
-
-    def __call__(self, metadata: TableMetadata) -> Change:
-        change = super().__call__(metadata)
-        if self.expiry.snapshot_ids:
-            self._notes.write(metadata, self.expiry.snapshot_ids)
-        return change
-
-
 def _clean_metadata(table: Table) -> Forgotten:
     action = ForgetUnused(table.io, table_uuid=table.metadata.table_uuid or "", new_uuid=str(uuid4()))
     table.change(action)
@@ -262,69 +243,6 @@ def _without(metadata: TableMetadata, snapshot_ids: Sequence[int], refs: Sequenc
     return apply_change(metadata, Change(updates=updates, requirements=()), now_ms=now_ms(), base_location=None)
 
 
-# -- notes of what is to go --------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Note:
-    """Snapshots that were to go, as they were noted before the commit."""
-
-    location: str
-    table_uuid: str | None
-    snapshots: tuple[Snapshot, ...]
-    statistics: tuple[str, ...]
-
-
-class _Notes:
-    """The documents of one task (all tries), or of one call outside of Airflow."""
-
-    def __init__(self, table: Table, operation: OperationKey | None) -> None:
-        self._table = table
-        token = uuid4().hex[:12] if operation is None else operation.file_token
-        self._prefix = f"{table.location.rstrip('/')}/{STAGING_FOLDER}/{PREFIX}{token}"
-
-    def write(self, metadata: TableMetadata, snapshot_ids: Sequence[int]) -> None:
-        """Note snapshots that are to go."""
-        wanted = set(snapshot_ids)
-        document = {
-            "version": 1,
-            "table-uuid": metadata.table_uuid,
-            "snapshots": [
-                {
-                    "snapshot-id": snapshot.snapshot_id,
-                    "manifest-list": snapshot.manifest_list,
-                    "manifests": None if snapshot.manifests is None else list(snapshot.manifests),
-                }
-                for snapshot in metadata.snapshots
-                if snapshot.snapshot_id in wanted
-            ],
-            "statistics": list(statistics_paths(metadata, snapshot_ids)),
-        }
-        self._table.io.create(f"{self._prefix}/{uuid4().hex[:12]}/{NOTE}", json.dumps(document).encode())
-
-    def due(self, metadata: TableMetadata) -> Iterator[_Note]:
-        """Yield the notes, with those of their snapshots that the table has not any more."""
-        for status in list(self._table.io.list(self._prefix)):
-            if not status.location.endswith(f"/{NOTE}"):
-                continue
-            note = self.read(status.location, metadata)
-            if note is not None:
-                yield note
-
-    def read(self, location: str, metadata: TableMetadata) -> _Note | None:
-        """Return a note with those of its snapshots that the table has not any more; None if it is another table's.
-
-        Raises:
-            FormatError: it is damaged.
-        """
-        note = _read_note(location, self._table.io.read(location))
-        # The table was dropped and made again in the same place: the files of the old one are not ours to take.
-        if note.table_uuid not in (None, metadata.table_uuid):
-            return None
-        known = {snapshot.snapshot_id for snapshot in metadata.snapshots}
-        return replace(note, snapshots=tuple(s for s in note.snapshots if s.snapshot_id not in known))
-
-
 def _dead_documents(table: Table) -> tuple[FileStatus, ...]:
     """Return what is too old under the staging prefix to be of a job that still runs."""
     root = f"{table.location.rstrip('/')}/{STAGING_FOLDER}/"
@@ -351,30 +269,6 @@ def _clear_dead(table: Table, notes: _Notes, removed: _Removed, walk: Walk) -> i
             done.append(note.location)
     remove(table.io, done)
     return len(done)
-
-
-def _read_note(location: str, data: bytes) -> _Note:
-    try:
-        fields = Fields(json.loads(data), "", location)
-    except ValueError as error:
-        raise FormatError(f"a note of expired snapshots is damaged: {error}", path=location) from error
-    return _Note(
-        location=location,
-        table_uuid=fields.opt_str("table-uuid"),
-        snapshots=tuple(_noted_snapshot(item) for item in fields.items("snapshots")),
-        statistics=tuple(str(path) for path in fields.list("statistics")),
-    )
-
-
-def _noted_snapshot(fields: Fields) -> Snapshot:
-    manifests = fields.list("manifests") if "manifests" in fields else None
-    return Snapshot(
-        snapshot_id=fields.int("snapshot-id"),
-        timestamp_ms=0,
-        manifest_list=fields.opt_str("manifest-list"),
-        manifests=None if manifests is None else tuple(str(path) for path in manifests),
-        summary={},
-    )
 
 
 # -- deleting ----------------------------------------------------------------------------------------------------------

@@ -20,13 +20,15 @@ from typing import TYPE_CHECKING, Protocol
 from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError
 from airflow_iceberg.inventory.run import EVERY_SECONDS, Progress, in_bytes, walk_here
 from airflow_iceberg.inventory.units import Outcome, Unit, read_outcome, total_files, write_unit
-from airflow_iceberg.jobs.protocol.plan import JobPlan, Source, WalkedUnit, walked_location
+from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.protocol.result import WalkedUnit, walked_location
+from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.operations import staging
 
 if TYPE_CHECKING:
     from airflow_iceberg.commit.operation_key import OperationKey
     from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-    from airflow_iceberg.jobs.protocol.plan import JobResult
+    from airflow_iceberg.jobs.protocol.result import JobResult
     from airflow_iceberg.table import Table
 
 log = logging.getLogger(__name__)

@@ -16,31 +16,35 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_iceberg.commit.actions.overwrite import OverwriteFiles, ReplacePartitions
 from airflow_iceberg.commit.earlier_runs import EarlierRuns
-from airflow_iceberg.commit.operation_key import (
-    OPERATION_KEY,
-    OnRerun,
-    OperationKey,
-    WriteResult,
-    check_properties,
-    xcom_of,
-)
-from airflow_iceberg.commit.settings import adds_columns, earlier_runs, with_new_columns
-from airflow_iceberg.commit.snapshot_action import CommitSettings, SnapshotAction
+from airflow_iceberg.commit.operation_key import OPERATION_KEY, OnRerun, OperationKey, check_properties
+from airflow_iceberg.commit.settings import CommitSettings
+from airflow_iceberg.commit.snapshot_action import SnapshotAction
+from airflow_iceberg.commit.write_result import WriteResult, xcom_of
 from airflow_iceberg.errors import CommitUnknownError, IcebergError, InvalidInputError
 from airflow_iceberg.expressions.tree import ALWAYS_FALSE, ALWAYS_TRUE, Expression
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
 from airflow_iceberg.operations import staging
-from airflow_iceberg.operations.delete import change_in_job, changed_tasks
-from airflow_iceberg.operations.row_changes import COPY_ON_WRITE, Deletion, change_here, isolation_level, plan_deletion
+from airflow_iceberg.operations.append import adds_columns, earlier_runs, with_new_columns
+from airflow_iceberg.operations.row_changes import (
+    COPY_ON_WRITE,
+    Deletion,
+    change_here,
+    change_in_job,
+    changed_tasks,
+    isolation_level,
+    plan_deletion,
+)
 from airflow_iceberg.operations.work import stale_if_expired
 
 if TYPE_CHECKING:
     from airflow_iceberg.commit.conflicts import Isolation
     from airflow_iceberg.data.cast.row_check import RowCheck
     from airflow_iceberg.data.row_changes import RowChanges
-    from airflow_iceberg.jobs.protocol.plan import JobPlan, JobResult, Source
+    from airflow_iceberg.jobs.protocol.plan import JobPlan
+    from airflow_iceberg.jobs.protocol.result import JobResult
+    from airflow_iceberg.jobs.protocol.source import Source
     from airflow_iceberg.table import Table
 
 REPLACE = ("matching", "partitions", "table")

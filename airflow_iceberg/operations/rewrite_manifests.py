@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.commit.actions.rewrite_manifests import RewriteManifests
-from airflow_iceberg.commit.operation_key import OperationKey, find_landed, xcom_of
+from airflow_iceberg.commit.operation_key import OperationKey, find_landed
+from airflow_iceberg.commit.write_result import xcom_of
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot
 

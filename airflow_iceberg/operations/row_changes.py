@@ -8,7 +8,7 @@ the job and committing (`operations.delete`, `operations.overwrite`), how a file
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,13 +16,20 @@ from typing import TYPE_CHECKING
 from airflow_iceberg.commit.conflicts import ISOLATION_LEVELS, Isolation
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.data.write.options import WriteOptions, data_location
-from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError, UnsupportedError
+from airflow_iceberg.errors import (
+    FormatError,
+    IcebergError,
+    InvalidInputError,
+    UnsupportedError,
+)
 from airflow_iceberg.expressions.metrics import file_must_match
 from airflow_iceberg.expressions.tree import AlwaysTrue, Expression
-from airflow_iceberg.format.manifests.entries import DataFile
+from airflow_iceberg.format.manifests.entries import DataFile, FileContent
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.schemas.schema import Schema
-from airflow_iceberg.jobs.protocol.plan import JobPlan, JobResult, Source
+from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.protocol.result import JobResult
+from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.protocol.table_input import (
     NAME_MAPPING,
     WORK_FILE,
@@ -33,12 +40,16 @@ from airflow_iceberg.jobs.protocol.table_input import (
     write_work,
 )
 from airflow_iceberg.operations import staging
+from airflow_iceberg.plan.deletes import referenced_file
 from airflow_iceberg.plan.scan import FileScanTask
 from airflow_iceberg.scan.table_scan import READ_THREADS, TableScan
 from airflow_iceberg.storage.base import FileIO
 
 if TYPE_CHECKING:
     from airflow_iceberg.data.row_changes import ReadAs, RowChanges
+    from airflow_iceberg.jobs.protocol.plan import JobPlan
+    from airflow_iceberg.jobs.protocol.result import JobResult
+    from airflow_iceberg.table import Table
 
 log = logging.getLogger(__name__)
 
@@ -271,3 +282,53 @@ def read_changes(plan: JobPlan, result: JobResult) -> RowChanges:
         for change in result.changes
     ]
     return RowChanges(changes=changes, written=written)
+
+
+RunJob = Callable[["JobPlan"], "JobResult"]
+
+
+def change_in_job(
+    table: Table,
+    deletion: Deletion,
+    run: RunJob,
+    *,
+    mode: str,
+    operation: OperationKey | None,
+    try_number: int,
+    parallelism: int | None = None,
+) -> tuple[RowChanges, JobPlan]:
+    """Take rows out of files in a job; when that fails, its documents are removed."""
+    plan = write_delete_plan(
+        table.io,
+        table.metadata,
+        deletion,
+        mode=mode,
+        table=table.name,
+        operation=operation,
+        try_number=try_number,
+        parallelism=parallelism,
+    )
+    try:
+        result = run(plan)
+        result.raise_for_error()
+        return read_changes(plan, result), plan
+    except Exception:
+        table.discard(plan)
+        raise
+
+
+def changed_tasks(deletion: Deletion, changes: RowChanges) -> list[FileScanTask]:
+    """Return the files that were looked into and that held selected rows."""
+    paths = {change.file_path for change in changes.changes if change.deleted_count}
+    return [task for task in deletion.partial if task.file.file_path in paths]
+
+
+def replaced_deletes(tasks: Sequence[FileScanTask]) -> list[DataFile]:
+    """Return the vectors and position delete files of these data files alone, which new vectors take up."""
+    found: dict[tuple[str, int | None], DataFile] = {}
+    for task in tasks:
+        for file in task.delete_files:
+            is_by_position = file.content is FileContent.POSITION_DELETES
+            if is_by_position and referenced_file(file) == task.file.file_path:
+                found.setdefault(file.identity, file)
+    return list(found.values())

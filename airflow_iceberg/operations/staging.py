@@ -20,7 +20,9 @@ from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.sort_orders import SortOrder
-from airflow_iceberg.jobs.protocol.plan import Condition, JobPlan, JobResult, Source
+from airflow_iceberg.jobs.protocol.plan import Condition, JobPlan
+from airflow_iceberg.jobs.protocol.result import JobResult
+from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.storage.base import FileIO, FileStatus
 
 log = logging.getLogger(__name__)

@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk import BaseOperator
 
-from airflow_iceberg.backends.spark_submit import SparkConfig
+from airflow_iceberg.backends.config import SparkConfig
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.hooks.iceberg import IcebergHook
+from airflow_iceberg.operators._arguments import whole_number
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_iceberg.backends.spark_submit import Backend
+    from airflow_iceberg.backends.backend import Backend
     from airflow_iceberg.commit.operation_key import OperationKey
-    from airflow_iceberg.jobs.protocol.plan import JobPlan, JobResult, Source
+    from airflow_iceberg.jobs.protocol.plan import JobPlan
+    from airflow_iceberg.jobs.protocol.result import JobResult
+    from airflow_iceberg.jobs.protocol.source import Source
+    from airflow_iceberg.operations.file_inventory import Walker
     from airflow_iceberg.table import Table
 
 Result = TypeVar("Result")
@@ -65,7 +69,7 @@ class JobOperator(BaseOperator):
 
     def open_backend(self, table: Table, source: Source, *, name: str) -> Backend:
         """Return what runs jobs; whatever can be known to be missing is found here."""
-        from airflow_iceberg.backends.spark_submit import open_backend
+        from airflow_iceberg.backends.backend import open_backend
 
         config = self.spark_config or SparkConfig()
         asked = sorted({"spark.wap.id", "spark.wap.branch"} & set(config.conf))
@@ -79,7 +83,7 @@ class JobOperator(BaseOperator):
 
     def run_job(self, table: Table, plan: JobPlan, *, name: str) -> JobResult:
         """Run a job where the connection says and return what it staged; raises the job's own error."""
-        from airflow_iceberg.backends.spark_submit import run_job
+        from airflow_iceberg.backends.backend import run_job
 
         return run_job(self.open_backend(table, plan.source, name=name), table, plan)
 
@@ -112,3 +116,29 @@ def _beginnings_ms(context: Context) -> list[int]:
     run = context.get("dag_run")
     moments = (getattr(run, "run_after", None), getattr(run, "start_date", None))
     return [int(moment.timestamp() * 1000) for moment in moments if moment]
+
+
+class WalkOperator(JobOperator):
+    """An operator that reads all manifests of a table, and may list its files: on Spark from `spark_from_files` on."""
+
+    spark_from_files: int | str | None
+
+    def open_walker(self, table: Table, context: Context) -> Walker:
+        """Return what walks over the table's files; what a job would lack is found before anything is changed."""
+        from airflow_iceberg.jobs.protocol.source import Source
+        from airflow_iceberg.operations.file_inventory import Walker, expected_files
+
+        operation = operation_of(context)
+        from_files = whole_number("spark_from_files", self.spark_from_files)
+        if self.spark_conn_id is None:
+            return Walker(table, operation=operation, spark_from_files=from_files)
+        walker = Walker(
+            table,
+            run=lambda plan: self.run_job(table, plan, name=str(operation)),
+            spark_from_files=from_files,
+            operation=operation,
+            try_number=int(context["ti"].try_number),
+        )
+        if walker.is_for_spark(expected_files(table.metadata)):
+            self.open_backend(table, Source(kind="units", units=(table.location,)), name=str(operation))
+        return walker

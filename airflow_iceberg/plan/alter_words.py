@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.metadata.table_metadata import RESERVED_PROPERTIES
+from airflow_iceberg.format.properties.kinds import property_text
 from airflow_iceberg.format.schemas.evolution import Position
-from airflow_iceberg.format.schemas.schema import schema_from_shorthand
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.sort_orders import sort_order_from_shorthand
 
 if TYPE_CHECKING:
@@ -254,19 +255,6 @@ def _property(place: str, name: str, value: Any) -> str:
         hint = "use upgrade_format_version" if name == "format-version" else "the table keeps it itself"
         raise InvalidInputError(f"{place}: property {name!r} cannot be set: {hint}")
     return property_text(place, name, value)
-
-
-def property_text(place: str, name: str, value: Any) -> str:
-    """Return the value of a property as the table keeps it; numbers and booleans are taken for their texts.
-
-    Raises:
-        InvalidInputError: anything else; the value, which may be a secret, is not in the message.
-    """
-    if isinstance(value, bool):
-        return str(value).lower()
-    if not isinstance(value, (str, int, float)):
-        raise InvalidInputError(f"{place}: expected a text for property {name!r}, got {type(value).__name__}")
-    return str(value)
 
 
 def _remove_properties(kind: str, place: str, given: Any) -> Step:

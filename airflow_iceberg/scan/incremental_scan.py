@@ -13,12 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_iceberg.commit.snapshot_writer import read_entries
 from airflow_iceberg.errors import InvalidInputError, NotFoundError
 from airflow_iceberg.format.manifests.entries import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot
-from airflow_iceberg.inventory._manifest_lists import read_manifests
+from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.plan.scan import FileScanTask, plan_files
 from airflow_iceberg.scan.table_scan import TableScan, check_int
 from airflow_iceberg.storage.base import FileIO

@@ -16,8 +16,7 @@ from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.format.types import NestedField
 from airflow_iceberg.format.values.bytes import canonical_key, from_bytes
-from airflow_iceberg.inventory._manifest_lists import read_manifests
-from airflow_iceberg.inventory.manifests import read_columns
+from airflow_iceberg.inventory.manifests import read_columns, read_manifests
 from airflow_iceberg.storage.base import FileIO
 
 if TYPE_CHECKING:

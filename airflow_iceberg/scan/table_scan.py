@@ -13,15 +13,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_iceberg.commit.snapshot_action import ENCRYPTION_KEY
 from airflow_iceberg.data.read.selection import choose_snapshot, project
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions.binding import AlwaysTrue, Expression, parse_filter
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.properties.known import ENCRYPTION_KEY
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import Snapshot
-from airflow_iceberg.inventory._manifest_lists import read_manifests
-from airflow_iceberg.inventory.manifests import read_columns
+from airflow_iceberg.inventory.manifests import read_columns, read_manifests
 from airflow_iceberg.plan.scan import FileScanTask, plan_files
 from airflow_iceberg.storage.base import FileIO
 
@@ -196,7 +195,7 @@ class TableScan:
         )
 
     def _arrow_schema(self) -> pa.Schema:
-        from airflow_iceberg.format.arrow.types import schema_to_arrow
+        from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 
         return schema_to_arrow(self.projection, with_field_ids=False)
 

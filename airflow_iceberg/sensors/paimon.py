@@ -19,7 +19,7 @@ from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.hooks.paimon import MAIN_BRANCH, PaimonHook
 from airflow_iceberg.paimon.new_snapshot import EventKind, PaimonCondition, Seen, lost
 from airflow_iceberg.retries import airflow_failures, from_event
-from airflow_iceberg.sensors.iceberg import (
+from airflow_iceberg.sensors._starting_points import (
     LAST_SEEN,
     after_to_ms,
     check_one_start,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from airflow_iceberg.operators.create_table import IcebergAlterTableOperator
+from airflow_iceberg.operators.alter_table import IcebergAlterTableOperator
 from tests.airflow.conftest import Lake
 
 # A list that cannot be made twice in a row, unless it is noticed that it was made.

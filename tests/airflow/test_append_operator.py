@@ -9,9 +9,10 @@ import pytest
 from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from airflow_iceberg.backends.spark_submit import SparkConfig
+from airflow_iceberg.backends.config import SparkConfig
 from airflow_iceberg.errors import CommitConflictError, CommitUnknownError, InvalidInputError, StorageError
-from airflow_iceberg.operators._rows import FileOptions, IcebergAppendOperator
+from airflow_iceberg.operators._rows import FileOptions
+from airflow_iceberg.operators.append import IcebergAppendOperator
 from tests.airflow.conftest import Lake
 
 

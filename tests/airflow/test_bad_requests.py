@@ -14,16 +14,15 @@ import pyarrow as pa
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from airflow_iceberg.backends.spark_submit import SparkConfig
+from airflow_iceberg.backends.config import SparkConfig
 from airflow_iceberg.commit.actions.snapshot_refs import create_ref
-from airflow_iceberg.operators._rows import IcebergAppendOperator
-from airflow_iceberg.operators.compact import (
-    IcebergCompactOperator,
-    IcebergExpireSnapshotsOperator,
-    IcebergRemoveOrphanFilesOperator,
-    IcebergRewriteManifestsOperator,
-)
-from airflow_iceberg.operators.overwrite import IcebergDeleteOperator, IcebergOverwriteOperator
+from airflow_iceberg.operators.append import IcebergAppendOperator
+from airflow_iceberg.operators.compact import IcebergCompactOperator
+from airflow_iceberg.operators.delete import IcebergDeleteOperator
+from airflow_iceberg.operators.expire_snapshots import IcebergExpireSnapshotsOperator
+from airflow_iceberg.operators.overwrite import IcebergOverwriteOperator
+from airflow_iceberg.operators.remove_orphan_files import IcebergRemoveOrphanFilesOperator
+from airflow_iceberg.operators.rewrite_manifests import IcebergRewriteManifestsOperator
 from airflow_iceberg.table import Table
 from tests.airflow.conftest import Lake
 

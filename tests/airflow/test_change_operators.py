@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from airflow_iceberg.operators.overwrite import IcebergDeleteOperator, IcebergOverwriteOperator
+from airflow_iceberg.operators.delete import IcebergDeleteOperator
+from airflow_iceberg.operators.overwrite import IcebergOverwriteOperator
 from tests.airflow.conftest import Lake
 
 

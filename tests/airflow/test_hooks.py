@@ -9,7 +9,8 @@ import pytest
 from airflow.sdk import Connection
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.hooks.iceberg import CatalogConfig, IcebergHook
+from airflow_iceberg.hooks.connection import CatalogConfig
+from airflow_iceberg.hooks.iceberg import IcebergHook
 from tests.airflow.conftest import Lake
 
 

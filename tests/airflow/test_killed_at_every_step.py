@@ -25,8 +25,7 @@ import pytest
 
 from airflow_iceberg.commit.operation_key import OPERATION_KEY
 from airflow_iceberg.commit.settings import now_ms
-from airflow_iceberg.commit.snapshot_writer import read_entries
-from airflow_iceberg.inventory._manifest_lists import read_manifests
+from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.operations.quarantine import quarantines, restore_quarantine
 from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, known_files, remove_orphans
 from airflow_iceberg.table import Table

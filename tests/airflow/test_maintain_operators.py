@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from airflow_iceberg.operators.compact import (
-    IcebergCompactOperator,
-    IcebergExpireSnapshotsOperator,
+from airflow_iceberg.operators.compact import IcebergCompactOperator
+from airflow_iceberg.operators.expire_snapshots import IcebergExpireSnapshotsOperator
+from airflow_iceberg.operators.remove_orphan_files import (
     IcebergRemoveOrphanFilesOperator,
     IcebergRestoreOrphanFilesOperator,
-    IcebergRewriteManifestsOperator,
 )
+from airflow_iceberg.operators.rewrite_manifests import IcebergRewriteManifestsOperator
 from tests.airflow.conftest import Lake
 
 

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from airflow_iceberg.backends.spark_submit import SparkConfig, open_backend
+from airflow_iceberg.backends.backend import open_backend
+from airflow_iceberg.backends.config import SparkConfig
+from airflow_iceberg.hooks.connection import CatalogConfig
 from airflow_iceberg.hooks.diagnosis import Diagnosis
-from airflow_iceberg.hooks.iceberg import CatalogConfig, IcebergHook
-from airflow_iceberg.jobs.protocol.plan import Source
-from airflow_iceberg.operators._rows import IcebergAppendOperator
+from airflow_iceberg.hooks.iceberg import IcebergHook
+from airflow_iceberg.jobs.protocol.source import Source
+from airflow_iceberg.operators.append import IcebergAppendOperator
 from tests.airflow.conftest import CONN_ID, Lake
 from tests.support.http_server import HttpServer, Reply, Request
 

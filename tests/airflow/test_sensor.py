@@ -104,7 +104,7 @@ class TestWhatIsNew:
     def test_newer_than_a_snapshot_given_by_an_upstream_task(
         self, deferrable: bool, lake: Lake, new_dag: Callable, run_dag: Callable, later: Callable
     ) -> None:
-        from airflow_iceberg.operators._rows import IcebergAppendOperator
+        from airflow_iceberg.operators.append import IcebergAppendOperator
 
         lake.create()
         with new_dag() as dag:

@@ -9,13 +9,9 @@ from typing import Any
 
 import pytest
 
-from airflow_iceberg.backends.spark_submit import (
-    SparkConfig,
-    SparkSubmit,
-    _reaching,
-    spark_environment,
-    storage_properties,
-)
+from airflow_iceberg.backends.backend import _reaching
+from airflow_iceberg.backends.config import SparkConfig, storage_properties
+from airflow_iceberg.backends.spark_submit import SparkSubmit, spark_environment
 from airflow_iceberg.errors import UnsupportedError
 from airflow_iceberg.storage import FsspecFileIO
 

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from airflow_iceberg.backends.spark_submit import InProcess, SparkConfig, SparkSubmit, open_backend, storage_properties
+from airflow_iceberg.backends.backend import InProcess, open_backend
+from airflow_iceberg.backends.config import SparkConfig, storage_properties
+from airflow_iceberg.backends.spark_submit import SparkSubmit
 from airflow_iceberg.errors import InvalidInputError, NotFoundError, UnsupportedError
-from airflow_iceberg.jobs.protocol.plan import Source
-from airflow_iceberg.operators._rows import IcebergAppendOperator
+from airflow_iceberg.jobs.protocol.source import Source
+from airflow_iceberg.operators.append import IcebergAppendOperator
 from tests.airflow.conftest import Lake
 
 FILES = Source.from_files("/data/*.parquet")
@@ -286,7 +288,7 @@ class TestOnARealSpark:
         assert (lake.staged(), lake.data_files()) == ([], [])
 
     def test_killing_the_task_ends_its_spark(self, lake: Lake) -> None:
-        from airflow_iceberg.backends.spark_submit import run_job
+        from airflow_iceberg.backends.backend import run_job
 
         table = lake.create()
         source = Source.from_sql("select id from range(10) where reflect('java.lang.Thread', 'sleep', 600000L) is null")

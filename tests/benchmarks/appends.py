@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from airflow_iceberg.jobs.protocol.plan import Source
+from airflow_iceberg.jobs.protocol.source import Source
 from tests.benchmarks import lineitem
 from tests.benchmarks.measure import Measurement, Stopwatch, alternate
 from tests.benchmarks.sessions import SPARK_4, SPARK_35, JavaSpark, OurSpark, check_rows

@@ -25,7 +25,7 @@ from airflow_iceberg.format.manifests.entries import (
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata, new_table_metadata
 from airflow_iceberg.format.metadata.updates import AddSnapshot, Change, SetSnapshotRef, apply_change
 from airflow_iceberg.format.partitions.spec import spec_from_shorthand
-from airflow_iceberg.format.schemas.schema import schema_from_shorthand
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.snapshots import Snapshot, SnapshotRef, summarize
 from tests.benchmarks.measure import note
 

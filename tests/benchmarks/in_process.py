@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_iceberg.catalogs import load_catalog
-from airflow_iceberg.jobs.protocol.plan import Source
+from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.table import Table
 from tests.benchmarks import lineitem

@@ -14,7 +14,7 @@ from airflow_iceberg.commit.actions.append import AppendFiles
 from airflow_iceberg.data.write.rows import write_rows
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-from airflow_iceberg.jobs.protocol.plan import Source
+from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.operations.delete import DeleteRequest, delete
 from airflow_iceberg.operations.overwrite import OverwriteRequest, overwrite
 from airflow_iceberg.storage.stores.fsspec_io import load_file_io

@@ -15,7 +15,8 @@ from functools import cached_property
 from pathlib import Path
 
 from airflow_iceberg.catalogs import load_catalog
-from airflow_iceberg.jobs.protocol.plan import JobPlan, JobResult
+from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.table import Table
 from tests.benchmarks.measure import Measurement, Stopwatch, alternate, note
 from tests.benchmarks.sessions import DRIVER_MEMORY, SPARK_35, OurSpark

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from airflow_iceberg.backends.spark_submit import WORKER_SETTINGS
 from airflow_iceberg.catalogs import load_catalog
-from airflow_iceberg.jobs.protocol.plan import Source
+from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.spark.installation import environment
 from airflow_iceberg.jobs.spark.package import build_zip
 from airflow_iceberg.table import Table

@@ -29,9 +29,8 @@ from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.base import Catalog
 from airflow_iceberg.commit.operation_key import OperationKey, find_landed
 from airflow_iceberg.commit.settings import now_ms
-from airflow_iceberg.commit.snapshot_writer import read_entries
 from airflow_iceberg.errors import CommitUnknownError, IcebergError, NotFoundError
-from airflow_iceberg.inventory._manifest_lists import read_manifests
+from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
 from airflow_iceberg.table import Table
 from tests.services.tcp_proxy import TcpProxy

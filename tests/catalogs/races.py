@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.base import Catalog
-from airflow_iceberg.inventory._manifest_lists import read_manifests
+from airflow_iceberg.inventory.manifests import read_manifests
 from airflow_iceberg.table import Table
 from tests.support.processes import run_processes
 

@@ -18,7 +18,7 @@ from airflow_iceberg.errors import (
     NotFoundError,
 )
 from airflow_iceberg.format.metadata.updates import AddSchema, Change, SetCurrentSchema
-from airflow_iceberg.format.schemas.schema import schema_from_shorthand
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.table import Table
 from tests.catalogs.contract import CatalogContract, fill_table, make_table, setting
 

@@ -23,7 +23,7 @@ from airflow_iceberg.errors import (
     NotFoundError,
     StorageError,
 )
-from airflow_iceberg.format.schemas.schema import schema_from_shorthand
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.table import Table
 from tests.catalogs.contract import CatalogContract, make_table, new_metadata, setting
 from tests.services.glue import KEYS

@@ -42,7 +42,7 @@ from airflow_iceberg.errors import (
 )
 from airflow_iceberg.format.metadata.table_metadata import new_table_metadata
 from airflow_iceberg.format.metadata.updates import AddSchema, Change, RemoveProperties, SetCurrentSchema
-from airflow_iceberg.format.schemas.schema import schema_from_shorthand
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.table import Table
 from tests.catalogs.contract import (
     commit_in_process,

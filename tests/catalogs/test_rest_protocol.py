@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_iceberg.catalogs.http.refusal import Refusal
 from airflow_iceberg.catalogs.rest.credentials import Delegation, RoutedFileIO, store_properties, table_properties
 from airflow_iceberg.catalogs.rest.protocol import (
     CREATE_TABLE,
     LOAD_TABLE,
     RENAME_TABLE,
     TABLE_EXISTS,
-    Refusal,
     ServerConfig,
     create_body,
     creation,
@@ -42,7 +42,7 @@ from airflow_iceberg.format.metadata.updates import (
     apply_change,
 )
 from airflow_iceberg.format.partitions.spec import spec_from_shorthand
-from airflow_iceberg.format.schemas.schema import schema_from_shorthand
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.snapshots import Snapshot, SnapshotRef
 from airflow_iceberg.format.sort_orders import sort_order_from_shorthand
 

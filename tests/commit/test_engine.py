@@ -10,7 +10,8 @@ import pytest
 from airflow_iceberg.commit.actions.append import AppendFiles
 from airflow_iceberg.commit.engine import Clock, commit
 from airflow_iceberg.commit.operation_key import OPERATION_KEY, OperationKey
-from airflow_iceberg.commit.snapshot_action import ChangeTable, CommitSettings
+from airflow_iceberg.commit.settings import CommitSettings
+from airflow_iceberg.commit.snapshot_action import ChangeTable
 from airflow_iceberg.errors import (
     CommitConflictError,
     CommitUnknownError,

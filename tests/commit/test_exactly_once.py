@@ -17,7 +17,7 @@ from airflow_iceberg.data.write.rows import write_rows
 from airflow_iceberg.errors import IncompatibleChangeError, InvalidInputError, NotFoundError, StalePlanError
 from airflow_iceberg.format.metadata.updates import Change, RemoveSnapshots, SetSnapshotRef
 from airflow_iceberg.format.snapshots import SnapshotRef
-from airflow_iceberg.jobs.protocol.plan import Source
+from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.table import Table
 

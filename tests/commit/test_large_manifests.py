@@ -7,9 +7,10 @@ import pytest
 
 from airflow_iceberg.commit import snapshot_writer
 from airflow_iceberg.commit.removals import Removal, RemovalFilter
-from airflow_iceberg.commit.snapshot_writer import SnapshotWriter, read_entries
+from airflow_iceberg.commit.snapshot_writer import SnapshotWriter
 from airflow_iceberg.errors import FormatError
 from airflow_iceberg.format.manifests.entries import DataFile, EntryStatus, ManifestContent, ManifestEntry
+from airflow_iceberg.inventory.manifests import read_entries
 from tests.support.changes import make_table
 from tests.support.memory import MemoryCatalog
 

@@ -6,12 +6,11 @@ from dataclasses import replace
 import pytest
 
 from airflow_iceberg.commit.manifest_merging import MergePolicy, choose_bins
-from airflow_iceberg.commit.snapshot_writer import read_entries
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.manifests.entries import EntryStatus, ManifestContent, ManifestFile
 from airflow_iceberg.format.metadata.updates import Change as MetadataChange
 from airflow_iceberg.format.metadata.updates import UpgradeFormatVersion
-from airflow_iceberg.inventory._manifest_lists import read_manifests
+from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.table import Table
 from tests.support.changes import (
     NAME,

@@ -2,7 +2,8 @@
 
 import pytest
 
-from airflow_iceberg.commit.operation_key import OperationKey, WriteResult, check_properties
+from airflow_iceberg.commit.operation_key import OperationKey, check_properties
+from airflow_iceberg.commit.write_result import WriteResult
 from airflow_iceberg.errors import InvalidInputError
 
 KEY = OperationKey(dag_id="load", run_id="scheduled__2026-01-01T00:00:00+00:00", task_id="group.append")

@@ -9,10 +9,9 @@ from airflow_iceberg.commit.actions.rewrite_files import RewriteFiles
 from airflow_iceberg.commit.actions.rewrite_manifests import RewriteManifests
 from airflow_iceberg.commit.actions.row_delta import RowDelta
 from airflow_iceberg.commit.settings import settings_for
-from airflow_iceberg.commit.snapshot_writer import read_entries
 from airflow_iceberg.errors import FormatError, InvalidInputError
 from airflow_iceberg.format.manifests.entries import EntryStatus, FileContent, ManifestContent
-from airflow_iceberg.inventory._manifest_lists import read_manifests
+from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.table import Table
 from tests.support.changes import (
     NAME,

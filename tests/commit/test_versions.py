@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 
 from airflow_iceberg.commit.removals import Removal, RemovalFilter
-from airflow_iceberg.commit.snapshot_writer import SnapshotWriter, read_entries
+from airflow_iceberg.commit.snapshot_writer import SnapshotWriter
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.format.manifests.avro import read_manifest_list, write_manifest_list
 from airflow_iceberg.format.manifests.entries import EntryStatus
 from airflow_iceberg.format.metadata.updates import Change, SetProperties, UpgradeFormatVersion
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import IntegerType, ListType, LongType, NestedField, StructType, UnknownType
-from airflow_iceberg.inventory._manifest_lists import read_manifests
+from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.table import Table
 from tests.support.changes import (
     NAME,

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_iceberg.commit.operation_key import OperationKey
-from airflow_iceberg.jobs.protocol.plan import Source
+from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.table import Table
 from tests.compat.test_ours_read_by_others import key, our_rows

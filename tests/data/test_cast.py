@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from airflow_iceberg.data.cast.rows import check_columns, conform
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
-from airflow_iceberg.format.arrow.types import array_from_values, schema_to_arrow, values_from_array
-from airflow_iceberg.format.schemas.schema import Schema, schema_from_shorthand
+from airflow_iceberg.format.arrow.types import array_from_values, values_from_array
+from airflow_iceberg.format.schemas.arrow import schema_to_arrow
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.types import LongType, NestedField
 from tests.support import strategies
 

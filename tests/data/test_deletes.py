@@ -21,7 +21,8 @@ from airflow_iceberg.format.deletion_vectors import RowPositions
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent
 from airflow_iceberg.format.partitions.spec import spec_from_shorthand
 from airflow_iceberg.format.puffin import DELETION_VECTOR, Blob, write_puffin
-from airflow_iceberg.format.schemas.schema import Schema, schema_from_shorthand
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.types import IntegerType, LongType, NestedField, StringType, StructType, UnknownType
 from airflow_iceberg.storage.stores.fsspec_io import FsspecFileIO
 from tests.support.data_files import write_data_file

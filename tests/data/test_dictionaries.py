@@ -27,10 +27,11 @@ from airflow_iceberg.data.write.metrics import MAX_FOOTER_VALUE_BYTES
 from airflow_iceberg.data.write.options import WriteOptions
 from airflow_iceberg.data.write.partitioned import PartitionedWriter
 from airflow_iceberg.expressions.binding import ALWAYS_TRUE, parse_filter
-from airflow_iceberg.format.arrow.types import schema_to_arrow
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.partitions.spec import PartitionSpec
-from airflow_iceberg.format.schemas.schema import Schema, schema_from_shorthand
+from airflow_iceberg.format.schemas.arrow import schema_to_arrow
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 
 SCHEMA = schema_from_shorthand({"id": "long", "color": "string", "note": "string", "inner": "struct<kind: string>"})

@@ -17,9 +17,10 @@ from airflow_iceberg.data.read.file import read_file
 from airflow_iceberg.data.read.metadata_columns import METADATA_COLUMNS
 from airflow_iceberg.errors import FormatError, NotFoundError, UnsupportedError
 from airflow_iceberg.expressions.binding import parse_filter
-from airflow_iceberg.format.arrow.types import schema_to_arrow
 from airflow_iceberg.format.manifests.entries import DataFile
-from airflow_iceberg.format.schemas.schema import Schema, schema_from_shorthand
+from airflow_iceberg.format.schemas.arrow import schema_to_arrow
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.types import (
     DateType,
     DecimalType,

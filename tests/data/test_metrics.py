@@ -11,20 +11,17 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from airflow_iceberg.data.write.metrics import (
-    MAX_INFERRED_PROPERTY,
-    MetricsConfig,
-    MetricsKind,
-    MetricsMode,
-    leaf_columns,
-)
+from airflow_iceberg.data.write.metrics import MAX_INFERRED_PROPERTY, MetricsConfig, leaf_columns
 from airflow_iceberg.data.write.options import WriteOptions
 from airflow_iceberg.data.write.partitioned import PartitionedWriter
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.format.arrow.types import array_from_values, schema_to_arrow
+from airflow_iceberg.format.arrow.types import array_from_values
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.partitions.spec import PartitionSpec
-from airflow_iceberg.format.schemas.schema import Schema, schema_from_shorthand
+from airflow_iceberg.format.properties.metrics_mode import MetricsKind, MetricsMode
+from airflow_iceberg.format.schemas.arrow import schema_to_arrow
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.sort_orders import sort_order_from_shorthand
 from airflow_iceberg.format.types import (
     DecimalType,

@@ -7,7 +7,7 @@ import pytest
 
 from airflow_iceberg.data.write.options import MIB, WriteOptions, data_location
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
-from airflow_iceberg.format.schemas.schema import schema_from_shorthand
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 
 SCHEMA = schema_from_shorthand({"id": "long", "p": "struct<x: double>"})
 

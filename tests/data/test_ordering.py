@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from airflow_iceberg.data.write.ordering import SortedRows, ZOrderedRows, choose_boundaries, cut_rows, sort_rows
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.partitions.spec import spec_from_shorthand
-from airflow_iceberg.format.schemas.schema import schema_from_shorthand
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.sort_orders import sort_order_from_shorthand
 
 SCHEMA = schema_from_shorthand(

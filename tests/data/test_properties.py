@@ -11,7 +11,7 @@ from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.data.write.options import WriteOptions
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.properties.known import WRITE_PROPERTIES, State, find_property, property_warnings
-from airflow_iceberg.format.schemas.schema import schema_from_shorthand
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.table import Table
 from tests.support.parquet_pages import DATA, DATA_V2, DICTIONARY, pages_of
 

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from airflow_iceberg.data.read.file import read_file
 from airflow_iceberg.errors import FormatError, NotFoundError, UnsupportedError
 from airflow_iceberg.expressions.binding import parse_filter
-from airflow_iceberg.format.arrow.types import array_from_values, schema_to_arrow, values_from_array
+from airflow_iceberg.format.arrow.types import array_from_values, values_from_array
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent
 from airflow_iceberg.format.partitions.spec import PartitionField, PartitionSpec
+from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.transforms.transform import BucketTransform, IdentityTransform
 from airflow_iceberg.format.types import (

@@ -21,7 +21,8 @@ from airflow_iceberg.errors import InvalidInputError, StorageError, UnsupportedE
 from airflow_iceberg.format.arrow.types import values_from_array
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.partitions.spec import PartitionSpec, spec_from_shorthand
-from airflow_iceberg.format.schemas.schema import Schema, schema_from_shorthand
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 from tests.data.test_metrics import arrow, schemas_and_rows
 from tests.support import samples

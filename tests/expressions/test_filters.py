@@ -36,8 +36,8 @@ from airflow_iceberg.expressions.binding import (
     row_mask,
     to_arrow,
 )
-from airflow_iceberg.format.arrow.types import schema_to_arrow
-from airflow_iceberg.format.schemas.schema import schema_from_shorthand
+from airflow_iceberg.format.schemas.arrow import schema_to_arrow
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 
 SCHEMA = schema_from_shorthand(
     {

@@ -10,7 +10,8 @@ import pytest
 from airflow_iceberg.errors import FormatError, InvalidInputError
 from airflow_iceberg.expressions.binding import Comparison, Expression, In, Not, StartsWith, bind, parse, parse_filter
 from airflow_iceberg.expressions.json import expression_from_json, expression_to_json
-from airflow_iceberg.format.schemas.schema import Schema, schema_from_shorthand
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 
 SCHEMA = schema_from_shorthand(
     {

@@ -9,15 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.format.arrow.types import (
-    array_from_values,
-    schema_from_arrow,
-    schema_to_arrow,
-    type_to_arrow,
-    value_to_scalar,
-    values_from_array,
-)
-from airflow_iceberg.format.schemas.schema import Schema, schema_from_shorthand
+from airflow_iceberg.format.arrow.types import array_from_values, type_to_arrow, value_to_scalar, values_from_array
+from airflow_iceberg.format.schemas.arrow import schema_from_arrow, schema_to_arrow
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.types import (
     BinaryType,
     BooleanType,

@@ -39,7 +39,8 @@ from airflow_iceberg.format.metadata.updates import (
     apply_change,
 )
 from airflow_iceberg.format.partitions.spec import PartitionField, PartitionSpec, spec_from_shorthand
-from airflow_iceberg.format.schemas.schema import Schema, schema_from_shorthand
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.snapshots import Snapshot, SnapshotRef
 from airflow_iceberg.format.sort_orders import SortOrder, sort_order_from_shorthand
 from airflow_iceberg.format.transforms.transform import UnknownTransform, VoidTransform

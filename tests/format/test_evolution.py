@@ -9,7 +9,7 @@ from airflow_iceberg.errors import AlreadyExistsError, IcebergError, InvalidInpu
 from airflow_iceberg.format.metadata.table_metadata import new_table_metadata
 from airflow_iceberg.format.metadata.updates import apply_change
 from airflow_iceberg.format.partitions.spec import spec_from_shorthand
-from airflow_iceberg.format.schemas.schema import schema_from_shorthand
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.sort_orders import sort_order_from_shorthand
 from airflow_iceberg.plan.alter_table import evolve
 from airflow_iceberg.plan.alter_words import CHANGES

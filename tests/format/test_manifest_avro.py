@@ -36,7 +36,8 @@ from airflow_iceberg.format.manifests.entries import (
 from airflow_iceberg.format.manifests.schemas import avro_name, decimal_size
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.partitions.spec import PartitionField, PartitionSpec, spec_from_shorthand
-from airflow_iceberg.format.schemas.schema import Schema, schema_from_shorthand
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.transforms.transform import IdentityTransform
 from tests.support import golden
 

@@ -27,7 +27,8 @@ from airflow_iceberg.format.manifests.entries import (
 )
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.partitions.spec import PartitionField, PartitionSpec
-from airflow_iceberg.format.schemas.schema import Schema, schema_from_shorthand
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.transforms.transform import IdentityTransform
 from airflow_iceberg.format.types import NestedField
 from tests.support import golden

@@ -17,7 +17,8 @@ from airflow_iceberg.format.manifests.copying import EncodedEntries, EntryEncode
 from airflow_iceberg.format.manifests.entries import DataFile, EntryStatus, FileContent, ManifestContent, ManifestEntry
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.partitions.spec import PartitionField, PartitionSpec
-from airflow_iceberg.format.schemas.schema import Schema, schema_from_shorthand
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.transforms.transform import IdentityTransform
 from tests.format.test_manifest_columns import added, data_file, manifest_row, manifests
 from tests.support import golden

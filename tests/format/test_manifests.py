@@ -21,7 +21,7 @@ from airflow_iceberg.format.manifests.entries import (
     inherit,
 )
 from airflow_iceberg.format.partitions.spec import PartitionSpec, spec_from_shorthand
-from airflow_iceberg.format.schemas.schema import schema_from_shorthand
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 
 UNPARTITIONED = PartitionSpec(spec_id=0, fields=())
 SCHEMA = schema_from_shorthand({"id": "long", "cat": "string", "x": "double", "u": "uuid", "b": "boolean"})

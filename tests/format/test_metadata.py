@@ -12,7 +12,8 @@ import pytest
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata, new_table_metadata
 from airflow_iceberg.format.partitions.spec import spec_from_shorthand
-from airflow_iceberg.format.schemas.schema import Schema, schema_from_shorthand
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.sort_orders import sort_order_from_shorthand
 from airflow_iceberg.format.types import LongType, NestedField
 from tests.support import golden

@@ -13,15 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError
-from airflow_iceberg.format.arrow.types import array_from_values, schema_to_arrow, values_from_array
-from airflow_iceberg.format.partitions.spec import (
-    UNPARTITIONED,
-    PartitionField,
-    PartitionSpec,
-    group_by_partition,
-    spec_from_shorthand,
-)
-from airflow_iceberg.format.schemas.schema import Schema, schema_from_shorthand
+from airflow_iceberg.format.arrow.types import array_from_values, values_from_array
+from airflow_iceberg.format.partitions.grouping import group_by_partition
+from airflow_iceberg.format.partitions.spec import UNPARTITIONED, PartitionField, PartitionSpec, spec_from_shorthand
+from airflow_iceberg.format.schemas.arrow import schema_to_arrow
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.transforms.transform import (
     BucketTransform,
     DayTransform,

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError
-from airflow_iceberg.format.schemas.schema import Schema, assign_fresh_ids, schema_from_shorthand
+from airflow_iceberg.format.schemas.schema import Schema, assign_fresh_ids
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.types import (
     BinaryType,
     BooleanType,

@@ -5,7 +5,7 @@ import pytest
 from airflow_iceberg.errors import FormatError, InvalidInputError
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent
 from airflow_iceberg.format.partitions.spec import PartitionSpec, spec_from_shorthand
-from airflow_iceberg.format.schemas.schema import schema_from_shorthand
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.snapshots import Snapshot, SnapshotRef, summarize
 from tests.support import golden
 

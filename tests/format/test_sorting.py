@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import pytest
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError
-from airflow_iceberg.format.schemas.schema import schema_from_shorthand
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.sort_orders import UNSORTED, SortField, SortOrder, sort_order_from_shorthand
 from airflow_iceberg.format.transforms.transform import BucketTransform, IdentityTransform, UnknownTransform
 

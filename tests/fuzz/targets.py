@@ -12,13 +12,13 @@ import numpy as np
 
 from airflow_iceberg.data.read.selection import schema_of
 from airflow_iceberg.errors import IcebergError
-from airflow_iceberg.format.arrow.types import schema_to_arrow
 from airflow_iceberg.format.deletion_vectors import RowPositions
 from airflow_iceberg.format.manifests.avro import read_manifest, read_manifest_list, write_manifest_list
 from airflow_iceberg.format.manifests.columns import read_columns, unpack
 from airflow_iceberg.format.manifests.entries import DataFile, ManifestContent, ManifestEntry, ManifestFile
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.puffin import DELETION_VECTOR, read_blob, read_footer
+from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.values.variant import decode
 from airflow_iceberg.scan.metadata_tables import Inspection
 from airflow_iceberg.table import Table

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_iceberg.jobs.protocol.plan import Source
+from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.spark.installation import environment, spark_home
 from airflow_iceberg.jobs.spark.package import build_zip
 from tests.support.iceberg_java_env import java_environ, java_python

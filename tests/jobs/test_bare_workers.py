@@ -18,7 +18,9 @@ import pytest
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.expressions.binding import Comparison
-from airflow_iceberg.jobs.protocol.plan import JobPlan, JobResult, Source
+from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.protocol.result import JobResult
+from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.spark.package import build_zip
 from airflow_iceberg.operations.compact import CompactionRequest, compact
 from airflow_iceberg.operations.delete import DeleteRequest, delete

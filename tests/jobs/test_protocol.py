@@ -8,9 +8,11 @@ import pytest
 
 from airflow_iceberg import errors
 from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
-from airflow_iceberg.format.schemas.schema import schema_from_shorthand
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.sort_orders import sort_order_from_shorthand
-from airflow_iceberg.jobs.protocol.plan import JobError, JobPlan, JobResult, Source
+from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.protocol.result import JobError, JobResult
+from airflow_iceberg.jobs.protocol.source import Source
 from tests.jobs.builders import make_plan
 
 FILES = Source.from_files(["/in/*.csv"], file_format="csv", format_options={"delimiter": ";"})

@@ -13,8 +13,8 @@ import pytest
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import InvalidInputError, NotFoundError, UnsupportedError
-from airflow_iceberg.format.arrow.types import schema_to_arrow
-from airflow_iceberg.format.schemas.schema import schema_from_shorthand
+from airflow_iceberg.format.schemas.arrow import schema_to_arrow
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.jobs.spark import read_table as read
 from airflow_iceberg.jobs.spark.frame_schema import SparkRows, spark_ddl
 from airflow_iceberg.jobs.spark.read_table import plan_read, read_table

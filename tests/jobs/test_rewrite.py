@@ -16,11 +16,11 @@ from airflow_iceberg.errors import FormatError, IcebergError
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.sort_orders import sort_order_from_shorthand
 from airflow_iceberg.jobs import compact_sorted, exchange
-from airflow_iceberg.jobs.append import TaskReport
 from airflow_iceberg.jobs.compact import group_outputs
 from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.table_input import FileUnit, cut_group, read_work
 from airflow_iceberg.jobs.run_local import run_local
+from airflow_iceberg.jobs.task import TaskReport
 from airflow_iceberg.operations.compact_job import plan_compaction, work_items, write_rewrite_plan
 from airflow_iceberg.operations.staging import staged_files
 from airflow_iceberg.plan.compact import RewriteOptions
@@ -53,7 +53,7 @@ def rewrite(table: Table, **options: object) -> tuple[JobPlan, list[DataFile]]:
 
 def read(table: Table, files: list[DataFile], columns: tuple[str, ...] = ("*",)) -> pa.Table:
     from airflow_iceberg.data.read.file import read_file
-    from airflow_iceberg.format.arrow.types import schema_to_arrow
+    from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 
     projection = table.scan(selected_fields=columns).projection
     batches = [
@@ -381,8 +381,8 @@ class TestWhatATaskIsSent:
     """Every task of Spark gets the work of all, closed, and opens its own: the others may be very many files."""
 
     def test_it_opens_its_own_work_alone(self, tmp_path):
-        from airflow_iceberg.jobs.append import REWRITE, TaskSpec
         from airflow_iceberg.jobs.spark.run import Worker
+        from airflow_iceberg.jobs.task import REWRITE, TaskSpec
 
         table = new_table(tmp_path)
         for start in range(0, 50, 10):

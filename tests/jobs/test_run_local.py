@@ -13,7 +13,9 @@ import pytest
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, StorageError, UnsupportedError
 from airflow_iceberg.jobs import exchange
 from airflow_iceberg.jobs.exchange import Slice, bucket_of, deal
-from airflow_iceberg.jobs.protocol.plan import JobPlan, JobResult, Source
+from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.protocol.result import JobResult
+from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.jobs.sources import files
 from tests.jobs.builders import IO, data_files, files_below, make_plan, rows_of
@@ -187,7 +189,7 @@ class TestFailures:
             self.failed(plan).raise_for_error()
 
     def test_the_row_is_counted_through_the_whole_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("airflow_iceberg.jobs.append.COALESCE_ROWS", 10)
+        monkeypatch.setattr("airflow_iceberg.jobs.context.COALESCE_ROWS", 10)
         monkeypatch.setattr("airflow_iceberg.jobs.sources.readers.JSON_BATCH_ROWS", 10)
         lines = [json.dumps({"id": None if number == 95 else number}) for number in range(1, 101)]
         (tmp_path / "a.jsonl").write_text("\n".join(lines))

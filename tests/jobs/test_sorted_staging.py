@@ -11,10 +11,11 @@ from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.data.write import sorted as sorted_write
 from airflow_iceberg.data.write.ordering import sort_rows
 from airflow_iceberg.data.write.sorted import write_order
-from airflow_iceberg.format.arrow.types import schema_to_arrow
 from airflow_iceberg.format.manifests.entries import DataFile
+from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.jobs import append_sorted, compact_sorted
-from airflow_iceberg.jobs.protocol.plan import JobPlan, Source
+from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.jobs.sources import files as sources
 from airflow_iceberg.operations.staging import staged_files

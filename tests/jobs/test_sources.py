@@ -14,10 +14,12 @@ import pytest
 from pyarrow import orc
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError
-from airflow_iceberg.format.schemas.schema import Schema, schema_from_shorthand
-from airflow_iceberg.jobs.protocol.plan import Source
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
+from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.sources import files
-from airflow_iceberg.jobs.sources.files import Unit, distribute, expand, guess_format, plan_tasks, task_count
+from airflow_iceberg.jobs.sources.files import distribute, expand, guess_format, plan_tasks, task_count
+from airflow_iceberg.jobs.sources.unit import Unit
 from tests.jobs.builders import COLUMNS, IO
 
 MIB = 1 << 20

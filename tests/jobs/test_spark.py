@@ -11,7 +11,9 @@ from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import IcebergError, InvalidInputError, StorageError
 from airflow_iceberg.expressions.binding import parse
 from airflow_iceberg.format.values.variant import Primitive, decode
-from airflow_iceberg.jobs.protocol.plan import Condition, JobPlan, JobResult, Source
+from airflow_iceberg.jobs.protocol.plan import Condition, JobPlan
+from airflow_iceberg.jobs.protocol.result import JobResult
+from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.operations.row_changes import MERGE_ON_READ, plan_deletion, read_changes, write_delete_plan
 from tests.jobs.builders import IO, data_files, files_below, make_plan, rows_of
 from tests.jobs.submissions import HERE, SPARK_4_CONNECT, SPARK_35, VERSIONS, submit, write_csv_files

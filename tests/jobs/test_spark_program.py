@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from airflow_iceberg.jobs.protocol.plan import JobResult, Source
+from airflow_iceberg.jobs.protocol.result import JobResult
+from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.spark.package import main_program
 from tests.jobs.builders import IO, data_files, files_below, make_plan, rows_of
 from tests.jobs.submissions import SPARK_4, SPARK_35, submission, submit, write_csv_files

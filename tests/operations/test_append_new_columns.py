@@ -12,7 +12,9 @@ import pytest
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import InvalidInputError, StalePlanError
-from airflow_iceberg.jobs.protocol.plan import JobPlan, JobResult, Source
+from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.protocol.result import JobResult
+from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.overwrite import OverwriteRequest, overwrite
 from airflow_iceberg.table import Table

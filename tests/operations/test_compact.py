@@ -12,7 +12,8 @@ from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.commit.actions.snapshot_refs import create_ref
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import InvalidInputError, NotFoundError, StalePlanError, StorageError
-from airflow_iceberg.jobs.protocol.plan import JobPlan, JobResult
+from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.compact import CompactionRequest, CompactionResult, compact
 from airflow_iceberg.table import Table

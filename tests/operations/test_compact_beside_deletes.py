@@ -8,7 +8,8 @@ import pytest
 
 from airflow_iceberg.commit.actions.snapshot_refs import create_ref
 from airflow_iceberg.errors import CommitConflictError
-from airflow_iceberg.jobs.protocol.plan import JobPlan, JobResult
+from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.compact import CompactionRequest, CompactionResult, compact
 from airflow_iceberg.table import Table

@@ -10,7 +10,8 @@ import pytest
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.commit.actions.row_delta import RowDelta
 from airflow_iceberg.format.manifests.entries import DataFile
-from airflow_iceberg.jobs.protocol.plan import JobPlan, JobResult
+from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.compact import CompactionRequest, CompactionResult, compact
 from airflow_iceberg.plan.scan import FileScanTask

@@ -20,11 +20,11 @@ from airflow_iceberg.commit.actions.row_delta import RowDelta
 from airflow_iceberg.commit.actions.snapshot_refs import create_ref
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.commit.settings import now_ms
-from airflow_iceberg.commit.snapshot_writer import read_entries
 from airflow_iceberg.errors import InvalidInputError, NotFoundError, StalePlanError, UnsupportedError
 from airflow_iceberg.format.manifests.entries import DataFile, ManifestEntry
-from airflow_iceberg.inventory._manifest_lists import read_manifests
-from airflow_iceberg.jobs.protocol.plan import JobPlan, JobResult
+from airflow_iceberg.inventory.manifests import read_entries, read_manifests
+from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.delete import DeleteRequest, DeleteResult, delete
 from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots

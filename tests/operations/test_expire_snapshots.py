@@ -71,8 +71,7 @@ def expire_and_die_before_the_files(table, monkeypatch):
 
 def reachable(table: Table) -> set[str]:
     """What the snapshots of the metadata reach, by brute force."""
-    from airflow_iceberg.commit.snapshot_writer import read_entries
-    from airflow_iceberg.inventory._manifest_lists import read_manifests
+    from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 
     found: set[str] = set()
     for snapshot in table.metadata.snapshots:
@@ -439,7 +438,7 @@ class TestRefusals:
             expire_snapshots(table, ExpireRequest(snapshot_ids=(1,)))
 
     def test_a_manifest_that_is_missing_where_it_is_needed_deletes_nothing(self, table):
-        from airflow_iceberg.inventory._manifest_lists import read_manifests
+        from airflow_iceberg.inventory.manifests import read_manifests
 
         (manifest, *_) = read_manifests(table.io, table.current_snapshot())
         table.io.delete([manifest.manifest_path])

@@ -11,7 +11,8 @@ import pytest
 from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.data.write.rows import write_rows
 from airflow_iceberg.errors import NotFoundError, StalePlanError
-from airflow_iceberg.jobs.protocol.plan import JobPlan, JobResult
+from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.compact import CompactionRequest, compact
 from airflow_iceberg.operations.delete import DeleteRequest, delete

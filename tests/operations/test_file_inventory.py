@@ -19,11 +19,11 @@ import pytest
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.commit.actions.snapshot_refs import create_ref, drop_ref
-from airflow_iceberg.commit.snapshot_writer import read_entries
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, StorageError, UnsupportedError
-from airflow_iceberg.inventory._manifest_lists import read_manifests
+from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.inventory.run import Progress, in_bytes
-from airflow_iceberg.jobs.protocol.plan import JobPlan, JobResult
+from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.jobs.spark.installation import environment
 from airflow_iceberg.jobs.spark.package import build_zip

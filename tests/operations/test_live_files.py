@@ -29,11 +29,10 @@ from airflow_iceberg.commit.actions.snapshot_refs import (
 )
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.commit.settings import now_ms
-from airflow_iceberg.commit.snapshot_writer import read_entries
 from airflow_iceberg.errors import AlreadyExistsError, IcebergError, IncompatibleChangeError, NotFoundError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, SetSnapshotRef, SetStatistics
-from airflow_iceberg.inventory._manifest_lists import read_manifests
+from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.compact import CompactionRequest, compact
 from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots

@@ -15,7 +15,9 @@ from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.base import Catalog
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import InvalidInputError, NotFoundError, StalePlanError
-from airflow_iceberg.jobs.protocol.plan import JobPlan, JobResult, Source
+from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.protocol.result import JobResult
+from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.overwrite import OverwriteRequest, OverwriteResult, overwrite
 from airflow_iceberg.table import Table

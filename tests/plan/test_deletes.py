@@ -14,7 +14,7 @@ from airflow_iceberg.expressions.binding import parse_filter
 from airflow_iceberg.format.manifests.entries import DataFile, EntryStatus, FileContent, ManifestEntry
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata, new_table_metadata
 from airflow_iceberg.format.partitions.spec import PartitionField, PartitionSpec
-from airflow_iceberg.format.schemas.schema import schema_from_shorthand
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.transforms.transform import BucketTransform, IdentityTransform, VoidTransform
 from airflow_iceberg.format.types import LongType
 from airflow_iceberg.format.values.bytes import to_bytes

@@ -6,7 +6,7 @@ import pytest
 
 from airflow_iceberg.errors import InvalidInputError, NotFoundError
 from airflow_iceberg.format.metadata.table_metadata import new_table_metadata
-from airflow_iceberg.format.schemas.schema import schema_from_shorthand
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.snapshots import Snapshot, SnapshotRef
 from airflow_iceberg.plan.expire_snapshots import Expiry, find_expired
 

@@ -9,7 +9,7 @@ import pytest
 from airflow_iceberg.errors import InvalidInputError, NotFoundError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata, new_table_metadata
 from airflow_iceberg.format.metadata.updates import AddSnapshot, Change, RemoveSnapshots, SetSnapshotRef, apply_change
-from airflow_iceberg.format.schemas.schema import schema_from_shorthand
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.snapshots import Snapshot, SnapshotRef
 from airflow_iceberg.plan.new_snapshot import MAINTENANCE, SnapshotCondition, find_snapshot
 

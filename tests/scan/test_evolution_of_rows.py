@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_iceberg.errors import IcebergError
-from airflow_iceberg.format.arrow.types import schema_to_arrow
+from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import ListType, NestedField, StructType, TimestampType
 from airflow_iceberg.table import Table

@@ -30,7 +30,9 @@ from airflow_iceberg.errors import (
     StorageError,
 )
 from airflow_iceberg.format.snapshots import Snapshot
-from airflow_iceberg.jobs.protocol.plan import JobPlan, JobResult, Source
+from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.protocol.result import JobResult
+from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.compact import CompactionRequest, compact
 from airflow_iceberg.operations.delete import DeleteRequest, delete

@@ -208,8 +208,7 @@ def _check_files(table: Table, verdict: Verdict) -> None:
 
 
 def _live(table: Table) -> set[str]:
-    from airflow_iceberg.commit.snapshot_writer import read_entries
-    from airflow_iceberg.inventory._manifest_lists import read_manifests
+    from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 
     found = {table.metadata_location}
     for snapshot in table.snapshots():

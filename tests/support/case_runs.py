@@ -21,8 +21,10 @@ from airflow_iceberg.commit.actions.row_delta import RowDelta
 from airflow_iceberg.expressions.binding import parse_filter
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent
 from airflow_iceberg.format.partitions.spec import spec_from_shorthand
-from airflow_iceberg.format.schemas.schema import schema_from_shorthand
-from airflow_iceberg.jobs.protocol.plan import JobPlan, JobResult, Source
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
+from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.protocol.result import JobResult
+from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.compact import CompactionRequest, compact
 from airflow_iceberg.operations.delete import DeleteRequest, delete

@@ -30,16 +30,16 @@ from airflow_iceberg.commit.actions.snapshot_refs import CherryPick
 from airflow_iceberg.commit.actions.with_new_columns import WithNewColumns
 from airflow_iceberg.commit.engine import Action, Clock, commit
 from airflow_iceberg.commit.operation_key import OperationKey
-from airflow_iceberg.commit.settings import append_action, earlier_runs, now_ms, settings_for
+from airflow_iceberg.commit.settings import now_ms, settings_for
 from airflow_iceberg.commit.snapshot_action import SnapshotAction
-from airflow_iceberg.commit.snapshot_writer import read_entries
 from airflow_iceberg.data.cast.new_columns import with_new_columns
 from airflow_iceberg.data.write.rows import write_rows
 from airflow_iceberg.expressions.binding import Expression, parse_filter
 from airflow_iceberg.format.deletion_vectors import RowPositions
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent, ManifestEntry
 from airflow_iceberg.format.puffin import DELETION_VECTOR, Blob, write_puffin
-from airflow_iceberg.inventory._manifest_lists import read_manifests
+from airflow_iceberg.inventory.manifests import read_entries, read_manifests
+from airflow_iceberg.operations.append import append_action, earlier_runs
 from airflow_iceberg.table import Table
 
 NAME = "db.t"

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import orc
 
-from airflow_iceberg.format.arrow.types import schema_to_arrow
 from airflow_iceberg.format.manifests.entries import DataFile
+from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import (
     DoubleType,

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from airflow_iceberg.catalogs.hadoop.catalog import HadoopCatalog
 from airflow_iceberg.commit.actions.snapshot_refs import create_ref
-from airflow_iceberg.inventory._manifest_lists import read_manifests
+from airflow_iceberg.inventory.manifests import read_manifests
 from airflow_iceberg.storage.directories import FsspecDirectories
 from airflow_iceberg.table import Table
 from tests.support.changes import NAME, Append, DynamicOverwrite, MergeOnReadDelete, live_entries, make_table, plan

@@ -27,8 +27,8 @@ import requests.adapters
 import urllib3.exceptions
 
 from airflow_iceberg.catalogs.http.auth import Auth, NoAuth, Signable
+from airflow_iceberg.catalogs.http.refusal import Refusal
 from airflow_iceberg.catalogs.http.settings import Secrets, Settings, checked_uri, without_login
-from airflow_iceberg.catalogs.rest.protocol import Refusal
 from airflow_iceberg.errors import CommitUnknownError, FormatError, InvalidInputError, StorageError
 
 _LONGEST_WAIT_S = 60.0

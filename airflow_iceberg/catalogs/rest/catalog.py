@@ -18,6 +18,7 @@ from typing import Any
 
 from airflow_iceberg.catalogs.base import Catalog, Namespace, TableId, TableState, parse_namespace
 from airflow_iceberg.catalogs.http.client import Answer
+from airflow_iceberg.catalogs.http.refusal import Refusal
 from airflow_iceberg.catalogs.http.settings import without_login
 from airflow_iceberg.catalogs.pointer import is_gzip_asked
 from airflow_iceberg.catalogs.rest import protocol
@@ -30,7 +31,6 @@ from airflow_iceberg.catalogs.rest.credentials import (
     table_io,
     table_properties,
 )
-from airflow_iceberg.catalogs.rest.protocol import Refusal
 from airflow_iceberg.catalogs.rest.server import OnRefusal, RestServer
 from airflow_iceberg.errors import (
     AlreadyExistsError,

@@ -6,9 +6,8 @@ vended credentials (`rest_storage`), and which request serves which purpose (`re
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, unquote
@@ -149,46 +148,6 @@ class ServerConfig:
         """Return a namespace as paths and queries have it: levels and separator are percent-encoded."""
         separator = unquote(self.properties.get(_SEPARATOR) or _UNIT_SEPARATOR)
         return quote(separator, safe="").join(quote(level, safe="") for level in namespace)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Refusal:
-    """What a server says about a request that it did not serve.
-
-    Attributes:
-        type: the name of the error, such as NoSuchTableException; empty when it doesn't say.
-        message: one line, with the secrets taken out.
-    """
-
-    status: int
-    type: str = ""
-    message: str = ""
-
-    def __str__(self) -> str:
-        named = f"{self.status} {self.type}".strip()
-        return f"{named}: {self.message}" if self.message else named
-
-    @classmethod
-    def from_body(cls, status: int, body: bytes, hide: Callable[[str], str]) -> Refusal:
-        """Read an error of the protocol, one of OAuth2, or whatever a gateway on the way has answered.
-
-        The server's stack trace is left out: it is long, and of no use to the reader.
-        """
-        try:
-            document = json.loads(body) if body else {}
-        except (ValueError, RecursionError):
-            # A page of a gateway: its text may be anything, its first words are enough to recognise it.
-            text = re.sub(r"<[^>]*>", " ", body[:2000].decode(errors="replace"))
-            return cls(status=status, message=_line(hide(text), 120))
-        error = document.get("error", document) if isinstance(document, dict) else {}
-        if isinstance(error, dict):
-            return cls(
-                status=status,
-                type=_line(hide(str(error.get("type") or "")), 80),
-                message=_line(hide(str(error.get("message") or "")), 500),
-            )
-        described = document.get("error_description") or ""
-        return cls(status=status, type=_line(hide(str(error)), 80), message=_line(hide(str(described)), 500))
 
 
 # --- changes ---------------------------------------------------------------------------------------------------------
@@ -338,11 +297,6 @@ def _seconds(duration: str) -> float:
         return 0.0
     days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-
-
-def _line(text: str, length: int) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= length else f"{line[:length]}…"
 
 
 def parse_identifiers(items: Iterable[Any]) -> Iterator[TableId]:

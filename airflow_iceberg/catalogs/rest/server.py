@@ -13,9 +13,10 @@ from typing import Any
 from airflow_iceberg.catalogs.base import Namespace, TableId
 from airflow_iceberg.catalogs.http.auth import OAuth2Auth, auth_for
 from airflow_iceberg.catalogs.http.client import Answer, Http
+from airflow_iceberg.catalogs.http.refusal import Refusal
 from airflow_iceberg.catalogs.http.settings import Secrets, Settings, checked_uri, page_size, without_login
 from airflow_iceberg.catalogs.rest import protocol
-from airflow_iceberg.catalogs.rest.protocol import Endpoint, Refusal, ServerConfig
+from airflow_iceberg.catalogs.rest.protocol import Endpoint, ServerConfig
 from airflow_iceberg.errors import (
     CommitConflictError,
     FormatError,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from airflow_iceberg.commit.snapshot_action import check_same_table, check_writable, is_same_table
+from airflow_iceberg.commit.checks import check_same_table, check_writable, is_same_table
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, apply_change
 from airflow_iceberg.plan.alter_table import evolve

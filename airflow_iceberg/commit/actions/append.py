@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from airflow_iceberg.commit.checks import check_files_fit
 from airflow_iceberg.commit.earlier_runs import EarlierRuns
 from airflow_iceberg.commit.removals import Removal
-from airflow_iceberg.commit.snapshot_action import CommitSettings, FileChanges, SnapshotAction, check_files_fit
+from airflow_iceberg.commit.settings import CommitSettings
+from airflow_iceberg.commit.snapshot_action import FileChanges, SnapshotAction
 from airflow_iceberg.commit.snapshot_writer import AddedFiles
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from airflow_iceberg.commit.snapshot_action import check_same_table, is_same_table, of_this_table
+from airflow_iceberg.commit.checks import check_same_table, is_same_table, of_this_table
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import (
     AssertRefSnapshotId,

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from airflow_iceberg.commit.checks import check_files_fit
 from airflow_iceberg.commit.conflicts import RULES, Check, History, Isolation, Operation, Scope
 from airflow_iceberg.commit.earlier_runs import EarlierRuns
 from airflow_iceberg.commit.removals import Removal
 from airflow_iceberg.commit.scopes import FilterScope, PartitionScope
-from airflow_iceberg.commit.snapshot_action import CommitSettings, FileChanges, SnapshotAction, check_files_fit
+from airflow_iceberg.commit.settings import CommitSettings
+from airflow_iceberg.commit.snapshot_action import FileChanges, SnapshotAction
 from airflow_iceberg.commit.snapshot_writer import AddedFiles
 from airflow_iceberg.errors import StalePlanError
 from airflow_iceberg.expressions.tree import ALWAYS_FALSE, ALWAYS_TRUE, Expression

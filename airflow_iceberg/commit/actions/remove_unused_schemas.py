@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from airflow_iceberg.commit.snapshot_action import check_same_table, is_same_table, of_this_table
+from airflow_iceberg.commit.checks import check_same_table, is_same_table, of_this_table
 from airflow_iceberg.format.manifests.entries import ManifestContent
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import (
@@ -21,7 +21,7 @@ from airflow_iceberg.format.metadata.updates import (
     RemoveSchemas,
     Update,
 )
-from airflow_iceberg.inventory._manifest_lists import read_manifests
+from airflow_iceberg.inventory.manifests import read_manifests
 from airflow_iceberg.storage.base import FileIO
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from airflow_iceberg.commit.actions.overwrite import named
+from airflow_iceberg.commit.checks import check_files_fit
 from airflow_iceberg.commit.conflicts import History
 from airflow_iceberg.commit.removals import Removal
 from airflow_iceberg.commit.scopes import partition_key
-from airflow_iceberg.commit.snapshot_action import CommitSettings, FileChanges, SnapshotAction, check_files_fit
+from airflow_iceberg.commit.settings import CommitSettings
+from airflow_iceberg.commit.snapshot_action import FileChanges, SnapshotAction
 from airflow_iceberg.commit.snapshot_writer import AddedFiles
 from airflow_iceberg.errors import InvalidInputError, StalePlanError
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent, ManifestEntry

@@ -11,9 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from airflow_iceberg.commit.checks import check_same_table
 from airflow_iceberg.commit.earlier_runs import check_not_overtaken
 from airflow_iceberg.commit.manifest_merging import MergePolicy
-from airflow_iceberg.commit.snapshot_action import CommitSettings, SnapshotAction, check_same_table
+from airflow_iceberg.commit.settings import CommitSettings
+from airflow_iceberg.commit.snapshot_action import SnapshotAction
 from airflow_iceberg.errors import FormatError, InvalidInputError
 from airflow_iceberg.format.manifests.avro import manifest_of_records
 from airflow_iceberg.format.manifests.copying import EncodedEntries, EntryEncoder

@@ -9,10 +9,12 @@ from collections.abc import Collection, Sequence
 from typing import Literal
 
 from airflow_iceberg.commit.actions.overwrite import validate_scope
+from airflow_iceberg.commit.checks import check_files_fit
 from airflow_iceberg.commit.conflicts import RULES, History, Isolation, Operation
 from airflow_iceberg.commit.removals import Removal
 from airflow_iceberg.commit.scopes import FilterScope
-from airflow_iceberg.commit.snapshot_action import CommitSettings, FileChanges, SnapshotAction, check_files_fit
+from airflow_iceberg.commit.settings import CommitSettings
+from airflow_iceberg.commit.snapshot_action import FileChanges, SnapshotAction
 from airflow_iceberg.commit.snapshot_writer import AddedFiles
 from airflow_iceberg.expressions.tree import ALWAYS_TRUE, Expression
 from airflow_iceberg.format.manifests.entries import DataFile

@@ -9,15 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
+from airflow_iceberg.commit.checks import check_same_table, is_same_table, of_this_table
 from airflow_iceberg.commit.removals import Removal
-from airflow_iceberg.commit.snapshot_action import (
-    CommitSettings,
-    FileChanges,
-    SnapshotAction,
-    check_same_table,
-    is_same_table,
-    of_this_table,
-)
+from airflow_iceberg.commit.settings import CommitSettings
+from airflow_iceberg.commit.snapshot_action import FileChanges, SnapshotAction
 from airflow_iceberg.commit.snapshot_writer import AddedFiles
 from airflow_iceberg.errors import AlreadyExistsError, IncompatibleChangeError, InvalidInputError, NotFoundError
 from airflow_iceberg.format.manifests.entries import DataFile, EntryStatus, ManifestContent

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from airflow_iceberg.data.cast.types import decoded_type
 from airflow_iceberg.errors import IcebergError, InvalidInputError
-from airflow_iceberg.format.arrow.types import schema_from_arrow
+from airflow_iceberg.format.schemas.arrow import schema_from_arrow
 from airflow_iceberg.format.schemas.evolution import SchemaEvolution
 from airflow_iceberg.format.schemas.promotion import is_promotion
 from airflow_iceberg.format.schemas.schema import Schema

@@ -27,7 +27,8 @@ from airflow_iceberg.data.cast.types import (
 from airflow_iceberg.data.cast.variants import BadVariant, check_variant_type, variant_column
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.format.arrow.buffers import number_array, numbers_of, valid_of
-from airflow_iceberg.format.arrow.types import schema_to_arrow, value_to_scalar
+from airflow_iceberg.format.arrow.types import value_to_scalar
+from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import (
     IcebergType,

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.data.read.columns import identity_constants
 from airflow_iceberg.data.read.metadata_columns import FileFacts
-from airflow_iceberg.data.read.raw_rows import BATCH_SIZE, RawRows, open_source
+from airflow_iceberg.data.read.open_source import open_source
+from airflow_iceberg.data.read.raw_rows import BATCH_SIZE, RawRows
 from airflow_iceberg.errors import FormatError, NotFoundError, UnsupportedError
 from airflow_iceberg.expressions.binding import Column, Comparison, Expression, column_path
 from airflow_iceberg.expressions.metrics import may_match

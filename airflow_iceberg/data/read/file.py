@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from airflow_iceberg.data.read.columns import identity_constants, is_geo
 from airflow_iceberg.data.read.deletes import NO_DELETES, DeleteReader, RowDeletes, check_delete_file
 from airflow_iceberg.data.read.metadata_columns import IS_DELETED, FileFacts, partition_values
-from airflow_iceberg.data.read.raw_rows import BATCH_SIZE, FORMATS, Part, RawRows, open_source
+from airflow_iceberg.data.read.open_source import FORMATS, open_source
+from airflow_iceberg.data.read.raw_rows import BATCH_SIZE, Part, RawRows
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions.binding import (
     ALWAYS_FALSE,

@@ -8,7 +8,6 @@ Here: what a format's reader gives (`Part`, `RawRows`), and opening a file of an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,10 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from airflow_iceberg.data.dictionaries import is_dictionary_of
 from airflow_iceberg.data.read.columns import FileField, find_leaves, missing_column, read_column
 from airflow_iceberg.data.read.metadata_columns import METADATA_IDS, FileFacts, metadata_column
-from airflow_iceberg.errors import FormatError, NotFoundError, StorageError, UnsupportedError
-from airflow_iceberg.format.arrow.types import schema_to_arrow
+from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.types import StringType
-from airflow_iceberg.storage.stores.store import UnclearError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,10 +25,8 @@ if TYPE_CHECKING:
     from airflow_iceberg.expressions.metrics import ColumnRange
     from airflow_iceberg.format.schemas.schema import Schema
     from airflow_iceberg.format.types import NestedField
-    from airflow_iceberg.storage.base import FileIO
 
 BATCH_SIZE = 131_072
-FORMATS = ("parquet", "orc", "avro")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,62 +133,3 @@ def rows_without_columns(facts: FileFacts, position: int, count: int, batch_size
     for start in range(0, count, batch_size):
         rows = min(batch_size, count - start)
         yield RawRows(position=position + start, count=rows, batch=None, fields={}, facts=facts)
-
-
-@contextmanager
-def open_source(
-    io: FileIO,
-    file_format: str,
-    facts: FileFacts,
-    name_mapping: str | None = None,
-    *,
-    keep_dictionaries: bool = False,
-) -> Iterator[Source]:
-    """Open a data file or a delete file; errors of Arrow and of the store, while it is open, become ours.
-
-    Args:
-        keep_dictionaries: read texts in dictionaries where a Parquet file holds small ones.
-    Raises:
-        NotFoundError, FormatError, UnsupportedError, StorageError: all of them name the file.
-    """
-    import pyarrow as pa
-
-    location = facts.location
-    filesystem, path = io.filesystem(location)
-    is_local = "file" in ([filesystem.protocol] if isinstance(filesystem.protocol, str) else filesystem.protocol)
-    name = "a Parquet file" if file_format == "parquet" else f"an {file_format.upper()} file"
-    try:
-        # Arrow reads local files itself, without the lock of Python around every read.
-        handle: Any = pa.OSFile(path) if is_local else filesystem.open(path, "rb")
-        with handle:
-            yield _source(handle, file_format, facts, name_mapping, is_local, keep_dictionaries)
-    except FileNotFoundError as error:
-        raise NotFoundError(f"data file {location} does not exist, although the table lists it") from error
-    except OSError as error:
-        # Arrow reports pages that cannot be decompressed as an OSError, too, but without a number.
-        if error.errno is None and not isinstance(error, UnclearError):
-            raise FormatError(f"cannot read {name}: {error}", path=location) from error
-        raise StorageError(f"cannot read {location}: {error}") from error
-    except pa.ArrowNotImplementedError as error:
-        raise UnsupportedError(f"cannot read data file {location}: {error}") from error
-    except pa.ArrowException as error:
-        raise FormatError(f"cannot read {name}: {error}", path=location) from error
-    except FormatError as error:
-        error.path = error.path or location
-        raise
-
-
-def _source(
-    handle: Any, file_format: str, facts: FileFacts, name_mapping: str | None, is_local: bool, keep_dictionaries: bool
-) -> Source:
-    if file_format == "orc":
-        from airflow_iceberg.data.read.orc import OrcSource
-
-        return OrcSource(handle, facts, name_mapping)
-    if file_format == "avro":
-        from airflow_iceberg.data.read.avro import AvroSource
-
-        return AvroSource(handle, facts, name_mapping)
-    from airflow_iceberg.data.read.parquet import ParquetSource
-
-    return ParquetSource(handle, facts, name_mapping, pre_buffer=not is_local, keep_dictionaries=keep_dictionaries)

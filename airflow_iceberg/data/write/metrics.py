@@ -10,15 +10,14 @@ NaN, and bounds of columns with a value so long that the writer leaves its stati
 """
 
 import logging
-import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Context, Decimal
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.format.properties.metrics_mode import NONE, MetricsKind, MetricsMode
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import (
     BinaryType,
@@ -55,60 +54,7 @@ MAX_INFERRED_DEFAULT = 100
 MAX_FOOTER_VALUE_BYTES = 4096
 """Above this size of a value Parquet's C++ writer leaves minimum and maximum of the whole column chunk out."""
 
-
-class MetricsKind(Enum):
-    """What is kept of a column."""
-
-    NONE = "none"
-    COUNTS = "counts"
-    TRUNCATE = "truncate"
-    FULL = "full"
-
-
-@dataclass(frozen=True, slots=True)
-class MetricsMode:
-    """A metrics mode as the property writes it: ``none``, ``counts``, ``truncate(16)``, ``full``.
-
-    Attributes:
-        length: code points or bytes kept of a bound, for TRUNCATE; else None.
-    """
-
-    kind: MetricsKind
-    length: int | None = None
-
-    @property
-    def has_counts(self) -> bool:
-        """Whether sizes and counts are kept."""
-        return self.kind is not MetricsKind.NONE
-
-    @property
-    def has_bounds(self) -> bool:
-        """Whether lower and upper bounds are kept."""
-        return self.kind in (MetricsKind.TRUNCATE, MetricsKind.FULL)
-
-    @staticmethod
-    def parse(text: str) -> "MetricsMode":
-        """Read a mode; the case of letters does not matter.
-
-        Raises:
-            InvalidInputError: no such mode, or a length below 1.
-        """
-        word = text.strip().lower()
-        if word in ("none", "counts", "full"):
-            return MetricsMode(MetricsKind(word))
-        found = _TRUNCATE.fullmatch(word)
-        if found and int(found[1]) > 0:
-            return MetricsMode(MetricsKind.TRUNCATE, int(found[1]))
-        raise InvalidInputError(
-            f"unknown metrics mode '{text}' (expected none, counts, truncate(length) with a length above 0, or full)"
-        )
-
-
-_TRUNCATE = re.compile(r"truncate\s*\(\s*(\d+)\s*\)")
-
 _EXACT = Context(prec=60)
-
-NONE = MetricsMode(MetricsKind.NONE)
 DEFAULT_MODE = MetricsMode(MetricsKind.TRUNCATE, 16)
 
 

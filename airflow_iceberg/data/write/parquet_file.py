@@ -23,9 +23,9 @@ from airflow_iceberg.data.write.metrics import LeafColumn, MetricsAccumulator, M
 from airflow_iceberg.data.write.options import WriteOptions
 from airflow_iceberg.data.write.variant_footer import AnnotatingSink
 from airflow_iceberg.errors import StorageError, UnsupportedError
-from airflow_iceberg.format.arrow.types import schema_to_arrow
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import (
     FixedType,

@@ -22,7 +22,8 @@ from airflow_iceberg.data.write.options import WriteOptions
 from airflow_iceberg.data.write.parquet_file import UNSORTED_ORDER_ID, FileLayout, OpenFile
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.manifests.entries import DataFile
-from airflow_iceberg.format.partitions.spec import PartitionSpec, group_by_partition
+from airflow_iceberg.format.partitions.grouping import group_by_partition
+from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import Value
 from airflow_iceberg.format.values.bytes import canonical_key

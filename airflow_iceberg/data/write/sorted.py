@@ -47,7 +47,7 @@ def unsortable(order: SortOrder, schema: Schema, spec: PartitionSpec) -> str | N
     """Return why rows cannot be sorted by an order, None if they can."""
     import pyarrow as pa
 
-    from airflow_iceberg.format.arrow.types import schema_to_arrow
+    from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 
     try:
         rows = schema_to_arrow(schema).empty_table()

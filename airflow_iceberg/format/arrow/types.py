@@ -6,11 +6,10 @@ nothing (`data.cast.rows`), transforms over columns (`transforms`).
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from itertools import count, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
-from airflow_iceberg.format.schemas.schema import Schema, assign_fresh_ids
 from airflow_iceberg.format.types import (
     BinaryType,
     BooleanType,
@@ -45,23 +44,6 @@ if TYPE_CHECKING:
 
 FIELD_ID_KEY = b"PARQUET:field_id"
 _DOC_KEY = b"doc"
-
-
-def schema_to_arrow(schema: Schema, *, with_field_ids: bool = True) -> "pa.Schema":
-    """Return the Arrow schema of a table's columns.
-
-    Args:
-        schema: the columns.
-        with_field_ids: whether every field at every depth carries its id as Parquet's field id.
-    Raises:
-        UnsupportedError: a type that has no Arrow form.
-    """
-    import pyarrow as pa
-
-    try:
-        return pa.schema([_field_to_arrow(child, with_field_ids) for child in schema.fields])
-    except UnicodeEncodeError as error:  # half of a surrogate pair, which JSON can spell
-        raise UnsupportedError(f"a column name or comment cannot be written as UTF-8 ({error})") from error
 
 
 def type_to_arrow(type_: IcebergType, *, with_field_ids: bool = False) -> "pa.DataType":
@@ -131,30 +113,6 @@ def _field_to_arrow(child: NestedField, with_field_ids: bool) -> "pa.Field":
         metadata[_DOC_KEY] = child.doc.encode()
     arrow_type = type_to_arrow(child.type, with_field_ids=with_field_ids)
     return pa.field(child.name, arrow_type, nullable=not child.required, metadata=metadata or None)
-
-
-def schema_from_arrow(arrow_schema: "pa.Schema") -> Schema:
-    """Return the Iceberg schema of an Arrow schema.
-
-    Field ids are taken from ``PARQUET:field_id`` when every field at every depth has one; otherwise all are given
-    afresh, as in Java: ids that are known only in part are worse than none.
-
-    Raises:
-        InvalidInputError: a type that Iceberg cannot hold; the message names the column.
-    """
-    fields = tuple(arrow_schema)
-    known = all(_has_ids(child) for child in fields)
-    numbers = count(1)
-
-    def next_id(child: Any) -> int:
-        return int(child.metadata[FIELD_ID_KEY]) if known else next(numbers)
-
-    schema = Schema(tuple(_field_from_arrow(child, child.name, next_id) for child in fields))
-    return schema if known else assign_fresh_ids(schema)
-
-
-def _has_ids(child: "pa.Field") -> bool:
-    return FIELD_ID_KEY in (child.metadata or {}) and all(_has_ids(nested) for nested in _nested(child.type))
 
 
 def _nested(arrow_type: "pa.DataType") -> tuple["pa.Field", ...]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Longs = npt.NDArray[np.int64]
+    import pyarrow as pa
 
 # Integers in a range of at most this many values are codes as they are; others are dictionary-encoded.
 _MAX_PLAIN_RANGE = 1 << 20
@@ -164,3 +165,28 @@ def _check_precision(child: PartitionField, type_: DecimalType, values: list[Val
             raise InvalidInputError(
                 f"partition '{child.name}': {child.transform} gives {value}, which type {type_} cannot hold"
             )
+
+
+def group_by_partition(
+    table: "pa.Table", spec: PartitionSpec, schema: Schema
+) -> "Iterator[tuple[tuple[Value, ...], pa.Table]]":
+    """Yield each partition of a table of rows once: its tuple of canonical values and its rows, in their order.
+
+    Args:
+        table: rows whose columns have the names and types of the schema.
+        spec: the spec to partition by.
+        schema: columns of the table.
+    Yields:
+        Partitions in the order of their first row; nothing for an empty table. Floats are told apart by their bits,
+        so 0.0 and −0.0 are two partitions and NaN is one.
+    Raises:
+        InvalidInputError: the spec cannot be written with, or a truncated decimal leaves its precision.
+    """
+    if not table.num_rows:
+        return
+    if not spec.fields:
+        yield (), table
+        return
+    spec.validate(schema)
+
+    yield from group_rows(table, spec, schema)

@@ -4,15 +4,16 @@ Not here: the transforms (`transforms`), which changes of a spec are legal (`evo
 (`expressions.projection`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote_plus
 
 from airflow_iceberg.errors import FormatError, InvalidInputError
 from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.format.schemas.schema import Schema
-from airflow_iceberg.format.transforms.terms import parse_term, unquote
+from airflow_iceberg.format.schemas.shorthand import unquote
+from airflow_iceberg.format.transforms.terms import parse_term
 from airflow_iceberg.format.transforms.transform import (
     BucketTransform,
     IdentityTransform,
@@ -23,9 +24,6 @@ from airflow_iceberg.format.transforms.transform import (
     parse_transform,
 )
 from airflow_iceberg.format.types import IcebergType, NestedField, PrimitiveType, StructType, UnknownType, Value
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 FIRST_PARTITION_FIELD_ID = 1000
 
@@ -337,32 +335,3 @@ def _check_redundant(fields: Sequence[PartitionField]) -> None:
         other = seen.setdefault((child.source_id, kind), child)
         if other is not child:
             raise InvalidInputError(f"partition '{child.name}' is redundant: '{other.name}' is of the same column")
-
-
-# --- rows by partition ------------------------------------------------------------------------------------------------
-
-
-def group_by_partition(
-    table: "pa.Table", spec: PartitionSpec, schema: Schema
-) -> "Iterator[tuple[tuple[Value, ...], pa.Table]]":
-    """Yield each partition of a table of rows once: its tuple of canonical values and its rows, in their order.
-
-    Args:
-        table: rows whose columns have the names and types of the schema.
-        spec: the spec to partition by.
-        schema: columns of the table.
-    Yields:
-        Partitions in the order of their first row; nothing for an empty table. Floats are told apart by their bits,
-        so 0.0 and −0.0 are two partitions and NaN is one.
-    Raises:
-        InvalidInputError: the spec cannot be written with, or a truncated decimal leaves its precision.
-    """
-    if not table.num_rows:
-        return
-    if not spec.fields:
-        yield (), table
-        return
-    spec.validate(schema)
-    from airflow_iceberg.format.partitions.grouping import group_rows
-
-    yield from group_rows(table, spec, schema)

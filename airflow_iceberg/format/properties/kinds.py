@@ -7,10 +7,10 @@ Importing this module costs no pyarrow.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.storage.base import check_no_password
+from airflow_iceberg.redaction import check_no_password
 
 _Number = TypeVar("_Number", int, float)
 
@@ -104,3 +104,16 @@ def codec(name: str, text: str) -> str:
     if found is None:
         raise InvalidInputError(f"unknown codec '{text}' in property {name} (expected one of {', '.join(CODECS)})")
     return found
+
+
+def property_text(place: str, name: str, value: Any) -> str:
+    """Return the value of a property as the table keeps it; numbers and booleans are taken for their texts.
+
+    Raises:
+        InvalidInputError: anything else; the value, which may be a secret, is not in the message.
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, (str, int, float)):
+        raise InvalidInputError(f"{place}: expected a text for property {name!r}, got {type(value).__name__}")
+    return str(value)

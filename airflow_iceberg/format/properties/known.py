@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from airflow_iceberg.data.write.metrics import MetricsMode
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.properties.kinds import (
     Check,
@@ -25,6 +24,7 @@ from airflow_iceberg.format.properties.kinds import (
     share,
     whole,
 )
+from airflow_iceberg.format.properties.metrics_mode import MetricsMode
 
 
 class State(Enum):
@@ -207,3 +207,6 @@ def property_warnings(properties: Mapping[str, str]) -> tuple[str, ...]:
         elif known.state is State.WARNED and not known.is_moot(properties[name]):
             found.append(f"property {name} is set, and this writer does not follow it{_NOTES.get(name, '')}")
     return tuple(found)
+
+
+ENCRYPTION_KEY = "encryption.key-id"

@@ -25,7 +25,7 @@ from airflow_iceberg.format.schemas.evolving_fields import (
 )
 from airflow_iceberg.format.schemas.promotion import check_partitions, is_promotion, promote_default, what_may_become
 from airflow_iceberg.format.schemas.schema import Schema, fresh_type
-from airflow_iceberg.format.transforms.terms import unquote
+from airflow_iceberg.format.schemas.shorthand import unquote
 from airflow_iceberg.format.types import (
     IcebergType,
     ListType,

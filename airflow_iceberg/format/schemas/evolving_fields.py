@@ -9,8 +9,7 @@ from typing import Any
 
 from airflow_iceberg.errors import AlreadyExistsError, InvalidInputError
 from airflow_iceberg.format.schemas.schema import fresh_type
-from airflow_iceberg.format.schemas.shorthand import field_from_shorthand
-from airflow_iceberg.format.transforms.terms import unquote
+from airflow_iceberg.format.schemas.shorthand import field_from_shorthand, unquote
 from airflow_iceberg.format.types import IcebergType, ListType, MapType, NestedField, StructType, child_fields
 
 

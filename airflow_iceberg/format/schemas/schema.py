@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError
 from airflow_iceberg.format.json_fields import MAX_INT, Fields
-from airflow_iceberg.format.schemas.shorthand import field_from_shorthand
 from airflow_iceberg.format.types import (
     DoubleType,
     FloatType,
@@ -323,30 +322,3 @@ def fresh_type(type_: IcebergType, next_id: Callable[[], int]) -> IcebergType:
         key, value = fresh_type(type_.key, next_id), fresh_type(type_.value, next_id)
         return MapType(key_id=key_id, key=key, value_id=value_id, value=value, value_required=type_.value_required)
     return type_
-
-
-def schema_from_shorthand(columns: Columns, *, schema_id: int = 0) -> Schema:
-    """Return a schema from columns as people write them; fresh ids from 1.
-
-    Args:
-        columns: name to type, like ``{"id": "long not null", "tags": "list<string>", "p": "struct<x: double>"}``; a
-            type may also be an object ``{"type": "long", "required": True, "doc": "…"}``. A Schema or an Arrow schema
-            is taken as it is, with fresh ids.
-        schema_id: number of the new schema.
-    Raises:
-        InvalidInputError: an unknown or malformed type; the message names the column and the allowed types.
-    """
-    if isinstance(columns, Schema):
-        return replace(assign_fresh_ids(columns), schema_id=schema_id)
-    if not isinstance(columns, Mapping):
-        if not hasattr(columns, "pandas_metadata"):  # what an Arrow schema has, without importing Arrow to ask
-            raise InvalidInputError(
-                f"expected columns as names and types, like {{'id': 'long not null'}}, a Schema or an Arrow schema, "
-                f"got {type(columns).__name__}"
-            )
-        from airflow_iceberg.format.arrow.types import schema_from_arrow
-
-        return replace(assign_fresh_ids(schema_from_arrow(columns)), schema_id=schema_id)
-    ids = count(1)
-    fields = tuple(field_from_shorthand(name, spelled, lambda: next(ids)) for name, spelled in columns.items())
-    return assign_fresh_ids(Schema(fields, schema_id))

@@ -3,12 +3,16 @@
 Part of `schema`, which gives the real field ids.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any, NoReturn
 
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.format.schemas.schema import Columns, Schema, assign_fresh_ids
 from airflow_iceberg.format.types import (
     NAMED_TYPES,
     PARAMETRIC_FORMS,
@@ -179,3 +183,40 @@ class _TypeText:
 
     def _fail(self, problem: str) -> NoReturn:
         raise InvalidInputError(f"column '{self.column}': {problem}")
+
+
+def schema_from_shorthand(columns: Columns, *, schema_id: int = 0) -> Schema:
+    """Return a schema from columns as people write them; fresh ids from 1.
+
+    Args:
+        columns: name to type, like ``{"id": "long not null", "tags": "list<string>", "p": "struct<x: double>"}``; a
+            type may also be an object ``{"type": "long", "required": True, "doc": "…"}``. A Schema or an Arrow schema
+            is taken as it is, with fresh ids.
+        schema_id: number of the new schema.
+    Raises:
+        InvalidInputError: an unknown or malformed type; the message names the column and the allowed types.
+    """
+    if isinstance(columns, Schema):
+        return replace(assign_fresh_ids(columns), schema_id=schema_id)
+    if not isinstance(columns, Mapping):
+        if not hasattr(columns, "pandas_metadata"):  # what an Arrow schema has, without importing Arrow to ask
+            raise InvalidInputError(
+                f"expected columns as names and types, like {{'id': 'long not null'}}, a Schema or an Arrow schema, "
+                f"got {type(columns).__name__}"
+            )
+        from airflow_iceberg.format.schemas.arrow import schema_from_arrow
+
+        return replace(assign_fresh_ids(schema_from_arrow(columns)), schema_id=schema_id)
+    ids = count(1)
+    fields = tuple(field_from_shorthand(name, spelled, lambda: next(ids)) for name, spelled in columns.items())
+    return assign_fresh_ids(Schema(fields, schema_id))
+
+
+_QUOTED = re.compile(r"(?:`((?:[^`]|``)+)`|\"([^\"]+)\")")
+
+
+def unquote(name: str) -> str:
+    """Return a column name without blanks around it and without its quotes: `name` or "name"."""
+    name = name.strip()
+    quoted = _QUOTED.fullmatch(name)
+    return (quoted[1] or quoted[2]).replace("``", "`") if quoted else name

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.schemas.shorthand import unquote
 from airflow_iceberg.format.transforms.transform import (
     BucketTransform,
     DayTransform,
@@ -43,7 +44,6 @@ _WITH_NUMBER: Mapping[str, type[BucketTransform] | type[TruncateTransform]] = {
 _ALLOWED = "identity, bucket(N, column), truncate(W, column), year, month, day, hour, void"
 
 _CALL = re.compile(r"(\w+)\s*(?:\[\s*(\d+)\s*\])?\s*\((.*)\)", re.DOTALL)
-_QUOTED = re.compile(r"(?:`((?:[^`]|``)+)`|\"([^\"]+)\")")
 
 
 def parse_term(text: str, schema: Schema) -> tuple[Transform, NestedField]:
@@ -65,13 +65,6 @@ def parse_term(text: str, schema: Schema) -> tuple[Transform, NestedField]:
     if transform is None:
         raise InvalidInputError(f"unknown transform '{call[1]}' in '{text}' (allowed: {_ALLOWED})")
     return transform, schema.find_field(unquote(inner))
-
-
-def unquote(name: str) -> str:
-    """Return a column name without blanks around it and without its quotes: `name` or "name"."""
-    name = name.strip()
-    quoted = _QUOTED.fullmatch(name)
-    return (quoted[1] or quoted[2]).replace("``", "`") if quoted else name
 
 
 def _number_and_column(text: str, bracketed: str | None, inner: str) -> tuple[int, str]:

@@ -13,14 +13,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.errors import (
-    FormatError,
     IcebergError,
     InvalidInputError,
     NotFoundError,
     StorageError,
-    UnsupportedError,
 )
-from airflow_iceberg.jobs.protocol.plan import FILE_FORMATS, Source
+from airflow_iceberg.jobs.protocol.source import FILE_FORMATS, Source
+from airflow_iceberg.jobs.sources.unit import Unit, _broken, open_filesystem
 
 if TYPE_CHECKING:
     import fsspec
@@ -44,36 +43,6 @@ COMPRESSIBLE = ("csv", "jsonl")
 
 MIB = 1 << 20
 MIN_TASK_BYTES = 16 * MIB
-# How many times larger the rows of a format are than what they become in a table's Parquet files, roughly.
-# Only the cutting into tasks goes by it.
-INFLATION = {"csv": 4, "jsonl": 8}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Unit:
-    """One piece of work: a whole file, or some of a Parquet file's row groups.
-
-    Attributes:
-        location: URL or path of the file.
-        file_format: one of FILE_FORMATS.
-        compression: codec around a text file, None for none.
-        size_bytes: size of the piece, in bytes as stored.
-        row_groups: (first, end) of the row groups to read, None for all.
-        first_row: number of the first row within the file, from 1.
-    """
-
-    location: str
-    file_format: str
-    compression: str | None = None
-    size_bytes: int
-    row_groups: tuple[int, int] | None = None
-    first_row: int = 1
-
-    @property
-    def weight(self) -> int:
-        """Bytes that this unit will roughly become in the table; at least 1."""
-        shrink = 1 if self.compression else INFLATION.get(self.file_format, 1)
-        return max(self.size_bytes // shrink, 1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -195,23 +164,6 @@ def read_unit(unit: Unit, io: "FileIO", *, schema: "Schema", options: Mapping[st
         raise StorageError(f"cannot read {unit.location}: {error.strerror or error}") from error
 
 
-def open_filesystem(location: str, io: "FileIO") -> "tuple[fsspec.AbstractFileSystem, str]":
-    """Return the file system of a source location and the path in it; any fsspec URL."""
-    try:
-        return io.filesystem(location)
-    except UnsupportedError:
-        pass
-    import fsspec.core
-
-    try:
-        filesystem, path = fsspec.core.url_to_fs(location)
-    except ImportError as error:
-        raise UnsupportedError(f"cannot read {location}: {error}") from error
-    except ValueError as error:
-        raise UnsupportedError(f"cannot read {location}: no fsspec driver for this scheme ({error})") from error
-    return filesystem, path
-
-
 def _expand_one(pattern: str, io: "FileIO") -> list[SourceFile]:
     filesystem, path = open_filesystem(pattern, io)
     try:
@@ -290,8 +242,3 @@ def _split(unit: Unit, io: "FileIO", *, max_bytes: int) -> list[Unit]:
         pieces.append(piece)
         first_row += rows
     return pieces or [unit]
-
-
-def _broken(unit: Unit, error: Exception) -> FormatError:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return FormatError(f"not a readable {unit.file_format} file: {text[:500]}; the bytes", path=unit.location)

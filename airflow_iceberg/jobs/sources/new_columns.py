@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_iceberg.jobs.protocol.plan import JobPlan
-from airflow_iceberg.jobs.sources.files import SourceFile, expand, open_filesystem, read_unit, whole_file
+from airflow_iceberg.jobs.sources.files import SourceFile, expand, read_unit, whole_file
+from airflow_iceberg.jobs.sources.unit import open_filesystem
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,7 +15,7 @@ import pyarrow as pa
 from airflow_iceberg.errors import FormatError, InvalidInputError
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.schemas.schema import Schema
-from airflow_iceberg.jobs.sources.files import Unit, open_filesystem
+from airflow_iceberg.jobs.sources.unit import Unit, open_filesystem
 
 if TYPE_CHECKING:
     from airflow_iceberg.storage.base import FileIO

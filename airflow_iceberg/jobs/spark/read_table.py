@@ -184,7 +184,7 @@ def _scan(
     io: FileIO, metadata: TableMetadata, snapshot: Snapshot, schema: Schema, expression: Expression
 ) -> Iterator[FileScanTask]:
     from airflow_iceberg.format.manifests import columns
-    from airflow_iceberg.inventory._manifest_lists import read_manifests
+    from airflow_iceberg.inventory.manifests import read_manifests
 
     return plan_files(
         read_manifests(io, snapshot),

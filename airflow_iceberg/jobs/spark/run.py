@@ -26,20 +26,16 @@ from zipimport import zipimporter
 
 from airflow_iceberg.errors import IcebergError, InvalidInputError
 from airflow_iceberg.jobs import exchange, phase
-from airflow_iceberg.jobs.append import (
-    TaskContext,
-    TaskReport,
-    TaskSpec,
-    collect_rows,
-    run_task,
-    spill_rows,
-    write_rows,
-)
+from airflow_iceberg.jobs.append import gather, needs_exchange, sorts_over_tasks
 from airflow_iceberg.jobs.append_sorted import merge_collected
-from airflow_iceberg.jobs.compact import rewrite_table
-from airflow_iceberg.jobs.protocol.plan import JobError, JobPlan, JobResult
+from airflow_iceberg.jobs.context import TaskContext
+from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.protocol.result import JobError, JobResult
+from airflow_iceberg.jobs.run_plan import rewrite_table, stage_files
+from airflow_iceberg.jobs.run_task import collect_rows, run_task, spill_rows, write_rows
 from airflow_iceberg.jobs.sources.new_columns import evolved_by, evolved_by_files
 from airflow_iceberg.jobs.spark import package
+from airflow_iceberg.jobs.task import TaskReport, TaskSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -104,7 +100,7 @@ def _run(plan: JobPlan, io: "FileIO", spark: Any, storage: Mapping[str, str], ti
     if plan.source.kind == "table":
         return rewrite_table(plan, io, run, timings=timings)
     if plan.source.kind == "files":
-        return phase.stage_files(plan, io, run, parallelism=parallelism, timings=timings)
+        return stage_files(plan, io, run, parallelism=parallelism, timings=timings)
     with timings.phase("query"), query_errors():
         frame = open_query(plan, spark)
         if plan.last_column_id is not None:
@@ -113,17 +109,17 @@ def _run(plan: JobPlan, io: "FileIO", spark: Any, storage: Mapping[str, str], ti
             plan = evolved_by(plan, [arrow_schema(frame.schema.jsonValue())])
             worker = replace(worker, plan=plan.to_json())
         check_frame(plan, frame)
-    if phase.sorts_over_tasks(plan):
+    if sorts_over_tasks(plan):
         with timings.phase("collect"):
             collected = phase.checked(_collect(frame.mapInArrow(worker.collect_query, REPORT_DDL)), io)
         reports = merge_collected(plan, io, collected, run, parallelism=parallelism, timings=timings)
-    elif not phase.needs_exchange(plan):
+    elif not needs_exchange(plan):
         with timings.phase("write"):
             reports = phase.checked(_collect(frame.mapInArrow(worker.write_query, REPORT_DDL)), io)
     else:
         with timings.phase("spill"):
             spilled = phase.checked(_collect(frame.mapInArrow(worker.spill_query, REPORT_DDL)), io)
-        reports = phase.gather(plan, io, spilled, run, parallelism=parallelism, timings=timings)
+        reports = gather(plan, io, spilled, run, parallelism=parallelism, timings=timings)
     return phase.result(plan, reports, source_files=None, timings=timings)
 
 

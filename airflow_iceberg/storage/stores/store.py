@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.storage.base import check_no_password
+from airflow_iceberg.redaction import check_no_password
 from airflow_iceberg.storage.directories import Directories
 
 if TYPE_CHECKING:

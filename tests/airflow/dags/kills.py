@@ -15,7 +15,7 @@ from typing import Any
 
 from airflow.sdk import DAG, Asset
 
-from airflow_iceberg.operators._rows import IcebergAppendOperator
+from airflow_iceberg.operators.append import IcebergAppendOperator
 from airflow_iceberg.sensors.iceberg import IcebergSnapshotSensor
 
 FOLDER = Path(os.environ["AIRFLOW_ICEBERG_TEST_LAKE"])

@@ -14,13 +14,12 @@ from typing import Any
 
 from airflow.sdk import DAG
 
-from airflow_iceberg.operators.compact import (
-    IcebergCompactOperator,
-    IcebergExpireSnapshotsOperator,
-    IcebergRemoveOrphanFilesOperator,
-    IcebergRewriteManifestsOperator,
-)
-from airflow_iceberg.operators.overwrite import IcebergDeleteOperator, IcebergOverwriteOperator
+from airflow_iceberg.operators.compact import IcebergCompactOperator
+from airflow_iceberg.operators.delete import IcebergDeleteOperator
+from airflow_iceberg.operators.expire_snapshots import IcebergExpireSnapshotsOperator
+from airflow_iceberg.operators.overwrite import IcebergOverwriteOperator
+from airflow_iceberg.operators.remove_orphan_files import IcebergRemoveOrphanFilesOperator
+from airflow_iceberg.operators.rewrite_manifests import IcebergRewriteManifestsOperator
 
 FOLDER = Path(os.environ["AIRFLOW_ICEBERG_TEST_LAKE"])
 # More than one: on a busy machine a try can end before it reaches its task.

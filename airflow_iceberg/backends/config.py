@@ -1,0 +1,96 @@
+"""What a submission needs to know: Spark's settings, and the machine that the driver starts on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    pass
+
+
+STORAGE_VARIABLE = "AIRFLOW_ICEBERG_STORAGE"
+
+
+# What a job needs to reach the table's files; everything else in a catalog's properties is the catalog's own business,
+# its credentials above all.
+STORAGE_PREFIXES = ("s3.", "gcs.", "adls.", "hdfs.", "hf.", "client.")
+
+
+# Spark's own pattern knows neither credentials nor account keys; what matches is hidden in its log, UI and events.
+REDACTION = f"(?i)secret|passw|token|credential|access.?key|account.?key|connection.?string|{STORAGE_VARIABLE}"
+
+
+_SECRET_SETTING = re.compile(REDACTION.removeprefix("(?i)"), re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SparkConfig:
+    """Resources and options of a submitted job, all optional; the connection says where it runs.
+
+    Attributes:
+        conf: Spark properties, `{"spark.sql.shuffle.partitions": "16"}`.
+        env_vars: environment variables of the driver.
+        driver_memory, executor_memory: such as "4g".
+        num_executors, executor_cores, total_executor_cores: as for spark-submit.
+        py_files, jars, packages: further Python files, jars and Maven coordinates.
+        deploy_mode: "client" or "cluster"; the connection's own by default.
+        queue: YARN queue; the connection's own by default.
+        properties_file: instead of spark-defaults.conf.
+        proxy_user: whom to act for.
+    """
+
+    conf: Mapping[str, str] = field(default_factory=dict)
+    env_vars: Mapping[str, str] = field(default_factory=dict)
+    driver_memory: str | None = None
+    executor_memory: str | None = None
+    num_executors: int | None = None
+    executor_cores: int | None = None
+    total_executor_cores: int | None = None
+    py_files: Sequence[str] = ()
+    jars: Sequence[str] = ()
+    packages: Sequence[str] = ()
+    deploy_mode: str | None = None
+    queue: str | None = None
+    properties_file: str | None = None
+    proxy_user: str | None = None
+
+    def serialize(self) -> dict[str, Any]:
+        """Return what Airflow shows and keeps of the DAG: the settings that were made, without secrets."""
+        settings = {name: getattr(self, name) for name in self.__slots__}
+        shown = {name: value for name, value in settings.items() if value not in (None, (), {}, [])}
+        for name in ("conf", "env_vars"):
+            if name in shown:
+                shown[name] = {key: hide(key, value) for key, value in shown[name].items()}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in shown.items()}
+
+    def __repr__(self) -> str:
+        return f"SparkConfig({self.serialize()!r})"
+
+    # Airflow turns what it does not know into text.
+    __str__ = __repr__
+
+
+def hide(key: str, value: Any) -> Any:
+    """Return a setting's value as logs and forms may show it."""
+    return "***" if _SECRET_SETTING.search(str(key)) else value
+
+
+def storage_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return of a catalog's properties those by which a job reaches the table's files."""
+    return {key: value for key, value in properties.items() if key.startswith(STORAGE_PREFIXES)}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Machine:
+    """How Spark is started on this machine.
+
+    Attributes:
+        binary: spark-submit, with its path.
+        environment: variables of that process alone; they go to no cluster and on no command line.
+    """
+
+    binary: str
+    environment: Mapping[str, str] = field(repr=False)

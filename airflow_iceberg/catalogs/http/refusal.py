@@ -1,0 +1,53 @@
+"""The error response of a catalog server, as the Iceberg REST protocol writes it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refusal:
+    """What a server says about a request that it did not serve.
+
+    Attributes:
+        type: the name of the error, such as NoSuchTableException; empty when it doesn't say.
+        message: one line, with the secrets taken out.
+    """
+
+    status: int
+    type: str = ""
+    message: str = ""
+
+    def __str__(self) -> str:
+        named = f"{self.status} {self.type}".strip()
+        return f"{named}: {self.message}" if self.message else named
+
+    @classmethod
+    def from_body(cls, status: int, body: bytes, hide: Callable[[str], str]) -> Refusal:
+        """Read an error of the protocol, one of OAuth2, or whatever a gateway on the way has answered.
+
+        The server's stack trace is left out: it is long, and of no use to the reader.
+        """
+        try:
+            document = json.loads(body) if body else {}
+        except (ValueError, RecursionError):
+            # A page of a gateway: its text may be anything, its first words are enough to recognise it.
+            text = re.sub(r"<[^>]*>", " ", body[:2000].decode(errors="replace"))
+            return cls(status=status, message=_line(hide(text), 120))
+        error = document.get("error", document) if isinstance(document, dict) else {}
+        if isinstance(error, dict):
+            return cls(
+                status=status,
+                type=_line(hide(str(error.get("type") or "")), 80),
+                message=_line(hide(str(error.get("message") or "")), 500),
+            )
+        described = document.get("error_description") or ""
+        return cls(status=status, type=_line(hide(str(error)), 80), message=_line(hide(str(described)), 500))
+
+
+def _line(text: str, length: int) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= length else f"{line[:length]}…"

@@ -1,0 +1,114 @@
+"""What is checked before an action writes anything.
+
+that the table can be written, is the same, and that files fit it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from airflow_iceberg.errors import InvalidInputError, StalePlanError, UnsupportedError
+from airflow_iceberg.format.manifests.entries import (
+    DataFile,
+    FileContent,
+)
+from airflow_iceberg.format.metadata.requirements import Requirement
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.metadata.updates import (
+    AssertTableUUID,
+    AssignUUID,
+    Change,
+    Update,
+)
+from airflow_iceberg.format.properties.known import ENCRYPTION_KEY
+from airflow_iceberg.format.schemas.schema import Schema
+
+WRITABLE_VERSIONS = (1, 2, 3)
+
+
+def of_this_table(
+    metadata: TableMetadata, updates: tuple[Update, ...], requirements: tuple[Requirement, ...], *, new_uuid: str
+) -> Change:
+    """Return a change that is for this table and no other that came to its name.
+
+    Tables of the first Iceberg versions have no uuid; the first commit gives them one.
+    """
+    if metadata.table_uuid is None:
+        return Change(updates=(AssignUUID(uuid=new_uuid), *updates), requirements=requirements)
+    return Change(updates=updates, requirements=(AssertTableUUID(uuid=metadata.table_uuid), *requirements))
+
+
+def check_writable(metadata: TableMetadata, table: str) -> None:
+    """Refuse tables that this version does not write.
+
+    Raises:
+        UnsupportedError: the format version, or encryption that would be written in clear.
+    """
+    if metadata.format_version not in WRITABLE_VERSIONS:
+        raise UnsupportedError(
+            f"table {table} has format version {metadata.format_version}; this version of airflow-iceberg writes "
+            f"format versions 1, 2 and 3, nothing was changed"
+        )
+    if ENCRYPTION_KEY in metadata.properties:
+        raise UnsupportedError(
+            f"table {table} asks for encryption ({ENCRYPTION_KEY}), which is not written here: its rows would be "
+            f"stored in clear; nothing was changed"
+        )
+
+
+def check_same_table(metadata: TableMetadata, table_uuid: str) -> None:
+    """Check that the table is the one that was planned for.
+
+    Raises:
+        StalePlanError: it was dropped and another one has its name.
+    """
+    if not is_same_table(metadata, table_uuid):
+        raise StalePlanError(
+            f"the table was dropped and made again since this change was planned: its uuid is {metadata.table_uuid}, "
+            f"expected {table_uuid}; nothing was committed to the new one"
+        )
+
+
+def is_same_table(metadata: TableMetadata, table_uuid: str) -> bool:
+    """Whether this is the table of that uuid; one without may have got it from another writer's commit."""
+    return not table_uuid or metadata.table_uuid == table_uuid
+
+
+def check_files_fit(metadata: TableMetadata, files: Sequence[DataFile], *, written_schema: Schema) -> None:
+    """Check that files written for an older state of the table still fit it.
+
+    Raises:
+        StalePlanError: the table lost the partition spec of a file, requires what the files may lack, or takes other
+            delete files than these.
+        InvalidInputError: delete files that the table's format version does not have.
+    """
+    specs = {spec.spec_id for spec in metadata.partition_specs}
+    for spec_id in {file.spec_id for file in files} - specs:
+        raise StalePlanError(f"partition spec {spec_id} was removed from the table while the rows were written")
+    _check_deletes(metadata.format_version, files)
+    if any(file.content is FileContent.DATA for file in files):
+        _check_required(written_schema, metadata.schema())
+
+
+def _check_deletes(version: int, files: Iterable[DataFile]) -> None:
+    for file in files:
+        if file.content is FileContent.DATA:
+            continue
+        if version == 1:
+            raise InvalidInputError(f"a table of format version 1 has no delete files, got {file.file_path}")
+        if file.content is FileContent.POSITION_DELETES and file.is_deletion_vector != (version >= 3):
+            wanted = "deletion vectors" if version >= 3 else "position delete files"
+            raise StalePlanError(
+                f"deletes by position are {wanted} in format version {version}, got {file.file_path}; if the table "
+                f"was upgraded meanwhile, plan again"
+            )
+
+
+def _check_required(written: Schema, current: Schema) -> None:
+    for field_id, field_ in current.fields_by_id.items():
+        before = written.fields_by_id.get(field_id)
+        if field_.required and (before is None or not before.required):
+            raise StalePlanError(
+                f"column {current.find_name(field_id)!r} became required while the rows were written; "
+                f"rows without a value may be among them"
+            )

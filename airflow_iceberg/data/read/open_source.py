@@ -1,0 +1,77 @@
+"""Opens a data file of any format as rows. The formats themselves have a module each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from airflow_iceberg.data.read.metadata_columns import FileFacts
+from airflow_iceberg.data.read.raw_rows import Source
+from airflow_iceberg.errors import FormatError, NotFoundError, StorageError, UnsupportedError
+from airflow_iceberg.storage.stores.store import UnclearError
+
+if TYPE_CHECKING:
+    from airflow_iceberg.storage.base import FileIO
+
+
+FORMATS = ("parquet", "orc", "avro")
+
+
+@contextmanager
+def open_source(
+    io: FileIO,
+    file_format: str,
+    facts: FileFacts,
+    name_mapping: str | None = None,
+    *,
+    keep_dictionaries: bool = False,
+) -> Iterator[Source]:
+    """Open a data file or a delete file; errors of Arrow and of the store, while it is open, become ours.
+
+    Args:
+        keep_dictionaries: read texts in dictionaries where a Parquet file holds small ones.
+    Raises:
+        NotFoundError, FormatError, UnsupportedError, StorageError: all of them name the file.
+    """
+    import pyarrow as pa
+
+    location = facts.location
+    filesystem, path = io.filesystem(location)
+    is_local = "file" in ([filesystem.protocol] if isinstance(filesystem.protocol, str) else filesystem.protocol)
+    name = "a Parquet file" if file_format == "parquet" else f"an {file_format.upper()} file"
+    try:
+        # Arrow reads local files itself, without the lock of Python around every read.
+        handle: Any = pa.OSFile(path) if is_local else filesystem.open(path, "rb")
+        with handle:
+            yield _source(handle, file_format, facts, name_mapping, is_local, keep_dictionaries)
+    except FileNotFoundError as error:
+        raise NotFoundError(f"data file {location} does not exist, although the table lists it") from error
+    except OSError as error:
+        # Arrow reports pages that cannot be decompressed as an OSError, too, but without a number.
+        if error.errno is None and not isinstance(error, UnclearError):
+            raise FormatError(f"cannot read {name}: {error}", path=location) from error
+        raise StorageError(f"cannot read {location}: {error}") from error
+    except pa.ArrowNotImplementedError as error:
+        raise UnsupportedError(f"cannot read data file {location}: {error}") from error
+    except pa.ArrowException as error:
+        raise FormatError(f"cannot read {name}: {error}", path=location) from error
+    except FormatError as error:
+        error.path = error.path or location
+        raise
+
+
+def _source(
+    handle: Any, file_format: str, facts: FileFacts, name_mapping: str | None, is_local: bool, keep_dictionaries: bool
+) -> Source:
+    if file_format == "orc":
+        from airflow_iceberg.data.read.orc import OrcSource
+
+        return OrcSource(handle, facts, name_mapping)
+    if file_format == "avro":
+        from airflow_iceberg.data.read.avro import AvroSource
+
+        return AvroSource(handle, facts, name_mapping)
+    from airflow_iceberg.data.read.parquet import ParquetSource
+
+    return ParquetSource(handle, facts, name_mapping, pre_buffer=not is_local, keep_dictionaries=keep_dictionaries)

@@ -1,0 +1,138 @@
+"""Where a job's rows come from: files, a query or a function."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.format.json_fields import Fields
+from airflow_iceberg.jobs.protocol.table_input import TableInput
+
+SOURCE_KINDS = ("files", "sql", "callable", "table", "units")
+
+
+FILE_FORMATS = ("parquet", "csv", "jsonl", "orc", "avro")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """Where the rows come from: files, a Spark SQL query, a Python callable, or the table; exactly one of them.
+
+    Attributes:
+        kind: one of SOURCE_KINDS.
+        files: URLs or paths, with globs; read in the order given, matches of one glob sorted by name.
+        file_format: one of FILE_FORMATS; None goes by each file's suffix.
+        format_options: how to read the files, e.g. {"delimiter": ";", "header": "false"}; see `jobs.sources.files`.
+        sql: one query in Spark's SQL.
+        callable: "package.module:function"; called with the SparkSession and `kwargs`, returns a DataFrame.
+        kwargs: JSON values for the callable.
+        table: the files of the table itself that the operations beside append read.
+        units: locations of the documents of a walk's units (`inventory.units`), in their order.
+    """
+
+    kind: str
+    files: tuple[str, ...] = ()
+    file_format: str | None = None
+    format_options: Mapping[str, str] = field(default_factory=dict)
+    sql: str | None = None
+    callable: str | None = None
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    table: TableInput | None = None
+    units: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind not in SOURCE_KINDS:
+            raise InvalidInputError(f"unknown source kind {self.kind!r}; one of {', '.join(SOURCE_KINDS)}")
+        named = {name: getattr(self, name) for name in SOURCE_KINDS}
+        given = [name for name, value in named.items() if value]
+        if given != [self.kind]:
+            found = ", ".join(given) or "nothing"
+            raise InvalidInputError(f"a source of kind {self.kind!r} needs {self.kind} and nothing else, got {found}")
+        for name in self.files:
+            _check_location(name)
+        if self.file_format is not None and self.file_format not in FILE_FORMATS:
+            known = ", ".join(FILE_FORMATS)
+            raise InvalidInputError(f"unknown file format {self.file_format!r}; one of {known}")
+        for name, value in self.format_options.items():
+            if not isinstance(value, str):
+                raise InvalidInputError(
+                    f"format option {name!r} is {value!r}, expected text such as '{str(value).lower()}'"
+                )
+        try:
+            json.dumps(dict(self.kwargs), allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise InvalidInputError(f"op_kwargs are not JSON values: {error}") from error
+        if self.callable is not None and not _is_callable_path(self.callable):
+            raise InvalidInputError(f"python callable {self.callable!r} is not of the form 'package.module:function'")
+
+    @classmethod
+    def from_files(
+        cls,
+        files: str | tuple[str, ...] | list[str],
+        *,
+        file_format: str | None = None,
+        format_options: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Return a source of one or more files or globs."""
+        names = (files,) if isinstance(files, str) else tuple(files)
+        return cls(kind="files", files=names, file_format=file_format, format_options=dict(format_options or {}))
+
+    @classmethod
+    def from_sql(cls, sql: str) -> Self:
+        """Return a source that is one query in Spark's SQL."""
+        return cls(kind="sql", sql=sql.strip().rstrip(";").rstrip())
+
+    @classmethod
+    def from_callable(cls, path: str, kwargs: Mapping[str, Any] | None = None) -> Self:
+        """Return a source that is a function "package.module:function" of the SparkSession."""
+        return cls(kind="callable", callable=path, kwargs=dict(kwargs or {}))
+
+    @classmethod
+    def from_dict(cls, fields: Fields) -> Self:
+        """Read a source from its JSON form."""
+        return cls(
+            kind=fields.str("kind"),
+            files=tuple(str(name) for name in fields.list("files")),
+            file_format=fields.opt_str("file-format"),
+            format_options=fields.str_map("format-options"),
+            sql=fields.opt_str("sql"),
+            callable=fields.opt_str("callable"),
+            kwargs=dict(fields.mapping("kwargs")),
+            table=TableInput.from_dict(fields.child("table")) if "table" in fields else None,
+            units=tuple(str(place) for place in fields.list("units")) if "units" in fields else (),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "kind": self.kind,
+            "files": list(self.files),
+            "file-format": self.file_format,
+            "format-options": dict(self.format_options),
+            "sql": self.sql,
+            "callable": self.callable,
+            "kwargs": dict(self.kwargs),
+            "table": None if self.table is None else self.table.to_dict(),
+            "units": list(self.units),
+        }
+
+
+def _check_location(name: str) -> None:
+    """Refuse what names no file, and what would lie in the plan document with its password."""
+    if not name.strip():
+        raise InvalidInputError("one of the source files has an empty name; a template may have rendered to nothing")
+    authority = name.partition("://")[2].partition("/")[0]
+    user, at, _ = authority.rpartition("@")
+    if at and ":" in user:
+        raise InvalidInputError(
+            f"source file {name.replace(user, '***')} has a password in its name, which would lie in the job's plan; "
+            f"give credentials by the catalog's connection or the environment"
+        )
+
+
+def _is_callable_path(text: str) -> bool:
+    module, _, function = text.partition(":")
+    return all(part.isidentifier() for part in [*module.split("."), *function.split(".")])

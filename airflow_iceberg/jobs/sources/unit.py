@@ -1,0 +1,70 @@
+"""A unit of a source: a file or a part of one, and the file system that it is read from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_iceberg.errors import (
+    FormatError,
+    UnsupportedError,
+)
+
+if TYPE_CHECKING:
+    import fsspec
+
+    from airflow_iceberg.storage.base import FileIO
+
+
+# How many times larger the rows of a format are than what they become in a table's Parquet files, roughly.
+# Only the cutting into tasks goes by it.
+INFLATION = {"csv": 4, "jsonl": 8}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unit:
+    """One piece of work: a whole file, or some of a Parquet file's row groups.
+
+    Attributes:
+        location: URL or path of the file.
+        file_format: one of FILE_FORMATS.
+        compression: codec around a text file, None for none.
+        size_bytes: size of the piece, in bytes as stored.
+        row_groups: (first, end) of the row groups to read, None for all.
+        first_row: number of the first row within the file, from 1.
+    """
+
+    location: str
+    file_format: str
+    compression: str | None = None
+    size_bytes: int
+    row_groups: tuple[int, int] | None = None
+    first_row: int = 1
+
+    @property
+    def weight(self) -> int:
+        """Bytes that this unit will roughly become in the table; at least 1."""
+        shrink = 1 if self.compression else INFLATION.get(self.file_format, 1)
+        return max(self.size_bytes // shrink, 1)
+
+
+def open_filesystem(location: str, io: FileIO) -> tuple[fsspec.AbstractFileSystem, str]:
+    """Return the file system of a source location and the path in it; any fsspec URL."""
+    try:
+        return io.filesystem(location)
+    except UnsupportedError:
+        pass
+    import fsspec.core
+
+    try:
+        filesystem, path = fsspec.core.url_to_fs(location)
+    except ImportError as error:
+        raise UnsupportedError(f"cannot read {location}: {error}") from error
+    except ValueError as error:
+        raise UnsupportedError(f"cannot read {location}: no fsspec driver for this scheme ({error})") from error
+    return filesystem, path
+
+
+def _broken(unit: Unit, error: Exception) -> FormatError:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return FormatError(f"not a readable {unit.file_format} file: {text[:500]}; the bytes", path=unit.location)

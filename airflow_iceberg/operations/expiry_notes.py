@@ -1,0 +1,131 @@
+"""Notes of an expiry.
+
+what was to be deleted, written before the commit, so that a killed expiry is finished by the next.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from airflow_iceberg.commit.actions.expire_snapshots import ExpireSnapshots
+from airflow_iceberg.errors import FormatError
+from airflow_iceberg.format.json_fields import Fields
+from airflow_iceberg.format.snapshots import Snapshot
+from airflow_iceberg.operations.reachable_files import (
+    statistics_paths,
+)
+from airflow_iceberg.operations.staging import STAGING_FOLDER
+
+if TYPE_CHECKING:
+    from airflow_iceberg.commit.operation_key import OperationKey
+    from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+    from airflow_iceberg.format.metadata.updates import Change
+    from airflow_iceberg.table import Table
+
+
+NOTE = "expired.json"
+
+
+PREFIX = "expire-"
+
+
+class _NotedExpiry(ExpireSnapshots):
+    """Notes what each attempt is about to remove: a newer base may let more snapshots go."""
+
+    def __init__(self, notes: _Notes, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._notes = notes
+
+    def __call__(self, metadata: TableMetadata) -> Change:
+        change = super().__call__(metadata)
+        if self.expiry.snapshot_ids:
+            self._notes.write(metadata, self.expiry.snapshot_ids)
+        return change
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Note:
+    """Snapshots that were to go, as they were noted before the commit."""
+
+    location: str
+    table_uuid: str | None
+    snapshots: tuple[Snapshot, ...]
+    statistics: tuple[str, ...]
+
+
+class _Notes:
+    """The documents of one task (all tries), or of one call outside of Airflow."""
+
+    def __init__(self, table: Table, operation: OperationKey | None) -> None:
+        self._table = table
+        token = uuid4().hex[:12] if operation is None else operation.file_token
+        self._prefix = f"{table.location.rstrip('/')}/{STAGING_FOLDER}/{PREFIX}{token}"
+
+    def write(self, metadata: TableMetadata, snapshot_ids: Sequence[int]) -> None:
+        """Note snapshots that are to go."""
+        wanted = set(snapshot_ids)
+        document = {
+            "version": 1,
+            "table-uuid": metadata.table_uuid,
+            "snapshots": [
+                {
+                    "snapshot-id": snapshot.snapshot_id,
+                    "manifest-list": snapshot.manifest_list,
+                    "manifests": None if snapshot.manifests is None else list(snapshot.manifests),
+                }
+                for snapshot in metadata.snapshots
+                if snapshot.snapshot_id in wanted
+            ],
+            "statistics": list(statistics_paths(metadata, snapshot_ids)),
+        }
+        self._table.io.create(f"{self._prefix}/{uuid4().hex[:12]}/{NOTE}", json.dumps(document).encode())
+
+    def due(self, metadata: TableMetadata) -> Iterator[_Note]:
+        """Yield the notes, with those of their snapshots that the table has not any more."""
+        for status in list(self._table.io.list(self._prefix)):
+            if not status.location.endswith(f"/{NOTE}"):
+                continue
+            note = self.read(status.location, metadata)
+            if note is not None:
+                yield note
+
+    def read(self, location: str, metadata: TableMetadata) -> _Note | None:
+        """Return a note with those of its snapshots that the table has not any more; None if it is another table's.
+
+        Raises:
+            FormatError: it is damaged.
+        """
+        note = _read_note(location, self._table.io.read(location))
+        # The table was dropped and made again in the same place: the files of the old one are not ours to take.
+        if note.table_uuid not in (None, metadata.table_uuid):
+            return None
+        known = {snapshot.snapshot_id for snapshot in metadata.snapshots}
+        return replace(note, snapshots=tuple(s for s in note.snapshots if s.snapshot_id not in known))
+
+
+def _read_note(location: str, data: bytes) -> _Note:
+    try:
+        fields = Fields(json.loads(data), "", location)
+    except ValueError as error:
+        raise FormatError(f"a note of expired snapshots is damaged: {error}", path=location) from error
+    return _Note(
+        location=location,
+        table_uuid=fields.opt_str("table-uuid"),
+        snapshots=tuple(_noted_snapshot(item) for item in fields.items("snapshots")),
+        statistics=tuple(str(path) for path in fields.list("statistics")),
+    )
+
+
+def _noted_snapshot(fields: Fields) -> Snapshot:
+    manifests = fields.list("manifests") if "manifests" in fields else None
+    return Snapshot(
+        snapshot_id=fields.int("snapshot-id"),
+        timestamp_ms=0,
+        manifest_list=fields.opt_str("manifest-list"),
+        manifests=None if manifests is None else tuple(str(path) for path in manifests),
+        summary={},
+    )

@@ -1,0 +1,132 @@
+"""The operator that deletes rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.hooks.iceberg import IcebergHook
+from airflow_iceberg.operators._arguments import whole_number
+from airflow_iceberg.operators._job import JobOperator
+from airflow_iceberg.retries import airflow_failures
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_iceberg.backends.config import SparkConfig
+
+
+class IcebergDeleteOperator(JobOperator):
+    """Deletes the rows that a predicate selects, exactly once per run of the DAG.
+
+    Files that hold nothing but selected rows go by metadata alone, and if there are no others no job is started. Other
+    files are rewritten without the rows (copy-on-write), or the rows are marked as deleted beside them (merge-on-read:
+    position deletes in format version 2, deletion vectors in version 3). When other writers change the same files
+    meanwhile, all is planned again on the newer table.
+
+    Args:
+        table: namespace and name, `sales.orders`.
+        predicate: in SQL, `"customer_id = {{ params.customer }}"`. A row goes where it is true, not where it is null;
+            `"true"` deletes every row.
+        mode: `"copy-on-write"` or `"merge-on-read"`; by default the table's `write.delete.mode`, copy-on-write.
+        max_rows: a seat belt: when more rows would go, the task fails and nothing is deleted.
+        isolation_level: `"serializable"` minds matching rows that others have added meanwhile, `"snapshot"` does not;
+            by default the table's `write.delete.isolation-level`, serializable.
+        branch: the branch to delete from.
+        snapshot_properties: entries for the snapshot's summary.
+        iceberg_conn_id: the catalog's connection.
+        spark_conn_id: where the job runs: a `spark` connection submits it; None runs it in this process.
+        spark_config: resources and options of the Spark job.
+
+    Returns:
+        table, branch, outcome (`committed`, `found`, `nothing`), done_by_this_try, snapshot_id (text), deleted_records,
+        removed_data_files, removed_bytes, added_data_files, added_delete_files, removed_delete_files, added_bytes,
+        operation_key.
+    """
+
+    template_fields: Sequence[str] = (
+        "table",
+        "predicate",
+        "mode",
+        "max_rows",
+        "isolation_level",
+        "branch",
+        "snapshot_properties",
+        "iceberg_conn_id",
+        "spark_conn_id",
+        "spark_config",
+    )
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        "predicate": "sql",
+        "snapshot_properties": "json",
+        "spark_config": "json",
+    }
+    ui_color = "#fbe0e0"
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        predicate: str,
+        mode: Literal["copy-on-write", "merge-on-read"] | None = None,
+        max_rows: int | str | None = None,
+        isolation_level: Literal["serializable", "snapshot"] | None = None,
+        branch: str = "main",
+        snapshot_properties: Mapping[str, str] | None = None,
+        iceberg_conn_id: str = IcebergHook.default_conn_name,
+        spark_conn_id: str | None = "spark_default",
+        spark_config: SparkConfig | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.predicate = predicate
+        self.mode = mode
+        self.max_rows = max_rows
+        self.isolation_level = isolation_level
+        self.branch = branch
+        self.snapshot_properties = snapshot_properties
+        self.iceberg_conn_id = iceberg_conn_id
+        self.spark_conn_id = spark_conn_id
+        self.spark_config = spark_config
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Look which files are concerned, run the job if there is need for one, and commit."""
+        from airflow_iceberg.operations.delete import DeleteRequest, delete
+
+        with airflow_failures():
+            request = DeleteRequest(
+                predicate=self.predicate,
+                mode=self.mode or None,
+                isolation_level=self.isolation_level or None,
+                max_rows=self._most_rows(),
+                branch=self.branch,
+                snapshot_properties=self.snapshot_properties or {},
+            )
+            result = self.carry_out(context, lambda table, **how: delete(table, request, **how))
+        self.log.info(
+            "%s: %s; %d rows and %d data files went, %d data files and %d delete files came",
+            result.table,
+            _SENTENCES[result.outcome],
+            result.deleted_records,
+            result.removed_data_files,
+            result.added_data_files,
+            result.added_delete_files,
+        )
+        return result.to_xcom()
+
+    def _most_rows(self) -> int | None:
+        # A seat belt must not open because a template rendered to nothing.
+        if isinstance(self.max_rows, str) and self.max_rows.strip() in ("", "None"):
+            raise InvalidInputError(
+                f"max_rows is {self.max_rows!r}, expected a number of rows; leave it out for no limit"
+            )
+        return whole_number("max_rows", self.max_rows)
+
+
+_SENTENCES = {
+    "committed": "deleted rows",
+    "found": "an earlier try of this task has deleted the rows already",
+    "nothing": "no row matches, nothing was done",
+}

@@ -1,0 +1,120 @@
+"""The operator that expires snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow_iceberg.hooks.iceberg import IcebergHook
+from airflow_iceberg.operators._arguments import moment_ms, whole_number, yes_or_no
+from airflow_iceberg.operators._job import WalkOperator, operation_of
+from airflow_iceberg.retries import airflow_failures
+
+if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
+    from airflow.sdk import Context
+
+    from airflow_iceberg.backends.config import SparkConfig
+
+
+class IcebergExpireSnapshotsOperator(WalkOperator):
+    """Removes old snapshots, then the files that only they reached.
+
+    The work of Iceberg's procedure `expire_snapshots`, with its rules for branches and tags. Files are deleted only
+    once the commit is known to have landed; a try that dies in between is finished by the next one, or, once it is
+    three days old, by the next task that expires snapshots of the table. The manifests of a large table are read by a
+    job.
+
+    Args:
+        table: namespace and name, `sales.orders`.
+        older_than: snapshots of before that moment may go: a `datetime`, ISO text (`"{{ ds }}"`, UTC if it names no
+            zone) or a `timedelta`, the age. By default the table's `history.expire.max-snapshot-age-ms` (5 days).
+        retain_last: so many snapshots of each branch stay; by default the table's
+            `history.expire.min-snapshots-to-keep` (1).
+        snapshot_ids: these go besides.
+        clean_expired_metadata: forget schemas and partition specs that nothing uses any more.
+        dry_run: change nothing, and say what would go and how many bytes each ref keeps alive.
+        iceberg_conn_id: the catalog's connection.
+        spark_conn_id: where the job for a large table runs; None reads every table in this process.
+        spark_config: resources and options of that job.
+        spark_from_files: a table is large from so many entries of manifests on; 1,000,000.
+
+    Returns:
+        table, outcome (`committed`, `finished`: files that an earlier try had left, `nothing`, `dry-run`),
+        expired_snapshots, expired_refs, deleted_data_files_count, deleted_position_delete_files_count,
+        deleted_equality_delete_files_count, deleted_manifest_files_count, deleted_manifest_lists_count,
+        deleted_statistics_files_count, deleted_bytes, failed_files, removed_schemas, removed_partition_specs, refs (of
+        a dry run: name, snapshots, size_bytes, exclusive_bytes), staging_files (left by jobs that died, removed).
+    """
+
+    template_fields: Sequence[str] = (
+        "table",
+        "older_than",
+        "retain_last",
+        "snapshot_ids",
+        "iceberg_conn_id",
+        "spark_conn_id",
+        "spark_config",
+        "spark_from_files",
+    )
+    template_fields_renderers: ClassVar[dict[str, str]] = {"snapshot_ids": "json", "spark_config": "json"}
+    ui_color = "#e4f0da"
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        older_than: datetime | timedelta | str | None = None,
+        retain_last: int | str | None = None,
+        snapshot_ids: Sequence[int | str] = (),
+        clean_expired_metadata: bool = False,
+        dry_run: bool = False,
+        iceberg_conn_id: str = IcebergHook.default_conn_name,
+        spark_conn_id: str | None = "spark_default",
+        spark_config: SparkConfig | None = None,
+        spark_from_files: int | str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.older_than = older_than
+        self.retain_last = retain_last
+        self.snapshot_ids = snapshot_ids
+        self.clean_expired_metadata = clean_expired_metadata
+        # Not `dry_run`, which is a method of Airflow's.
+        self._is_dry_run = dry_run
+        self.iceberg_conn_id = iceberg_conn_id
+        self.spark_conn_id = spark_conn_id
+        self.spark_config = spark_config
+        self.spark_from_files = spark_from_files
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Expire the snapshots and delete their files, or finish what an earlier try began."""
+        from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
+
+        with airflow_failures():
+            request = ExpireRequest(
+                older_than_ms=moment_ms("older_than", self.older_than),
+                retain_last=whole_number("retain_last", self.retain_last),
+                snapshot_ids=tuple(_snapshot_ids(self.snapshot_ids)),
+                clean_expired_metadata=yes_or_no("clean_expired_metadata", self.clean_expired_metadata),
+                dry_run=yes_or_no("dry_run", self._is_dry_run),
+            )
+            table = IcebergHook(self.iceberg_conn_id).load_table(self.table)
+            walk = self.open_walker(table, context)
+            result = expire_snapshots(table, request, operation=operation_of(context), walk=walk)
+        for line in result.lines():
+            self.log.info("%s: %s", result.table, line)
+        return result.to_xcom()
+
+
+def _snapshot_ids(given: Any) -> list[int]:
+    """Return snapshot ids, as a list or as the text that a template made of one."""
+    if isinstance(given, str):
+        given = [part for part in given.strip("[]() ").split(",") if part.strip()]
+    if isinstance(given, int):
+        given = [given]
+    found = [whole_number("snapshot_ids", item) for item in given or ()]
+    # One that a template left empty is none of the table's.
+    return [-1 if item is None else item for item in found]
