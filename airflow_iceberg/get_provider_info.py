@@ -34,10 +34,15 @@ def get_provider_info() -> dict[str, Any]:
             {
                 "integration-name": INTEGRATION,
                 "python-modules": [
-                    "airflow_iceberg.operators._rows",
-                    "airflow_iceberg.operators.overwrite",
-                    "airflow_iceberg.operators.create_table",
+                    "airflow_iceberg.operators.alter_table",
+                    "airflow_iceberg.operators.append",
                     "airflow_iceberg.operators.compact",
+                    "airflow_iceberg.operators.create_table",
+                    "airflow_iceberg.operators.delete",
+                    "airflow_iceberg.operators.expire_snapshots",
+                    "airflow_iceberg.operators.overwrite",
+                    "airflow_iceberg.operators.remove_orphan_files",
+                    "airflow_iceberg.operators.rewrite_manifests",
                 ],
             }
         ],

@@ -15,11 +15,11 @@ from airflow_iceberg.errors import InvalidInputError, NotFoundError, StalePlanEr
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
+    from airflow_iceberg.commit.open_table import OpenTable
     from airflow_iceberg.jobs.protocol.plan import JobPlan
     from airflow_iceberg.jobs.protocol.result import JobResult
     from airflow_iceberg.jobs.protocol.source import Source
     from airflow_iceberg.storage.base import FileIO
-    from airflow_iceberg.table import Table
 
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,9 @@ class Backend(Protocol):
         """End the job that is running, if any; called from a signal handler."""
 
 
-def open_backend(spark_conn_id: str | None, config: SparkConfig, *, table: Table, source: Source, name: str) -> Backend:
+def open_backend(
+    spark_conn_id: str | None, config: SparkConfig, *, table: OpenTable, source: Source, name: str
+) -> Backend:
     """Return the back end of a connection, ready to run; whatever can be known to be missing is found here.
 
     Args:
@@ -62,20 +64,22 @@ def open_backend(spark_conn_id: str | None, config: SparkConfig, *, table: Table
     return SparkSubmit(connection, config, storage=storage_properties(_reaching(table)), name=name)
 
 
-def run_job(backend: Backend, table: Table, plan: JobPlan) -> JobResult:
+def run_job(backend: Backend, table: OpenTable, plan: JobPlan) -> JobResult:
     """Run a job and return what it staged.
 
     Raises:
         IcebergError: the job's own error, of the class that the job raised.
         StalePlanError: the job died without a word; carries the last lines of its output.
     """
+    from airflow_iceberg.operations.staging import read_result
+
     ended_badly: AirflowException | None = None
     try:
         backend.run(plan)
     except AirflowException as error:
         ended_badly = error
     try:
-        result = table.read_result(plan)
+        result = read_result(table.io, plan)
     except StalePlanError as error:
         if ended_badly is None:
             raise
@@ -86,7 +90,7 @@ def run_job(backend: Backend, table: Table, plan: JobPlan) -> JobResult:
     return result
 
 
-def _reaching(table: Table) -> Mapping[str, str]:
+def _reaching(table: OpenTable) -> Mapping[str, str]:
     """Return the properties by which the table's files are reached: with what its REST catalog lent for them."""
     lent = getattr(table.io, "current_properties", None)
     return {**table.catalog.properties, **(lent() if lent is not None else {})}

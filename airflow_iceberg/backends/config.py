@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
+
+from airflow_iceberg.errors import InvalidInputError
 
 if TYPE_CHECKING:
     pass
@@ -57,6 +59,11 @@ class SparkConfig:
     properties_file: str | None = None
     proxy_user: str | None = None
 
+    @classmethod
+    def of(cls, given: SparkConfig | Mapping[str, Any] | None) -> SparkConfig:
+        """Return the settings, given as they are or as a dictionary of their fields."""
+        return given if isinstance(given, cls) else cls(**checked_fields(cls, "spark_config", given))
+
     def serialize(self) -> dict[str, Any]:
         """Return what Airflow shows and keeps of the DAG: the settings that were made, without secrets."""
         settings = {name: getattr(self, name) for name in self.__slots__}
@@ -71,6 +78,24 @@ class SparkConfig:
 
     # Airflow turns what it does not know into text.
     __str__ = __repr__
+
+
+def checked_fields(kind: type, name: str, given: Any) -> dict[str, Any]:
+    """Return the fields of an options class, given as a dictionary; none for None.
+
+    Args:
+        name: of the argument, for messages.
+
+    Raises:
+        InvalidInputError: not a dictionary, or a key that the class does not have.
+    """
+    known = [item.name for item in fields(kind)]
+    if not isinstance(given or {}, Mapping):
+        raise InvalidInputError(f"{name} is {given!r}, expected a {kind.__name__} or a dictionary of its fields")
+    unknown = sorted(str(key) for key in (given or {}) if key not in known)
+    if unknown:
+        raise InvalidInputError(f"unknown {name} key {unknown[0]!r}; one of {', '.join(known)}")
+    return dict(given or {})
 
 
 def hide(key: str, value: Any) -> Any:

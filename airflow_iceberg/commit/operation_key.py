@@ -138,8 +138,13 @@ def find_landed(metadata: TableMetadata, key: OperationKey, branch: str) -> Snap
     A snapshot that was rolled back is not in the branch's history: its rows are not in the table, so the work is
     not done.
     """
+    return next(find_all_landed(metadata, key, branch), None)
+
+
+def find_all_landed(metadata: TableMetadata, key: OperationKey, branch: str) -> Iterator[Snapshot]:
+    """Yield every snapshot in the history of `branch` that carries exactly this key, newest first."""
     text = str(key)
-    return next((s for s in _history(metadata, branch) if s.summary.get(OPERATION_KEY) == text), None)
+    return (snapshot for snapshot in _history(metadata, branch) if snapshot.summary.get(OPERATION_KEY) == text)
 
 
 def find_other_epochs(metadata: TableMetadata, key: OperationKey, branch: str) -> list[tuple[int, Snapshot]]:

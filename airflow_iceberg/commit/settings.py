@@ -35,7 +35,7 @@ def settings_for(
     *,
     table_uuid: str | None = None,
     branch: str = MAIN_BRANCH,
-    operation: OperationKey | None = None,
+    operation_key: OperationKey | None = None,
     try_number: int = 1,
     snapshot_properties: Mapping[str, str] | None = None,
 ) -> CommitSettings:
@@ -49,7 +49,7 @@ def settings_for(
     """
     properties = snapshot_properties or {}
     check_properties(properties)
-    own = operation.summary(try_number) if operation else {}
+    own = operation_key.summary(try_number) if operation_key else {}
     return CommitSettings(
         table_uuid=(metadata.table_uuid or "") if table_uuid is None else table_uuid,
         branch=branch,
@@ -57,7 +57,7 @@ def settings_for(
         commit_uuid=uuid4(),
         now_ms=now_ms,
         properties={**properties, **own, **ENGINE},
-        operation=operation,
+        operation_key=operation_key,
     )
 
 
@@ -71,7 +71,7 @@ class CommitSettings:
         table_uuid: of the table that was planned for; empty when it had none.
         snapshot_id, commit_uuid, now_ms: the caller's dice and clock.
         properties: for the snapshot's summary.
-        operation: key of the Airflow task, or None outside of Airflow.
+        operation_key: key of the Airflow task, or None outside of Airflow.
     """
 
     table_uuid: str
@@ -80,4 +80,4 @@ class CommitSettings:
     commit_uuid: UUID
     now_ms: Callable[[], int]
     properties: Mapping[str, str] = field(default_factory=dict)
-    operation: OperationKey | None = None
+    operation_key: OperationKey | None = None

@@ -113,8 +113,8 @@ class SnapshotAction(ABC):
     def __call__(self, metadata: TableMetadata) -> Change:
         settings = self.settings
         check_same_table(metadata, settings.table_uuid)
-        if settings.operation is not None:
-            check_not_overtaken(metadata, settings.operation, settings.branch)
+        if settings.operation_key is not None:
+            check_not_overtaken(metadata, settings.operation_key, settings.branch)
         parent = metadata.ref_snapshot(settings.branch)
         changes = self.changes(metadata, parent)
         kept, removed = self._without(self.writer.read_parent(parent), changes, metadata)
@@ -214,10 +214,10 @@ class SnapshotAction(ABC):
         """Whether the snapshot, or one of another process with the same key, is in the table."""
         if metadata.snapshot(self.snapshot_id) is not None:
             return True
-        operation, branch = self.settings.operation, self.settings.branch
-        if operation is None or (branch != MAIN_BRANCH and branch not in metadata.refs):
+        key, branch = self.settings.operation_key, self.settings.branch
+        if key is None or (branch != MAIN_BRANCH and branch not in metadata.refs):
             return False
-        return find_landed(metadata, operation, branch) is not None
+        return find_landed(metadata, key, branch) is not None
 
     def succeeded(self, metadata: TableMetadata) -> None:
         """Remove what lost attempts wrote."""

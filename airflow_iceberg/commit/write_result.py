@@ -1,91 +1,166 @@
-"""What a write reports: `WriteResult`, made of the snapshot that landed."""
+"""What operations report: `OperationResult` for all of them, `WriteResult` for those that make a snapshot.
+
+One vocabulary: counts have the names of the entries of Iceberg's snapshot summary, with the unit where there is one.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from enum import Enum, StrEnum
+from typing import Any, Self
 
 from airflow_iceberg.catalogs.base import TableState
 from airflow_iceberg.commit.operation_key import OPERATION_KEY, find_landed
 from airflow_iceberg.commit.settings import CommitSettings
+from airflow_iceberg.format.snapshots import Snapshot
 
-if TYPE_CHECKING:
-    from airflow_iceberg.format.snapshots import Snapshot
+CARRIED_ROWS = "carried-rows"
+"""Entry of an overwrite's summary: rows of rewritten files that were not selected and were kept."""
+DELETED_ROWS = "deleted-rows"
+"""Entry of a delete's summary: deleted rows. `deleted-records` counts all rows of removed files."""
+DELETED_BEFORE = "rows-deleted-before"
+"""Entry of the summary of a delete of whole files: rows of theirs that delete files had deleted already."""
 
 
-def describe(state: TableState, settings: CommitSettings) -> WriteResult:
-    """Say what became of an action, from the table that holds its snapshot."""
-    table, branch, operation = str(state.table), settings.branch, settings.operation
-    mine = state.metadata.snapshot(settings.snapshot_id)
-    if mine is not None:
-        return result_of(mine, table=table, branch=branch, outcome="committed")
-    landed = find_landed(state.metadata, operation, branch) if operation else None
-    if landed is not None:
-        return result_of(landed, table=table, branch=branch, outcome="found")
-    key = str(operation) if operation else None
-    return WriteResult(table=table, branch=branch, outcome="empty", operation_key=key)
+class Outcome(StrEnum):
+    """How an operation ended."""
+
+    COMMITTED = "committed"
+    """This call did the work."""
+    FOUND = "found"
+    """An earlier try of the same work had committed it."""
+    FINISHED = "finished"
+    """An earlier try had committed it, and this call deleted the files that the earlier try left."""
+    SKIPPED = "skipped"
+    """A run before the task was cleared had committed it, and `on_rerun` is "skip"."""
+    NOTHING = "nothing"
+    """There was nothing to do."""
+    DRY_RUN = "dry_run"
+    """Nothing was changed, as asked for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class WriteResult:
-    """What a write did, or found done.
+class OperationResult:
+    """What every operation reports.
 
     Attributes:
-        snapshot_id: the snapshot that holds the rows; None when nothing was ever committed.
-        operation: the snapshot's operation; None when there is no snapshot.
-        outcome: `committed` by this call, `found` (an earlier try committed it), `skipped` (a run before the task was
-            cleared committed it, and the caller asked for nothing more), or `empty` (no rows, nothing committed).
+        table: namespace and name.
+        operation_key: key of the Airflow task; None outside of Airflow.
     """
 
     table: str
+    outcome: Outcome
+    operation_key: str | None = None
+
+    @property
+    def done_by_this_try(self) -> bool:
+        """Whether this very call did the work."""
+        return self.outcome in (Outcome.COMMITTED, Outcome.FINISHED)
+
+    def to_xcom(self) -> dict[str, Any]:
+        """Return plain values for XCom and asset events.
+
+        Snapshot ids are texts, since JavaScript rounds integers above 2**53.
+        """
+        plain = {item.name: _plain(item.name, getattr(self, item.name)) for item in fields(self)}
+        return {**plain, "done_by_this_try": self.done_by_this_try}
+
+
+def _plain(name: str, value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(name, item) for item in value]
+    if isinstance(value, Enum):
+        return value.value
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    return str(value) if name in ("snapshot_id", "snapshot_ids") and value is not None else value
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WriteResult(OperationResult):
+    """What an append, an overwrite or a delete did, or found done.
+
+    Attributes:
+        branch: the branch that was written to.
+        snapshot_id: the snapshot that holds the change; None when nothing was ever committed.
+        operation: the snapshot's operation; None when there is no snapshot.
+        added_records: new rows.
+        deleted_records: rows that the table does not have any more.
+        carried_records: rows that were kept and written again, since their files held rows that were replaced or
+            deleted.
+    """
+
     branch: str
-    outcome: Literal["committed", "found", "skipped", "empty"]
     snapshot_id: int | None = None
     operation: str | None = None
     added_data_files: int = 0
-    added_records: int = 0
-    added_files_size_bytes: int = 0
     deleted_data_files: int = 0
+    added_delete_files: int = 0
+    removed_delete_files: int = 0
+    added_records: int = 0
     deleted_records: int = 0
-    operation_key: str | None = None
+    carried_records: int = 0
+    added_files_size_bytes: int = 0
+    removed_files_size_bytes: int = 0
 
-    def to_xcom(self) -> dict[str, Any]:
-        """Return plain values, see `xcom_of`."""
-        return xcom_of(self)
+    @classmethod
+    def of(cls, snapshots: Sequence[Snapshot], *, table: str, branch: str, outcome: Outcome, **more: Any) -> Self:
+        """Describe the snapshots that hold the work, from their own summaries; the last one gives the ids."""
+
+        def total(name: str) -> int:
+            return sum(count_of(snapshot, name) for snapshot in snapshots)
+
+        last = snapshots[-1]
+        carried = sum(_carried(snapshot) for snapshot in snapshots)
+        return cls(
+            table=table,
+            branch=branch,
+            outcome=outcome,
+            snapshot_id=last.snapshot_id,
+            operation=last.operation,
+            added_data_files=total("added-data-files"),
+            deleted_data_files=total("deleted-data-files"),
+            added_delete_files=total("added-delete-files"),
+            removed_delete_files=total("removed-delete-files"),
+            added_records=total("added-records") - carried,
+            deleted_records=sum(_deleted(snapshot) for snapshot in snapshots),
+            carried_records=carried,
+            added_files_size_bytes=total("added-files-size"),
+            removed_files_size_bytes=total("removed-files-size"),
+            operation_key=last.summary.get(OPERATION_KEY),
+            **more,
+        )
 
 
-def xcom_of(result: Any) -> dict[str, Any]:
-    """Return the fields of a result as plain values, and whether this very try has done the work.
-
-    The snapshot id is text, since JavaScript rounds integers above 2**53.
-
-    Args:
-        result: with the fields `outcome` and, if it has one, `snapshot_id`.
-    """
-    found = {item.name: getattr(result, item.name) for item in fields(result)}
-    if found.get("snapshot_id") is not None:
-        found["snapshot_id"] = str(found["snapshot_id"])
-    return {**found, "done_by_this_try": result.outcome == "committed"}
+def count_of(snapshot: Snapshot, name: str) -> int:
+    """Return a count of a snapshot's summary, 0 where it is not there."""
+    return int(snapshot.summary.get(name, "0"))
 
 
-def result_of(
-    snapshot: Snapshot, *, table: str, branch: str, outcome: Literal["committed", "found", "skipped"]
-) -> WriteResult:
-    """Describe a snapshot that holds the work, from its own summary."""
+def _carried(snapshot: Snapshot) -> int:
+    # A delete and a compaction add no rows: all rows of their new files were kept.
+    adds_none = DELETED_ROWS in snapshot.summary or snapshot.operation == "replace"
+    return count_of(snapshot, "added-records" if adds_none else CARRIED_ROWS)
 
-    def count(name: str) -> int:
-        return int(snapshot.summary.get(name, "0"))
 
+def _deleted(snapshot: Snapshot) -> int:
+    if snapshot.operation == "replace":
+        return 0
+    if DELETED_ROWS in snapshot.summary:
+        return count_of(snapshot, DELETED_ROWS)
+    return count_of(snapshot, "deleted-records") - count_of(snapshot, DELETED_BEFORE) - count_of(snapshot, CARRIED_ROWS)
+
+
+def describe(state: TableState, settings: CommitSettings) -> WriteResult:
+    """Say how an action ended, from the table that holds its snapshot."""
+    table, branch, key = str(state.table), settings.branch, settings.operation_key
+    mine = state.metadata.snapshot(settings.snapshot_id)
+    if mine is not None:
+        return WriteResult.of([mine], table=table, branch=branch, outcome=Outcome.COMMITTED)
+    landed = find_landed(state.metadata, key, branch) if key else None
+    if landed is not None:
+        return WriteResult.of([landed], table=table, branch=branch, outcome=Outcome.FOUND)
     return WriteResult(
-        table=table,
-        branch=branch,
-        outcome=outcome,
-        snapshot_id=snapshot.snapshot_id,
-        operation=snapshot.operation,
-        added_data_files=count("added-data-files"),
-        added_records=count("added-records"),
-        added_files_size_bytes=count("added-files-size"),
-        deleted_data_files=count("deleted-data-files"),
-        deleted_records=count("deleted-records"),
-        operation_key=snapshot.summary.get(OPERATION_KEY),
+        table=table, branch=branch, outcome=Outcome.NOTHING, operation_key=None if key is None else str(key)
     )

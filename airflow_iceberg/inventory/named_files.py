@@ -1,7 +1,7 @@
 """The files that a table's manifests name: the one walk behind expiry, the clean-up of orphans and purging.
 
 Here: manifest lists to manifests, manifests to files. Not here: which of the files may go
-(`operations.reachable_files`, `operations.remove_orphan_files`, `inventory.purge`), and what a scan reads of a manifest
+(`inventory.reachable_files`, `operations.remove_orphan_files`, `inventory.purge`), and what a scan reads of a manifest
 (`inventory.manifests`, `plan.scan`).
 """
 

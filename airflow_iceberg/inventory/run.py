@@ -6,10 +6,11 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol
 
-from airflow_iceberg.inventory.units import Outcome, Unit, read_outcome, run_unit
+from airflow_iceberg.inventory.units import Unit, UnitResult, read_outcome, run_unit
 from airflow_iceberg.storage.base import FileIO
 
 log = logging.getLogger(__name__)
@@ -77,7 +78,24 @@ def in_bytes(count: int) -> str:
     return f"{count} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
 
 
-def walk_here(io: FileIO, units: Iterable[Unit], progress: Progress, *, threads: int = THREADS) -> Generator[Outcome]:
+class Walk(Protocol):
+    """Runs units and gives what comes of each, in their order."""
+
+    def __call__(self, units: Sequence[Unit], *, what: str, files: int | None = None) -> Generator[UnitResult]:
+        """Run units.
+
+        Args:
+            what: for the log.
+            files: how many the units are about, where they cannot know themselves.
+        Raises:
+            FormatError, NotFoundError, StorageError: something cannot be read.
+        """
+        ...
+
+
+def walk_here(
+    io: FileIO, units: Iterable[Unit], progress: Progress, *, threads: int = THREADS
+) -> Generator[UnitResult]:
     """Yield what comes of each unit, in their order; memory does not grow with their number.
 
     Raises:

@@ -226,7 +226,7 @@ def read_unit(data: bytes, *, path: str) -> Unit:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
+class UnitResult:
     """What came of a unit.
 
     Attributes:
@@ -276,7 +276,7 @@ def run_unit(io: FileIO, unit: Unit, tick: Tick | None = None) -> bytes:
     return b"".join((head.encode(), b"\n", sink.getvalue().to_pybytes()))
 
 
-def read_outcome(data: bytes, *, path: str | None = None) -> Outcome:
+def read_outcome(data: bytes, *, path: str | None = None) -> UnitResult:
     """Read what `run_unit` returned.
 
     Raises:
@@ -287,7 +287,7 @@ def read_outcome(data: bytes, *, path: str | None = None) -> Outcome:
         fields = Fields(json.loads(head), "", path)
         if not line_end:
             raise ValueError("there is nothing after the counts")
-        found = Outcome(
+        found = UnitResult(
             files=fields.int("files"), size_bytes=fields.int("size-bytes"), rows=fields.int("rows"), data=rest
         )
         rows = sum(batch.num_rows for batch in found.batches()) if path is not None else found.rows

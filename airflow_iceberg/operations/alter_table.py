@@ -1,6 +1,7 @@
-"""Changing a table without touching its rows: the result of `Table.alter`, and the way there.
+"""Alter a table: its schema, partitioning, sort order, properties or format version; no row is changed.
 
-What a list of changes looks like says `plan.alter_table`.
+Here: `alter_table`, and the checks of properties that are set. The words of a list of changes are in
+`plan.alter_table`.
 """
 
 from __future__ import annotations
@@ -12,75 +13,73 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
-from airflow_iceberg.catalogs.base import Catalog, TableState
 from airflow_iceberg.commit.actions.alter_table import AlterTable
-from airflow_iceberg.commit.engine import RetryPolicy, commit
+from airflow_iceberg.commit.engine import RetryPolicy
 from airflow_iceberg.commit.manifest_merging import MergePolicy
+from airflow_iceberg.commit.write_result import OperationResult, Outcome
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.properties.kinds import property_text
 from airflow_iceberg.format.properties.known import State, check_values, find_property
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.types import PrimitiveType
+from airflow_iceberg.operations.work import Work
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AlterResult:
-    """What became of a list of changes.
+class AlterTableRequest:
+    """Changes of a table.
 
     Attributes:
-        changed: whether something was committed; False when the result of the list stood already.
-        schema_id, spec_id, sort_order_id, format_version: of the table now.
+        changes: `[{"add_column": {"name": "price", "type": "decimal(9, 2)"}}, {"drop_column": "old"}]`; see
+            `plan.alter_table` and docs/how-to/alter-a-table.md.
     """
 
-    table: str
-    changed: bool
+    changes: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AlterTableResult(OperationResult):
+    """What an alter did; nothing, when the table was as the changes make it.
+
+    Attributes:
+        schema_id, spec_id, sort_order_id, format_version, metadata_location: of the table afterwards.
+    """
+
     schema_id: int
     spec_id: int
     sort_order_id: int
     format_version: int
     metadata_location: str
 
-    def to_xcom(self) -> dict[str, Any]:
-        """Return the result for other tasks."""
-        return {
-            "table": self.table,
-            "changed": self.changed,
-            "schema_id": self.schema_id,
-            "spec_id": self.spec_id,
-            "sort_order_id": self.sort_order_id,
-            "format_version": self.format_version,
-            "metadata_location": self.metadata_location,
-        }
 
-
-def alter(catalog: Catalog, state: TableState, changes: Sequence[Mapping[str, Any]]) -> tuple[TableState, AlterResult]:
-    """Make a list of changes in one commit and return the table's new state.
+def alter_table(work: Work, request: AlterTableRequest) -> AlterTableResult:
+    """Make a list of changes in one commit.
 
     Raises:
         InvalidInputError, NotFoundError, AlreadyExistsError: as `plan.alter_table.evolve`; nothing was changed.
-        UnsupportedError: the table is one that is not written here.
-        StalePlanError: another table has come to its name.
+        UnsupportedError: this version does not write the table.
+        StalePlanError: another table has the name now.
         CommitConflictError, CommitUnknownError: as `commit.engine.commit`.
     """
-    name = str(state.table)
-    check_properties(state.metadata, _asked_properties(changes))
-    action = AlterTable(changes, table=name, table_uuid=state.metadata.table_uuid or "", new_uuid=str(uuid4()))
-    after = commit(catalog, state, action)
-    metadata = after.metadata
-    _warn_of_case(name, state.metadata.schema(), metadata.schema())
-    result = AlterResult(
-        table=name,
-        changed=action.changed,
+    table, before = work.table, work.table.metadata
+    check_properties(before, _asked_properties(request.changes))
+    action = AlterTable(request.changes, table=table.name, table_uuid=before.table_uuid or "", new_uuid=str(uuid4()))
+    table.land(action)
+    metadata = table.metadata
+    _warn_of_case(table.name, before.schema(), metadata.schema())
+    return AlterTableResult(
+        table=table.name,
+        outcome=Outcome.COMMITTED if action.changed else Outcome.NOTHING,
+        operation_key=work.key_text,
         schema_id=metadata.current_schema_id,
         spec_id=metadata.default_spec_id,
         sort_order_id=metadata.default_sort_order_id,
         format_version=metadata.format_version,
-        metadata_location=after.metadata_location,
+        metadata_location=table.metadata_location,
     )
-    return after, result
 
 
 def check_properties(metadata: TableMetadata, properties: Mapping[str, str]) -> None:

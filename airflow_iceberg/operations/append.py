@@ -1,54 +1,88 @@
-"""Append: rows or files become a snapshot of the table, once an operation key."""
+"""Append: new rows become a snapshot of the table, once for each operation key.
+
+    from airflow_iceberg.jobs.protocol.source import Source
+    from airflow_iceberg.jobs.run_local import run_local
+    from airflow_iceberg.operations.append import AppendRequest, append
+    from airflow_iceberg.operations.work import Work
+
+    work = Work(table, run=lambda plan: run_local(plan, table.io))
+    append(work, AppendRequest(rows=Source.from_files(["s3://landing/*.parquet"])))
+
+Here: the order of the steps. Not here: how the rows are written (`operations.new_rows`), the commit's rules
+(`commit.actions.append`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from airflow_iceberg.commit.actions.append import AppendFiles
-from airflow_iceberg.commit.actions.with_new_columns import WithNewColumns
-from airflow_iceberg.commit.earlier_runs import EarlierRuns
-from airflow_iceberg.commit.settings import CommitSettings
-from airflow_iceberg.commit.snapshot_action import SnapshotAction
-from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.format.manifests.entries import DataFile
-from airflow_iceberg.format.schemas.schema import Schema
-from airflow_iceberg.storage.base import FileIO
+from airflow_iceberg.commit.operation_key import OnRerun, check_properties
+from airflow_iceberg.commit.write_result import WriteResult
+from airflow_iceberg.format.snapshots import MAIN_BRANCH
+from airflow_iceberg.jobs.protocol.source import Source
+from airflow_iceberg.operations.new_rows import (
+    NewRows,
+    check_rows_request,
+    earlier_runs,
+    find_earlier,
+    new_rows,
+    with_new_columns,
+)
+from airflow_iceberg.operations.work import Work
 
-ADD_COLUMNS = "add_columns"
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
-def adds_columns(schema_evolution: str | None) -> bool:
-    """Tell whether columns of a source may join the table's schema.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AppendRequest:
+    """What is appended.
+
+    Attributes:
+        rows: a source that a job reads, or Arrow rows of this process.
+        on_rerun: what happens to the rows of an earlier run after the task was cleared: "replace" them in the same
+            commit, "append" the new rows to them, or "skip" the work.
+        schema_evolution: "add_columns" adds new columns of the rows, and wider types where that is legal, to the
+            table's schema in the same commit.
+    """
+
+    rows: Source | pa.Table | pa.RecordBatch | pa.RecordBatchReader
+    branch: str = MAIN_BRANCH
+    on_rerun: OnRerun = "replace"
+    schema_evolution: str | None = None
+    snapshot_properties: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_rows_request(self)
+        check_properties(self.snapshot_properties)
+
+
+def append(work: Work, request: AppendRequest) -> WriteResult:
+    """Append rows; a try that finds the commit of an earlier try reports it.
 
     Raises:
-        InvalidInputError: neither None nor "add_columns".
+        InvalidInputError: a column is missing, unknown, or holds a value that does not fit.
+        StalePlanError: another writer changed the schema meanwhile; nothing was committed.
+        CommitUnknownError: cannot tell whether the commit has landed; nothing was deleted.
     """
-    if schema_evolution not in (None, ADD_COLUMNS):
-        raise InvalidInputError(f"schema_evolution is {schema_evolution!r}, expected {ADD_COLUMNS!r} or None")
-    return schema_evolution is not None
+    found = find_earlier(work, request)
+    if found is not None:
+        return found
+    with new_rows(work, request) as staged, work.new_files(staged.paths):
+        return commit_rows(work, request, staged)
 
 
-def with_new_columns(action: SnapshotAction, written: Schema, planned_on: Schema) -> SnapshotAction:
-    """Return the action, with the new columns of its files in the same commit where there are some."""
-    return action if written.fields == planned_on.fields else WithNewColumns(action, written)
-
-
-def append_action(
-    io: FileIO,
-    files: Sequence[DataFile],
-    settings: CommitSettings,
-    *,
-    written_schema: Schema,
-    try_number: int = 1,
-    replace_earlier: bool = False,
-) -> AppendFiles:
-    """Return the action that appends files; it knows what earlier runs of the same task have committed."""
-    earlier = earlier_runs(io, settings, try_number=try_number, replace=replace_earlier)
-    return AppendFiles(io, files, settings, written_schema=written_schema, earlier=earlier)
-
-
-def earlier_runs(io: FileIO, settings: CommitSettings, *, try_number: int, replace: bool) -> EarlierRuns | None:
-    """Return what finds the rows of a task's earlier runs; None outside of Airflow."""
-    if settings.operation is None:
-        return None
-    return EarlierRuns(io, settings.operation, settings.branch, try_number=try_number, replace=replace)
+def commit_rows(work: Work, request: AppendRequest, staged: NewRows) -> WriteResult:
+    """Commit files that hold new rows."""
+    settings = work.settings(request, table_uuid=staged.table_uuid)
+    action = AppendFiles(
+        work.table.io,
+        staged.files,
+        settings,
+        written_schema=staged.written_schema,
+        earlier=earlier_runs(work, request, settings),
+    )
+    return work.commit(with_new_columns(action, staged), staged.paths)

@@ -1,63 +1,57 @@
-"""Compaction of a table, from the choice of files to the commit.
+"""Compact: data files rewritten into files of the target size, from the choice of files to the commit.
 
-Here: `compact`, the loop over planning, the job and the commits: groups whose files another writer has changed
-meanwhile are planned again, alone, while the others are committed. Not here: which files (`operations.compact_job`,
-`plan.compact`), the job (`jobs.compact`, `jobs.compact_sorted`), the commit's rules (`commit.actions.rewrite_files`).
-
-    from airflow_iceberg.operations.compact import CompactionRequest, compact
     from airflow_iceberg.jobs.run_local import run_local
+    from airflow_iceberg.operations.compact import CompactRequest, compact
+    from airflow_iceberg.operations.work import Work
 
-    compact(table, CompactionRequest(where="day >= '2026-01-01'"), run=lambda plan: run_local(plan, table.io))
+    work = Work(table, run=lambda plan: run_local(plan, table.io))
+    compact(work, CompactRequest(where="day >= '2026-01-01'"))
+
+Here: the order of the steps. Groups whose files another writer has changed are re-planned alone, while the others are
+committed. Not here: which files (`operations.compact_job`, `plan.compact`), the job (`jobs.compact`,
+`jobs.compact_sorted`), the commit's rules (`commit.actions.rewrite_files`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_iceberg.commit.actions.rewrite_files import RewriteFiles
-from airflow_iceberg.commit.operation_key import OPERATION_KEY, OperationKey, check_properties
+from airflow_iceberg.commit.open_table import OpenTable
+from airflow_iceberg.commit.operation_key import check_properties, find_all_landed
 from airflow_iceberg.commit.settings import CommitSettings
-from airflow_iceberg.commit.write_result import xcom_of
+from airflow_iceberg.commit.write_result import Outcome, WriteResult, count_of
 from airflow_iceberg.data.write.ordering import ZOrderedRows
 from airflow_iceberg.data.write.sorted import write_order
 from airflow_iceberg.errors import (
     CommitConflictError,
-    CommitUnknownError,
-    IcebergError,
     IncompatibleChangeError,
     InvalidInputError,
-    NotFoundError,
     StalePlanError,
 )
+from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.schemas.shorthand import unquote
 from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot
 from airflow_iceberg.format.sort_orders import SortOrder, sort_order_from_shorthand
 from airflow_iceberg.format.values.bytes import canonical_key
+from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.operations import staging
 from airflow_iceberg.operations.compact_job import Compaction, find_dangling, plan_compaction, write_rewrite_plan
-from airflow_iceberg.operations.work import on_newest, was_expired
+from airflow_iceberg.operations.work import MOST_ROUNDS, Work
 from airflow_iceberg.plan.compact import SORT_OPTIONS, ZORDER_OPTIONS, FileGroup, RewriteOptions
-
-if TYPE_CHECKING:
-    from airflow_iceberg.format.manifests.entries import DataFile
-    from airflow_iceberg.jobs.protocol.plan import JobPlan
-    from airflow_iceberg.jobs.protocol.result import JobResult
-    from airflow_iceberg.table import Table
+from airflow_iceberg.scan.table_scan import TableScan
 
 log = logging.getLogger(__name__)
 
 STRATEGIES = ("binpack", "sort", "zorder")
-# How often files that others changed meanwhile are planned again, before the task gives them up.
-MOST_ROUNDS = 4
-
-RunJob = Callable[["JobPlan"], "JobResult"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CompactionRequest:
+class CompactRequest:
     """What is asked of a compaction; the words of Iceberg's `rewrite_data_files`.
 
     Attributes:
@@ -90,64 +84,36 @@ class CompactionRequest:
         if wrong:
             of = "zorder" if wrong[0] in ZORDER_OPTIONS else "sort"
             raise InvalidInputError(f"option {wrong[0]!r} is of strategy {of!r}, and the strategy is {self.strategy!r}")
+        check_properties(self.snapshot_properties)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CompactionResult:
+class CompactResult(WriteResult):
     """What a compaction did, over all its commits.
 
     Attributes:
-        outcome: "committed"; "found", when an earlier try of the task has done it; "nothing", when every file was as it
-            should be.
-        snapshot_ids: of the commits, oldest first.
-        failed_file_groups: groups that were left as they are, because others changed their files again and again.
+        snapshot_ids: the snapshots of the commits, oldest first; `snapshot_id` is the last one.
+        file_groups: groups of files that were rewritten.
+        failed_file_groups: groups that were not rewritten, because other writers changed their files in each round.
     """
 
-    table: str
-    branch: str
-    outcome: str
     snapshot_ids: tuple[int, ...] = ()
     file_groups: int = 0
-    rewritten_data_files: int = 0
-    rewritten_bytes: int = 0
-    added_data_files: int = 0
-    added_bytes: int = 0
-    records: int = 0
-    removed_delete_files: int = 0
     failed_file_groups: int = 0
-    operation_key: str | None = None
-
-    def to_xcom(self) -> dict[str, Any]:
-        """Return plain values, see `xcom_of`; the last snapshot is also the one that `snapshot_id` names."""
-        names = [str(snapshot_id) for snapshot_id in self.snapshot_ids]
-        return {**xcom_of(self), "snapshot_id": names[-1] if names else None, "snapshot_ids": names}
 
 
-def compact(
-    table: Table,
-    request: CompactionRequest,
-    *,
-    run: RunJob,
-    operation: OperationKey | None = None,
-    try_number: int = 1,
-    parallelism: int | None = None,
-) -> CompactionResult:
-    """Rewrite small, large and much deleted files of a table into files of the target size.
+def compact(work: Work, request: CompactRequest) -> CompactResult:
+    """Rewrite small and large files, and files with many deleted rows, into files of the target size.
 
-    Rows do not change. A try that finds the commit of an earlier one reports it; what an earlier try has committed of
-    several commits is as it should be, so the rest is done.
-
-    Args:
-        run: runs a job and returns its result; raises the job's own error.
-        operation: key of the Airflow task.
+    Rows do not change. A try that finds the commit of an earlier try reports it; after an earlier try that has made
+    some of several commits, the remaining files are rewritten.
 
     Raises:
-        InvalidInputError: an option, a predicate or a column that cannot be; nothing was done.
-        StalePlanError: other writers changed the same files again and again; nothing of them was committed.
+        InvalidInputError: an impossible option, predicate or column; nothing was done.
+        StalePlanError: other writers changed the same files, in each round; nothing of them was committed.
         CommitUnknownError: cannot tell whether the commit has landed; nothing was deleted.
     """
-    check_properties(request.snapshot_properties)
-    return _Run(table, request, run, operation, try_number, parallelism).result()
+    return _Compaction(work, request).result()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -165,151 +131,110 @@ class _Rewritten:
 _PartitionKey = tuple[int, tuple[Any, ...]]
 
 
-class _Run:
+class _GroupsChanged(StalePlanError):
+    """Other writers changed files of some groups, which have to be planned again."""
+
+    def __init__(self, groups: Sequence[FileGroup], table: str) -> None:
+        super().__init__(f"other writers changed {len(groups)} groups of files of table {table}")
+        self.groups = groups
+
+
+class _Compaction:
     """One call of `compact`; holds what its rounds share."""
 
-    def __init__(
-        self,
-        table: Table,
-        request: CompactionRequest,
-        run: RunJob,
-        operation: OperationKey | None,
-        try_number: int,
-        parallelism: int | None,
-    ) -> None:
-        self.table = table
+    def __init__(self, work: Work, request: CompactRequest) -> None:
+        self.work = work
+        self.table = work.table
         self.request = request
-        self.options = RewriteOptions.of(request.options, table.properties)
-        self._run_job = run
-        self._operation = operation
-        self._try_number = try_number
-        self._parallelism = parallelism
-        self._order = _sort_order(table, request)
-        self._zorder_columns = _zorder_columns(table, request)
+        self.options = RewriteOptions.of(request.options, work.table.properties)
+        self._order = _sort_order(work.table, request)
+        self._zorder_columns = _zorder_columns(work.table, request)
+        self._only: set[_PartitionKey] | None = None
         self._committed: list[Snapshot] = []
         self._failed_groups = 0
         self._failed_commits = 0
 
-    def result(self) -> CompactionResult:
+    def result(self) -> CompactResult:
         earlier = self._earlier()
         if earlier and not self.options.partial_progress_enabled:
             self._remove_dangling()
-            return self._describe("found", [*earlier, *self._committed])
-        only: set[_PartitionKey] | None = None
-        for round_number in range(MOST_ROUNDS):
-            head = self.table.metadata.ref_snapshot(self.request.branch)
-            try:
-                compaction = self._plan(only)
-                stale = self._round(compaction) if compaction.groups else []
-            except NotFoundError as error:
-                self._check_expired(head, error, is_last=round_number + 1 == MOST_ROUNDS)
-                continue
-            if not stale:
-                break
-            if round_number + 1 == MOST_ROUNDS:
-                self._give_up(stale)
-                break
-            log.info("%d groups of %s were changed by others, planning them again", len(stale), self.table.name)
-            self.table.refresh()
-            only = {_partition_of(group) for group in stale}
+            return self._describe(Outcome.FOUND, [*earlier, *self._committed])
+        try:
+            self.work.on_latest(self._round, branch=self.request.branch)
+        except _GroupsChanged as error:
+            self._give_up(error)
         self._remove_dangling()
         if self._committed:
-            return self._describe("committed", [*earlier, *self._committed])
-        return self._describe("found" if earlier else "nothing", earlier)
-
-    def _check_expired(self, head: Snapshot | None, error: NotFoundError, *, is_last: bool) -> None:
-        """Return if files are missing because the snapshot that was read has been expired: all is planned again."""
-        if head is None or not was_expired(self.table, head.snapshot_id):
-            raise error
-        log.info("snapshot %d of %s was expired while it was read: %s", head.snapshot_id, self.table.name, error)
-        if is_last:
-            raise StalePlanError(
-                f"snapshots of table {self.table.name} were expired while they were read, in {MOST_ROUNDS} attempts; "
-                f"keep them longer than a compaction takes"
-            ) from error
+            return self._describe(Outcome.COMMITTED, [*earlier, *self._committed])
+        return self._describe(Outcome.FOUND if earlier else Outcome.NOTHING, earlier)
 
     def _remove_dangling(self) -> None:
-        """Take out the delete files that apply to no data file any more, if that is asked for, in one commit."""
-        if not self.options.remove_dangling_deletes:
-            return
-        for round_number in range(MOST_ROUNDS):
+        """Remove the delete files that apply to no data file any more, if that is asked for, in one commit."""
+        if self.options.remove_dangling_deletes:
             self.table.refresh()
-            head = self.table.metadata.ref_snapshot(self.request.branch)
-            dangling = () if head is None else on_newest(self.table, self._find_dangling)
-            head = self.table.metadata.ref_snapshot(self.request.branch)
-            if head is None or not dangling:
-                return
-            action = RewriteFiles(
-                self.table.io,
-                self._settings(0),
-                removed=dangling,
-                added=(),
-                written_schema=self.table.schema(),
-                starting_snapshot_id=head.snapshot_id,
-            )
-            try:
-                self._apply(action)
-                return
-            except StalePlanError:
-                if round_number + 1 == MOST_ROUNDS:
-                    raise
+            self.work.on_latest(self._remove_dangling_once, branch=self.request.branch)
+
+    def _remove_dangling_once(self) -> None:
+        head = self.table.metadata.ref_snapshot(self.request.branch)
+        dangling = () if head is None else self._find_dangling()
+        if head is None or not dangling:
+            return
+        action = RewriteFiles(
+            self.table.io,
+            self._settings(0),
+            removed=dangling,
+            added=(),
+            written_schema=self.table.schema(),
+            starting_snapshot_id=head.snapshot_id,
+        )
+        self._apply(action)
 
     def _find_dangling(self) -> tuple[DataFile, ...]:
-        return find_dangling(self.table.scan(ref=self.request.branch))
+        return find_dangling(TableScan.of(self.table.metadata, self.table.io, ref=self.request.branch))
 
     def _earlier(self) -> list[Snapshot]:
         """Return what earlier tries of this very task have committed, oldest first."""
         metadata, branch = self.table.metadata, self.request.branch
         head = metadata.ref_snapshot(branch)
-        if self._operation is None or head is None:
+        if self.work.operation_key is None or head is None:
             return []
-        found = [
-            s for s in metadata.ancestors(head.snapshot_id) if s.summary.get(OPERATION_KEY) == str(self._operation)
-        ]
-        return found[::-1]
+        return list(find_all_landed(metadata, self.work.operation_key, branch))[::-1]
 
-    def _plan(self, only: set[_PartitionKey] | None) -> Compaction:
-        scan = self.table.scan(self.request.where, ref=self.request.branch)
+    def _plan(self) -> Compaction:
+        table, request = self.table, self.request
+        scan = TableScan.of(table.metadata, table.io, row_filter=request.where, ref=request.branch)
         compaction = plan_compaction(scan, self.options)
-        if only is None:
+        if self._only is None:
             return compaction
-        return replace(compaction, groups=tuple(group for group in compaction.groups if _partition_of(group) in only))
+        groups = tuple(group for group in compaction.groups if _partition_of(group) in self._only)
+        return replace(compaction, groups=groups)
 
-    def _round(self, compaction: Compaction) -> list[FileGroup]:
-        """Run the job for all groups and commit what it wrote; return the groups that are to be planned again."""
+    def _round(self) -> None:
+        """Run the job for all groups and commit what it wrote.
+
+        Raises:
+            _GroupsChanged: some groups have to be planned again; the others are committed.
+        """
+        compaction = self._plan()
+        if not compaction.groups:
+            return
         table = self.table
         plan = write_rewrite_plan(
-            table.io,
-            table.metadata,
+            self.work,
             compaction,
-            table=table.name,
-            operation=self._operation,
-            try_number=self._try_number,
-            parallelism=self._parallelism,
             sort_order=self._order,
             zorder_columns=self._zorder_columns,
         )
-        try:
-            result = self._run_job(plan)
-            result.raise_for_error()
-            done = _rewritten(plan, result, compaction)
-        except Exception:
-            table.discard(plan)
-            raise
+        done = self.work.run_job(plan, lambda result: _rewritten(plan, result, compaction))
         stale: list[FileGroup] = []
-        waiting = list(done)
-        try:
+        waiting = [file.file_path for one in done for file in one.files]
+        with self.work.new_files(waiting, plan=plan):
             for batch in self._batches(done):
                 stale += self._commit_batch(plan, batch, compaction)
-                waiting = waiting[len(batch) :]
-        except CommitUnknownError:
-            raise  # it may have landed: the files must stay
-        except IcebergError:
-            self._remove(waiting)
-            raise
-        finally:
-            staging.clear(table.io, plan)
-        return stale
+                del waiting[: sum(len(one.files) for one in batch)]
+        if stale:
+            self._only = {_partition_of(group) for group in stale}
+            raise _GroupsChanged(stale, table.name)
 
     def _batches(self, done: Sequence[_Rewritten]) -> Iterator[Sequence[_Rewritten]]:
         """Yield what goes into one commit: everything, or with partial progress a share."""
@@ -364,14 +289,9 @@ class _Run:
             self._committed.append(snapshot)
 
     def _settings(self, groups: int, table_uuid: str | None = None) -> CommitSettings:
-        settings = self.table.commit_settings(
-            branch=self.request.branch,
-            operation=self._operation,
-            try_number=self._try_number,
-            snapshot_properties={**self.request.snapshot_properties, FILE_GROUPS: str(groups)},
-        )
-        # The task's key is in the summary of each of its commits; it does not tell one of them from another.
-        return replace(settings, operation=None, table_uuid=table_uuid or settings.table_uuid)
+        settings = self.work.settings(self.request, {FILE_GROUPS: str(groups)}, table_uuid=table_uuid)
+        # The task's key is in the summary of each of its commits; it does not distinguish one of them from another.
+        return replace(settings, operation_key=None)
 
     def _action(self, plan: JobPlan, batch: Sequence[_Rewritten], compaction: Compaction) -> RewriteFiles:
         assert compaction.snapshot_id is not None
@@ -396,43 +316,43 @@ class _Run:
             action.failed()
         return True
 
-    def _give_up(self, stale: Sequence[FileGroup]) -> None:
+    def _give_up(self, error: _GroupsChanged) -> None:
         if not self.options.partial_progress_enabled and not self._committed:
             raise StalePlanError(
                 f"other writers changed files of table {self.table.name} in each of {MOST_ROUNDS} attempts to rewrite "
                 f"them; nothing was committed, run it when less is written, or narrow it by where"
-            )
-        self._failed_groups += len(stale)
-        log.warning("left %d groups of %s as they are: others changed them again", len(stale), self.table.name)
+            ) from error
+        self._failed_groups += len(error.groups)
+        log.warning("%d groups of %s were not rewritten: others changed them again", len(error.groups), self.table.name)
 
     def _remove(self, batch: Sequence[_Rewritten]) -> None:
         staging.remove(self.table.io, [file.file_path for one in batch for file in one.files])
 
-    def _describe(self, outcome: str, snapshots: Sequence[Snapshot]) -> CompactionResult:
-        def total(name: str) -> int:
-            return sum(int(snapshot.summary.get(name, "0")) for snapshot in snapshots)
-
-        return CompactionResult(
-            table=self.table.name,
-            branch=self.request.branch,
+    def _describe(self, outcome: Outcome, snapshots: Sequence[Snapshot]) -> CompactResult:
+        table, branch = self.table.name, self.request.branch
+        if not snapshots:
+            return CompactResult(
+                table=table,
+                branch=branch,
+                outcome=outcome,
+                operation_key=self.work.key_text,
+                failed_file_groups=self._failed_groups,
+            )
+        return CompactResult.of(
+            snapshots,
+            table=table,
+            branch=branch,
             outcome=outcome,
             snapshot_ids=tuple(snapshot.snapshot_id for snapshot in snapshots),
-            file_groups=total(FILE_GROUPS),
-            rewritten_data_files=total("deleted-data-files"),
-            rewritten_bytes=total("removed-files-size"),
-            added_data_files=total("added-data-files"),
-            added_bytes=total("added-files-size"),
-            records=total("added-records"),
-            removed_delete_files=total("removed-delete-files"),
+            file_groups=sum(count_of(snapshot, FILE_GROUPS) for snapshot in snapshots),
             failed_file_groups=self._failed_groups,
-            operation_key=None if self._operation is None else str(self._operation),
         )
 
 
 FILE_GROUPS = "rewritten-file-groups"
 
 
-def _zorder_columns(table: Table, request: CompactionRequest) -> tuple[str, ...]:
+def _zorder_columns(table: OpenTable, request: CompactRequest) -> tuple[str, ...]:
     """Return the names of the columns to cluster by, checked; written bare or in backticks as in a sort order."""
     if request.strategy != "zorder":
         return ()
@@ -442,7 +362,7 @@ def _zorder_columns(table: Table, request: CompactionRequest) -> tuple[str, ...]
     return columns
 
 
-def _sort_order(table: Table, request: CompactionRequest) -> SortOrder | None:
+def _sort_order(table: OpenTable, request: CompactRequest) -> SortOrder | None:
     """Return the order that rows are sorted by, None where they are not."""
     if request.strategy != "sort":
         return None

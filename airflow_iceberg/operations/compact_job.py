@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.manifests.entries import DataFile, ManifestContent
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
@@ -20,10 +19,10 @@ from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.protocol.table_input import WORK_FILE, FileUnit, TableInput, WorkItem, cut_group, write_work
 from airflow_iceberg.operations import staging
+from airflow_iceberg.operations.work import Work
 from airflow_iceberg.plan.compact import TARGET_FILE_SIZE, FileGroup, RewriteOptions, plan_groups
 from airflow_iceberg.plan.dangling_deletes import dangling_deletes
 from airflow_iceberg.scan.table_scan import TableScan
-from airflow_iceberg.storage.base import FileIO
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,22 +100,13 @@ def output_spec(metadata: TableMetadata, options: RewriteOptions) -> PartitionSp
 
 
 def write_rewrite_plan(
-    io: FileIO,
-    metadata: TableMetadata,
-    compaction: Compaction,
-    *,
-    table: str,
-    operation: OperationKey | None = None,
-    try_number: int = 1,
-    parallelism: int | None = None,
-    sort_order: SortOrder | None = None,
-    zorder_columns: Sequence[str] = (),
+    work: Work, compaction: Compaction, *, sort_order: SortOrder | None = None, zorder_columns: Sequence[str] = ()
 ) -> JobPlan:
     """Write the plan of the job and its work document, and return the plan.
 
     Args:
-        sort_order: sort the rows of each group by it; neither this nor z-order leaves them as they are read.
-        zorder_columns: cluster the rows of each group by these columns.
+        sort_order: sorts the rows of each group; without it and without z-order, rows keep the order they are read in.
+        zorder_columns: the columns by which the rows of each group are clustered.
 
     Raises:
         InvalidInputError: a column cannot be sorted by, or both ways to sort are asked for.
@@ -124,17 +114,18 @@ def write_rewrite_plan(
     """
     if sort_order is not None and zorder_columns:
         raise InvalidInputError("a compaction sorts by a sort order or by z-order, got both")
-    prefix = staging.new_staging(metadata, operation, try_number, carries_rows=True)
-    source = Source(kind="table", table=TableInput.of(metadata, work_location=f"{prefix}/{WORK_FILE}"))
+    io, metadata = work.table.io, work.table.metadata
+    prefix = staging.new_staging(metadata, work.operation_key, work.try_number, carries_rows=True)
+    table_input = TableInput.of(metadata, work_location=f"{prefix}/{WORK_FILE}")
     plan = staging.new_plan(
         metadata,
-        source,
+        Source(kind="table", table=table_input),
         name="rewrite",
-        table=table,
-        operation=operation,
-        try_number=try_number,
+        table=work.table.name,
+        operation_key=work.operation_key,
+        try_number=work.try_number,
         staging=prefix,
-        parallelism=parallelism,
+        parallelism=work.parallelism,
         arrangement="sort" if sort_order is not None else "zorder" if zorder_columns else "none",
         sort_order=sort_order,
         claimed_order_id=claimed_order_id(metadata, sort_order),
@@ -149,8 +140,7 @@ def write_rewrite_plan(
         zorder_most_bytes=compaction.options.max_output_size,
         ranges_per_output=compaction.options.shuffle_partitions_per_file,
     )
-    assert source.table is not None
-    write_work(io, source.table, work_items(compaction.groups))
+    write_work(io, table_input, work_items(compaction.groups))
     staging.create_plan(io, plan)
     return plan
 

@@ -1,7 +1,7 @@
 """Expiring snapshots, and deleting the files that only they reached.
 
 Here: `expire_snapshots`: what goes, the commit, then the files. Not here: the retention rules
-(`plan.expire_snapshots`), the commit (`commit.actions.expire_snapshots`), reachability (`operations.reachable_files`).
+(`plan.expire_snapshots`), the commit (`commit.actions.expire_snapshots`), reachability (`inventory.reachable_files`).
 
 Before each attempt to commit, the snapshots that are to go are noted in a document under the table's staging prefix.
 Only when the table is known not to have them any more are their files looked for, against the table as it is then. A
@@ -13,38 +13,38 @@ manifests, lists: as long as a list is there, all that it leads to can be found 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from airflow_iceberg.commit.actions.expire_snapshots import ExpireSnapshots
 from airflow_iceberg.commit.actions.remove_unused_schemas import ForgetUnused, Forgotten
+from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.commit.settings import now_ms
+from airflow_iceberg.commit.write_result import OperationResult, Outcome
 from airflow_iceberg.errors import FormatError, NotFoundError, StorageError
 from airflow_iceberg.format.manifests.entries import FileContent
-from airflow_iceberg.inventory.run import Progress, in_bytes
-from airflow_iceberg.operations.expiry_notes import NOTE, _Note, _NotedExpiry, _Notes
-from airflow_iceberg.operations.file_inventory import Walker
-from airflow_iceberg.operations.reachable_files import (
+from airflow_iceberg.inventory.reachable_files import (
     Deletable,
     RefSize,
     find_deletable,
     sizes_of_refs,
     statistics_paths,
 )
+from airflow_iceberg.inventory.run import Progress, in_bytes
+from airflow_iceberg.operations.expiry_notes import NOTE, Note, Notes
+from airflow_iceberg.operations.file_inventory import Walker
 from airflow_iceberg.operations.staging import STAGING_FOLDER, of_dead_jobs, remove
-from airflow_iceberg.operations.work import on_newest
+from airflow_iceberg.operations.work import Work, reread
 from airflow_iceberg.plan.expire_snapshots import Expiry, check_may_delete
 from airflow_iceberg.plan.orphan_files import DEFAULT_AGE_MS
 
 if TYPE_CHECKING:
-    from airflow_iceberg.commit.operation_key import OperationKey
     from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-    from airflow_iceberg.operations.file_inventory import Walk
+    from airflow_iceberg.inventory.run import Walk
     from airflow_iceberg.storage.base import FileStatus
-    from airflow_iceberg.table import Table
 
 log = logging.getLogger(__name__)
 
@@ -72,109 +72,83 @@ class ExpireRequest:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ExpireResult:
-    """What went; counts by the names of Iceberg's procedure.
+class ExpireResult(OperationResult):
+    """What an expiry removed.
 
     Attributes:
-        outcome: "committed"; "finished", when only files that an earlier try left were deleted; "nothing"; "dry-run".
-        deleted_bytes: of data and delete files.
-        failed_files: files that could not be deleted; the clean-up of orphans will find them.
-        staging_files: documents of jobs that died long ago, removed.
+        expired_refs: names of branches and tags that outlived their retention.
+        removed_files_size_bytes: of data and delete files.
+        failed_files: files that could not be deleted; the removal of orphan files will find them.
+        staging_files: documents of jobs that died long ago, deleted.
         refs: what each ref keeps alive, for a dry run.
     """
 
-    table: str
-    outcome: str
     expired_snapshots: int = 0
     expired_refs: tuple[str, ...] = ()
-    deleted_data_files_count: int = 0
-    deleted_position_delete_files_count: int = 0
-    deleted_equality_delete_files_count: int = 0
-    deleted_manifest_files_count: int = 0
-    deleted_manifest_lists_count: int = 0
-    deleted_statistics_files_count: int = 0
-    deleted_bytes: int = 0
+    deleted_data_files: int = 0
+    removed_position_delete_files: int = 0
+    removed_equality_delete_files: int = 0
+    deleted_manifests: int = 0
+    deleted_manifest_lists: int = 0
+    deleted_statistics_files: int = 0
+    removed_files_size_bytes: int = 0
     failed_files: int = 0
     removed_schemas: int = 0
     removed_partition_specs: int = 0
     staging_files: int = 0
-    refs: tuple[RefSize, ...] = field(default=())
+    refs: tuple[RefSize, ...] = ()
 
     def lines(self) -> Iterator[str]:
         """Yield what people read of it."""
-        if self.outcome == "nothing":
-            yield "no snapshot is to go"
+        if self.outcome is Outcome.NOTHING:
+            yield "no snapshot has expired"
         else:
-            verb = "would go" if self.outcome == "dry-run" else "are gone"
-            yield f"{self.expired_snapshots} snapshots {verb}{self._names_of_refs()}"
+            verb = "would be deleted" if self.outcome is Outcome.DRY_RUN else "were deleted"
+            yield f"{self.expired_snapshots} snapshots{self._names_of_refs()} {verb}"
             yield (
-                f"{self.deleted_data_files_count} data files, {self.deleted_position_delete_files_count} position and "
-                f"{self.deleted_equality_delete_files_count} equality delete files, {in_bytes(self.deleted_bytes)}, "
-                f"{self.deleted_manifest_files_count} manifests, {self.deleted_manifest_lists_count} manifest lists "
-                f"and {self.deleted_statistics_files_count} statistics files {verb}"
+                f"{self.deleted_data_files} data files, {self.removed_position_delete_files} position and "
+                f"{self.removed_equality_delete_files} equality delete files, "
+                f"{in_bytes(self.removed_files_size_bytes)}, "
+                f"{self.deleted_manifests} manifests, {self.deleted_manifest_lists} manifest lists "
+                f"and {self.deleted_statistics_files} statistics files {verb}"
             )
         if self.failed_files:
-            yield f"{self.failed_files} files could not be deleted; the next try takes them up"
+            yield f"{self.failed_files} files could not be deleted; the next try deletes them"
         if self.removed_schemas or self.removed_partition_specs:
-            yield f"{self.removed_schemas} schemas and {self.removed_partition_specs} partition specs are forgotten"
+            yield f"{self.removed_schemas} schemas and {self.removed_partition_specs} partition specs were removed"
         if self.staging_files:
-            yield f"{self.staging_files} documents of jobs that died long ago"
+            yield f"{self.staging_files} documents of jobs that died long ago were deleted"
         for ref in self.refs:
             yield (
                 f"ref {ref.name}: {ref.snapshots} snapshots keep {in_bytes(ref.size_bytes)} alive, "
-                f"{in_bytes(ref.exclusive_bytes)} of them nothing else does"
+                f"{in_bytes(ref.exclusive_bytes)} of them alone"
             )
 
     def _names_of_refs(self) -> str:
-        return f", and the refs {', '.join(self.expired_refs)}" if self.expired_refs else ""
-
-    def to_xcom(self) -> dict[str, Any]:
-        """Return plain values."""
-        found: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
-        found["expired_refs"] = list(self.expired_refs)
-        found["refs"] = [
-            {
-                "name": ref.name,
-                "snapshots": ref.snapshots,
-                "size_bytes": ref.size_bytes,
-                "exclusive_bytes": ref.exclusive_bytes,
-            }
-            for ref in self.refs
-        ]
-        return found
+        return f" and the refs {', '.join(self.expired_refs)}" if self.expired_refs else ""
 
 
-def expire_snapshots(
-    table: Table, request: ExpireRequest, *, operation: OperationKey | None = None, walk: Walk | None = None
-) -> ExpireResult:
-    """Remove old snapshots from a table, then the files that only they reached.
+def expire_snapshots(work: Work, request: ExpireRequest, *, walk: Walk | None = None) -> ExpireResult:
+    """Remove old snapshots from a table, then delete the files that only they reached.
 
     Args:
-        operation: key of the Airflow task: its next try finishes what this one leaves.
         walk: reads the manifests, here or on Spark; in this process by default.
 
     Raises:
-        InvalidInputError: `gc.enabled` is false, or a ref that stays points to one of `snapshot_ids`.
-        NotFoundError: no such snapshot; or a file of a snapshot that stays is missing: then no file is deleted.
-        FormatError, StorageError: what stays cannot be read; no file is deleted.
+        InvalidInputError: `gc.enabled` is false, or a remaining ref points to one of `snapshot_ids`.
+        NotFoundError: no such snapshot; or a file of a remaining snapshot is missing: then no file is deleted.
+        FormatError, StorageError: a remaining file cannot be read; no file is deleted.
         CommitUnknownError: cannot tell whether the commit has landed; no file is deleted, the next try finds out.
     """
+    table = work.table
     check_may_delete(table.metadata)
-    walk = walk or Walker(table)
-    notes = _Notes(table, operation)
-    action = _NotedExpiry(
-        notes,
-        table_uuid=table.metadata.table_uuid or "",
-        new_uuid=str(uuid4()),
-        now_ms=now_ms,
-        older_than_ms=request.older_than_ms,
-        retain_last=request.retain_last,
-        snapshot_ids=request.snapshot_ids,
-    )
+    walk = walk or Walker(work)
+    notes = Notes(table, work.operation_key)
     _check_ids(table, request, notes)
     if request.dry_run:
-        return on_newest(table, lambda: _dry_run(table, action, walk))
-    on_newest(table, lambda: _check_lists(table, action))
+        return reread(table, lambda: _dry_run(work, _action(table, request), walk))
+    reread(table, lambda: _check_lists(table, _action(table, request)))
+    action = _action(table, request, noted=notes.write)
     table.change(action)
     # The commit of an earlier try may be older than what this one knows of the table.
     table.refresh()
@@ -184,11 +158,25 @@ def expire_snapshots(
     staged = _clear_dead(table, notes, removed, walk)
     cleaned = _clean_metadata(table) if request.clean_expired_metadata else Forgotten()
     is_committed = not (action.expiry.is_empty and cleaned.is_empty)
-    outcome = "committed" if is_committed else "finished" if removed.files else "nothing"
-    return removed.result(table, action.expiry, outcome, cleaned=cleaned, staging_files=staged)
+    outcome = Outcome.COMMITTED if is_committed else Outcome.FINISHED if removed.files else Outcome.NOTHING
+    return removed.result(work, action.expiry, outcome, cleaned=cleaned, staging_files=staged)
 
 
-def _check_ids(table: Table, request: ExpireRequest, notes: _Notes) -> None:
+def _action(
+    table: OpenTable, request: ExpireRequest, *, noted: Callable[[TableMetadata, Sequence[int]], None] | None = None
+) -> ExpireSnapshots:
+    return ExpireSnapshots(
+        table_uuid=table.metadata.table_uuid or "",
+        new_uuid=str(uuid4()),
+        now_ms=now_ms,
+        older_than_ms=request.older_than_ms,
+        retain_last=request.retain_last,
+        snapshot_ids=request.snapshot_ids,
+        before_attempt=noted,
+    )
+
+
+def _check_ids(table: OpenTable, request: ExpireRequest, notes: Notes) -> None:
     """Refuse snapshots that are not there, unless an earlier try of the task has expired them."""
     missing = [i for i in request.snapshot_ids if table.metadata.snapshot(i) is None]
     gone = {s.snapshot_id for note in notes.due(table.metadata) for s in note.snapshots} if missing else set()
@@ -197,9 +185,9 @@ def _check_ids(table: Table, request: ExpireRequest, notes: _Notes) -> None:
             raise NotFoundError(f"cannot expire snapshot {snapshot_id}: table {table.name} does not have it")
 
 
-def _check_lists(table: Table, action: ExpireSnapshots) -> None:
+def _check_lists(table: OpenTable, action: ExpireSnapshots) -> None:
     """Refuse a table that has lost a manifest list, while nothing is changed yet: no file of it could be deleted."""
-    ExpireSnapshots.__call__(action, table.metadata)  # without a note
+    action(table.metadata)
     gone = set(action.expiry.snapshot_ids)
     if not gone:
         return
@@ -213,15 +201,15 @@ def _check_lists(table: Table, action: ExpireSnapshots) -> None:
                 )
 
 
-def _clean_metadata(table: Table) -> Forgotten:
+def _clean_metadata(table: OpenTable) -> Forgotten:
     action = ForgetUnused(table.io, table_uuid=table.metadata.table_uuid or "", new_uuid=str(uuid4()))
     table.change(action)
     return action.forgotten
 
 
-def _dry_run(table: Table, action: ExpireSnapshots, walk: Walk) -> ExpireResult:
-    metadata = table.metadata
-    ExpireSnapshots.__call__(action, metadata)  # without a note
+def _dry_run(work: Work, action: ExpireSnapshots, walk: Walk) -> ExpireResult:
+    table, metadata = work.table, work.table.metadata
+    action(metadata)
     expiry = action.expiry
     gone = [s for s in metadata.snapshots if s.snapshot_id in set(expiry.snapshot_ids)]
     after = _without(metadata, expiry.snapshot_ids, expiry.refs)
@@ -229,7 +217,7 @@ def _dry_run(table: Table, action: ExpireSnapshots, walk: Walk) -> ExpireResult:
     statistics = statistics_paths(metadata, expiry.snapshot_ids)
     removed.add(find_deletable(table.io, gone, after, statistics, walk=walk), failed=0)
     refs = sizes_of_refs(table.io, metadata, walk=walk)
-    return removed.result(table, expiry, "dry-run", refs=refs, staging_files=len(_dead_documents(table)))
+    return removed.result(work, expiry, Outcome.DRY_RUN, refs=refs, staging_files=len(_dead_documents(table)))
 
 
 def _without(metadata: TableMetadata, snapshot_ids: Sequence[int], refs: Sequence[str]) -> TableMetadata:
@@ -243,7 +231,7 @@ def _without(metadata: TableMetadata, snapshot_ids: Sequence[int], refs: Sequenc
     return apply_change(metadata, Change(updates=updates, requirements=()), now_ms=now_ms(), base_location=None)
 
 
-def _dead_documents(table: Table) -> tuple[FileStatus, ...]:
+def _dead_documents(table: OpenTable) -> tuple[FileStatus, ...]:
     """Return what is too old under the staging prefix to be of a job that still runs."""
     root = f"{table.location.rstrip('/')}/{STAGING_FOLDER}/"
     try:
@@ -254,7 +242,7 @@ def _dead_documents(table: Table) -> tuple[FileStatus, ...]:
         return ()
 
 
-def _clear_dead(table: Table, notes: _Notes, removed: _Removed, walk: Walk) -> int:
+def _clear_dead(table: OpenTable, notes: Notes, removed: _Removed, walk: Walk) -> int:
     """Finish what expiries have noted that nobody tries any more, and remove what dead jobs left; return how much."""
     done: list[str] = []
     for status in _dead_documents(table):
@@ -296,26 +284,27 @@ class _Removed:
 
     def result(
         self,
-        table: Table,
+        work: Work,
         expiry: Expiry,
-        outcome: str,
+        outcome: Outcome,
         *,
         cleaned: Forgotten | None = None,
         refs: tuple[RefSize, ...] = (),
         staging_files: int = 0,
     ) -> ExpireResult:
         return ExpireResult(
-            table=table.name,
+            table=work.table.name,
             outcome=outcome,
+            operation_key=work.key_text,
             expired_snapshots=len(expiry.snapshot_ids),
             expired_refs=expiry.refs,
-            deleted_data_files_count=self.contents[FileContent.DATA],
-            deleted_position_delete_files_count=self.contents[FileContent.POSITION_DELETES],
-            deleted_equality_delete_files_count=self.contents[FileContent.EQUALITY_DELETES],
-            deleted_manifest_files_count=self.manifests,
-            deleted_manifest_lists_count=self.lists,
-            deleted_statistics_files_count=self.statistics,
-            deleted_bytes=self.size_bytes,
+            deleted_data_files=self.contents[FileContent.DATA],
+            removed_position_delete_files=self.contents[FileContent.POSITION_DELETES],
+            removed_equality_delete_files=self.contents[FileContent.EQUALITY_DELETES],
+            deleted_manifests=self.manifests,
+            deleted_manifest_lists=self.lists,
+            deleted_statistics_files=self.statistics,
+            removed_files_size_bytes=self.size_bytes,
             failed_files=self.failed,
             removed_schemas=0 if cleaned is None else len(cleaned.schema_ids),
             removed_partition_specs=0 if cleaned is None else len(cleaned.spec_ids),
@@ -324,10 +313,10 @@ class _Removed:
         )
 
 
-def _delete_files(table: Table, note: _Note, removed: _Removed, walk: Walk) -> bool:
+def _delete_files(table: OpenTable, note: Note, removed: _Removed, walk: Walk) -> bool:
     """Delete what only the snapshots of a note reached, then the note itself; return whether all of it is gone."""
     statistics = note.statistics if note.snapshots else ()
-    found = on_newest(table, lambda: find_deletable(table.io, note.snapshots, table.metadata, statistics, walk=walk))
+    found = reread(table, lambda: find_deletable(table.io, note.snapshots, table.metadata, statistics, walk=walk))
     for what, parts, count in (
         ("data and delete files", found.content.paths(), len(found.content)),
         ("statistics files", (found.statistics,), len(found.statistics)),
@@ -358,7 +347,7 @@ def _only(found: Deletable, what: str) -> Deletable:
     return gone if what == "manifests" else replace(gone, manifests=found.manifests)
 
 
-def _delete(table: Table, what: str, parts: Iterable[Sequence[str]], count: int) -> int:
+def _delete(table: OpenTable, what: str, parts: Iterable[Sequence[str]], count: int) -> int:
     """Delete files in batches; return how many batches failed, in files."""
     failed = 0
     progress = Progress(f"{table.name}: deleting {what}", whole=count)

@@ -1,6 +1,6 @@
-"""Notes of an expiry.
+"""Notes of an expiry: the snapshots that an attempt removes, written before it commits.
 
-what was to be deleted, written before the commit, so that a killed expiry is finished by the next.
+So the files of a killed expiry are deleted by the next one.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from airflow_iceberg.commit.actions.expire_snapshots import ExpireSnapshots
+from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.errors import FormatError
 from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.format.snapshots import Snapshot
-from airflow_iceberg.operations.reachable_files import (
+from airflow_iceberg.inventory.reachable_files import (
     statistics_paths,
 )
 from airflow_iceberg.operations.staging import STAGING_FOLDER
@@ -23,8 +23,6 @@ from airflow_iceberg.operations.staging import STAGING_FOLDER
 if TYPE_CHECKING:
     from airflow_iceberg.commit.operation_key import OperationKey
     from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-    from airflow_iceberg.format.metadata.updates import Change
-    from airflow_iceberg.table import Table
 
 
 NOTE = "expired.json"
@@ -33,22 +31,8 @@ NOTE = "expired.json"
 PREFIX = "expire-"
 
 
-class _NotedExpiry(ExpireSnapshots):
-    """Notes what each attempt is about to remove: a newer base may let more snapshots go."""
-
-    def __init__(self, notes: _Notes, **settings: Any) -> None:
-        super().__init__(**settings)
-        self._notes = notes
-
-    def __call__(self, metadata: TableMetadata) -> Change:
-        change = super().__call__(metadata)
-        if self.expiry.snapshot_ids:
-            self._notes.write(metadata, self.expiry.snapshot_ids)
-        return change
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Note:
+class Note:
     """Snapshots that were to go, as they were noted before the commit."""
 
     location: str
@@ -57,12 +41,12 @@ class _Note:
     statistics: tuple[str, ...]
 
 
-class _Notes:
+class Notes:
     """The documents of one task (all tries), or of one call outside of Airflow."""
 
-    def __init__(self, table: Table, operation: OperationKey | None) -> None:
+    def __init__(self, table: OpenTable, operation_key: OperationKey | None) -> None:
         self._table = table
-        token = uuid4().hex[:12] if operation is None else operation.file_token
+        token = uuid4().hex[:12] if operation_key is None else operation_key.file_token
         self._prefix = f"{table.location.rstrip('/')}/{STAGING_FOLDER}/{PREFIX}{token}"
 
     def write(self, metadata: TableMetadata, snapshot_ids: Sequence[int]) -> None:
@@ -84,7 +68,7 @@ class _Notes:
         }
         self._table.io.create(f"{self._prefix}/{uuid4().hex[:12]}/{NOTE}", json.dumps(document).encode())
 
-    def due(self, metadata: TableMetadata) -> Iterator[_Note]:
+    def due(self, metadata: TableMetadata) -> Iterator[Note]:
         """Yield the notes, with those of their snapshots that the table has not any more."""
         for status in list(self._table.io.list(self._prefix)):
             if not status.location.endswith(f"/{NOTE}"):
@@ -93,7 +77,7 @@ class _Notes:
             if note is not None:
                 yield note
 
-    def read(self, location: str, metadata: TableMetadata) -> _Note | None:
+    def read(self, location: str, metadata: TableMetadata) -> Note | None:
         """Return a note with those of its snapshots that the table has not any more; None if it is another table's.
 
         Raises:
@@ -107,12 +91,12 @@ class _Notes:
         return replace(note, snapshots=tuple(s for s in note.snapshots if s.snapshot_id not in known))
 
 
-def _read_note(location: str, data: bytes) -> _Note:
+def _read_note(location: str, data: bytes) -> Note:
     try:
         fields = Fields(json.loads(data), "", location)
     except ValueError as error:
         raise FormatError(f"a note of expired snapshots is damaged: {error}", path=location) from error
-    return _Note(
+    return Note(
         location=location,
         table_uuid=fields.opt_str("table-uuid"),
         snapshots=tuple(_noted_snapshot(item) for item in fields.items("snapshots")),

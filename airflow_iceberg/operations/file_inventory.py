@@ -5,31 +5,31 @@ the walk itself (`inventory.units`), which is the same in both places, and the j
 
     from airflow_iceberg.operations.file_inventory import Walker
 
-    outcomes = Walker(table)(units, what="files of the table")
+    outcomes = Walker(Work(table))(units, what="files of the table")
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError
 from airflow_iceberg.inventory.run import EVERY_SECONDS, Progress, in_bytes, walk_here
-from airflow_iceberg.inventory.units import Outcome, Unit, read_outcome, total_files, write_unit
+from airflow_iceberg.inventory.units import Unit, UnitResult, read_outcome, total_files, write_unit
 from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.result import WalkedUnit, walked_location
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.operations import staging
+from airflow_iceberg.operations.work import Work
 
 if TYPE_CHECKING:
-    from airflow_iceberg.commit.operation_key import OperationKey
     from airflow_iceberg.format.metadata.table_metadata import TableMetadata
     from airflow_iceberg.jobs.protocol.result import JobResult
-    from airflow_iceberg.table import Table
 
 log = logging.getLogger(__name__)
 
@@ -38,55 +38,26 @@ log = logging.getLogger(__name__)
 SPARK_FROM_FILES = 1_000_000
 THREADS = 8
 
-RunJob = Callable[[JobPlan], "JobResult"]
-
-
-class Walk(Protocol):
-    """Runs units and gives what comes of each, in their order."""
-
-    def __call__(self, units: Sequence[Unit], *, what: str, files: int | None = None) -> Generator[Outcome]:
-        """Run units.
-
-        Args:
-            what: for the log.
-            files: how many the units are about, where they cannot know themselves.
-        Raises:
-            FormatError, NotFoundError, StorageError: something cannot be read.
-        """
-        ...
-
 
 class Walker:
-    """Walks for one operation on a table.
+    """Walks for one operation on a table: in this process, or in a job where `work.run` runs one.
 
     Args:
-        run: runs a job and returns its result; None walks in this process, however large the table is.
         spark_from_files: from so many files on a walk is a job.
-        operation: key of the Airflow task, for the names of the job's documents.
     """
 
-    def __init__(
-        self,
-        table: Table,
-        *,
-        run: RunJob | None = None,
-        spark_from_files: int | None = None,
-        operation: OperationKey | None = None,
-        try_number: int = 1,
-    ) -> None:
-        self._table = table
-        self._run = run
+    def __init__(self, work: Work, *, spark_from_files: int | None = None) -> None:
+        self._work = work
+        self._table = work.table
         self._from_files = SPARK_FROM_FILES if spark_from_files is None else spark_from_files
-        self._operation = operation
-        self._try_number = try_number
         if self._from_files < 0:
             raise InvalidInputError(f"spark_from_files is {self._from_files}, expected 0 or more files")
 
     def is_for_spark(self, files: int) -> bool:
         """Tell whether a walk over so many files is a job."""
-        return self._run is not None and files >= self._from_files
+        return self._work.run is not None and files >= self._from_files
 
-    def __call__(self, units: Sequence[Unit], *, what: str, files: int | None = None) -> Generator[Outcome]:
+    def __call__(self, units: Sequence[Unit], *, what: str, files: int | None = None) -> Generator[UnitResult]:
         """Run units; see `Walk`."""
         count = total_files(units) if files is None else files
         progress = Progress(f"{self._table.name}: {what}", whole=sum(unit.weight for unit in units))
@@ -101,9 +72,8 @@ class Walker:
                 yield outcome
         log.info("%s: %s: %d files of %s", self._table.name, what, walked_files, in_bytes(size_bytes))
 
-    def _on_spark(self, units: Sequence[Unit], what: str, files: int, progress: Progress) -> Generator[Outcome]:
+    def _on_spark(self, units: Sequence[Unit], what: str, files: int, progress: Progress) -> Generator[UnitResult]:
         """Let a job run the units, and read what it wrote, a unit at a time."""
-        assert self._run is not None
         io, name = self._table.io, self._table.name
         log.info("%s: %s: about %d files, from %d on a job on Spark looks", name, what, files, self._from_files)
         plan = self._plan(len(units))
@@ -112,9 +82,8 @@ class Walker:
                 list(pool.map(lambda place, unit: io.create(place, write_unit(unit)), plan.source.units, units))
             staging.create_plan(io, plan)
             with _watched(self._table, plan, units, progress):
-                result = self._run(plan)
-            result.raise_for_error()
-            for walked in _in_order(plan, result, len(units)):
+                walked_units = self._work.run_job(plan, lambda result: _in_order(plan, result, len(units)))
+            for walked in walked_units:
                 outcome = read_outcome(io.read(walked.location), path=walked.location)
                 if outcome.rows != walked.rows:
                     raise FormatError(
@@ -126,11 +95,11 @@ class Walker:
 
     def _plan(self, units: int) -> JobPlan:
         metadata = self._table.metadata
-        prefix = staging.new_staging(metadata, self._operation, self._try_number)
+        prefix = staging.new_staging(metadata, self._work.operation_key, self._work.try_number)
         return JobPlan(
             operation="walk",
-            operation_key=None if self._operation is None else str(self._operation),
-            try_number=self._try_number,
+            operation_key=self._work.key_text,
+            try_number=self._work.try_number,
             table=self._table.name,
             table_location=metadata.location,
             table_uuid=metadata.table_uuid or "",
@@ -165,7 +134,7 @@ def _in_order(plan: JobPlan, result: JobResult, count: int) -> list[WalkedUnit]:
 
 
 @contextmanager
-def _watched(table: Table, plan: JobPlan, units: Sequence[Unit], progress: Progress) -> Iterator[None]:
+def _watched(table: OpenTable, plan: JobPlan, units: Sequence[Unit], progress: Progress) -> Iterator[None]:
     """Say how far a job is while it runs, by the files that it has written."""
     ended = threading.Event()
     seen: set[int] = set()

@@ -15,20 +15,22 @@ import json
 import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from airflow_iceberg.commit.open_table import OpenTable
+from airflow_iceberg.commit.write_result import OperationResult, Outcome
 from airflow_iceberg.errors import AlreadyExistsError, FormatError, InvalidInputError, NotFoundError, StorageError
 from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.inventory.listed_files import QUARANTINE_FOLDER
 from airflow_iceberg.inventory.run import Progress
+from airflow_iceberg.operations.work import Work
 from airflow_iceberg.storage.base import FileIO, FileStatus
 
 if TYPE_CHECKING:
     from airflow_iceberg.commit.operation_key import OperationKey
-    from airflow_iceberg.table import Table
 
 log = logging.getLogger(__name__)
 
@@ -63,20 +65,15 @@ class Quarantine:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RestoreResult:
+class RestoreResult(OperationResult):
     """What came back from a quarantine, over all tries."""
 
-    table: str
     quarantine: str
     restored_files: int
-    restored_bytes: int
-
-    def to_xcom(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
+    restored_files_size_bytes: int
 
 
-def quarantines(table: Table) -> tuple[str, ...]:
+def quarantines(table: OpenTable) -> tuple[str, ...]:
     """Return the names of a table's quarantines, oldest first."""
     root = f"{table.location.rstrip('/')}/{QUARANTINE_FOLDER}/"
     return tuple(
@@ -92,20 +89,20 @@ def quarantines(table: Table) -> tuple[str, ...]:
 
 
 def put_aside(
-    table: Table, orphans: Sequence[FileStatus], *, now_ms: int, operation: OperationKey | None
+    table: OpenTable, orphans: Sequence[FileStatus], *, now_ms: int, operation_key: OperationKey | None
 ) -> Quarantine | None:
     """Write a list of files, then move them; return the quarantine with what earlier tries of the task have moved.
 
     Args:
-        operation: key of the Airflow task, which the name and the list tell.
+        operation_key: key of the Airflow task, which the name and the list tell.
 
     Returns:
         None when neither this try nor an earlier one has put anything aside.
     """
-    name = _of_earlier_try(table, operation)
+    name = _of_earlier_try(table, operation_key)
     if not orphans:
         return None if name is None else Quarantine(name=name, files=tuple(_read_lists(table, name)))
-    name, files = _write_list(table, orphans, now_ms, operation, name)
+    name, files = _write_list(table, orphans, now_ms, operation_key, name)
     progress = Progress(f"{table.name}: moving orphan files to {_home(table, name)}", whole=len(files))
     with ThreadPoolExecutor(THREADS) as pool:
         moved = pool.map(lambda file: _move(table.io, file.location, file.quarantined, file.size_bytes), files)
@@ -115,20 +112,24 @@ def put_aside(
     return Quarantine(name=name, files=tuple(_read_lists(table, name)))
 
 
-def _of_earlier_try(table: Table, operation: OperationKey | None) -> str | None:
+def _of_earlier_try(table: OpenTable, operation_key: OperationKey | None) -> str | None:
     """Return the quarantine that an earlier try of the very same work has begun."""
-    if operation is None:
+    if operation_key is None:
         return None
     for name in reversed(quarantines(table)):
-        if name.endswith(operation.file_token):
+        if name.endswith(operation_key.file_token):
             location = _list_location(table, name)
-            if _lines(location, table.io.read(location))[0].opt_str("operation-key") == str(operation):
+            if _lines(location, table.io.read(location))[0].opt_str("operation-key") == str(operation_key):
                 return name
     return None
 
 
 def _write_list(
-    table: Table, orphans: Sequence[FileStatus], now_ms: int, operation: OperationKey | None, earlier: str | None
+    table: OpenTable,
+    orphans: Sequence[FileStatus],
+    now_ms: int,
+    operation_key: OperationKey | None,
+    earlier: str | None,
 ) -> tuple[str, list[QuarantinedFile]]:
     """Write a list under a name that no other one has; return the quarantine's name and the files.
 
@@ -137,9 +138,9 @@ def _write_list(
     """
     root = table.location.rstrip("/")
     head = {"version": 1, "moved-at-ms": now_ms, "table-uuid": table.metadata.table_uuid}
-    if operation is not None:
-        head["operation-key"] = str(operation)
-    for name, location in _new_lists(table, now_ms, operation, earlier):
+    if operation_key is not None:
+        head["operation-key"] = str(operation_key)
+    for name, location in _new_lists(table, now_ms, operation_key, earlier):
         files = [
             QuarantinedFile(
                 location=status.location,
@@ -158,13 +159,13 @@ def _write_list(
 
 
 def _new_lists(
-    table: Table, now_ms: int, operation: OperationKey | None, earlier: str | None
+    table: OpenTable, now_ms: int, operation_key: OperationKey | None, earlier: str | None
 ) -> Iterator[tuple[str, str]]:
     """Yield quarantines with the location of a list that may be new."""
     if earlier is not None:
         for number in itertools.count(2):
             yield earlier, f"{_home(table, earlier)}/list-{number}.jsonl"
-    token = uuid4().hex[:12] if operation is None else operation.file_token
+    token = uuid4().hex[:12] if operation_key is None else operation_key.file_token
     # Two tasks may come in one millisecond: the second one takes the next.
     for moment_ms in itertools.count(now_ms):
         moment = datetime.fromtimestamp(moment_ms / 1000, UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
@@ -174,7 +175,7 @@ def _new_lists(
 # -- coming back -------------------------------------------------------------------------------------------------------
 
 
-def restore_quarantine(table: Table, name: str) -> RestoreResult:
+def restore_quarantine(work: Work, name: str) -> RestoreResult:
     """Move the files of a quarantine back to where they were, and forget the quarantine.
 
     A file whose place is taken stays in the quarantine, and so does the list. Restoring twice does the rest: what a try
@@ -186,10 +187,11 @@ def restore_quarantine(table: Table, name: str) -> RestoreResult:
         AlreadyExistsError: places are taken; what could be restored was.
         FormatError: the list is damaged.
     """
+    table = work.table
     try:
         files = _read_lists(table, name)
     except NotFoundError as error:
-        return _restored_before(table, name, error)
+        return _restored_before(work, name, error)
     sizes = {status.location: status.size_bytes for status in table.io.list(f"{_home(table, name)}/files/")}
     # Half of a copy is of a move that died: its original was not removed before the copy was whole.
     whole = [file for file in files if sizes.get(file.quarantined) == file.size_bytes]
@@ -206,17 +208,20 @@ def restore_quarantine(table: Table, name: str) -> RestoreResult:
     back = [*whole, *(file for file, there in zip(gone, was_back, strict=True) if there)]
     result = RestoreResult(
         table=table.name,
+        outcome=Outcome.COMMITTED,
+        operation_key=work.key_text,
         quarantine=name,
         restored_files=len(back),
-        restored_bytes=sum(file.size_bytes for file in back),
+        restored_files_size_bytes=sum(file.size_bytes for file in back),
     )
     torn = [file.quarantined for file in files if sizes.get(file.quarantined, file.size_bytes) != file.size_bytes]
     _forget(table, result, torn)
     return result
 
 
-def _restored_before(table: Table, name: str, error: NotFoundError) -> RestoreResult:
+def _restored_before(work: Work, name: str, error: NotFoundError) -> RestoreResult:
     """Return what an earlier try has restored, if it has."""
+    table = work.table
     location = f"{_home(table, name)}/{RESTORED}"
     try:
         (fields,) = _lines(location, table.io.read(location))
@@ -225,16 +230,18 @@ def _restored_before(table: Table, name: str, error: NotFoundError) -> RestoreRe
         raise NotFoundError(f"table {table.name} has no quarantine {name!r}; it has: {known}") from error
     return RestoreResult(
         table=table.name,
+        outcome=Outcome.FOUND,
+        operation_key=work.key_text,
         quarantine=name,
         restored_files=fields.int("restored-files"),
-        restored_bytes=fields.int("restored-bytes"),
+        restored_files_size_bytes=fields.int("restored-bytes"),
     )
 
 
-def _forget(table: Table, result: RestoreResult, torn: Sequence[str]) -> None:
+def _forget(table: OpenTable, result: RestoreResult, torn: Sequence[str]) -> None:
     """Note what was restored, then remove the lists: the first one last, since it is what makes a quarantine."""
     home = _home(table, result.quarantine)
-    note = {"restored-files": result.restored_files, "restored-bytes": result.restored_bytes}
+    note = {"restored-files": result.restored_files, "restored-bytes": result.restored_files_size_bytes}
     try:
         table.io.create(f"{home}/{RESTORED}", json.dumps(note).encode())
     except AlreadyExistsError:
@@ -274,7 +281,7 @@ def _common_bytes(io: FileIO, file: QuarantinedFile) -> int | None:
 # -- for good ----------------------------------------------------------------------------------------------------------
 
 
-def purge(table: Table, before_ms: int, *, keep: Quarantine | None) -> tuple[str, ...]:
+def purge(table: OpenTable, before_ms: int, *, keep: Quarantine | None) -> tuple[str, ...]:
     """Delete quarantines of before a moment for good, and what those leave that were restored or never made."""
     gone: list[str] = []
     for name in quarantines(table):
@@ -294,7 +301,7 @@ def purge(table: Table, before_ms: int, *, keep: Quarantine | None) -> tuple[str
     return tuple(gone)
 
 
-def _leftovers(table: Table, before_ms: int) -> Iterator[str]:
+def _leftovers(table: OpenTable, before_ms: int) -> Iterator[str]:
     """Yield old notes of what was restored, and halves of lists that nobody finished to write."""
     root = f"{table.location.rstrip('/')}/{QUARANTINE_FOLDER}/"
     for status in table.io.list(root):
@@ -307,24 +314,24 @@ def _leftovers(table: Table, before_ms: int) -> Iterator[str]:
 # -- lists -------------------------------------------------------------------------------------------------------------
 
 
-def _home(table: Table, name: str) -> str:
+def _home(table: OpenTable, name: str) -> str:
     if not name or "/" in name or name.startswith("."):
         raise InvalidInputError(f"{name!r} is not the name of a quarantine")
     return f"{table.location.rstrip('/')}/{QUARANTINE_FOLDER}/{name}"
 
 
-def _list_location(table: Table, name: str) -> str:
+def _list_location(table: OpenTable, name: str) -> str:
     return f"{_home(table, name)}/{LIST}"
 
 
-def _more_lists(table: Table, name: str) -> list[str]:
+def _more_lists(table: OpenTable, name: str) -> list[str]:
     """Return the lists of later tries."""
     home = f"{_home(table, name)}/"
     found = (status.location for status in table.io.list(home))
     return sorted(path for path in found if "/" not in path[len(home) :] and path[len(home) :].startswith("list-"))
 
 
-def _read_lists(table: Table, name: str) -> list[QuarantinedFile]:
+def _read_lists(table: OpenTable, name: str) -> list[QuarantinedFile]:
     """Return the files of a quarantine, each once."""
     found: dict[str, QuarantinedFile] = {}
     first = _list_location(table, name)

@@ -1,6 +1,6 @@
 """Orphan files: what lies below a table and is not the table's; put aside, or deleted.
 
-Here: `remove_orphans`. Not here: where they are put, and how they come back (`operations.quarantine`), comparing
+Here: `remove_orphan_files`. Not here: where they are put, and how they come back (`operations.quarantine`), comparing
 locations (`plan.orphan_files`), files of expired snapshots (`operations.expire_snapshots`).
 
 The location is listed first and the table is loaded afterwards, so that a file that is committed in between is known;
@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 from urllib.parse import quote_plus
 
+from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.commit.settings import now_ms
+from airflow_iceberg.commit.write_result import OperationResult, Outcome
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.arrow.buffers import number_array, numbers_of
 from airflow_iceberg.inventory.listed_files import (
@@ -28,14 +30,14 @@ from airflow_iceberg.inventory.listed_files import (
     statuses,
 )
 from airflow_iceberg.inventory.named_files import find_manifests, hashed_paths
+from airflow_iceberg.inventory.reachable_files import statistics_paths
 from airflow_iceberg.inventory.run import Progress, in_bytes
-from airflow_iceberg.inventory.units import ListingUnit, Outcome, manifest_units
+from airflow_iceberg.inventory.units import ListingUnit, UnitResult, manifest_units
 from airflow_iceberg.operations.file_inventory import Walker, expected_files
-from airflow_iceberg.operations.quarantine import purge, put_aside
-from airflow_iceberg.operations.reachable_files import statistics_paths
+from airflow_iceberg.operations.quarantine import Quarantine, purge, put_aside
 from airflow_iceberg.operations.shared_location import check_not_shared
 from airflow_iceberg.operations.staging import STAGING_FOLDER, of_dead_jobs
-from airflow_iceberg.operations.work import on_newest
+from airflow_iceberg.operations.work import Work, reread
 from airflow_iceberg.plan.expire_snapshots import check_may_delete
 from airflow_iceberg.plan.orphan_files import MISMATCH_MODES, KnownFiles, Spelling, older_than_ms
 from airflow_iceberg.storage.base import FileStatus
@@ -43,13 +45,11 @@ from airflow_iceberg.storage.base import FileStatus
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from airflow_iceberg.commit.operation_key import OperationKey
-    from airflow_iceberg.operations.file_inventory import Walk
-    from airflow_iceberg.table import Table
+    from airflow_iceberg.inventory.run import Walk
 
 log = logging.getLogger(__name__)
 
-ACTIONS = ("quarantine", "delete", "dry-run")
+ACTIONS = ("quarantine", "delete", "dry_run")
 THREADS = 8
 BATCH = 1000
 # Smaller tables are listed in one go: looking for folders to list side by side would take longer.
@@ -92,116 +92,103 @@ class OrphanRequest:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OrphanResult:
+class OrphanResult(OperationResult):
     """What was found and done.
 
     Attributes:
-        outcome: "quarantined", "deleted", "dry-run" or "nothing".
-        orphan_files, orphan_bytes: that were found by this call; with a quarantine by all tries of the task.
+        action: what was done with orphan files, as asked for.
+        orphan_files, orphan_files_size_bytes: found by this call; with a quarantine by all tries of the task.
         orphans: locations of the first of them.
         quarantine: name of the quarantine, for `restore_quarantine`; None if there is none.
-        staging_files, staging_bytes: documents of jobs that died long ago, removed.
+        staging_files, staging_files_size_bytes: documents of jobs that died long ago, deleted.
         purged_quarantines: names of quarantines that were deleted for good.
     """
 
-    table: str
-    outcome: str
+    action: str = "quarantine"
     listed_files: int = 0
     orphan_files: int = 0
-    orphan_bytes: int = 0
+    orphan_files_size_bytes: int = 0
     orphans: tuple[str, ...] = ()
     quarantine: str | None = None
     staging_files: int = 0
-    staging_bytes: int = 0
+    staging_files_size_bytes: int = 0
     purged_quarantines: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:
         """Yield what people read of it."""
-        what = {
-            "quarantined": f"moved to quarantine {self.quarantine}",
-            "deleted": "deleted",
-            "dry-run": "found, nothing was touched",
-        }.get(self.outcome, "found")
-        yield f"{self.orphan_files} orphans of {self.listed_files} files, {in_bytes(self.orphan_bytes)}, {what}"
+        done = f"moved to quarantine {self.quarantine}" if self.quarantine else "deleted"
+        what = {Outcome.COMMITTED: done, Outcome.DRY_RUN: "found, nothing was touched"}.get(self.outcome, "found")
+        size = in_bytes(self.orphan_files_size_bytes)
+        yield f"{self.orphan_files} orphan files of {self.listed_files} files, {size}, {what}"
         for location in self.orphans:
-            yield f"orphan: {location}"
+            yield f"orphan file: {location}"
         if self.staging_files:
-            yield f"{self.staging_files} documents of jobs that died long ago, {in_bytes(self.staging_bytes)}"
+            size = in_bytes(self.staging_files_size_bytes)
+            yield f"{self.staging_files} documents of jobs that died long ago, {size}"
         for name in self.purged_quarantines:
             yield f"quarantine {name} is deleted for good"
 
-    def to_xcom(self) -> dict[str, Any]:
-        """Return plain values."""
-        found: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
-        return {**found, "orphans": list(self.orphans), "purged_quarantines": list(self.purged_quarantines)}
 
-
-def remove_orphans(
-    table: Table, request: OrphanRequest, *, operation: OperationKey | None = None, walk: Walk | None = None
-) -> OrphanResult:
-    """Find the files below a table that are not the table's, and put them out of the way.
+def remove_orphan_files(work: Work, request: OrphanRequest, *, walk: Walk | None = None) -> OrphanResult:
+    """Find the files below a table that do not belong to it, and quarantine or delete them.
 
     Args:
-        operation: key of the Airflow task, for the quarantine's name.
         walk: lists the files and reads the manifests, here or on Spark; in this process by default.
 
     Raises:
-        InvalidInputError: `gc.enabled` is false, a moment that is too recent, a location outside of the table, or files
+        InvalidInputError: `gc.enabled` is false, a time that is too recent, a location outside of the table, or files
             of the table under another scheme or authority.
-        IncompatibleChangeError: another table lies in the same location or below it; nothing was touched.
+        IncompatibleChangeError: another table is stored in the same location or below it; nothing was touched.
         FormatError, NotFoundError, StorageError: the table cannot be read whole; nothing was touched.
     """
+    table = work.table
     check_may_delete(table.metadata)
-    walk = walk or Walker(table)
+    walk = walk or Walker(work)
     now = now_ms()
     before_ms = older_than_ms(request.older_than_ms, now_ms=now, allow_recent=request.allow_recent)
     listed = _Listing.of(table, request, before_ms, walk)
     table.refresh()
     check_may_delete(table.metadata)
     check_not_shared(table, listed.metadata_files)
-    orphans = on_newest(table, lambda: _orphans(table, listed, request, walk))
+    orphans = reread(table, lambda: _orphans(table, listed, request, walk))
     found = OrphanResult(
         table=table.name,
-        outcome="dry-run" if request.action == "dry-run" else "nothing",
+        outcome=Outcome.DRY_RUN if request.action == "dry_run" else Outcome.NOTHING,
+        action=request.action,
+        operation_key=work.key_text,
         listed_files=listed.count,
         orphan_files=len(orphans),
-        orphan_bytes=sum(status.size_bytes for status in orphans),
+        orphan_files_size_bytes=sum(status.size_bytes for status in orphans),
         orphans=tuple(status.location for status in orphans[:MOST_SHOWN]),
         staging_files=len(listed.staging),
-        staging_bytes=sum(status.size_bytes for status in listed.staging),
+        staging_files_size_bytes=sum(status.size_bytes for status in listed.staging),
     )
-    if request.action == "dry-run":
+    if request.action == "dry_run":
         return found
-    return _carry_out(table, request, found, orphans, listed, now, operation)
-
-
-def _carry_out(
-    table: Table,
-    request: OrphanRequest,
-    found: OrphanResult,
-    orphans: Sequence[FileStatus],
-    listed: _Listing,
-    now: int,
-    operation: OperationKey | None,
-) -> OrphanResult:
-    from dataclasses import replace
-
-    aside = put_aside(table, orphans, now_ms=now, operation=operation) if request.action == "quarantine" else None
-    if aside is not None:
-        found = replace(
-            found,
-            outcome="quarantined",
-            quarantine=aside.name,
-            orphan_files=len(aside.files),
-            orphan_bytes=sum(file.size_bytes for file in aside.files),
-            orphans=tuple(file.location for file in aside.files[:MOST_SHOWN]),
-        )
+    quarantine = None
+    if request.action == "quarantine":
+        quarantine = put_aside(table, orphans, now_ms=now, operation_key=work.operation_key)
+        found = _with_quarantine(found, quarantine)
     elif orphans:
         _delete(table, orphans, "orphan files")
-        found = replace(found, outcome="deleted")
+        found = replace(found, outcome=Outcome.COMMITTED)
     _delete(table, listed.staging, "files of dead jobs")
-    purged = () if request.purge_older_than_ms is None else purge(table, request.purge_older_than_ms, keep=aside)
+    purged = () if request.purge_older_than_ms is None else purge(table, request.purge_older_than_ms, keep=quarantine)
     return replace(found, purged_quarantines=purged)
+
+
+def _with_quarantine(found: OrphanResult, quarantine: Quarantine | None) -> OrphanResult:
+    """Return the result with what all tries of the task have quarantined."""
+    if quarantine is None:
+        return found
+    return replace(
+        found,
+        outcome=Outcome.COMMITTED,
+        quarantine=quarantine.name,
+        orphan_files=len(quarantine.files),
+        orphan_files_size_bytes=sum(file.size_bytes for file in quarantine.files),
+        orphans=tuple(file.location for file in quarantine.files[:MOST_SHOWN]),
+    )
 
 
 # -- what lies there ---------------------------------------------------------------------------------------------------
@@ -219,12 +206,12 @@ class _Listing:
     """
 
     count: int
-    parts: tuple[Outcome, ...]
+    parts: tuple[UnitResult, ...]
     staging: tuple[FileStatus, ...]
     metadata_files: tuple[str, ...]
 
     @classmethod
-    def of(cls, table: Table, request: OrphanRequest, before_ms: int, walk: Walk) -> _Listing:
+    def of(cls, table: OpenTable, request: OrphanRequest, before_ms: int, walk: Walk) -> _Listing:
         root = f"{table.location.rstrip('/')}/"
         below = f"{(request.location or table.location).rstrip('/')}/"
         if not below.startswith(root):
@@ -236,7 +223,7 @@ class _Listing:
             beside = (status.location for status in table.io.list(f"{root}metadata/"))
             metadata_files += [location for location in beside if is_metadata_file(location)]
         units = _listing_units(table, root, below[len(root) :].rstrip("/"), before_ms)
-        parts: list[Outcome] = []
+        parts: list[UnitResult] = []
         staging: list[FileStatus] = []
         for part in walk(units, what="files below the table", files=expected_files(table.metadata)):
             parts.append(part)
@@ -262,7 +249,7 @@ def _but_old(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.filter(number_array(numbers_of(batch.column("kind")) != OLD))
 
 
-def _listing_units(table: Table, root: str, below: str, before_ms: int) -> list[ListingUnit]:
+def _listing_units(table: OpenTable, root: str, below: str, before_ms: int) -> list[ListingUnit]:
     names = {name for spec in table.metadata.partition_specs for name in (field.name for field in spec.fields)}
     names |= {quote_plus(name) for name in names}
     unit = ListingUnit(root=root, folders=(below,), partition_names=tuple(sorted(names)), before_ms=before_ms)
@@ -271,7 +258,7 @@ def _listing_units(table: Table, root: str, below: str, before_ms: int) -> list[
     return listing_units(unit, find_folders(table.io, root, below))
 
 
-def _warn_of_other_places(table: Table, root: str) -> None:
+def _warn_of_other_places(table: OpenTable, root: str) -> None:
     for name in ("write.data.path", "write.metadata.path"):
         place = table.properties.get(name)
         if place is not None and not f"{place.rstrip('/')}/".startswith(root):
@@ -281,7 +268,7 @@ def _warn_of_other_places(table: Table, root: str) -> None:
 # -- what is the table's -----------------------------------------------------------------------------------------------
 
 
-def _orphans(table: Table, listed: _Listing, request: OrphanRequest, walk: Walk) -> list[FileStatus]:
+def _orphans(table: OpenTable, listed: _Listing, request: OrphanRequest, walk: Walk) -> list[FileStatus]:
     known = known_files(table, Spelling.of(request.equal_schemes, request.equal_authorities), walk=walk)
     log.info("%s: %d files are listed, the table knows %d", table.name, listed.count, len(known))
     orphans: list[FileStatus] = []
@@ -301,7 +288,7 @@ def _orphans(table: Table, listed: _Listing, request: OrphanRequest, walk: Walk)
     return [*orphans, *doubtful] if request.prefix_mismatch_mode == "delete" else orphans
 
 
-def known_files(table: Table, spelling: Spelling | None = None, *, walk: Walk | None = None) -> KnownFiles:
+def known_files(table: OpenTable, spelling: Spelling | None = None, *, walk: Walk | None = None) -> KnownFiles:
     """Return every file that the table's metadata leads to, over all of its snapshots.
 
     Args:
@@ -318,13 +305,13 @@ def known_files(table: Table, spelling: Spelling | None = None, *, walk: Walk | 
     manifests = find_manifests(table.io, metadata.snapshots)
     known.add(manifests)
     units = manifest_units(manifests.values(), is_live=True)
-    for part in (walk or Walker(table))(units, what="files of the table"):
+    for part in (walk or Walker(Work(table)))(units, what="files of the table"):
         for batch in part.batches():
             known.add_hashed(hashed_paths(batch))
     return known
 
 
-def _delete(table: Table, files: Sequence[FileStatus], what: str) -> None:
+def _delete(table: OpenTable, files: Sequence[FileStatus], what: str) -> None:
     progress = Progress(f"{table.name}: deleting {what}", whole=len(files))
     for start in range(0, len(files), BATCH):
         batch = files[start : start + BATCH]

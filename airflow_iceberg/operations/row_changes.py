@@ -8,13 +8,13 @@ the job and committing (`operations.delete`, `operations.overwrite`), how a file
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from airflow_iceberg.commit.conflicts import ISOLATION_LEVELS, Isolation
 from airflow_iceberg.commit.operation_key import OperationKey
+from airflow_iceberg.data.row_changes import ReadAs, RowChange, RowChanges, WriteAs, count_rows, delete_rows
 from airflow_iceberg.data.write.options import WriteOptions, data_location
 from airflow_iceberg.errors import (
     FormatError,
@@ -40,16 +40,11 @@ from airflow_iceberg.jobs.protocol.table_input import (
     write_work,
 )
 from airflow_iceberg.operations import staging
+from airflow_iceberg.operations.work import Work
 from airflow_iceberg.plan.deletes import referenced_file
 from airflow_iceberg.plan.scan import FileScanTask
 from airflow_iceberg.scan.table_scan import READ_THREADS, TableScan
 from airflow_iceberg.storage.base import FileIO
-
-if TYPE_CHECKING:
-    from airflow_iceberg.data.row_changes import ReadAs, RowChanges
-    from airflow_iceberg.jobs.protocol.plan import JobPlan
-    from airflow_iceberg.jobs.protocol.result import JobResult
-    from airflow_iceberg.table import Table
 
 log = logging.getLogger(__name__)
 
@@ -154,8 +149,6 @@ def isolation_level(metadata: TableMetadata, asked: str | None, *, property_name
 
 def live_rows(scan: TableScan, tasks: Sequence[FileScanTask]) -> int:
     """Return how many rows are left in files; those with delete files other than a vector are opened for that."""
-    from airflow_iceberg.data.row_changes import count_rows
-
     total, unclear = 0, []
     for task in tasks:
         if all(delete.is_deletion_vector for delete in task.delete_files):
@@ -179,8 +172,6 @@ def live_rows(scan: TableScan, tasks: Sequence[FileScanTask]) -> int:
 
 def read_as(io: FileIO, metadata: TableMetadata) -> ReadAs:
     """Return how the files of a table are read."""
-    from airflow_iceberg.data.row_changes import ReadAs
-
     return ReadAs(
         io=io,
         schemas=all_schemas(metadata),
@@ -190,18 +181,16 @@ def read_as(io: FileIO, metadata: TableMetadata) -> ReadAs:
 
 
 def change_here(
-    io: FileIO, metadata: TableMetadata, deletion: Deletion, *, mode: str, operation: OperationKey | None
+    io: FileIO, metadata: TableMetadata, deletion: Deletion, *, mode: str, operation_key: OperationKey | None
 ) -> RowChanges:
     """Take the rows out of the files in this process; when that fails, what was written is removed."""
-    from airflow_iceberg.data.row_changes import WriteAs, delete_rows
-
     options = WriteOptions.from_properties(metadata.properties, metadata.schema(), metadata.sort_order())
     write = WriteAs(
         mode=mode,
         format_version=metadata.format_version,
         options=options,
         data_location=data_location(metadata.location, metadata.properties),
-        file_prefix=staging.new_file_prefix(operation, carries_rows=True),
+        file_prefix=staging.new_file_prefix(operation_key, carries_rows=True),
         delete_options=WriteOptions.of_deletes(metadata.properties),
     )
     return delete_rows(read_as(io, metadata), write, deletion.row_filter, map(FileUnit.of, deletion.partial))
@@ -217,7 +206,7 @@ def write_delete_plan(
     *,
     mode: str,
     table: str,
-    operation: OperationKey | None = None,
+    operation_key: OperationKey | None = None,
     try_number: int = 1,
     parallelism: int | None = None,
 ) -> JobPlan:
@@ -226,7 +215,7 @@ def write_delete_plan(
     Raises:
         StorageError: the staging prefix cannot be written; nothing was started.
     """
-    prefix = staging.new_staging(metadata, operation, try_number, carries_rows=True)
+    prefix = staging.new_staging(metadata, operation_key, try_number, carries_rows=True)
     work = f"{prefix}/{WORK_FILE}"
     table_input = TableInput.of(metadata, work_location=work, row_filter=deletion.row_filter)
     plan = staging.new_plan(
@@ -234,7 +223,7 @@ def write_delete_plan(
         Source(kind="table", table=table_input),
         name="delete",
         table=table,
-        operation=operation,
+        operation_key=operation_key,
         try_number=try_number,
         staging=prefix,
         parallelism=parallelism,
@@ -264,8 +253,6 @@ def read_changes(plan: JobPlan, result: JobResult) -> RowChanges:
     Raises:
         FormatError: a document is broken, or names a file that is not of this job.
     """
-    from airflow_iceberg.data.row_changes import RowChange, RowChanges
-
     assert plan.source.table is not None
     types = plan.source.table.partition_types
     written: list[DataFile] = []
@@ -284,37 +271,28 @@ def read_changes(plan: JobPlan, result: JobResult) -> RowChanges:
     return RowChanges(changes=changes, written=written)
 
 
-RunJob = Callable[["JobPlan"], "JobResult"]
+def change_files(work: Work, deletion: Deletion, *, mode: str) -> tuple[RowChanges, JobPlan | None]:
+    """Take the selected rows out of the files that hold others, too: in a job, or in this process.
 
-
-def change_in_job(
-    table: Table,
-    deletion: Deletion,
-    run: RunJob,
-    *,
-    mode: str,
-    operation: OperationKey | None,
-    try_number: int,
-    parallelism: int | None = None,
-) -> tuple[RowChanges, JobPlan]:
-    """Take rows out of files in a job; when that fails, its documents are removed."""
+    Returns:
+        The changes, and the plan of the job, whose documents are still there; None without a job.
+    """
+    table, key = work.table, work.operation_key
+    if not deletion.partial:
+        return RowChanges(), None
+    if work.run is None:
+        return change_here(table.io, table.metadata, deletion, mode=mode, operation_key=key), None
     plan = write_delete_plan(
         table.io,
         table.metadata,
         deletion,
         mode=mode,
         table=table.name,
-        operation=operation,
-        try_number=try_number,
-        parallelism=parallelism,
+        operation_key=key,
+        try_number=work.try_number,
+        parallelism=work.parallelism,
     )
-    try:
-        result = run(plan)
-        result.raise_for_error()
-        return read_changes(plan, result), plan
-    except Exception:
-        table.discard(plan)
-        raise
+    return work.run_job(plan, lambda result: read_changes(plan, result)), plan
 
 
 def changed_tasks(deletion: Deletion, changes: RowChanges) -> list[FileScanTask]:

@@ -14,15 +14,12 @@ import re
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.errors import IcebergError, IncompatibleChangeError, StorageError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.plan.orphan_files import KnownFiles, Spelling
 from airflow_iceberg.storage.base import FileIO
-
-if TYPE_CHECKING:
-    from airflow_iceberg.table import Table
 
 THREADS = 16
 # The first fields of the JSON; quotes within texts are escaped, so that no comment can look like one of them.
@@ -32,7 +29,7 @@ _LOCATION = re.compile(rb'"location"\s*:\s*"([^"\\]+)"')
 _UPDATED = re.compile(rb'"last-updated-ms"\s*:\s*(\d+)')
 
 
-def check_not_shared(table: Table, metadata_files: Iterable[str]) -> None:
+def check_not_shared(table: OpenTable, metadata_files: Iterable[str]) -> None:
     """Refuse a location in which, or below which, another table lies.
 
     Args:
@@ -62,7 +59,7 @@ class _Seen:
     updated_ms: int
 
 
-def _unknown(table: Table, metadata_files: Iterable[str]) -> list[str]:
+def _unknown(table: OpenTable, metadata_files: Iterable[str]) -> list[str]:
     known = KnownFiles()
     known.add([table.metadata_location, *(location for _, location in table.metadata.metadata_log)])
     found = list(metadata_files)
@@ -86,7 +83,7 @@ def _look(io: FileIO, path: str) -> _Seen | None:
     return _Seen(path=path, uuid=metadata.table_uuid, location=metadata.location, updated_ms=metadata.last_updated_ms)
 
 
-def _foreign(table: Table, one: _Seen) -> str | None:
+def _foreign(table: OpenTable, one: _Seen) -> str | None:
     """Say why a metadata file is of another table, None if it may be of this one."""
     own = table.metadata.table_uuid
     if one.uuid is not None and one.uuid != own:
@@ -99,7 +96,7 @@ def _foreign(table: Table, one: _Seen) -> str | None:
     return None
 
 
-def _check_not_forked(table: Table, seen: Sequence[_Seen]) -> None:
+def _check_not_forked(table: OpenTable, seen: Sequence[_Seen]) -> None:
     """Refuse a table that another catalog has as well, and has committed to."""
     log = table.metadata.metadata_log
     since_ms = min((moment for moment, _ in log), default=table.metadata.last_updated_ms)
@@ -131,7 +128,7 @@ def _path(location: str) -> str:
     return Spelling().split(location)[2]
 
 
-def _shared(table: Table, why: str) -> IncompatibleChangeError:
+def _shared(table: OpenTable, why: str) -> IncompatibleChangeError:
     return IncompatibleChangeError(
         f"table {table.name} shares its location {table.location} with another table: {why}; files of one would look "
         f"like orphans of the other, nothing was touched"

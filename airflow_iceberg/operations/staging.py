@@ -36,7 +36,7 @@ def write_append_plan(
     source: Source,
     *,
     table: str,
-    operation: OperationKey | None,
+    operation_key: OperationKey | None,
     try_number: int,
     parallelism: int | None = None,
     row_check: Condition | None = None,
@@ -56,10 +56,10 @@ def write_append_plan(
         source,
         name="append",
         table=table,
-        operation=operation,
+        operation_key=operation_key,
         try_number=try_number,
         parallelism=parallelism,
-        staging=new_staging(metadata, operation, try_number),
+        staging=new_staging(metadata, operation_key, try_number),
         row_check=row_check,
         last_column_id=metadata.last_column_id if adds_columns else None,
     )
@@ -68,14 +68,14 @@ def write_append_plan(
 
 
 def new_staging(
-    metadata: TableMetadata, operation: OperationKey | None, try_number: int, *, carries_rows: bool = False
+    metadata: TableMetadata, operation_key: OperationKey | None, try_number: int, *, carries_rows: bool = False
 ) -> str:
     """Return a prefix that one try owns alone; its last part begins the names of the try's files.
 
     Args:
         carries_rows: the files hold rows of the files that they replace, which are not the task's own.
     """
-    name = new_file_prefix(operation, try_number, carries_rows=carries_rows)
+    name = new_file_prefix(operation_key, try_number, carries_rows=carries_rows)
     return f"{metadata.location.rstrip('/')}/{STAGING_FOLDER}/{name}"
 
 
@@ -85,7 +85,7 @@ def new_plan(
     *,
     name: str,
     table: str,
-    operation: OperationKey | None,
+    operation_key: OperationKey | None,
     try_number: int,
     staging: str,
     parallelism: int | None = None,
@@ -114,7 +114,7 @@ def new_plan(
     chosen = {key: value for key, value in metadata.properties.items() if key.startswith("write.")}
     return JobPlan(
         operation=name,
-        operation_key=None if operation is None else str(operation),
+        operation_key=None if operation_key is None else str(operation_key),
         try_number=try_number,
         table=table,
         table_location=metadata.location,
@@ -148,12 +148,16 @@ def _write_arrangement(metadata: TableMetadata) -> tuple[str, int]:
     return "sort", order.order_id
 
 
-def new_file_prefix(operation: OperationKey | None, try_number: int = 1, *, carries_rows: bool = False) -> str:
+def new_file_prefix(operation_key: OperationKey | None, try_number: int = 1, *, carries_rows: bool = False) -> str:
     """Return how the names of one try's files begin, unlike those of any other try."""
     unique = uuid4().hex[:12]
-    if operation is None:
+    if operation_key is None:
         return f"carried-manual-{unique}" if carries_rows else f"manual-{unique}"
-    return operation.carried_prefix(try_number, unique) if carries_rows else operation.file_prefix(try_number, unique)
+    return (
+        operation_key.carried_prefix(try_number, unique)
+        if carries_rows
+        else operation_key.file_prefix(try_number, unique)
+    )
 
 
 def create_plan(io: FileIO, plan: JobPlan) -> None:

@@ -1,32 +1,170 @@
-"""Files that are gone because another writer has expired the snapshot that was read: work on the newer table instead.
+"""The work of one call of an operation: on which table, under which key, and what runs its jobs.
 
-Here: how that is told (`was_expired`), and what is done for work that only reads (`on_newest`) and for work that ends
-in a commit (`stale_if_expired`). Not here: a commit that meets it (`commit.engine` makes its attempt again).
+Here is decided, once for all operations: whether the work was committed before, what happens to new files after an
+error, when work is planned again on the latest snapshot, and how a job's own error is raised. Not here: what an
+operation does (a module each), and a commit that meets other writers (`commit.engine`).
 
-A file that is missing although its snapshot is still in the table is a broken table, and stays an error.
+A file that is missing although its snapshot is still in the table means a broken table, and remains an error. A file
+that is missing because another writer has expired the snapshot that was read means: plan again.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import KW_ONLY, dataclass
+from typing import Protocol, TypeVar
 
-from airflow_iceberg.errors import NotFoundError, StalePlanError
-
-if TYPE_CHECKING:
-    from airflow_iceberg.table import Table
+from airflow_iceberg.commit.earlier_runs import check_not_overtaken
+from airflow_iceberg.commit.open_table import OpenTable
+from airflow_iceberg.commit.operation_key import OperationKey, find_landed
+from airflow_iceberg.commit.settings import CommitSettings
+from airflow_iceberg.commit.snapshot_action import SnapshotAction
+from airflow_iceberg.commit.write_result import Outcome, WriteResult
+from airflow_iceberg.errors import CommitUnknownError, IcebergError, NotFoundError, StalePlanError
+from airflow_iceberg.format.snapshots import Snapshot
+from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.protocol.result import JobResult
+from airflow_iceberg.operations import staging
 
 log = logging.getLogger(__name__)
 
-# How often work that only reads begins again, before what is missing counts as lost.
+# How often work is planned again on the latest snapshot, when other writers change or expire what it has read.
 MOST_ROUNDS = 5
+
+RunJob = Callable[[JobPlan], JobResult]
 T = TypeVar("T")
 
 
-def on_newest(table: Table, work: Callable[[], T]) -> T:
-    """Do work that reads a table and changes nothing; where the table has moved on under it, do it again.
+class CommitRequest(Protocol):
+    """What every request has whose operation makes a snapshot."""
+
+    @property
+    def branch(self) -> str:
+        """The branch to commit to."""
+
+    @property
+    def snapshot_properties(self) -> Mapping[str, str]:
+        """Entries for the snapshot's summary."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The table of an operation, and how the operation is carried out.
+
+    Attributes:
+        run: runs a job and returns its result, such as `jobs.run_local.run_local`; None does everything in this
+            process.
+        operation_key: key of the Airflow task; None outside of Airflow.
+        try_number: the number of the task's try, from 1.
+        parallelism: the number of tasks that a job runs at the same time; None leaves it to the job.
+    """
+
+    table: OpenTable
+    _: KW_ONLY
+    run: RunJob | None = None
+    operation_key: OperationKey | None = None
+    try_number: int = 1
+    parallelism: int | None = None
+
+    @property
+    def key_text(self) -> str | None:
+        """The operation key as results report it."""
+        return None if self.operation_key is None else str(self.operation_key)
+
+    def find_landed(self, branch: str) -> Snapshot | None:
+        """Return the snapshot by which an earlier try has committed this work; None when there is work to do.
+
+        Raises:
+            IncompatibleChangeError: a run after a later clear has committed already.
+        """
+        if self.operation_key is None:
+            return None
+        landed = find_landed(self.table.metadata, self.operation_key, branch)
+        if landed is None:
+            check_not_overtaken(self.table.metadata, self.operation_key, branch)
+        return landed
+
+    def settings(
+        self, request: CommitRequest, more: Mapping[str, str] | None = None, *, table_uuid: str | None = None
+    ) -> CommitSettings:
+        """Return the settings of one commit; see `OpenTable.commit_settings`.
+
+        Args:
+            more: entries that the operation itself adds to the snapshot's summary.
+            table_uuid: the uuid of the table that was planned for.
+        """
+        return self.table.commit_settings(
+            branch=request.branch,
+            operation_key=self.operation_key,
+            try_number=self.try_number,
+            snapshot_properties={**request.snapshot_properties, **(more or {})},
+            table_uuid=table_uuid,
+        )
+
+    def run_job(self, plan: JobPlan, read: Callable[[JobResult], T]) -> T:
+        """Run a job and read its result; after an error the job's documents are deleted.
+
+        Raises:
+            IcebergError: the job's own error.
+        """
+        assert self.run is not None
+        try:
+            result = self.run(plan)
+            result.raise_for_error()
+            return read(result)
+        except Exception:
+            staging.clear(self.table.io, plan)
+            raise
+
+    @contextmanager
+    def new_files(self, paths: list[str], *, plan: JobPlan | None = None) -> Iterator[None]:
+        """Delete new files when the block fails, unless the commit may have landed; delete a job's documents anyway.
+
+        Args:
+            paths: new data and delete files that no snapshot has yet; the block may change the list.
+        """
+        try:
+            yield
+        except CommitUnknownError:
+            raise  # the commit may have landed: its files are kept
+        except IcebergError:
+            staging.remove(self.table.io, paths)
+            raise
+        finally:
+            if plan is not None:
+                staging.clear(self.table.io, plan)
+
+    def commit(self, action: SnapshotAction, paths: list[str]) -> WriteResult:
+        """Commit an action within `new_files`; if another process did the same work, its own files are deleted."""
+        result = self.table.commit(action)
+        if result.outcome is Outcome.FOUND:
+            staging.remove(self.table.io, paths)
+        return result
+
+    def on_latest(self, attempt: Callable[[], T], *, branch: str) -> T:
+        """Make an attempt that plans, works and commits; after StalePlanError make it again on the latest snapshot.
+
+        Raises:
+            StalePlanError: other writers changed what was planned on, each time; nothing was committed.
+        """
+        for _ in range(MOST_ROUNDS - 1):
+            try:
+                return self._attempt(attempt, branch)
+            except StalePlanError as error:
+                log.info("%s: %s", self.table.name, error)
+                self.table.refresh()
+        return self._attempt(attempt, branch)
+
+    def _attempt(self, attempt: Callable[[], T], branch: str) -> T:
+        head = self.table.metadata.ref_snapshot(branch)
+        with stale_if_expired(self.table, None if head is None else head.snapshot_id):
+            return attempt()
+
+
+def reread(table: OpenTable, work: Callable[[], T]) -> T:
+    """Do work that reads a table and changes nothing; when the table has changed meanwhile, do it again.
 
     Raises:
         NotFoundError: a file is missing, and the table is as it was when the work began.
@@ -38,18 +176,13 @@ def on_newest(table: Table, work: Callable[[], T]) -> T:
         except NotFoundError as error:
             if table.refresh().metadata_location == before:
                 raise
-            log.info("%s has changed meanwhile, beginning again: %s", table.name, error)
+            log.info("%s has changed meanwhile, reading it again: %s", table.name, error)
     return work()
 
 
-def was_expired(table: Table, snapshot_id: int | None) -> bool:
-    """Look at the table anew and tell whether a snapshot that it had is not in it any more."""
-    return snapshot_id is not None and table.refresh().metadata.snapshot(snapshot_id) is None
-
-
 @contextmanager
-def stale_if_expired(table: Table, snapshot_id: int | None) -> Iterator[None]:
-    """Plan again when files are missing that a snapshot had which is not in the table any more.
+def stale_if_expired(table: OpenTable, snapshot_id: int | None) -> Iterator[None]:
+    """Turn a missing file into StalePlanError when the snapshot that had the file is not in the table any more.
 
     Args:
         snapshot_id: the snapshot that is read; None when there is none.
@@ -60,9 +193,10 @@ def stale_if_expired(table: Table, snapshot_id: int | None) -> Iterator[None]:
     try:
         yield
     except NotFoundError as error:
-        if not was_expired(table, snapshot_id):
+        if snapshot_id is None or table.refresh().metadata.snapshot(snapshot_id) is not None:
             raise
         raise StalePlanError(
             f"snapshot {snapshot_id}, which was read, was expired meanwhile by another writer, and its files were "
-            f"removed ({error}); nothing was committed, plan again on the newer table"
+            f"removed ({error}); nothing was committed, plan again on the newer table, and keep snapshots longer than "
+            f"an operation takes"
         ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -60,3 +61,20 @@ def yes_or_no(name: str, value: Any) -> bool:
     if text not in ("true", "false"):
         raise InvalidInputError(f"{name} is {value!r}, expected true or false")
     return text == "true"
+
+
+def from_json(name: str, expected: str, value: Any) -> Any:
+    """Return what was given, parsed where a template made it text.
+
+    Args:
+        expected: of the value, for the message.
+
+    Raises:
+        InvalidInputError: not JSON.
+    """
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise InvalidInputError(f"{name} is not {expected}: {error}") from error

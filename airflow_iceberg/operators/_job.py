@@ -1,10 +1,14 @@
-"""What operators share that run jobs: whose work it is, rendering of option classes, the back end, cancelling it."""
+"""What operators share: the work that they ask for, how options are rendered, the jobs that they run, what they report.
+
+`execute` of each operator is: request, work, verb, report. Not here: what an operation does (`operations`), where a job
+runs (`backends`), what an error means to Airflow (`retries`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
@@ -17,44 +21,60 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_iceberg.backends.backend import Backend
+    from airflow_iceberg.commit.open_table import OpenTable
     from airflow_iceberg.commit.operation_key import OperationKey
+    from airflow_iceberg.commit.write_result import OperationResult
     from airflow_iceberg.jobs.protocol.plan import JobPlan
     from airflow_iceberg.jobs.protocol.result import JobResult
     from airflow_iceberg.jobs.protocol.source import Source
     from airflow_iceberg.operations.file_inventory import Walker
-    from airflow_iceberg.table import Table
-
-Result = TypeVar("Result")
+    from airflow_iceberg.operations.work import Work
 
 
-class JobOperator(BaseOperator):
-    """An operator whose work, or part of it, runs where `spark_conn_id` says: on a Spark, or in this process."""
+class TableOperator(BaseOperator):
+    """An operator whose work is done on one table, in this process.
 
-    table: str
-    iceberg_conn_id: str
-    spark_conn_id: str | None
-    spark_config: SparkConfig | None
-    _backend: Backend | None = None
+    Args:
+        table: namespace and name, `sales.orders`.
+        iceberg_conn_id: the catalog's connection.
+    """
 
-    def carry_out(self, context: Context, work: Callable[..., Result]) -> Result:
-        """Load the table and do work on it that may run jobs.
+    def __init__(self, *, table: str, iceberg_conn_id: str = IcebergHook.default_conn_name, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.iceberg_conn_id = iceberg_conn_id
 
-        Args:
-            work: called with the table and, by name, what runs a job, the operation's key and the number of the try.
-        """
-        operation = operation_of(context)
-        table = IcebergHook(self.iceberg_conn_id).load_table(self.table)
-        return work(
-            table,
-            run=lambda plan: self.run_job(table, plan, name=str(operation)),
-            operation=operation,
+    def work(self, context: Context) -> Work:
+        """Load the table, and return the work of this task on it."""
+        from airflow_iceberg.operations.work import Work
+
+        return Work(
+            IcebergHook(self.iceberg_conn_id).load_table(self.table),
+            operation_key=operation_key_of(context),
             try_number=int(context["ti"].try_number),
         )
+
+    def report(self, context: Context, result: OperationResult, lines: Iterable[str]) -> dict[str, Any]:
+        """Say what happened, in the log, in the asset events and in XCom: the same for work done and work found."""
+        for line in lines:
+            self.log.info("%s: %s", result.table, line)
+        xcom = result.to_xcom()
+        self._add_to_asset_events(context, xcom)
+        return xcom
+
+    def _add_to_asset_events(self, context: Context, extra: Mapping[str, Any]) -> None:
+        """Add the result to the event of every asset that the task writes; an alias names no asset by itself."""
+        from airflow.sdk import Asset
+        from airflow.sdk.definitions.asset import AssetRef
+
+        for outlet in self.outlets or ():
+            if isinstance(outlet, Asset | AssetRef):
+                context["outlet_events"][outlet].extra.update(extra)
 
     def render_template(
         self, content: Any, context: Context, jinja_env: Any = None, seen_oids: set[int] | None = None
     ) -> Any:
-        """Render the fields of the option classes, too: they are frozen, so a rendered copy takes their place."""
+        """Render the fields of option classes, too: they are frozen, so a rendered copy replaces them."""
         if not is_dataclass(content) or isinstance(content, type):
             return super().render_template(content, context, jinja_env, seen_oids)
         rendered = {
@@ -62,33 +82,88 @@ class JobOperator(BaseOperator):
         }
         return replace(content, **rendered)
 
+
+class JobOperator(TableOperator):
+    """An operator that may run jobs.
+
+    Args:
+        spark_conn_id: where jobs run: a `spark` connection submits them; None runs them in this process.
+        spark_config: resources and options of the Spark jobs, a `SparkConfig` or a dictionary of its fields.
+    """
+
+    _backend: Backend | None = None
+
+    def __init__(
+        self,
+        *,
+        spark_conn_id: str | None = "spark_default",
+        spark_config: SparkConfig | Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.spark_conn_id = spark_conn_id
+        self.spark_config = spark_config
+
+    def work(self, context: Context) -> Work:
+        """Load the table, and return the work of this task, whose jobs run where the connection says."""
+        work = super().work(context)
+        return replace(work, run=lambda plan: self.run_job(work.table, plan, name=str(work.operation_key)))
+
     def on_kill(self) -> None:
         """Cancel the job; what it staged stays unreferenced, and the next try starts afresh."""
         if self._backend is not None:
             self._backend.cancel()
 
-    def open_backend(self, table: Table, source: Source, *, name: str) -> Backend:
+    def open_backend(self, table: OpenTable, source: Source, *, name: str) -> Backend:
         """Return what runs jobs; whatever can be known to be missing is found here."""
         from airflow_iceberg.backends.backend import open_backend
 
-        config = self.spark_config or SparkConfig()
+        config = SparkConfig.of(self.spark_config)
         asked = sorted({"spark.wap.id", "spark.wap.branch"} & set(config.conf))
         if asked:
             raise InvalidInputError(
-                f"task {self.task_id}: {asked[0]} is a setting of Iceberg's Spark writer, which does not run here; say "
-                f"branch={config.conf[asked[0]]!r} to write to a branch of the table, and publish that"
+                f"task {self.task_id}: {asked[0]} is a setting of Iceberg's Spark writer, which is not used here; set "
+                f"branch={config.conf[asked[0]]!r} to write to a branch of the table"
             )
         self._backend = open_backend(self.spark_conn_id, config, table=table, source=source, name=name)
         return self._backend
 
-    def run_job(self, table: Table, plan: JobPlan, *, name: str) -> JobResult:
+    def run_job(self, table: OpenTable, plan: JobPlan, *, name: str) -> JobResult:
         """Run a job where the connection says and return what it staged; raises the job's own error."""
         from airflow_iceberg.backends.backend import run_job
 
         return run_job(self.open_backend(table, plan.source, name=name), table, plan)
 
 
-def operation_of(context: Context) -> OperationKey:
+class InventoryOperator(JobOperator):
+    """An operator that reads all manifests of a table, and may list its files.
+
+    Args:
+        spark_from_files: the number of files from which on a job on Spark reads them; 1,000,000.
+    """
+
+    def __init__(self, *, spark_from_files: int | str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.spark_from_files = spark_from_files
+
+    def work(self, context: Context) -> Work:
+        """Return the work of this task; without a Spark connection every table is read in this process."""
+        work = super().work(context)
+        return work if self.spark_conn_id is not None else replace(work, run=None)
+
+    def open_walker(self, work: Work) -> Walker:
+        """Return what reads the table's files; what a job would lack is found before anything is changed."""
+        from airflow_iceberg.jobs.protocol.source import Source
+        from airflow_iceberg.operations.file_inventory import Walker, expected_files
+
+        walker = Walker(work, spark_from_files=whole_number("spark_from_files", self.spark_from_files))
+        if walker.is_for_spark(expected_files(work.table.metadata)):
+            source = Source(kind="units", units=(work.table.location,))
+            self.open_backend(work.table, source, name=str(work.operation_key))
+        return walker
+
+
+def operation_key_of(context: Context) -> OperationKey:
     """Return the key of this task's work: the same at every automatic retry, another one after a person cleared it.
 
     Clearing sets `max_tries` to the tries so far plus the task's retries, so the difference counts the tries before the
@@ -116,29 +191,3 @@ def _beginnings_ms(context: Context) -> list[int]:
     run = context.get("dag_run")
     moments = (getattr(run, "run_after", None), getattr(run, "start_date", None))
     return [int(moment.timestamp() * 1000) for moment in moments if moment]
-
-
-class WalkOperator(JobOperator):
-    """An operator that reads all manifests of a table, and may list its files: on Spark from `spark_from_files` on."""
-
-    spark_from_files: int | str | None
-
-    def open_walker(self, table: Table, context: Context) -> Walker:
-        """Return what walks over the table's files; what a job would lack is found before anything is changed."""
-        from airflow_iceberg.jobs.protocol.source import Source
-        from airflow_iceberg.operations.file_inventory import Walker, expected_files
-
-        operation = operation_of(context)
-        from_files = whole_number("spark_from_files", self.spark_from_files)
-        if self.spark_conn_id is None:
-            return Walker(table, operation=operation, spark_from_files=from_files)
-        walker = Walker(
-            table,
-            run=lambda plan: self.run_job(table, plan, name=str(operation)),
-            spark_from_files=from_files,
-            operation=operation,
-            try_number=int(context["ti"].try_number),
-        )
-        if walker.is_for_spark(expected_files(table.metadata)):
-            self.open_backend(table, Source(kind="units", units=(table.location,)), name=str(operation))
-        return walker

@@ -1,17 +1,14 @@
-"""Bringing rows into a table: `IcebergAppendOperator`, and what it shares with `IcebergOverwriteOperator`.
-
-Here: the order of the steps, the words of the DAG author, and what Airflow is told afterwards. Not here: where the job
-runs (`submit`), what is committed and whether it was already (`table`), what an error means to Airflow (`failures`).
-"""
+"""What the operators share that write new rows: their sources, and what they report when there are no rows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
 
+from airflow_iceberg.backends.config import checked_fields
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.operators._job import JobOperator
 
@@ -20,7 +17,9 @@ if TYPE_CHECKING:
 
     from airflow_iceberg.commit.write_result import WriteResult
     from airflow_iceberg.jobs.protocol.source import Source
-    from airflow_iceberg.operations.overwrite import OverwriteResult
+
+
+Request = TypeVar("Request")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,6 +33,11 @@ class FileOptions:
 
     file_format: str | None = None
     format_options: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, given: FileOptions | Mapping[str, Any] | None) -> FileOptions:
+        """Return the options, given as they are or as a dictionary of their fields."""
+        return given if isinstance(given, cls) else cls(**checked_fields(cls, "file_options", given))
 
     def serialize(self) -> dict[str, Any]:
         """Return what Airflow shows and keeps of the DAG."""
@@ -69,13 +73,32 @@ class RowsOperator(JobOperator):
     }
     known_on_empty: ClassVar[tuple[str, ...]] = ("nothing", "skip", "fail")
 
-    table: str
-    files: str | Sequence[str] | None
-    sql: str | None
-    python_callable: str | None
-    op_kwargs: Mapping[str, Any] | None
-    file_options: FileOptions | Mapping[str, Any] | None
-    on_empty: str
+    def __init__(
+        self,
+        *,
+        files: str | Sequence[str] | None = None,
+        sql: str | None = None,
+        python_callable: str | None = None,
+        op_kwargs: Mapping[str, Any] | None = None,
+        file_options: FileOptions | Mapping[str, Any] | None = None,
+        branch: str = "main",
+        snapshot_properties: Mapping[str, str] | None = None,
+        on_rerun: Literal["replace", "append", "skip"] = "replace",
+        on_empty: str = "nothing",
+        schema_evolution: Literal["add_columns"] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.files = files
+        self.sql = sql
+        self.python_callable = python_callable
+        self.op_kwargs = op_kwargs
+        self.file_options = file_options
+        self.branch = branch
+        self.snapshot_properties = snapshot_properties
+        self.on_rerun = on_rerun
+        self.on_empty = on_empty
+        self.schema_evolution = schema_evolution
 
     def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
         """Render the templates; a function object is refused first, since Airflow would call it to get a value."""
@@ -86,9 +109,18 @@ class RowsOperator(JobOperator):
             )
         super().render_template_fields(context, jinja_env)
 
-    def _check_on_empty(self) -> None:
+    def rows_request(self, kind: Callable[..., Request], **more: Any) -> Request:
+        """Return the request of the write, of the operation's own kind."""
         if self.on_empty not in self.known_on_empty:
             raise InvalidInputError(f"unknown on_empty {self.on_empty!r}; one of {', '.join(self.known_on_empty)}")
+        return kind(
+            rows=self._source(),
+            branch=self.branch,
+            on_rerun=self.on_rerun,
+            schema_evolution=self.schema_evolution or None,
+            snapshot_properties=self.snapshot_properties or {},
+            **more,
+        )
 
     def _source(self) -> Source:
         from airflow_iceberg.jobs.protocol.source import Source
@@ -105,50 +137,26 @@ class RowsOperator(JobOperator):
             return Source.from_sql(self.sql)
         if self.python_callable is not None:
             return Source.from_callable(self.python_callable, dict(self.op_kwargs or {}))
-        options = self._file_options()
+        options = FileOptions.of(self.file_options)
         files = [self.files] if isinstance(self.files, str) else [str(name) for name in self.files or ()]
         return Source.from_files(files, file_format=options.file_format, format_options=options.format_options)
 
-    def _file_options(self) -> FileOptions:
-        """Return how files are read; a template, or a DAG author, may give a dictionary."""
-        if not isinstance(self.file_options, Mapping):
-            return self.file_options or FileOptions()
-        unknown = sorted(set(self.file_options) - {"file_format", "format_options"})
-        if unknown:
-            raise InvalidInputError(
-                f"task {self.task_id}: unknown file option {unknown[0]!r}; one of file_format, format_options (with "
-                f"what belongs to the format, such as the delimiter of CSV)"
-            )
-        return FileOptions(**self.file_options)
-
-    def _report(self, context: Context, result: WriteResult | OverwriteResult) -> dict[str, Any]:
-        """Say what happened, in the log, in the asset events and in XCom: the same for work done and work found."""
-        if result.outcome == "empty":
-            self.log.warning(_SENTENCES["empty"], result.table)
-        else:
-            self.log.info(_SENTENCES[result.outcome], result.table, result.snapshot_id, result.added_records)
-        if result.outcome == "empty" and self.on_empty == "skip":
+    def report_rows(self, context: Context, result: WriteResult) -> dict[str, Any]:
+        """Report a write; where there were no rows, do what `on_empty` says."""
+        if result.outcome == "nothing" and self.on_empty == "skip":
             raise AirflowSkipException(f"the source of table {result.table} has no rows")
-        if result.outcome == "empty" and self.on_empty == "fail":
+        if result.outcome == "nothing" and self.on_empty == "fail":
             raise AirflowFailException(f"the source of table {result.table} has no rows, and on_empty is 'fail'")
-        xcom = result.to_xcom()
-        add_to_asset_events(context, self.outlets, xcom)
-        return xcom
+        if result.outcome == "nothing":
+            self.log.warning("%s: %s", result.table, _SENTENCES["nothing"])
+            return self.report(context, result, ())
+        sentence = _SENTENCES[result.outcome].format(snapshot=result.snapshot_id, rows=result.added_records)
+        return self.report(context, result, [sentence])
 
 
 _SENTENCES = {
-    "committed": "%s: committed snapshot %s with %s new rows",
-    "found": "%s: an earlier try of this task committed snapshot %s with %s rows already, nothing is left to do",
-    "skipped": "%s: an earlier run of this task committed snapshot %s with %s rows, and on_rerun is 'skip'",
-    "empty": "%s: the source has no rows (or a glob of its files has no match), nothing was committed",
+    "committed": "committed snapshot {snapshot} with {rows} new rows",
+    "found": "an earlier try of this task committed snapshot {snapshot} with {rows} rows already",
+    "skipped": "an earlier run of this task committed snapshot {snapshot} with {rows} rows, and on_rerun is 'skip'",
+    "nothing": "the source has no rows (or a glob of its files has no match), nothing was committed",
 }
-
-
-def add_to_asset_events(context: Context, outlets: Sequence[Any], extra: Mapping[str, Any]) -> None:
-    """Give the event of every asset that the task writes what it wrote; an alias names no asset by itself."""
-    from airflow.sdk import Asset
-    from airflow.sdk.definitions.asset import AssetRef
-
-    for outlet in outlets or ():
-        if isinstance(outlet, Asset | AssetRef):
-            context["outlet_events"][outlet].extra.update(extra)

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.sdk import BaseOperator
-
-from airflow_iceberg.hooks.iceberg import IcebergHook
-from airflow_iceberg.operators.create_table import _from_json
+from airflow_iceberg.operators._arguments import from_json
+from airflow_iceberg.operators._job import TableOperator
 from airflow_iceberg.retries import airflow_failures
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class IcebergAlterTableOperator(BaseOperator):
+class IcebergAlterTableOperator(TableOperator):
     """Changes schema, partitioning, sort order, properties or format version of a table, all in one commit.
 
     A list whose result stands already changes nothing: the task may be tried again, cleared, or run every day.
@@ -28,8 +26,7 @@ class IcebergAlterTableOperator(BaseOperator):
         iceberg_conn_id: the catalog's connection.
 
     Returns:
-        table, changed: whether something was committed, schema_id, spec_id, sort_order_id, format_version and
-        metadata_location of the table now.
+        the fields of `AlterTableResult`, as plain values; see docs/reference.md.
     """
 
     template_fields: Sequence[str] = ("table", "changes", "iceberg_conn_id")
@@ -39,20 +36,18 @@ class IcebergAlterTableOperator(BaseOperator):
     def __init__(
         self,
         *,
-        table: str,
         changes: Sequence[Mapping[str, Any]] | str,
-        iceberg_conn_id: str = IcebergHook.default_conn_name,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.table = table
         self.changes = changes
-        self.iceberg_conn_id = iceberg_conn_id
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Make the changes, or find them made."""
+        from airflow_iceberg.operations.alter_table import AlterTableRequest, alter_table
+
         with airflow_failures():
-            changes = _from_json("changes", "a JSON list", self.changes)
-            result = IcebergHook(self.iceberg_conn_id).load_table(self.table).alter(changes)
-        self.log.info("table %s %s", result.table, "was changed" if result.changed else "is as it should be already")
-        return result.to_xcom()
+            request = AlterTableRequest(changes=from_json("changes", "a JSON list", self.changes))
+            result = alter_table(self.work(context), request)
+        line = "the table was changed" if result.done_by_this_try else "the table is already as the changes make it"
+        return self.report(context, result, [line])

@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.operators._job import JobOperator
 from airflow_iceberg.retries import airflow_failures
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
-
-    from airflow_iceberg.backends.config import SparkConfig
 
 
 class IcebergCompactOperator(JobOperator):
@@ -40,9 +37,7 @@ class IcebergCompactOperator(JobOperator):
         spark_config: resources and options of the Spark job.
 
     Returns:
-        table, branch, outcome (`committed`, `found`, `nothing`), snapshot_id (text) and snapshot_ids, file_groups,
-        rewritten_data_files, rewritten_bytes, added_data_files, added_bytes, records, removed_delete_files,
-        failed_file_groups, operation_key.
+        the fields of `CompactResult`, as plain values; see docs/reference.md.
     """
 
     template_fields: Sequence[str] = (
@@ -68,36 +63,28 @@ class IcebergCompactOperator(JobOperator):
     def __init__(
         self,
         *,
-        table: str,
         strategy: Literal["binpack", "sort", "zorder"] = "binpack",
         sort_by: Sequence[str] = (),
         where: str | None = None,
         options: Mapping[str, Any] | None = None,
         branch: str = "main",
         snapshot_properties: Mapping[str, str] | None = None,
-        iceberg_conn_id: str = IcebergHook.default_conn_name,
-        spark_conn_id: str | None = "spark_default",
-        spark_config: SparkConfig | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.table = table
         self.strategy = strategy
         self.sort_by = sort_by
         self.where = where
         self.options = options
         self.branch = branch
         self.snapshot_properties = snapshot_properties
-        self.iceberg_conn_id = iceberg_conn_id
-        self.spark_conn_id = spark_conn_id
-        self.spark_config = spark_config
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Look what is to be rewritten, run the job and commit what it wrote."""
-        from airflow_iceberg.operations.compact import CompactionRequest, compact
+        from airflow_iceberg.operations.compact import CompactRequest, compact
 
         with airflow_failures():
-            request = CompactionRequest(
+            request = CompactRequest(
                 where=self.where,
                 # Written by people; Iceberg's procedure takes it in any case, too.
                 strategy=str(self.strategy).lower(),
@@ -106,18 +93,13 @@ class IcebergCompactOperator(JobOperator):
                 branch=self.branch,
                 snapshot_properties=self.snapshot_properties or {},
             )
-            result = self.carry_out(context, lambda table, **how: compact(table, request, **how))
-        self.log.info(
-            "%s: %s; %d files of %d bytes became %d files of %d bytes, in %d commits",
-            result.table,
-            _SENTENCES[result.outcome],
-            result.rewritten_data_files,
-            result.rewritten_bytes,
-            result.added_data_files,
-            result.added_bytes,
-            len(result.snapshot_ids),
+            result = compact(self.work(context), request)
+        counts = (
+            f"{result.deleted_data_files} files of {result.removed_files_size_bytes} bytes became "
+            f"{result.added_data_files} files of {result.added_files_size_bytes} bytes, "
+            f"in {len(result.snapshot_ids)} commits"
         )
-        return result.to_xcom()
+        return self.report(context, result, [f"{_SENTENCES[result.outcome]}; {counts}"])
 
 
 _SENTENCES = {

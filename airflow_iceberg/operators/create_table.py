@@ -8,20 +8,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.sdk import BaseOperator
-
 from airflow_iceberg.errors import AlreadyExistsError, InvalidInputError
 from airflow_iceberg.hooks.iceberg import IcebergHook
+from airflow_iceberg.operators._arguments import from_json
+from airflow_iceberg.operators._job import TableOperator, operation_key_of
 from airflow_iceberg.retries import airflow_failures
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_iceberg.catalogs.base import Catalog
-    from airflow_iceberg.table import Table
+    from airflow_iceberg.catalogs.base import Catalog, TableState
+    from airflow_iceberg.operations.create_table import CreateTableResult
 
 
-class IcebergCreateTableOperator(BaseOperator):
+class IcebergCreateTableOperator(TableOperator):
     """Creates a table.
 
     Args:
@@ -37,7 +37,7 @@ class IcebergCreateTableOperator(BaseOperator):
         iceberg_conn_id: the catalog's connection.
 
     Returns:
-        table, table_uuid, location, metadata_location, and created: whether this task made it.
+        the fields of `CreateTableResult`, as plain values; see docs/reference.md.
     """
 
     template_fields: Sequence[str] = (
@@ -60,7 +60,6 @@ class IcebergCreateTableOperator(BaseOperator):
     def __init__(
         self,
         *,
-        table: str,
         schema: Mapping[str, Any] | str,
         partition_by: Sequence[str] = (),
         sort_by: Sequence[str] = (),
@@ -68,11 +67,9 @@ class IcebergCreateTableOperator(BaseOperator):
         location: str | None = None,
         if_not_exists: bool = True,
         create_namespace: bool = True,
-        iceberg_conn_id: str = IcebergHook.default_conn_name,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.table = table
         self.schema = schema
         self.partition_by = partition_by
         self.sort_by = sort_by
@@ -80,63 +77,54 @@ class IcebergCreateTableOperator(BaseOperator):
         self.location = location
         self.if_not_exists = if_not_exists
         self.create_namespace = create_namespace
-        self.iceberg_conn_id = iceberg_conn_id
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Create the table, or find it."""
         with airflow_failures():
-            catalog = IcebergHook(self.iceberg_conn_id).catalog
-            table, created = self._create(catalog, _mark(context))
-        self.log.info("table %s %s at %s", table.name, "was created" if created else "is there already", table.location)
-        return {
-            "table": table.name,
-            "table_uuid": table.metadata.table_uuid,
-            "location": table.location,
-            "metadata_location": table.metadata_location,
-            "created": created,
-        }
+            result = self._create(IcebergHook(self.iceberg_conn_id).catalog, context)
+        what = "exists already" if result.outcome == "nothing" else "was created"
+        return self.report(context, result, [f"the table {what} at {result.location}"])
 
-    def _create(self, catalog: Catalog, mark: str) -> tuple[Table, bool]:
+    def _create(self, catalog: Catalog, context: Context) -> CreateTableResult:
         from airflow_iceberg.catalogs.base import TableId
-        from airflow_iceberg.table import Table
+        from airflow_iceberg.operations.create_table import CreateTableRequest, CreateTableResult, create_table
 
-        table = TableId.parse(self.table)
+        table, mark = TableId.parse(self.table), _mark(context)
         namespace = catalog.namespace_of(table)
         if self.create_namespace and not catalog.namespace_exists(namespace):
             catalog.create_namespace(namespace, if_not_exists=True)
+        request = CreateTableRequest(
+            schema=from_json("schema", "a JSON object", self.schema),
+            partition_by=from_json("partition_by", "a list such as ['day(ts)']", self.partition_by),
+            sort_by=from_json("sort_by", "a list such as ['ts desc']", self.sort_by),
+            properties=self._properties(mark),
+            location=self.location,
+        )
+        key = str(operation_key_of(context))
         try:
-            made = Table.create(
-                catalog,
-                table,
-                schema=_from_json("schema", "a JSON object", self.schema),
-                partition_by=_from_json("partition_by", "a list such as ['day(ts)']", self.partition_by),
-                sort_by=_from_json("sort_by", "a list such as ['ts desc']", self.sort_by),
-                properties=self._properties(mark),
-                location=self.location,
-            )
+            return CreateTableResult.of(create_table(catalog, table, request), outcome="committed", operation_key=key)
         except AlreadyExistsError:
-            there = Table.load(catalog, table)
-            # A task that died after its table was made must find it, or its retry would fail for its own success.
-            mine = there.properties.get(CREATED_BY) == mark
+            there = catalog.load(table)
+            # A task that died after it had created its table must find it, or its retry would fail for its success.
+            mine = there.metadata.properties.get(CREATED_BY) == mark
             if not (mine or self.if_not_exists):
                 raise
             self._warn_of_difference(there)
-            return there, mine
-        return made, True
+            return CreateTableResult.of(there, outcome="found" if mine else "nothing", operation_key=key)
 
     def _properties(self, mark: str) -> dict[str, str]:
         own = {} if self.if_not_exists else {CREATED_BY: mark}
-        given = _from_json("properties", "a JSON object", self.properties) or {}
+        given = from_json("properties", "a JSON object", self.properties) or {}
         if not isinstance(given, Mapping):
             raise InvalidInputError(f"properties is not a JSON object but a {type(given).__name__}")
         return {**given, **own}
 
-    def _warn_of_difference(self, table: Table) -> None:
+    def _warn_of_difference(self, table: TableState) -> None:
         """Say where the table that is there is not the one that is described; it may have been altered since."""
         from airflow_iceberg.operations.alter_table import differences
 
-        for difference in differences(table.metadata, _from_json("schema", "a JSON object", self.schema)):
-            self.log.warning("table %s is there and was left as it is: %s", table.name, difference)
+        for difference in differences(table.metadata, from_json("schema", "a JSON object", self.schema)):
+            self.log.warning("table %s exists and was not changed: %s", table.table, difference)
 
 
 CREATED_BY = "airflow.created-by"
@@ -147,15 +135,3 @@ def _mark(context: Context) -> str:
     ti = context["ti"]
     index = -1 if ti.map_index is None else ti.map_index
     return f"{ti.dag_id}/{ti.run_id}/{ti.task_id}/{index}"
-
-
-def _from_json(name: str, expected: str, value: Any) -> Any:
-    """Return what was given, parsed where a template made it text."""
-    if not isinstance(value, str):
-        return value
-    import json
-
-    try:
-        return json.loads(value)
-    except ValueError as error:
-        raise InvalidInputError(f"{name} is not {expected}: {error}") from error

@@ -6,15 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.operators._arguments import whole_number
 from airflow_iceberg.operators._job import JobOperator
 from airflow_iceberg.retries import airflow_failures
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
-
-    from airflow_iceberg.backends.config import SparkConfig
 
 
 class IcebergDeleteOperator(JobOperator):
@@ -40,9 +37,7 @@ class IcebergDeleteOperator(JobOperator):
         spark_config: resources and options of the Spark job.
 
     Returns:
-        table, branch, outcome (`committed`, `found`, `nothing`), done_by_this_try, snapshot_id (text), deleted_records,
-        removed_data_files, removed_bytes, added_data_files, added_delete_files, removed_delete_files, added_bytes,
-        operation_key.
+        the fields of `WriteResult`, as plain values; see docs/reference.md.
     """
 
     template_fields: Sequence[str] = (
@@ -67,29 +62,21 @@ class IcebergDeleteOperator(JobOperator):
     def __init__(
         self,
         *,
-        table: str,
         predicate: str,
         mode: Literal["copy-on-write", "merge-on-read"] | None = None,
         max_rows: int | str | None = None,
         isolation_level: Literal["serializable", "snapshot"] | None = None,
         branch: str = "main",
         snapshot_properties: Mapping[str, str] | None = None,
-        iceberg_conn_id: str = IcebergHook.default_conn_name,
-        spark_conn_id: str | None = "spark_default",
-        spark_config: SparkConfig | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.table = table
         self.predicate = predicate
         self.mode = mode
         self.max_rows = max_rows
         self.isolation_level = isolation_level
         self.branch = branch
         self.snapshot_properties = snapshot_properties
-        self.iceberg_conn_id = iceberg_conn_id
-        self.spark_conn_id = spark_conn_id
-        self.spark_config = spark_config
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Look which files are concerned, run the job if there is need for one, and commit."""
@@ -104,20 +91,15 @@ class IcebergDeleteOperator(JobOperator):
                 branch=self.branch,
                 snapshot_properties=self.snapshot_properties or {},
             )
-            result = self.carry_out(context, lambda table, **how: delete(table, request, **how))
-        self.log.info(
-            "%s: %s; %d rows and %d data files went, %d data files and %d delete files came",
-            result.table,
-            _SENTENCES[result.outcome],
-            result.deleted_records,
-            result.removed_data_files,
-            result.added_data_files,
-            result.added_delete_files,
+            result = delete(self.work(context), request)
+        counts = (
+            f"{result.deleted_records} rows and {result.deleted_data_files} data files were deleted, "
+            f"{result.added_data_files} data files and {result.added_delete_files} delete files were added"
         )
-        return result.to_xcom()
+        return self.report(context, result, [f"{_SENTENCES[result.outcome]}; {counts}"])
 
     def _most_rows(self) -> int | None:
-        # A seat belt must not open because a template rendered to nothing.
+        # The limit must not be lifted because a template rendered to nothing.
         if isinstance(self.max_rows, str) and self.max_rows.strip() in ("", "None"):
             raise InvalidInputError(
                 f"max_rows is {self.max_rows!r}, expected a number of rows; leave it out for no limit"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.operators._arguments import moment_ms, whole_number, yes_or_no
-from airflow_iceberg.operators._job import WalkOperator, operation_of
+from airflow_iceberg.operators._job import InventoryOperator
 from airflow_iceberg.retries import airflow_failures
 
 if TYPE_CHECKING:
@@ -15,10 +14,8 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from airflow_iceberg.backends.config import SparkConfig
 
-
-class IcebergExpireSnapshotsOperator(WalkOperator):
+class IcebergExpireSnapshotsOperator(InventoryOperator):
     """Removes old snapshots, then the files that only they reached.
 
     The work of Iceberg's procedure `expire_snapshots`, with its rules for branches and tags. Files are deleted only
@@ -41,11 +38,7 @@ class IcebergExpireSnapshotsOperator(WalkOperator):
         spark_from_files: a table is large from so many entries of manifests on; 1,000,000.
 
     Returns:
-        table, outcome (`committed`, `finished`: files that an earlier try had left, `nothing`, `dry-run`),
-        expired_snapshots, expired_refs, deleted_data_files_count, deleted_position_delete_files_count,
-        deleted_equality_delete_files_count, deleted_manifest_files_count, deleted_manifest_lists_count,
-        deleted_statistics_files_count, deleted_bytes, failed_files, removed_schemas, removed_partition_specs, refs (of
-        a dry run: name, snapshots, size_bytes, exclusive_bytes), staging_files (left by jobs that died, removed).
+        the fields of `ExpireResult`, as plain values; see docs/reference.md.
     """
 
     template_fields: Sequence[str] = (
@@ -64,30 +57,20 @@ class IcebergExpireSnapshotsOperator(WalkOperator):
     def __init__(
         self,
         *,
-        table: str,
         older_than: datetime | timedelta | str | None = None,
         retain_last: int | str | None = None,
         snapshot_ids: Sequence[int | str] = (),
         clean_expired_metadata: bool = False,
         dry_run: bool = False,
-        iceberg_conn_id: str = IcebergHook.default_conn_name,
-        spark_conn_id: str | None = "spark_default",
-        spark_config: SparkConfig | None = None,
-        spark_from_files: int | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.table = table
         self.older_than = older_than
         self.retain_last = retain_last
         self.snapshot_ids = snapshot_ids
         self.clean_expired_metadata = clean_expired_metadata
         # Not `dry_run`, which is a method of Airflow's.
         self._is_dry_run = dry_run
-        self.iceberg_conn_id = iceberg_conn_id
-        self.spark_conn_id = spark_conn_id
-        self.spark_config = spark_config
-        self.spark_from_files = spark_from_files
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Expire the snapshots and delete their files, or finish what an earlier try began."""
@@ -101,12 +84,9 @@ class IcebergExpireSnapshotsOperator(WalkOperator):
                 clean_expired_metadata=yes_or_no("clean_expired_metadata", self.clean_expired_metadata),
                 dry_run=yes_or_no("dry_run", self._is_dry_run),
             )
-            table = IcebergHook(self.iceberg_conn_id).load_table(self.table)
-            walk = self.open_walker(table, context)
-            result = expire_snapshots(table, request, operation=operation_of(context), walk=walk)
-        for line in result.lines():
-            self.log.info("%s: %s", result.table, line)
-        return result.to_xcom()
+            work = self.work(context)
+            result = expire_snapshots(work, request, walk=self.open_walker(work))
+        return self.report(context, result, result.lines())
 
 
 def _snapshot_ids(given: Any) -> list[int]:

@@ -6,18 +6,15 @@ Here: the words of the DAG author. Which files are touched decides `operations.r
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.hooks.iceberg import IcebergHook
-from airflow_iceberg.operators._rows import FileOptions, RowsOperator
+from airflow_iceberg.operators._rows import RowsOperator
 from airflow_iceberg.retries import airflow_failures
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
-
-    from airflow_iceberg.backends.config import SparkConfig
 
 
 class IcebergOverwriteOperator(RowsOperator):
@@ -57,8 +54,7 @@ class IcebergOverwriteOperator(RowsOperator):
             join the table's schema in the same commit; by default they fail the task.
 
     Returns:
-        table, branch, snapshot_id (text), operation, outcome, done_by_this_try, added_data_files, added_records,
-        added_files_size_bytes, deleted_data_files, replaced_records, carried_records and operation_key.
+        the fields of `WriteResult`, as plain values; see docs/reference.md.
     """
 
     template_fields: Sequence[str] = (
@@ -77,64 +73,31 @@ class IcebergOverwriteOperator(RowsOperator):
     def __init__(
         self,
         *,
-        table: str,
         overwrite_filter: str | None = None,
         replace: Literal["matching", "partitions", "table"] = "matching",
         isolation_level: Literal["serializable", "snapshot"] = "serializable",
-        files: str | Sequence[str] | None = None,
-        sql: str | None = None,
-        python_callable: str | None = None,
-        op_kwargs: Mapping[str, Any] | None = None,
-        file_options: FileOptions | Mapping[str, Any] | None = None,
-        iceberg_conn_id: str = IcebergHook.default_conn_name,
-        spark_conn_id: str | None = "spark_default",
-        spark_config: SparkConfig | None = None,
-        branch: str = "main",
-        snapshot_properties: Mapping[str, str] | None = None,
-        on_rerun: Literal["replace", "append", "skip"] = "replace",
-        on_empty: Literal["nothing", "delete", "skip", "fail"] = "nothing",
-        schema_evolution: Literal["add_columns"] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.table = table
         self.overwrite_filter = overwrite_filter
         self.replace = replace
         self.isolation_level = isolation_level
-        self.files = files
-        self.sql = sql
-        self.python_callable = python_callable
-        self.op_kwargs = op_kwargs
-        self.file_options = file_options
-        self.iceberg_conn_id = iceberg_conn_id
-        self.spark_conn_id = spark_conn_id
-        self.spark_config = spark_config
-        self.branch = branch
-        self.snapshot_properties = snapshot_properties
-        self.on_rerun = on_rerun
-        self.on_empty = on_empty
-        self.schema_evolution = schema_evolution
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Look whether the work is done; if not run the jobs and commit what they staged."""
         from airflow_iceberg.operations.overwrite import OverwriteRequest, overwrite
 
         with airflow_failures():
-            source = self._source()
-            self._check_on_empty()
             if self.on_empty == "delete" and self.replace == "partitions":
                 raise InvalidInputError(
-                    "on_empty is 'delete', and replace is 'partitions': no row names no partition, so nothing can go"
+                    "on_empty is 'delete', and replace is 'partitions': without rows there are no partitions to delete"
                 )
-            request = OverwriteRequest(
+            request = self.rows_request(
+                OverwriteRequest,
                 replace=self.replace,
                 overwrite_filter=self.overwrite_filter,
                 isolation_level=self.isolation_level,
-                branch=self.branch,
-                on_rerun=self.on_rerun,
-                schema_evolution=self.schema_evolution or None,
                 deletes_when_empty=self.on_empty == "delete",
-                snapshot_properties=self.snapshot_properties or {},
             )
-            result = self.carry_out(context, lambda table, **how: overwrite(table, source, request, **how))
-        return self._report(context, result)
+            result = overwrite(self.work(context), request)
+        return self.report_rows(context, result)

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from airflow.sdk import BaseOperator
-
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.operators._arguments import moment_ms, yes_or_no
-from airflow_iceberg.operators._job import WalkOperator, operation_of
+from airflow_iceberg.operators._job import InventoryOperator, TableOperator
 from airflow_iceberg.retries import airflow_failures
 
 if TYPE_CHECKING:
@@ -18,11 +15,10 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from airflow_iceberg.backends.config import SparkConfig
     from airflow_iceberg.operations.remove_orphan_files import OrphanRequest
 
 
-class IcebergRemoveOrphanFilesOperator(WalkOperator):
+class IcebergRemoveOrphanFilesOperator(InventoryOperator):
     """Finds files below a table that are not the table's, and moves them into a quarantine.
 
     The work of Iceberg's procedure `remove_orphan_files`, with a way back: `IcebergRestoreOrphanFilesOperator`. Files
@@ -32,7 +28,7 @@ class IcebergRemoveOrphanFilesOperator(WalkOperator):
     Args:
         table: namespace and name, `sales.orders`.
         action: `"quarantine"` moves orphans to `<table>/.quarantine/<run>/`, `"delete"` deletes them for good,
-            `"dry-run"` only says which they are.
+            `"dry_run"` only says which they are.
         older_than: files written before that moment: a `datetime`, ISO text or a `timedelta`, the age; 3 days.
         location: a folder below the table's location; all of it by default.
         options: `equal_schemes`, `equal_authorities` (`{"nn1,nn2": "cluster"}`), `prefix_mismatch_mode` (`"error"`,
@@ -45,9 +41,7 @@ class IcebergRemoveOrphanFilesOperator(WalkOperator):
             by entries of manifests for reading these; 1,000,000.
 
     Returns:
-        table, outcome (`quarantined`, `deleted`, `dry-run`, `nothing`), listed_files, orphan_files, orphan_bytes,
-        orphans (the first of them), quarantine (its name), staging_files (left by jobs that died), staging_bytes,
-        purged_quarantines.
+        the fields of `OrphanResult`, as plain values; see docs/reference.md.
     """
 
     template_fields: Sequence[str] = (
@@ -68,42 +62,29 @@ class IcebergRemoveOrphanFilesOperator(WalkOperator):
     def __init__(
         self,
         *,
-        table: str,
-        action: Literal["quarantine", "delete", "dry-run"] = "quarantine",
+        action: Literal["quarantine", "delete", "dry_run"] = "quarantine",
         older_than: datetime | timedelta | str | None = None,
         location: str | None = None,
         options: Mapping[str, Any] | None = None,
         purge_older_than: datetime | timedelta | str | None = None,
-        iceberg_conn_id: str = IcebergHook.default_conn_name,
-        spark_conn_id: str | None = "spark_default",
-        spark_config: SparkConfig | None = None,
-        spark_from_files: int | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.table = table
         self.action = action
         self.older_than = older_than
         self.location = location
         self.options = options
         self.purge_older_than = purge_older_than
-        self.iceberg_conn_id = iceberg_conn_id
-        self.spark_conn_id = spark_conn_id
-        self.spark_config = spark_config
-        self.spark_from_files = spark_from_files
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Look for orphans and put them out of the way."""
-        from airflow_iceberg.operations.remove_orphan_files import remove_orphans
+        from airflow_iceberg.operations.remove_orphan_files import remove_orphan_files
 
         with airflow_failures():
             request = self._request()
-            table = IcebergHook(self.iceberg_conn_id).load_table(self.table)
-            walk = self.open_walker(table, context)
-            result = remove_orphans(table, request, operation=operation_of(context), walk=walk)
-        for line in result.lines():
-            self.log.info("%s: %s", result.table, line)
-        return result.to_xcom()
+            work = self.work(context)
+            result = remove_orphan_files(work, request, walk=self.open_walker(work))
+        return self.report(context, result, result.lines())
 
     def _request(self) -> OrphanRequest:
         from airflow_iceberg.operations.remove_orphan_files import OrphanRequest
@@ -131,7 +112,7 @@ class IcebergRemoveOrphanFilesOperator(WalkOperator):
 _ORPHAN_OPTIONS = ("allow_recent", "equal_authorities", "equal_schemes", "prefix_mismatch_mode")
 
 
-class IcebergRestoreOrphanFilesOperator(BaseOperator):
+class IcebergRestoreOrphanFilesOperator(TableOperator):
     """Moves the files of a quarantine back to where they were.
 
     Args:
@@ -141,25 +122,20 @@ class IcebergRestoreOrphanFilesOperator(BaseOperator):
         iceberg_conn_id: the catalog's connection.
 
     Returns:
-        table, quarantine, restored_files, restored_bytes.
+        the fields of `RestoreResult`, as plain values; see docs/reference.md.
     """
 
     template_fields: Sequence[str] = ("table", "quarantine", "iceberg_conn_id")
     ui_color = "#e4f0da"
 
-    def __init__(
-        self, *, table: str, quarantine: str, iceberg_conn_id: str = IcebergHook.default_conn_name, **kwargs: Any
-    ) -> None:
+    def __init__(self, *, quarantine: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.table = table
         self.quarantine = quarantine
-        self.iceberg_conn_id = iceberg_conn_id
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Bring the files back."""
+        """Move the files back, or find them moved back."""
         from airflow_iceberg.operations.quarantine import restore_quarantine
 
         with airflow_failures():
-            result = restore_quarantine(IcebergHook(self.iceberg_conn_id).load_table(self.table), self.quarantine)
-        self.log.info("%s: %d files are back where they were", result.table, result.restored_files)
-        return result.to_xcom()
+            result = restore_quarantine(self.work(context), self.quarantine)
+        return self.report(context, result, [f"{result.restored_files} files were moved back"])

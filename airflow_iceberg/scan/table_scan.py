@@ -60,13 +60,13 @@ class TableScan:
         metadata: TableMetadata,
         io: FileIO,
         *,
-        row_filter: Any,
-        selected_fields: Sequence[str],
-        snapshot_id: int | None,
-        ref: str | None,
-        as_of_ms: int | None,
-        limit: int | None,
-        case_sensitive: bool,
+        row_filter: Any = None,
+        selected_fields: Sequence[str] = ("*",),
+        snapshot_id: int | None = None,
+        ref: str | None = None,
+        as_of_ms: int | None = None,
+        limit: int | None = None,
+        case_sensitive: bool = True,
     ) -> TableScan:
         """Resolve names, predicate and point in time against a table's metadata."""
         check_not_encrypted(metadata)

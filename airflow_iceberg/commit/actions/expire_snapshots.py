@@ -7,7 +7,7 @@ seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from airflow_iceberg.commit.checks import check_same_table, is_same_table, of_this_table
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
@@ -24,6 +24,9 @@ from airflow_iceberg.plan.expire_snapshots import Expiry, find_expired
 class ExpireSnapshots:
     """Removes the snapshots, branches and tags that have outlived their retention; see `plan.expire_snapshots`.
 
+    Args:
+        before_attempt: called with the base and the snapshots that this attempt removes.
+
     Attributes:
         expiry: what the last attempt removed; what landed, once the commit has.
     """
@@ -37,6 +40,7 @@ class ExpireSnapshots:
         older_than_ms: int | None = None,
         retain_last: int | None = None,
         snapshot_ids: Collection[int] = (),
+        before_attempt: Callable[[TableMetadata, Sequence[int]], None] | None = None,
     ) -> None:
         self._table_uuid = table_uuid
         self._new_uuid = new_uuid
@@ -45,6 +49,7 @@ class ExpireSnapshots:
         self._older_than_ms = older_than_ms
         self._retain_last = retain_last
         self._snapshot_ids = tuple(snapshot_ids)
+        self._before_attempt = before_attempt
         self.expiry = Expiry()
 
     def __call__(self, metadata: TableMetadata) -> Change:
@@ -61,6 +66,8 @@ class ExpireSnapshots:
             return Change(updates=(), requirements=())
         updates: tuple[Update, ...] = tuple(RemoveSnapshotRef(ref_name=name) for name in self.expiry.refs)
         if self.expiry.snapshot_ids:
+            if self._before_attempt is not None:
+                self._before_attempt(metadata, self.expiry.snapshot_ids)
             updates = (*updates, RemoveSnapshots(snapshot_ids=self.expiry.snapshot_ids))
         # A branch that moved meanwhile may reach a snapshot that goes. Nobody can ask for "no other refs" (REST), but
         # a new one can only point to a snapshot of before, which every catalog with a pointer refuses to lose.

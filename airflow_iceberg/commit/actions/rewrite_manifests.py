@@ -76,8 +76,8 @@ class RewriteManifests(SnapshotAction):
     def __call__(self, metadata: TableMetadata) -> Change:
         settings = self.settings
         check_same_table(metadata, settings.table_uuid)
-        if settings.operation is not None:
-            check_not_overtaken(metadata, settings.operation, settings.branch)
+        if settings.operation_key is not None:
+            check_not_overtaken(metadata, settings.operation_key, settings.branch)
         parent = metadata.ref_snapshot(settings.branch)
         manifests = self.writer.read_parent(parent)
         rewritten = [done for group in self._groups(manifests) if (done := self._rewrite(group, metadata))]

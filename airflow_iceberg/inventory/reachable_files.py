@@ -24,8 +24,8 @@ from airflow_iceberg.format.manifests.entries import FileContent, ManifestFile
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.inventory.named_files import find_manifests
-from airflow_iceberg.inventory.units import Outcome, manifest_units
-from airflow_iceberg.operations.file_inventory import Walk
+from airflow_iceberg.inventory.run import Walk
+from airflow_iceberg.inventory.units import UnitResult, manifest_units
 from airflow_iceberg.plan.path_hashes import FirstOfEach, Hashes, HashSet, Mask
 from airflow_iceberg.storage.base import FileIO
 
@@ -34,7 +34,7 @@ class DeletableFiles:
     """Data and delete files that may go, with kind and size."""
 
     def __init__(self) -> None:
-        self._parts: list[Outcome] = []
+        self._parts: list[UnitResult] = []
         self._hashes = HashSet()
         self._stays: Mask = np.zeros(0, np.bool_)
         self._counts: NDArray[np.int64] = np.zeros(len(FileContent), np.int64)
@@ -53,12 +53,12 @@ class DeletableFiles:
             if chosen.any():
                 yield batch.column("path").filter(number_array(chosen)).to_pylist()
 
-    def _take(self, part: Outcome) -> None:
+    def _take(self, part: UnitResult) -> None:
         self._parts.append(part)
         for batch in part.batches():
             self._hashes.add(numbers_of(batch.column("hash")))
 
-    def _keep(self, parts: Iterable[Outcome]) -> None:
+    def _keep(self, parts: Iterable[UnitResult]) -> None:
         """Let files stay that are live elsewhere; ends early when none of them may go any more."""
         self._stays = np.zeros(len(self._hashes), np.bool_)
         if len(self._hashes):

@@ -1,0 +1,178 @@
+"""A table that is open for changes: its state, the catalog that it came from, and the commits that move it on.
+
+Operations work on an `OpenTable`; what users hold is `airflow_iceberg.table.Table`, which adds the operations to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Self
+
+from airflow_iceberg.catalogs.base import Catalog, TableId, TableState
+from airflow_iceberg.commit.checks import check_writable
+from airflow_iceberg.commit.engine import Action, commit
+from airflow_iceberg.commit.operation_key import OperationKey
+from airflow_iceberg.commit.settings import CommitSettings, settings_for
+from airflow_iceberg.commit.snapshot_action import SnapshotAction
+from airflow_iceberg.commit.write_result import WriteResult, describe
+from airflow_iceberg.errors import InvalidInputError, UnsupportedError
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef
+from airflow_iceberg.format.sort_orders import SortOrder
+from airflow_iceberg.storage.base import FileIO
+
+
+class OpenTable:
+    """One Iceberg table as it was when it was loaded; `refresh` loads it again, a commit moves it on."""
+
+    def __init__(self, state: TableState, *, io: FileIO, catalog: Catalog | None) -> None:
+        self._state = state
+        self.io = io
+        self._catalog = catalog
+
+    def refresh(self) -> Self:
+        """Load the table again and return the same object; a table without a catalog does not change."""
+        if self._catalog is not None:
+            self._state = self._catalog.load(self._state.table)
+        return self
+
+    # -- what it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def identifier(self) -> TableId:
+        """Namespace and name."""
+        return self._state.table
+
+    @property
+    def name(self) -> str:
+        """Namespace and name as text, `sales.orders`."""
+        return str(self._state.table)
+
+    @property
+    def catalog(self) -> Catalog:
+        """The catalog that the table was loaded from.
+
+        Raises:
+            UnsupportedError: the table was opened by its metadata file.
+        """
+        if self._catalog is None:
+            raise UnsupportedError(f"table {self.metadata_location} was opened without a catalog and is read-only")
+        return self._catalog
+
+    @property
+    def metadata(self) -> TableMetadata:
+        """The content of the metadata file."""
+        return self._state.metadata
+
+    @property
+    def metadata_location(self) -> str:
+        """The location of the metadata file."""
+        return self._state.metadata_location
+
+    @property
+    def location(self) -> str:
+        """The table's base location."""
+        return self.metadata.location
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The table's properties."""
+        return self.metadata.properties
+
+    @property
+    def refs(self) -> Mapping[str, SnapshotRef]:
+        """Branches and tags by name."""
+        return self.metadata.refs
+
+    def schema(self) -> Schema:
+        """The current schema."""
+        return self.metadata.schema()
+
+    def spec(self) -> PartitionSpec:
+        """The current partition spec."""
+        return self.metadata.spec()
+
+    def sort_order(self) -> SortOrder:
+        """The current sort order."""
+        return self.metadata.sort_order()
+
+    def current_snapshot(self) -> Snapshot | None:
+        """The head of the main branch; None for a table that has no snapshot yet."""
+        return self.metadata.current_snapshot()
+
+    def snapshots(self) -> tuple[Snapshot, ...]:
+        """Every snapshot that the metadata has."""
+        return self.metadata.snapshots
+
+    # -- changing it --------------------------------------------------------------------------------------------------
+
+    def check_branch(self, branch: str) -> None:
+        """Check that rows can be written to a branch.
+
+        Raises:
+            InvalidInputError: the name is a tag.
+            NotFoundError: the branch does not exist.
+            UnsupportedError: this version does not write the table.
+        """
+        check_writable(self.metadata, self.name)
+        ref = self.metadata.refs.get(branch)
+        self.metadata.ref_snapshot(branch)
+        if ref is not None and ref.type != "branch":
+            raise InvalidInputError(f"{branch!r} is a tag of table {self.name}; rows are written to branches only")
+
+    def commit_settings(
+        self,
+        *,
+        branch: str = MAIN_BRANCH,
+        operation_key: OperationKey | None = None,
+        try_number: int = 1,
+        snapshot_properties: Mapping[str, str] | None = None,
+        table_uuid: str | None = None,
+    ) -> CommitSettings:
+        """Return what an action of `airflow_iceberg.commit` needs in addition to its files; for one commit.
+
+        Args:
+            table_uuid: the uuid of the table that was planned for; by default the uuid of the table as it is.
+
+        Raises:
+            InvalidInputError: a tag, or a snapshot property that the commit itself writes.
+            NotFoundError: no such branch.
+            UnsupportedError: this version does not write the table.
+        """
+        self.check_branch(branch)
+        return settings_for(
+            self.metadata,
+            table_uuid=table_uuid,
+            branch=branch,
+            operation_key=operation_key,
+            try_number=try_number,
+            snapshot_properties=snapshot_properties,
+        )
+
+    def commit(self, action: SnapshotAction) -> WriteResult:
+        """Commit an action exactly once; afterwards this object is the table that holds it.
+
+        Raises:
+            StalePlanError: another writer has changed what was planned on; nothing was committed.
+            CommitConflictError, CommitUnknownError: as `commit.engine.commit`.
+        """
+        self.land(action)
+        return describe(self._state, action.settings)
+
+    def change(self, action: Action) -> None:
+        """Commit an action that makes no snapshot (expiry, refs).
+
+        Raises:
+            CommitConflictError, CommitUnknownError: as `commit.engine.commit`.
+        """
+        check_writable(self.metadata, self.name)
+        self.land(action)
+
+    def land(self, action: Action) -> None:
+        """Commit any action, also one that makes the table writable again."""
+        self._state = commit(self.catalog, self._state, action)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, {self.metadata_location!r})"

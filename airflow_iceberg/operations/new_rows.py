@@ -1,0 +1,231 @@
+"""New rows on their way into a table: written as data files, by a job or in this process, and not yet committed.
+
+Here: what appends and overwrites share before the commit. Not here: the commits (`operations.append`,
+`operations.overwrite`), the documents of the job (`operations.staging`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from airflow_iceberg.commit.actions.with_new_columns import WithNewColumns
+from airflow_iceberg.commit.earlier_runs import EarlierRuns
+from airflow_iceberg.commit.engine import RetryPolicy
+from airflow_iceberg.commit.manifest_merging import MergePolicy
+from airflow_iceberg.commit.open_table import OpenTable
+from airflow_iceberg.commit.operation_key import ON_RERUN, OnRerun, find_other_epochs
+from airflow_iceberg.commit.settings import CommitSettings
+from airflow_iceberg.commit.snapshot_action import SnapshotAction
+from airflow_iceberg.commit.write_result import Outcome, WriteResult
+from airflow_iceberg.data.cast.row_check import RowCheck
+from airflow_iceberg.data.write.options import WriteOptions
+from airflow_iceberg.data.write.rows import schema_with, write_rows
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.expressions.binding import parse, parse_filter
+from airflow_iceberg.expressions.tree import Expression
+from airflow_iceberg.format.manifests.entries import DataFile
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.jobs.protocol.plan import Condition, JobPlan
+from airflow_iceberg.jobs.protocol.result import JobResult
+from airflow_iceberg.jobs.protocol.source import Source
+from airflow_iceberg.operations import staging
+from airflow_iceberg.operations.work import CommitRequest, Work
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ADD_COLUMNS = "add_columns"
+
+
+class RowsRequest(CommitRequest, Protocol):
+    """What the requests of appends and overwrites have in common."""
+
+    @property
+    def rows(self) -> Source | pa.Table | pa.RecordBatch | pa.RecordBatchReader:
+        """A source that a job reads, or Arrow rows of this process."""
+
+    @property
+    def on_rerun(self) -> OnRerun:
+        """What happens to the rows of an earlier run after the task was cleared."""
+
+    @property
+    def schema_evolution(self) -> str | None:
+        """Whether new columns of the rows are added to the schema of the table, see `ADD_COLUMNS`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewRows:
+    """Data files with new rows, which no snapshot has yet.
+
+    Attributes:
+        written_schema: the schema of the files: the planned one, with more or wider columns where rows had them.
+        planned_schema: the table's schema when the rows were planned for.
+        table_uuid: the table that was planned for.
+    """
+
+    files: tuple[DataFile, ...]
+    written_schema: Schema
+    planned_schema: Schema
+    table_uuid: str
+
+    @property
+    def paths(self) -> list[str]:
+        """The locations of the files."""
+        return [file.file_path for file in self.files]
+
+    @property
+    def record_count(self) -> int:
+        """The number of new rows."""
+        return sum(file.record_count for file in self.files)
+
+
+def check_rows_request(request: RowsRequest) -> None:
+    """Check the words of a request.
+
+    Raises:
+        InvalidInputError: an unknown `on_rerun` or `schema_evolution`.
+    """
+    if request.on_rerun not in ON_RERUN:
+        raise InvalidInputError(f"unknown on_rerun {request.on_rerun!r}; one of {', '.join(ON_RERUN)}")
+    adds_columns(request)
+
+
+def find_earlier(work: Work, request: RowsRequest) -> WriteResult | None:
+    """Ask the table whether this work is done; None means that there is work to do.
+
+    Raises:
+        NotFoundError: no such branch.
+        IncompatibleChangeError: a run after a later clear has committed already.
+    """
+    table, branch = work.table, request.branch
+    table.check_branch(branch)
+    if work.operation_key is None:
+        return None
+    landed = work.find_landed(branch)
+    if landed is not None:
+        return WriteResult.of([landed], table=table.name, branch=branch, outcome=Outcome.FOUND)
+    earlier = find_other_epochs(table.metadata, work.operation_key, branch)
+    if request.on_rerun == "skip" and earlier:
+        return WriteResult.of([earlier[0][1]], table=table.name, branch=branch, outcome=Outcome.SKIPPED)
+    return None
+
+
+@contextmanager
+def new_rows(work: Work, request: RowsRequest, *, row_filter: str | Expression | None = None) -> Iterator[NewRows]:
+    """Write the rows of a request as data files; the documents of a job are deleted at the end of the block.
+
+    Args:
+        row_filter: a predicate that every new row has to satisfy.
+
+    Raises:
+        InvalidInputError, UnsupportedError: rows that do not fit, or a property of the table that would make the write
+            or the commit fail; nothing was committed.
+        StorageError: the staging prefix cannot be written.
+    """
+    check_options(work.table)
+    if not isinstance(request.rows, Source):
+        yield _write_here(work, request, row_filter)
+        return
+    plan = plan_rows(work, request, row_filter=row_filter)
+    staged = work.run_job(plan, lambda result: rows_of(plan, result))
+    try:
+        yield staged
+    finally:
+        staging.clear(work.table.io, plan)
+
+
+def plan_rows(work: Work, request: RowsRequest, *, row_filter: str | Expression | None = None) -> JobPlan:
+    """Write the plan of the job that writes the rows of a source."""
+    assert isinstance(request.rows, Source)
+    table = work.table
+    return staging.write_append_plan(
+        table.io,
+        table.metadata,
+        request.rows,
+        table=table.name,
+        operation_key=work.operation_key,
+        try_number=work.try_number,
+        parallelism=work.parallelism,
+        row_check=None if row_filter is None else Condition(text=str(row_filter), predicate=parse(row_filter)),
+        adds_columns=adds_columns(request),
+    )
+
+
+def rows_of(plan: JobPlan, result: JobResult) -> NewRows:
+    """Return the rows that a job wrote, checked against its plan."""
+    return NewRows(
+        files=staging.staged_files(plan, result),
+        written_schema=result.schema or plan.schema,
+        planned_schema=plan.schema,
+        table_uuid=plan.table_uuid,
+    )
+
+
+def _write_here(work: Work, request: RowsRequest, row_filter: str | Expression | None) -> NewRows:
+    table, rows = work.table, request.rows
+    planned = table.schema()
+    written = schema_with(table.metadata, rows) if adds_columns(request) else planned
+    files = write_rows(
+        table.io,
+        table.metadata,
+        rows,
+        file_prefix=staging.new_file_prefix(work.operation_key),
+        schema=written,
+        check=None if row_filter is None else _row_check(row_filter, written),
+    )
+    return NewRows(
+        files=tuple(files), written_schema=written, planned_schema=planned, table_uuid=table.metadata.table_uuid or ""
+    )
+
+
+def _row_check(row_filter: str | Expression, schema: Schema) -> RowCheck:
+    # Of the new rows' schema: a column may be of a wider type in it than the table's.
+    return RowCheck(row_filter=parse_filter(row_filter, schema), text=str(row_filter), schema=schema)
+
+
+def adds_columns(request: RowsRequest) -> bool:
+    """Tell whether new columns of the rows are added to the table's schema.
+
+    Raises:
+        InvalidInputError: neither None nor "add_columns".
+    """
+    if request.schema_evolution not in (None, ADD_COLUMNS):
+        raise InvalidInputError(f"schema_evolution is {request.schema_evolution!r}, expected {ADD_COLUMNS!r} or None")
+    return request.schema_evolution is not None
+
+
+def with_new_columns(action: SnapshotAction, staged: NewRows) -> SnapshotAction:
+    """Return the action, with the new columns of its files in the same commit where there are some."""
+    if staged.written_schema.fields == staged.planned_schema.fields:
+        return action
+    return WithNewColumns(action, staged.written_schema)
+
+
+def earlier_runs(work: Work, request: RowsRequest, settings: CommitSettings) -> EarlierRuns | None:
+    """Return what finds the rows of a task's earlier runs; None outside of Airflow."""
+    if settings.operation_key is None:
+        return None
+    return EarlierRuns(
+        work.table.io,
+        settings.operation_key,
+        settings.branch,
+        try_number=work.try_number,
+        replace=request.on_rerun == "replace",
+    )
+
+
+def check_options(table: OpenTable) -> None:
+    """Find what would make the commit fail before anything is written: a job may take hours before the commit.
+
+    Raises:
+        InvalidInputError, UnsupportedError: a property of the table.
+    """
+    _ = table.catalog  # a table without one is read-only
+    WriteOptions.from_properties(table.properties, table.schema(), table.sort_order())
+    RetryPolicy.of(table.metadata)
+    MergePolicy.of(table.metadata)
+    for name in ("write.summary.partition-limit", "write.metadata.previous-versions-max"):
+        table.metadata.property_int(name, 0)
