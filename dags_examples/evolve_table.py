@@ -40,7 +40,7 @@ def evolve_table() -> None:
         # The rows of one batch are appended once, however often this task runs.
         key = OperationKey(dag_id="evolve_table", run_id=f"batch-{first}", task_id="sell")
         moments = pa.array([datetime.fromisoformat(text).replace(tzinfo=UTC) for text in columns["ts"]])
-        table.append(pa.table({**columns, "ts": moments}), operation=key)
+        table.append(pa.table({**columns, "ts": moments}), operation_key=key)
         return table.scan().count()
 
     alter = IcebergAlterTableOperator(

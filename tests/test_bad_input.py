@@ -22,6 +22,7 @@ from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.table import Table
+from tests.support.append_steps import commit_append, plan_append, read_result
 
 
 @pytest.fixture(params=["hadoop", "sql"])
@@ -183,9 +184,9 @@ class TestSources:
     """What a job cannot load is named with its column, file and first value, before anything is committed."""
 
     def load(self, table, source, **properties):
-        plan = table.plan_append(source)
+        plan = plan_append(table, source)
         run_local(plan, table.io)
-        return table.commit_append(plan, table.read_result(plan))
+        return commit_append(table, plan, read_result(table, plan))
 
     def write(self, tmp_path, name, columns):
         path = tmp_path / name
@@ -233,7 +234,7 @@ class TestSources:
 
     def test_a_glob_without_matches_is_an_empty_source(self, table, tmp_path):
         result = self.load(table, Source.from_files(f"{tmp_path.as_uri()}/none-*.parquet"))
-        assert result.outcome == "empty"
+        assert result.outcome == "nothing"
         assert len(table.refresh().snapshots()) == 1
 
 
@@ -245,7 +246,7 @@ class TestAStagingPrefixThatCannotBeWritten:
         staging = local_path(table.location) / ".staging"
         staging.write_text("in the way")
         with pytest.raises(StorageError) as error:
-            table.plan_append(Source.from_files("file:///x.parquet"))
+            plan_append(table, Source.from_files("file:///x.parquet"))
         assert re.search(r"staging prefix \S*/\.staging/", one_line(error))
         assert table.refresh().metadata_location == before
 
@@ -256,10 +257,10 @@ class TestAStagingPrefixThatCannotBeWritten:
         (tmp_path / "taken").write_text("in the way")
         source = tmp_path / "s.parquet"
         pq.write_table(pa.table({"id": [1]}), source)
-        plan = table.plan_append(Source.from_files(source.as_uri()))
+        plan = plan_append(table, Source.from_files(source.as_uri()))
         run_local(plan, table.io)
         with pytest.raises(StorageError, match="taken"):
-            table.read_result(plan)
+            read_result(table, plan)
         assert table.refresh().current_snapshot() is None
 
 
@@ -338,7 +339,7 @@ class TestPropertiesThatCannotBe:
         table = Table.create(catalog, "db.odd", schema={"id": "long"})
         set_by_another_engine(catalog, table, name, value)
         with pytest.raises(InvalidInputError) as error:
-            table.plan_append(Source.from_files("file:///x.parquet"))
+            plan_append(table, Source.from_files("file:///x.parquet"))
         assert name in one_line(error)
         assert value in one_line(error)
         assert not (local_path(table.location) / ".staging").exists()

@@ -164,10 +164,18 @@ class TestATableIsChangedWhileItHoldsRows:
         dag = load_module(EXAMPLES / "evolve_table.py").DAG
         run = dag.test(logical_date=DATE, run_after=DATE)
         assert run.state == "success"
-        assert (xcom(run, "sell_before"), xcom(run, "alter")["changed"], xcom(run, "sell_after")) == (2, True, 3)
+        assert (xcom(run, "sell_before"), xcom(run, "alter")["done_by_this_try"], xcom(run, "sell_after")) == (
+            2,
+            True,
+            3,
+        )
         again = dag.test(logical_date=DATE, run_after=DATE)
         assert again.state == "success"
-        assert (xcom(again, "sell_before"), xcom(again, "alter")["changed"], xcom(again, "sell_after")) == (3, False, 3)
+        assert (xcom(again, "sell_before"), xcom(again, "alter")["done_by_this_try"], xcom(again, "sell_after")) == (
+            3,
+            False,
+            3,
+        )
         return Table.load(load_catalog("demo", type="hadoop", warehouse=warehouse), "shop.orders")
 
     def test_old_rows_and_new_ones(self, table: Any) -> None:
@@ -197,7 +205,7 @@ class TestATableIsMaintained:
             day = datetime(2026, 1, number, tzinfo=UTC)
             run = module.DAG.test(logical_date=day, run_after=day)
             assert run.state == "success"
-            assert xcom(run, "compact")["rewritten_data_files"] == files
+            assert xcom(run, "compact")["deleted_data_files"] == files
             assert xcom(run, "expire")["outcome"] == "committed"
             assert xcom(run, "look")["orphan_files"] == 0
             table = Table.load(load_catalog("l", type="hadoop", warehouse=warehouse), module.TABLE)
@@ -223,7 +231,7 @@ class TestACustomerIsForgotten:
             assert run.state == "success"
             assert xcom(run, "forget")["outcome"] == outcome
             assert xcom(run, "forget")["deleted_records"] == rows
-            assert xcom(run, "take_out")["rewritten_data_files"] == compacted
+            assert xcom(run, "take_out")["deleted_data_files"] == compacted
             table = Table.load(load_catalog("l", type="hadoop", warehouse=warehouse), module.TABLE)
             assert table.scan("customer = 17").count() == 0
             assert table.scan().count() == 2970
@@ -249,7 +257,7 @@ class TestADayIsLoadedAgain:
             run = module.DAG.test(logical_date=day, run_after=day)
             assert run.state == "success"
             result = xcom(run, "by_filter")
-            assert (result["added_records"], result["replaced_records"]) == (rows, replaced)
+            assert (result["added_records"], result["deleted_records"]) == (rows, replaced)
             catalog = load_catalog("l", type="hadoop", warehouse=warehouse)
             for name in (module.TABLE, f"{module.TABLE}_daily"):
                 assert Table.load(catalog, name).scan(f"day = DATE '2026-01-0{date}'").count() == rows

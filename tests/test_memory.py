@@ -135,7 +135,7 @@ done()
 """
     PLAN = """
 from airflow_iceberg.catalogs import load_catalog
-from airflow_iceberg.operations.compact import CompactionRequest, compact
+from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.table import Table
 
@@ -148,7 +148,7 @@ def run(plan):
 table = Table.load(load_catalog("t", type="hadoop", warehouse=sys.argv[1]), "db.t")
 table.discard = lambda plan: None
 try:
-    compact(table, CompactionRequest(), run=run)
+    compact(table, CompactRequest(), run=run)
 except IcebergError as error:
     assert str(error) == "planned", error
 done(**found)
@@ -194,7 +194,7 @@ class TestWhatAWorkerLoads:
 import pyarrow as pa, pyarrow.csv, pyarrow.parquet as pq
 from pathlib import Path
 from airflow_iceberg.catalogs import load_catalog
-from airflow_iceberg.operations.compact import CompactionRequest, compact
+from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.delete import DeleteRequest, delete
 from airflow_iceberg.jobs import sorting
 from airflow_iceberg.jobs.run_local import run_local
@@ -224,11 +224,11 @@ for _ in range(2):
     table.commit_append(plan, run(plan))
 after("append")
 for strategy, columns in (("binpack", ()), ("sort", ("amount", "name")), ("zorder", ("amount", "name"))):
-    request = CompactionRequest(strategy=strategy, sort_by=columns, options={"rewrite-all": True})
+    request = CompactRequest(strategy=strategy, sort_by=columns, options={"rewrite-all": True})
     compact(table, request, run=run)
     after(strategy)
 sorting.SMALL_GROUP_BYTES, sorting.RANGE_BYTES = 0, 4000
-compact(table, CompactionRequest(strategy="sort", sort_by=("name",), options={"rewrite-all": True}), run=run)
+compact(table, CompactRequest(strategy="sort", sort_by=("name",), options={"rewrite-all": True}), run=run)
 after("sort by ranges")
 if sys.argv[2] == "3":
     table.alter([{"upgrade_format_version": 3}])
@@ -236,7 +236,7 @@ for mode, gone in (("merge-on-read", (3, 4)), ("copy-on-write", (5, 6)), ("merge
     predicate = f"id = {gone[0]} or (name in ('n{gone[1]}') and amount > 1)"
     delete(table, DeleteRequest(predicate=predicate, mode=mode), run=run)
     after(mode)
-compact(table, CompactionRequest(options={"rewrite-all": True}), run=run)
+compact(table, CompactRequest(options={"rewrite-all": True}), run=run)
 after("bin-pack of a table with deletes")
 Worker(plan=b"", storage={}, max_failures=1)._report(0, lambda: TaskReport(number=0))
 after("report")

@@ -13,6 +13,7 @@ from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.operations.alter_table import differences
 from airflow_iceberg.table import Table
 from tests.support import golden
+from tests.support.append_steps import plan_append
 
 SCHEMA = {"id": "long not null", "ts": "timestamptz", "amount": "decimal(9,2)", "tags": "list<string>"}
 
@@ -125,7 +126,7 @@ class TestAppending:
     def test_no_rows_commit_nothing(self, table):
         before = table.metadata_location
         result = table.append(orders(0, 0))
-        assert (result.outcome, result.snapshot_id) == ("empty", None)
+        assert (result.outcome, result.snapshot_id) == ("nothing", None)
         assert table.refresh().metadata_location == before
 
     def test_an_extra_column_is_named_and_nothing_is_committed(self, table):
@@ -218,7 +219,7 @@ class TestScanning:
         with pytest.raises(UnsupportedError, match="read-only"):
             opened.append(orders(0, 1))
         with pytest.raises(UnsupportedError, match="read-only"):
-            opened.plan_append(Source.from_files("file:///x.parquet"))
+            plan_append(opened, Source.from_files("file:///x.parquet"))
         assert sorted(status.location for status in opened.io.list(opened.location)) == files
 
 

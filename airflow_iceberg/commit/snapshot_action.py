@@ -11,7 +11,7 @@ whom (`conflicts`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from airflow_iceberg.commit.checks import check_same_table, of_this_table
@@ -39,26 +39,6 @@ from airflow_iceberg.format.metadata.updates import (
 )
 from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef, summarize
 from airflow_iceberg.storage.base import FileIO
-
-
-class ChangeTable:
-    """An action without a snapshot: fixed updates that are computed from whatever the table is now."""
-
-    def __init__(self, change: Callable[[TableMetadata], Change]) -> None:
-        self._change = change
-
-    def __call__(self, metadata: TableMetadata) -> Change:
-        return self._change(metadata)
-
-    def has_landed(self, metadata: TableMetadata) -> bool:
-        """Told by the engine from the metadata file's name alone: there is no snapshot to look for."""
-        return False
-
-    def succeeded(self, metadata: TableMetadata) -> None:
-        """Nothing was written besides the catalog's own metadata file."""
-
-    def failed(self) -> None:
-        """Nothing was written besides the catalog's own metadata file."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -31,7 +31,7 @@ from airflow_iceberg.operations import staging
 log = logging.getLogger(__name__)
 
 # How often work is planned again on the latest snapshot, when other writers change or expire what it has read.
-MOST_ROUNDS = 5
+MOST_ROUNDS = 4
 
 RunJob = Callable[[JobPlan], JobResult]
 T = TypeVar("T")

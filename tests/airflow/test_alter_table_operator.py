@@ -71,7 +71,7 @@ class TestATaskThatIsRunAgain:
         with new_dag(retries=1, params={"owner": "finance"}) as dag:
             Dies(task_id="alter", table="s.t", changes=CHANGES)
         run = run_dag(dag)
-        assert (run.state, run.result("alter")["changed"]) == ("success", False)
+        assert (run.state, run.result("alter")["done_by_this_try"]) == ("success", False)
         assert len(table.load().metadata.metadata_log) == 1
 
     def test_another_run_of_the_same_dag(self, table: Lake, new_dag: Callable, run_dag: Callable) -> None:
@@ -79,7 +79,7 @@ class TestATaskThatIsRunAgain:
             alter()
         run_dag(dag)
         location = table.load().metadata_location
-        assert run_dag(dag, day=None).result("alter")["changed"] is False
+        assert run_dag(dag, day=None).result("alter")["done_by_this_try"] is False
         assert table.load().metadata_location == location
 
 

@@ -260,7 +260,7 @@ class TestAnEmptySource:
         with new_dag() as dag:
             append(files=str(lake.write_file("a.parquet", [])))
         result = run_dag(dag).result("append")
-        assert (result["snapshot_id"], result["outcome"], result["done_by_this_try"]) == (None, "empty", False)
+        assert (result["snapshot_id"], result["outcome"], result["done_by_this_try"]) == (None, "nothing", False)
 
 
 class TestErrors:

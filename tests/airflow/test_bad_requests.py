@@ -324,7 +324,7 @@ class TestTheSameOperatorsOnWhatCanBeDone:
         cleaned = execute(clean(older_than=timedelta(seconds=-60)))
         assert cleaned["orphan_files"] == 1
         shouted = {"prefix_mismatch_mode": "ERROR", "allow_recent": "True"}
-        assert execute(clean(action="dry-run", options=shouted))["outcome"] == "dry-run"
+        assert execute(clean(action="dry_run", options=shouted))["outcome"] == "dry_run"
         assert (
             execute(compact(strategy="ZORDER", sort_by=["`id`", "day"], options={"rewrite-all": True}))["records"] == 19
         )

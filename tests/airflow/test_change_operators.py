@@ -47,7 +47,7 @@ class TestDeletes:
             # A connection that does not exist would fail the task, if it were asked for.
             delete("id >= 20", spark_conn_id="nowhere")
         result = run_dag(dag).result("delete")
-        assert (result["deleted_records"], result["removed_data_files"]) == (10, 1)
+        assert (result["deleted_records"], result["deleted_data_files"]) == (10, 1)
         assert table.ids() == list(range(20))
 
     @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ class TestOverwrites:
         with new_dag(params={"from": 15}) as dag:
             overwrite(files=str(table.folder / "source" / "*.parquet"), overwrite_filter="id >= {{ params['from'] }}")
         result = run_dag(dag).result("overwrite")
-        assert (result["outcome"], result["added_records"], result["replaced_records"]) == ("committed", 3, 15)
+        assert (result["outcome"], result["added_records"], result["deleted_records"]) == ("committed", 3, 15)
         assert (result["carried_records"], result["operation"]) == (5, "overwrite")
         assert table.ids() == [*range(15), 15, 16, 100]
         assert len(table.load().snapshots()) == 4
@@ -111,7 +111,7 @@ class TestOverwrites:
         table.write_file("day.parquet", [1])
         with new_dag() as dag:
             overwrite(files=str(table.folder / "source" / "day.parquet"), replace="table")
-        assert run_dag(dag).result("overwrite")["replaced_records"] == 30
+        assert run_dag(dag).result("overwrite")["deleted_records"] == 30
         assert table.ids() == [1]
 
     def test_rows_that_do_not_match_fail_the_task(

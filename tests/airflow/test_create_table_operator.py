@@ -65,7 +65,7 @@ class TestATableThatIsThere:
         before = lake.load().metadata_location
         with new_dag() as dag:
             create()
-        assert run_dag(dag).result("create")["created"] is False
+        assert run_dag(dag).result("create")["outcome"] == "nothing"
         assert lake.load().metadata_location == before
 
     def test_or_fails_at_once(self, lake: Lake, new_dag: Callable, run_dag: Callable, failures: list) -> None:
@@ -87,7 +87,7 @@ class TestATableThatIsThere:
         with new_dag(retries=1) as dag:
             Dies(task_id="create", table="s.t", schema=SCHEMA, if_not_exists=False)
         run = run_dag(dag)
-        assert (run.state, run.result("create")["created"]) == ("success", True)
+        assert (run.state, run.result("create")["outcome"]) == ("success", "found")
 
 
 class TestErrors:

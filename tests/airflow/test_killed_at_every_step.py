@@ -27,7 +27,8 @@ from airflow_iceberg.commit.operation_key import OPERATION_KEY
 from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.operations.quarantine import quarantines, restore_quarantine
-from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, known_files, remove_orphans
+from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, known_files, remove_orphan_files
+from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.airflow.conftest import CONN_ID, Lake
 
@@ -129,7 +130,7 @@ def litter(lake: Lake) -> None:
 def quarantine(lake: Lake) -> None:
     litter(lake)
     age(lake)
-    remove_orphans(lake.load(), OrphanRequest())
+    remove_orphan_files(Work(lake.load()), OrphanRequest())
 
 
 def overwritten(lake: Lake) -> None:
@@ -153,7 +154,7 @@ def orphans_are_aside(lake: Lake, result: dict[str, Any]) -> None:
     assert result["quarantine"] in quarantines(table)
     assert result["orphan_files"] == len(LITTER)
     for name in quarantines(table):
-        restore_quarantine(table, name)
+        restore_quarantine(Work(table), name)
     assert [(root / name).read_bytes() for name in LITTER] == [name.encode() for name in LITTER]
     for name in LITTER:
         (root / name).unlink()
@@ -167,7 +168,7 @@ def litter_is_back(lake: Lake, result: dict[str, Any]) -> None:
     root = folder_of(lake)
     assert [(root / name).read_bytes() for name in LITTER] == [name.encode() for name in LITTER]
     assert quarantines(lake.load()) == ()
-    assert (result["restored_files"], result["restored_bytes"]) == (len(LITTER), sum(map(len, LITTER)))
+    assert (result["restored_files"], result["restored_files_size_bytes"]) == (len(LITTER), sum(map(len, LITTER)))
 
 
 APPENDED = Counter({100: 1, 101: 1})
@@ -390,7 +391,9 @@ class Scene:
     def check_clean(self, wanted: Counter[int]) -> None:
         age(self.lake)
         table = self.lake.load()
-        remove_orphans(table, OrphanRequest(action="delete", older_than_ms=now_ms() + DAY_MS, allow_recent=True))
+        remove_orphan_files(
+            Work(table), OrphanRequest(action="delete", older_than_ms=now_ms() + DAY_MS, allow_recent=True)
+        )
         known = known_files(table)
         assert not [path for path in visible(self.lake) if known.judge(path) == "orphan"]
         assert reachable(table) <= visible(self.lake)

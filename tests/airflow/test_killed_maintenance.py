@@ -16,6 +16,7 @@ import pytest
 from airflow_iceberg.commit.operation_key import OPERATION_KEY
 from airflow_iceberg.operations.quarantine import quarantines, restore_quarantine
 from airflow_iceberg.operations.remove_orphan_files import known_files
+from airflow_iceberg.operations.work import Work
 from tests.airflow.conftest import CONN_ID, Lake
 from tests.airflow.live import LiveAirflow
 
@@ -130,8 +131,8 @@ class TestMaintenance:
     def test_that_puts_orphans_aside(self, lake: Lake, airflow: LiveAirflow) -> None:
         result = result_of(airflow, lake, CLEANING)
         table, root = lake.load(f"s.{CLEANING}"), folder(lake, f"s.{CLEANING}")
-        assert (result["outcome"], result["orphan_files"]) == ("quarantined", len(LITTER))
+        assert (result["outcome"], result["orphan_files"]) == ("committed", len(LITTER))
         assert quarantines(table) == (result["quarantine"],)
         assert not [name for name in LITTER if (root / name).exists()]
-        restore_quarantine(table, result["quarantine"])
+        restore_quarantine(Work(table), result["quarantine"])
         assert [(root / name).read_bytes() for name in LITTER] == [name.encode() for name in LITTER]

@@ -43,8 +43,8 @@ class TestCompaction:
         with new_dag() as dag:
             compact()
         result = run_dag(dag).result("compact")
-        assert (result["outcome"], result["rewritten_data_files"], result["added_data_files"]) == ("committed", 6, 1)
-        assert result["rewritten_bytes"] > result["added_bytes"] > 0
+        assert (result["outcome"], result["deleted_data_files"], result["added_data_files"]) == ("committed", 6, 1)
+        assert result["removed_files_size_bytes"] > result["added_files_size_bytes"] > 0
         assert result["snapshot_id"] == str(table.load().current_snapshot().snapshot_id)
         assert (live(table), table.ids()) == (1, list(range(60)))
         assert not table.staged()
@@ -55,7 +55,7 @@ class TestCompaction:
             compact(task_id="some", where="id >= {{ params['from'] }}", options={"min-input-files": 2})
         run = run_dag(dag)
         assert run.result("compact")["outcome"] == "nothing"
-        assert run.result("some")["rewritten_data_files"] == 3
+        assert run.result("some")["deleted_data_files"] == 3
         assert table.ids() == list(range(60))
 
     def test_a_table_in_shape_starts_no_job(self, table: Lake, new_dag: Callable, run_dag: Callable) -> None:
@@ -78,7 +78,7 @@ class TestCompaction:
         with new_dag(retries=1) as dag:
             Dies(task_id="compact", table="s.t", spark_conn_id=None)
         result = run_dag(dag).result("compact")
-        assert (result["outcome"], result["rewritten_data_files"], result["done_by_this_try"]) == ("found", 6, False)
+        assert (result["outcome"], result["deleted_data_files"], result["done_by_this_try"]) == ("found", 6, False)
         assert len(table.load().snapshots()) == 7
 
     @pytest.mark.parametrize(
@@ -143,12 +143,12 @@ class TestExpiry:
             compact() >> dry >> expire
         run = run_dag(dag)
         result = run.result("expire")
-        assert (result["outcome"], result["expired_snapshots"], result["deleted_data_files_count"]) == (
+        assert (result["outcome"], result["expired_snapshots"], result["deleted_data_files"]) == (
             "committed",
             6,
             6,
         )
-        assert run.result("dry")["deleted_bytes"] == result["deleted_bytes"] > 0
+        assert run.result("dry")["removed_files_size_bytes"] == result["removed_files_size_bytes"] > 0
         assert run.result("dry")["refs"][0]["name"] == "main"
         assert len(table.data_files()) == 1
         assert table.ids() == list(range(60))
@@ -222,7 +222,7 @@ class TestOrphans:
             clean >> back
         run = run_dag(dag)
         result = run.result("clean")
-        assert (result["outcome"], result["orphan_files"], result["orphans"]) == ("quarantined", 1, [stray.as_uri()])
+        assert (result["outcome"], result["orphan_files"], result["orphans"]) == ("committed", 1, [stray.as_uri()])
         assert run.result("back")["restored_files"] == 1
         assert stray.read_bytes() == b"stray"
         assert table.ids() == list(range(60))

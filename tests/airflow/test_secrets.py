@@ -16,6 +16,7 @@ from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.operators.append import IcebergAppendOperator
 from tests.airflow.conftest import CONN_ID, Lake
+from tests.support.append_steps import plan_append
 from tests.support.http_server import HttpServer, Reply, Request
 
 # Each has the mark in it, so that one search finds any of them.
@@ -138,7 +139,7 @@ class TestTheTask:
 
     def test_a_job_whose_task_died_leaves_a_plan_without_them(self, lake: Lake, no_secret: Callable) -> None:
         table = IcebergHook().load_table(lake.create().name)
-        plan = table.plan_append(Source.from_files(str(lake.write_file("a.parquet", [1]))))
+        plan = plan_append(table, Source.from_files(str(lake.write_file("a.parquet", [1]))))
         assert lake.staged(), "the plan is written before the job starts"
         assert MARK not in repr(plan)
         assert no_secret() > 3
@@ -151,7 +152,7 @@ class TestTheTask:
         table = IcebergHook().load_table("s.t")
         source = Source.from_files(str(lake.write_file("a.parquet", [1])))
         backend = open_backend("spark_default", SparkConfig(), table=table, source=source, name="job")
-        hook = backend._open_hook(table.plan_append(source), Path("/core.zip"))
+        hook = backend._open_hook(plan_append(table, source), Path("/core.zip"))
         command = hook._build_spark_submit_command("/main.py")
         assert MARK not in repr(command)
         assert MARK in repr(hook._env), "they go by the environment"

@@ -19,6 +19,7 @@ from airflow_iceberg.errors import InvalidInputError, NotFoundError, Unsupported
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.operators.append import IcebergAppendOperator
 from tests.airflow.conftest import Lake
+from tests.support.append_steps import plan_append
 
 FILES = Source.from_files("/data/*.parquet")
 USERS_CODE = str(Path(__file__).parent / "spark_rows.py")
@@ -153,7 +154,7 @@ class TestWhatTheJobIsTold:
         )
         table = Table.load(catalog, "s.t")
         made = backend(connection(host=config.pop("master", "local[1]")), table, **config)
-        plan = table.plan_append(FILES)
+        plan = plan_append(table, FILES)
         return made._open_hook(plan, Path("/core.zip")), plan
 
     def test_the_command_is_the_plan_and_the_core(
@@ -293,7 +294,7 @@ class TestOnARealSpark:
         table = lake.create()
         source = Source.from_sql("select id from range(10) where reflect('java.lang.Thread', 'sleep', 600000L) is null")
         made = open_backend("spark_default", SparkConfig(), table=table, source=source, name="job")
-        plan = table.plan_append(source)
+        plan = plan_append(table, source)
         ended: list[Exception] = []
 
         def run() -> None:

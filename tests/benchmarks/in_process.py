@@ -19,6 +19,7 @@ from airflow_iceberg.table import Table
 from tests.benchmarks import lineitem
 from tests.benchmarks.measure import Measurement, Stopwatch, alternate
 from tests.benchmarks.sessions import check_rows
+from tests.support.append_steps import commit_append, plan_append, read_result
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table as PeerTable
@@ -75,9 +76,9 @@ class Ours:
         """Append the files by a job."""
         table = self._create()
         with Stopwatch() as watch:
-            plan = table.plan_append(Source.from_files(source.pattern))
+            plan = plan_append(table, Source.from_files(source.pattern))
             run_local(plan, table.io)
-            written = table.commit_append(plan, table.read_result(plan))
+            written = commit_append(table, plan, read_result(table, plan))
         check_rows("our local job", written.added_records, source.rows)
         return watch.seconds
 

@@ -17,7 +17,8 @@ from airflow_iceberg.commit.actions.append import AppendFiles
 from airflow_iceberg.data.write.rows import write_rows
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-from airflow_iceberg.operations.compact import CompactionRequest, compact
+from airflow_iceberg.operations.compact import CompactRequest, compact
+from airflow_iceberg.operations.work import Work
 from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 from airflow_iceberg.table import Table
 from tests.benchmarks import lineitem
@@ -91,8 +92,8 @@ class _Small:
     def ours(self, strategy: str) -> None:
         """Rewrite all files."""
         sort_by = (SORT_COLUMN,) if strategy == "sort" else ()
-        request = CompactionRequest(strategy=strategy, sort_by=sort_by, options={"rewrite-all": True})
-        result = compact(self._sides.load(self._name), request, run=self._sides.run)
+        request = CompactRequest(strategy=strategy, sort_by=sort_by, options={"rewrite-all": True})
+        result = compact(Work(self._sides.load(self._name), run=self._sides.run), request)
         check_rows("our compaction", result.records, self._rows)
         note(f"    ours: {result.added_data_files} files")
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
-from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, remove_orphans
-from airflow_iceberg.operations.rewrite_manifests import rewrite_manifests
+from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, remove_orphan_files
+from airflow_iceberg.operations.rewrite_manifests import RewriteManifestsRequest, rewrite_manifests
+from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.benchmarks import big_metadata
 from tests.benchmarks.maintained import Frozen, Sides, against_java, sql_now
@@ -27,7 +28,7 @@ def expiry(sides: Sides, *, runs: int) -> Iterator[Measurement]:
 
     def ours() -> None:
         request = ExpireRequest(older_than_ms=int(time.time() * 1000), retain_last=RETAINED)
-        result = expire_snapshots(sides.load("big"), request)
+        result = expire_snapshots(Work(sides.load("big")), request)
         check_rows("our expiry", result.expired_snapshots, big_metadata.SNAPSHOTS - RETAINED)
 
     def java() -> None:
@@ -46,7 +47,7 @@ def manifests(sides: Sides, *, runs: int) -> Iterator[Measurement]:
     frozen = _big_table(sides, "big")
 
     def ours() -> None:
-        result = rewrite_manifests(sides.load("big"))
+        result = rewrite_manifests(Work(sides.load("big")), RewriteManifestsRequest())
         check_rows("our manifests", result.manifests_replaced, big_metadata.SNAPSHOTS)
         note(f"    ours: {result.manifests_created} manifests")
 
@@ -64,7 +65,7 @@ def orphans(sides: Sides, *, runs: int) -> Iterator[Measurement]:
     frozen = _big_table(sides, "listed", with_files=True)
 
     def ours() -> None:
-        result = remove_orphans(sides.load("listed"), OrphanRequest(action="dry-run"))
+        result = remove_orphan_files(Work(sides.load("listed")), OrphanRequest(action="dry_run"))
         check_rows("our scan", result.orphan_files, ORPHANS)
 
     def java() -> None:

@@ -17,6 +17,7 @@ from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.operations.delete import DeleteRequest, delete
 from airflow_iceberg.operations.overwrite import OverwriteRequest, overwrite
+from airflow_iceberg.operations.work import Work
 from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 from airflow_iceberg.table import Table
 from tests.benchmarks import lineitem
@@ -24,6 +25,7 @@ from tests.benchmarks.appends import BY_MONTH
 from tests.benchmarks.maintained import Frozen, Sides, against_java
 from tests.benchmarks.measure import Measurement, note
 from tests.benchmarks.sessions import check_rows
+from tests.support.append_steps import commit_append, plan_append
 
 COPY_GOAL, MERGE_GOAL, OVERWRITE_GOAL = 0.4, 0.5, 0.5
 ROWS, FILES = 30_000_000, 60
@@ -59,7 +61,7 @@ def _delete(sides: Sides, mode: str, goal: float, runs: int, *, warm_up: int) ->
     name, expected = counted[mode]
 
     def ours() -> None:
-        result = delete(sides.load("wide"), DeleteRequest(predicate=PREDICATE, mode=mode), run=sides.run)
+        result = delete(Work(sides.load("wide"), run=sides.run), DeleteRequest(predicate=PREDICATE, mode=mode))
         check_rows("our delete", result.deleted_records, going)
         check_rows("our delete", int(sides.java_summary("wide")[name]), expected)
 
@@ -127,15 +129,15 @@ def dynamic_overwrite(sides: Sides, *, rows: int, runs: int) -> Iterator[Measure
 
     def make() -> None:
         table = Table.create(sides.catalog, f"db.{name}", schema=lineitem.COLUMNS, partition_by=BY_MONTH)
-        plan = table.plan_append(Source.from_files(source.pattern))
-        table.commit_append(plan, sides.run(plan))
+        plan = plan_append(table, Source.from_files(source.pattern))
+        commit_append(table, plan, sides.run(plan))
 
     frozen = Frozen.of(sides.warehouse / "db" / name, make)
 
     def ours() -> None:
-        request = OverwriteRequest(replace="partitions")
-        result = overwrite(sides.load(name), Source.from_files(source.pattern), request, run=sides.run)
-        check_rows("our overwrite", result.replaced_records, rows)
+        request = OverwriteRequest(rows=Source.from_files(source.pattern), replace="partitions")
+        result = overwrite(Work(sides.load(name), run=sides.run), request)
+        check_rows("our overwrite", result.deleted_records, rows)
         check_rows("our overwrite", result.added_records, rows)
         note(f"    ours: {result.added_data_files} files")
 

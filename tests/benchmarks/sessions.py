@@ -20,6 +20,7 @@ from airflow_iceberg.jobs.spark.installation import environment
 from airflow_iceberg.jobs.spark.package import build_zip
 from airflow_iceberg.table import Table
 from tests.benchmarks.measure import Stopwatch, note
+from tests.support.append_steps import commit_append, plan_append, read_result
 from tests.support.iceberg_java import IcebergJava
 from tests.support.iceberg_java_env import java_environ, java_python
 
@@ -75,9 +76,9 @@ class OurSpark:
         """Append to a new table and return the seconds; `rows` is how many must have come in."""
         table = self._tables.create(columns, partition_by)
         with Stopwatch() as watch:
-            plan = table.plan_append(source)
+            plan = plan_append(table, source)
             said = self.run(plan.location)
-            written = table.commit_append(plan, table.read_result(plan))
+            written = commit_append(table, plan, read_result(table, plan))
         check_rows(self.name, written.added_records, rows)
         note(f"    {self.name}: {watch.seconds:.3f} s, {said}, {written.added_data_files} files")
         return watch.seconds

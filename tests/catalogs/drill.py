@@ -32,6 +32,7 @@ from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.errors import CommitUnknownError, IcebergError, NotFoundError
 from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
+from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.services.tcp_proxy import TcpProxy
 from tests.support.changes import Rows, arrow, rows_in
@@ -64,13 +65,15 @@ def make(catalog: Catalog, name: str) -> Table:
 def change(table: Table, what: str, number: int, key: OperationKey | None) -> object:
     """Make the change that a task makes; the number makes its rows and names its own."""
     if what == "append":
-        return table.append(arrow([("a", 1000 + number)]), operation=key)
+        return table.append(arrow([("a", 1000 + number)]), operation_key=key)
     if what == "overwrite":
-        return table.overwrite(arrow([("a", 2000 + number)]), "part = 'a'", operation=key)
+        return table.overwrite(arrow([("a", 2000 + number)]), "part = 'a'", operation_key=key)
     if what == "delete":
-        return table.delete("part = 'a' and id >= 3000", operation=key)
+        return table.delete("part = 'a' and id >= 3000", operation_key=key)
     if what == "expire":
-        return expire_snapshots(table, ExpireRequest(older_than_ms=now_ms() + 60_000, retain_last=1), operation=key)
+        return expire_snapshots(
+            Work(table, operation_key=key), ExpireRequest(older_than_ms=now_ms() + 60_000, retain_last=1)
+        )
     return table.alter([{"add_column": {"name": f"c{number}", "type": "long"}}])
 
 

@@ -185,7 +185,7 @@ class TestWhatACommitIs:
     def test_a_commit_of_a_task_names_the_dag_run(self, catalog, uri, branch):
         table = Table.create(catalog, "db.t", schema={"id": "long"})
         key = OperationKey(dag_id="load", run_id="scheduled__2026-01-01", task_id="orders", map_index=3)
-        table.append(rows(1), operation=key)
+        table.append(rows(1), operation_key=key)
         meta = history(uri, branch)[0]["commitMeta"]
         assert meta["message"].splitlines()[0] == "Iceberg append against db.t"
         assert meta["message"].endswith("by task orders of DAG load, run scheduled__2026-01-01")
@@ -195,7 +195,7 @@ class TestWhatACommitIs:
 
     def test_a_commit_of_nobody_s_task_does_not_name_the_last_one(self, catalog, uri, branch):
         table = Table.create(catalog, "db.t", schema={"id": "long"})
-        table.append(rows(1), operation=OperationKey(dag_id="load", run_id="r", task_id="orders"))
+        table.append(rows(1), operation_key=OperationKey(dag_id="load", run_id="r", task_id="orders"))
         catalog.commit(catalog.load("db.t"), setting(a="1"))
         assert "airflow.dag-id" not in history(uri, branch)[0]["commitMeta"]["allProperties"]
 

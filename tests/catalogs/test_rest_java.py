@@ -166,7 +166,7 @@ print(Table.load(load_catalog("prod", uri=sys.argv[1]), "db.t").append(rows, ope
         assert reached.wait(60)
         writer.send_signal(signal.SIGKILL)
         assert writer.wait() == -signal.SIGKILL
-        result = Table.load(catalog, "db.t").append(ONE_ROW, operation=self.KEY)
+        result = Table.load(catalog, "db.t").append(ONE_ROW, operation_key=self.KEY)
         assert result.outcome == outcome
         assert Table.load(catalog, "db.t").scan().to_arrow().num_rows == 1
         again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)

@@ -49,7 +49,7 @@ class TestWhateverIsLost:
     def test_once(self, make, fault, changes, monkeypatch):
         monkeypatch.setattr("time.sleep", lambda _: None)
         table = make(fault)
-        assert table.alter(changes).changed
+        assert table.alter(changes).done_by_this_try
         assert names(table) == ({"id": 1, "n": 3} if changes is RECREATE else {"id": 1, "m": 2, "n": 3})
         assert len(table.metadata.schemas) == 2
 
@@ -57,7 +57,7 @@ class TestWhateverIsLost:
         table = make()
         table.alter(SWAP)
         location = table.metadata_location
-        assert not table.alter(SWAP).changed
+        assert not table.alter(SWAP).done_by_this_try
         assert table.refresh().metadata_location == location
 
 

@@ -11,7 +11,6 @@ from airflow_iceberg.commit.actions.append import AppendFiles
 from airflow_iceberg.commit.engine import Clock, commit
 from airflow_iceberg.commit.operation_key import OPERATION_KEY, OperationKey
 from airflow_iceberg.commit.settings import CommitSettings
-from airflow_iceberg.commit.snapshot_action import ChangeTable
 from airflow_iceberg.errors import (
     CommitConflictError,
     CommitUnknownError,
@@ -24,6 +23,7 @@ from airflow_iceberg.errors import (
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.metadata.updates import Change, SetProperties
 from airflow_iceberg.table import Table
+from tests.support.change_table import ChangeTable
 from tests.support.memory import (
     Fault,
     FaultyCatalog,
@@ -93,7 +93,7 @@ def append(catalog, *files, operation=None, snapshot_id=None, state=None):
         commit_uuid=uuid.uuid4(),
         now_ms=lambda: 1_800_000_000_000,
         properties=operation.summary(1) if operation else {},
-        operation=operation,
+        operation_key=operation,
     )
     return AppendFiles(catalog.io, files or (file(),), settings, written_schema=metadata.schema())
 

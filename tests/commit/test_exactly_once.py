@@ -20,6 +20,7 @@ from airflow_iceberg.format.snapshots import SnapshotRef
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.table import Table
+from tests.support.append_steps import commit_append, discard, find_append, plan_append, read_result
 
 KEY = OperationKey(dag_id="load", run_id="scheduled__2026-01-01", task_id="append")
 
@@ -40,16 +41,16 @@ def load(catalog, tmp_path):
 
     def run(*ids, key=KEY, on_rerun="replace", try_number=1, between=lambda: None):
         table = Table.load(catalog, "db.t")
-        found = table.find_append(key, on_rerun=on_rerun)
+        found = find_append(table, key, on_rerun=on_rerun)
         if found is not None:
             return found
         source = tmp_path / f"source-{len(list(tmp_path.iterdir()))}.parquet"
         pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), source)
-        plan = table.plan_append(Source.from_files(source.as_uri()), operation=key, try_number=try_number)
+        plan = plan_append(table, Source.from_files(source.as_uri()), operation_key=key, try_number=try_number)
         run_local(plan, table.io)
         between()
-        result = table.read_result(plan)
-        return table.commit_append(plan, result, operation=key, try_number=try_number, on_rerun=on_rerun)
+        result = read_result(table, plan)
+        return commit_append(table, plan, result, operation_key=key, try_number=try_number, on_rerun=on_rerun)
 
     return run
 
@@ -317,16 +318,16 @@ class TestWhatAFailedTryLeaves:
 
     def test_a_job_that_died_has_no_result(self, catalog, tmp_path):
         table = Table.load(catalog, "db.t")
-        plan = table.plan_append(Source.from_files((tmp_path / "x.parquet").as_uri()), operation=KEY)
+        plan = plan_append(table, Source.from_files((tmp_path / "x.parquet").as_uri()), operation_key=KEY)
         with pytest.raises(StalePlanError, match="ended without a result"):
-            table.read_result(plan)
+            read_result(table, plan)
 
     def test_a_failed_job_raises_its_own_error(self, catalog, tmp_path):
         table = Table.load(catalog, "db.t")
-        plan = table.plan_append(Source.from_files((tmp_path / "missing.parquet").as_uri()), operation=KEY)
+        plan = plan_append(table, Source.from_files((tmp_path / "missing.parquet").as_uri()), operation_key=KEY)
         run_local(plan, table.io)
         with pytest.raises(NotFoundError, match=r"missing\.parquet"):
-            table.read_result(plan)
-        table.discard(plan)
+            read_result(table, plan)
+        discard(table, plan)
         assert list(table.io.list(f"{table.location}/.staging")) == []
         assert table.refresh().current_snapshot() is None

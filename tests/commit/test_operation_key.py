@@ -81,6 +81,6 @@ class TestWhatGoesIntoXCom:
         result = WriteResult(table="a.b", branch="main", outcome="committed", snapshot_id=2**62 + 1)
         assert result.to_xcom()["snapshot_id"] == "4611686018427387905"
 
-    @pytest.mark.parametrize(("outcome", "by_this_try"), [("committed", True), ("found", False), ("empty", False)])
+    @pytest.mark.parametrize(("outcome", "by_this_try"), [("committed", True), ("found", False), ("nothing", False)])
     def test_it_says_whether_this_try_did_the_work(self, outcome, by_this_try):
         assert WriteResult(table="a.b", branch="main", outcome=outcome).to_xcom()["done_by_this_try"] is by_this_try

@@ -9,10 +9,12 @@ from airflow_iceberg.commit.actions.expire_snapshots import ExpireSnapshots
 from airflow_iceberg.commit.actions.overwrite import OverwriteFiles, ReplacePartitions
 from airflow_iceberg.commit.actions.snapshot_refs import create_ref
 from airflow_iceberg.commit.operation_key import OperationKey
+from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.data.write.rows import write_rows
 from airflow_iceberg.errors import InvalidInputError, StalePlanError
 from airflow_iceberg.expressions.binding import ALWAYS_TRUE
-from airflow_iceberg.table import Table, now_ms
+from airflow_iceberg.table import Table
+from tests.support.append_steps import find_append
 from tests.support.changes import NAME, Append, EqualityDelete, arrow, live_entries, make_table, plan, rows_of
 from tests.support.memory import MemoryCatalog
 
@@ -45,7 +47,7 @@ def overwrite(table, row_filter, *rows, **options):
     scan = table.scan(row_filter)
     action = OverwriteFiles(
         table.io,
-        table.commit_settings(operation=KEY),
+        table.commit_settings(operation_key=KEY),
         added=write(table, *rows) if rows else (),
         row_filter=scan.row_filter,
         written_schema=table.schema(),
@@ -79,7 +81,7 @@ class TestByFilter:
 
     def test_nothing_to_do_is_no_commit(self, catalog, table):
         before = catalog.load(NAME).metadata_location
-        assert overwrite(table, "part = 'z'").outcome == "empty"
+        assert overwrite(table, "part = 'z'").outcome == "nothing"
         assert catalog.load(NAME).metadata_location == before
 
 
@@ -105,7 +107,7 @@ class TestDynamically:
         assert (summary["replace-partitions"], summary["changed-partition-count"]) == ("true", "2")
 
     def test_without_rows_nothing_changes(self, catalog, table):
-        assert self.replace(table).outcome == "empty"
+        assert self.replace(table).outcome == "nothing"
         assert rows_of(catalog).total() == 3
 
     def test_files_of_an_older_spec_stay(self, catalog, table):
@@ -134,7 +136,7 @@ class TestSettings:
     def test_a_task_that_has_committed_finds_it(self, catalog, table):
         overwrite(table, "part = 'a'", ("a", 7))
         again = Table.load(catalog, NAME)
-        found = again.find_append(KEY)
+        found = find_append(again, KEY)
         assert (found.outcome, found.operation) == ("found", "overwrite")
         assert overwrite(again, "part = 'a'", ("a", 8)).outcome == "found"
         assert rows_of(catalog)["a", 8] == 0

@@ -124,7 +124,7 @@ class TestRewritingManifests:
 
     def test_what_is_good_already_is_left(self, catalog):
         self.rewrite(catalog)
-        assert self.rewrite(catalog).outcome == "empty"
+        assert self.rewrite(catalog).outcome == "nothing"
 
     def test_a_file_that_is_listed_twice_is_not_made_permanent(self, catalog):
         old = table(catalog).metadata

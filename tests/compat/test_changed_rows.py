@@ -8,6 +8,7 @@ from pyiceberg.table import StaticTable
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.delete import DeleteRequest, delete
+from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.operations.test_delete import COW, MOR, delete_files, ids, make, rows
 
@@ -27,7 +28,7 @@ def test_java_reads_the_same_as_we_do_and_goes_on(java, warehouse, version, mode
         assert Counter(row["id"] for row in found) == Counter(expected)
 
     for predicate in ("id in (3, 4, 23)", "id in (5, 6) or d = 8"):
-        delete(table, DeleteRequest(predicate=predicate), run=lambda plan: run_local(plan, table.io, threads=1))
+        delete(Work(table, run=lambda plan: run_local(plan, table.io, threads=1)), DeleteRequest(predicate=predicate))
     left = [n for n in range(40) if n not in (3, 4, 5, 6, 8, 23)]
     assert bool(delete_files(table)) == (mode == MOR)
     check(left)

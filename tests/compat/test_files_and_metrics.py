@@ -14,7 +14,8 @@ from airflow_iceberg.data.read.deletes import POSITION_SCHEMA
 from airflow_iceberg.format.manifests.entries import FileContent
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.jobs.run_local import run_local
-from airflow_iceberg.operations.compact import CompactionRequest, compact
+from airflow_iceberg.operations.compact import CompactRequest, compact
+from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.compat.test_ours_read_by_others import key, our_rows
 from tests.support.data_files import name_mapping, write_data_file
@@ -147,7 +148,7 @@ class TestImportedFiles:
         column = footer.row_group(0).column(1)
         assert {"RLE_DICTIONARY", "DELTA_BYTE_ARRAY"} <= {*column.encodings}
         assert column.total_uncompressed_size < 2 * column.num_values
-        compact(table, CompactionRequest(options={"rewrite-all": True}), run=lambda job: run_local(job, table.io))
+        compact(Work(table, run=lambda job: run_local(job, table.io)), CompactRequest(options={"rewrite-all": True}))
         assert same_rows(java, table) == list(range(60_000))
 
 

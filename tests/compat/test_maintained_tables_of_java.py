@@ -19,11 +19,12 @@ from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.errors import AlreadyExistsError
 from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.jobs.run_local import run_local
-from airflow_iceberg.operations.compact import CompactionRequest, compact
+from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
 from airflow_iceberg.operations.quarantine import quarantines, restore_quarantine
-from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, remove_orphans
-from airflow_iceberg.operations.rewrite_manifests import rewrite_manifests
+from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, remove_orphan_files
+from airflow_iceberg.operations.rewrite_manifests import RewriteManifestsRequest, rewrite_manifests
+from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.support.iceberg_java import IcebergJava
 
@@ -128,27 +129,29 @@ class History:
 
     def compact(self) -> None:
         table = self.table
-        request = CompactionRequest(options={"rewrite-all": True} if self.random.random() < 0.5 else {})
-        compact(table, request, run=lambda job: run_local(job, table.io, threads=1))
+        request = CompactRequest(options={"rewrite-all": True} if self.random.random() < 0.5 else {})
+        compact(Work(table, run=lambda job: run_local(job, table.io, threads=1)), request)
 
     def rewrite_manifests(self) -> None:
-        rewrite_manifests(self.table)
+        rewrite_manifests(Work(self.table), RewriteManifestsRequest())
 
     def expire(self) -> None:
         before, kept = self.needed(), self.random.randint(1, 3)
-        expire_snapshots(self.table, ExpireRequest(older_than_ms=now_ms() + DAY_MS, retain_last=kept))
+        expire_snapshots(Work(self.table), ExpireRequest(older_than_ms=now_ms() + DAY_MS, retain_last=kept))
         left = (before - self.needed()) & self.there()
         assert not [path for path in left if not path.endswith(".metadata.json")]
 
     def clean(self) -> None:
         action = self.random.choice(("quarantine", "delete"))
-        remove_orphans(self.table, OrphanRequest(action=action, older_than_ms=now_ms() + DAY_MS, allow_recent=True))
+        remove_orphan_files(
+            Work(self.table), OrphanRequest(action=action, older_than_ms=now_ms() + DAY_MS, allow_recent=True)
+        )
         assert not self.there() - self.needed()
 
     def restore(self) -> None:
         for name in quarantines(self.table):
             try:
-                restore_quarantine(self.table, name)
+                restore_quarantine(Work(self.table), name)
             except AlreadyExistsError:
                 continue
 

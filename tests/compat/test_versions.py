@@ -12,6 +12,7 @@ from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.table import Table
 from tests.compat.test_ours_read_by_others import key, our_rows
+from tests.support.append_steps import commit_append, plan_append, read_result
 
 pytestmark = pytest.mark.java
 
@@ -171,9 +172,9 @@ class TestEvolution:
         )
         table.append(values_for(table.schema(), 1))
         for number, step in enumerate(STEPS, start=2):
-            assert table.alter(step).changed
+            assert table.alter(step).done_by_this_try
             table.append(values_for(table.schema(), number))
-            assert not table.alter(step).changed, step
+            assert not table.alter(step).done_by_this_try, step
             assert same_rows(java, table) == number, step
         java_does(java, table, "insert into {t} select * from {t} where id = 5")
         assert same_rows(java, table) == len(STEPS) + 2
@@ -245,6 +246,6 @@ class TestAClearedRunAfterTheirDeletes:
 
 def load(table, source, key):
     table.refresh()
-    plan = table.plan_append(Source.from_files(source.as_uri()), operation=key)
+    plan = plan_append(table, Source.from_files(source.as_uri()), operation_key=key)
     run_local(plan, table.io)
-    return table.commit_append(plan, table.read_result(plan), operation=key)
+    return commit_append(table, plan, read_result(table, plan), operation_key=key)

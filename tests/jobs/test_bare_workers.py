@@ -22,10 +22,12 @@ from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.spark.package import build_zip
-from airflow_iceberg.operations.compact import CompactionRequest, compact
+from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.delete import DeleteRequest, delete
 from airflow_iceberg.operations.overwrite import OverwriteRequest, overwrite
+from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
+from tests.support.append_steps import commit_append, plan_append, read_result
 
 PROGRAM = Path(__file__).parent / "bare_program.py"
 
@@ -44,7 +46,7 @@ def run_bare(table: Table, zipped: Path) -> Callable[[JobPlan], JobResult]:
         done = subprocess.run(command, env=environ, cwd=zipped.parent, capture_output=True, text=True)
         assert table.io.exists(plan.result_location), done.stderr
         assert done.stdout == "nothing else\n", done.stderr
-        return table.read_result(plan)
+        return read_result(table, plan)
 
     return run
 
@@ -69,17 +71,18 @@ class TestJobs:
 
     def test_a_delete(self, table, zipped):
         run, mode = run_bare(table, zipped), "merge-on-read"
-        delete(table, DeleteRequest(predicate="id in (3, 13) and day < DATE '2026-01-01'", mode=mode), run=run)
+        delete(Work(table, run=run), DeleteRequest(predicate="id in (3, 13) and day < DATE '2026-01-01'", mode=mode))
         assert ids(table) == [id_ for id_ in range(20) if id_ not in (3, 13)]
 
     def test_a_delete_by_an_expression_copy_on_write(self, table, zipped):
-        delete(table, DeleteRequest(predicate=Comparison(">", "id", 17)), run=run_bare(table, zipped))
+        delete(Work(table, run=run_bare(table, zipped)), DeleteRequest(predicate=Comparison(">", "id", 17)))
         assert ids(table) == list(range(18))
 
     def test_an_overwrite_with_new_columns(self, table, zipped, tmp_path):
         pq.write_table(pa.table({"id": [5, 6], "price": [1.5, 2.5]}), tmp_path / "rows.parquet")
-        request = OverwriteRequest(overwrite_filter="id between 5 and 8", schema_evolution="add_columns")
-        overwrite(table, Source.from_files(f"{tmp_path}/rows.parquet"), request, run=run_bare(table, zipped))
+        rows = Source.from_files(f"{tmp_path}/rows.parquet")
+        request = OverwriteRequest(rows=rows, overwrite_filter="id between 5 and 8", schema_evolution="add_columns")
+        overwrite(Work(table, run=run_bare(table, zipped)), request)
         assert ids(table) == [0, 1, 2, 3, 4, 5, 6, *range(9, 20)]
         assert table.scan("price > 2").count() == 1
 
@@ -87,13 +90,13 @@ class TestJobs:
         orc.write_table(pa.table({"id": [50]}), str(tmp_path / "rows.orc"))
         (tmp_path / "rows.csv").write_text("id\n51\n")
         (tmp_path / "rows.jsonl").write_text('{"id": 52}\n')
-        plan = table.plan_append(Source.from_files(f"{tmp_path}/rows.*"))
-        table.commit_append(plan, run_bare(table, zipped)(plan))
+        plan = plan_append(table, Source.from_files(f"{tmp_path}/rows.*"))
+        commit_append(table, plan, run_bare(table, zipped)(plan))
         assert ids(table)[-3:] == [50, 51, 52]
 
     def test_a_compaction(self, table, zipped):
-        request = CompactionRequest(where="id >= 0", strategy="sort", options={"rewrite-all": "true"})
-        compact(table, request, run=run_bare(table, zipped))
+        request = CompactRequest(where="id >= 0", strategy="sort", options={"rewrite-all": "true"})
+        compact(Work(table, run=run_bare(table, zipped)), request)
         assert ids(table) == list(range(20))
         assert len(table.scan().plan_files()) == 1
 
@@ -101,8 +104,6 @@ class TestJobs:
         pq.write_table(pa.table({"id": [5, 99]}), tmp_path / "rows.parquet")
         with pytest.raises(InvalidInputError, match=r"row 2 of .* does not match the overwrite's filter 'id < 9'"):
             overwrite(
-                table,
-                Source.from_files(f"{tmp_path}/rows.parquet"),
-                OverwriteRequest(overwrite_filter="id < 9"),
-                run=run_bare(table, zipped),
+                Work(table, run=run_bare(table, zipped)),
+                OverwriteRequest(rows=Source.from_files(f"{tmp_path}/rows.parquet"), overwrite_filter="id < 9"),
             )

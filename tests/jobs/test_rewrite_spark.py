@@ -19,6 +19,7 @@ from tests.jobs.test_rewrite import as_lines, new_table, read, rows
 from tests.jobs.test_sorted_staging import assert_sorted, ids_of
 from tests.jobs.test_sorted_staging import new_table as sorted_table
 from tests.jobs.test_sorted_staging import rows as sorted_rows
+from tests.support.append_steps import plan_append
 
 QUERY = "select id, date_add(DATE'1970-01-01', int(id % 3)) as day, concat('n', id * 37 % 101) as name from range(900)"
 
@@ -35,7 +36,7 @@ def rewrite_plan(folder: Path, order: list[str] | None) -> tuple[Table, JobPlan]
 
 def append_plan(folder: Path, source: Source, **settings: object) -> tuple[Table, JobPlan]:
     table = sorted_table(folder, **settings)
-    return table, table.plan_append(source)
+    return table, plan_append(table, source)
 
 
 def write_files(folder: Path) -> Source:

@@ -20,6 +20,7 @@ from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.jobs.sources import files as sources
 from airflow_iceberg.operations.staging import staged_files
 from airflow_iceberg.table import Table
+from tests.support.append_steps import plan_append
 
 COLUMNS = {"id": "long", "day": "date", "name": "string"}
 ORDER = ["name desc nulls last", "id"]
@@ -45,7 +46,7 @@ def stage(table: Table, folder: Path, *, files: int = 4, each: int = 250) -> tup
     (folder / "in").mkdir()
     for number in range(files):
         pq.write_table(rows(range(number * each, (number + 1) * each)), folder / f"in/{number}.parquet")
-    plan = table.plan_append(Source.from_files(f"{folder}/in/*"))
+    plan = plan_append(table, Source.from_files(f"{folder}/in/*"))
     result = run_local(plan, table.io, threads=2)
     result.raise_for_error()
     assert result.warnings == ()

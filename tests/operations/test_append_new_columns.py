@@ -17,7 +17,9 @@ from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.overwrite import OverwriteRequest, overwrite
+from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
+from tests.support.append_steps import commit_append, discard, plan_append
 
 
 @pytest.fixture
@@ -47,15 +49,15 @@ def source(tmp_path: Path) -> Callable[..., Source]:
 
 
 def append(table: Table, source: Source, meanwhile: Callable[[], Any] = lambda: None, **options: Any) -> None:
-    plan = table.plan_append(source, **{"schema_evolution": "add_columns", **options})
+    plan = plan_append(table, source, **{"schema_evolution": "add_columns", **options})
     result = run_local(plan, table.io, threads=1)
     try:
         result.raise_for_error()
     except Exception:
-        table.discard(plan)
+        discard(table, plan)
         raise
     meanwhile()
-    table.commit_append(plan, result)
+    commit_append(table, plan, result)
 
 
 class TestAppends:
@@ -183,15 +185,15 @@ class TestOverwrites:
             return run_local(plan, table.io, threads=1)
 
         before = len(table.snapshots())
-        overwrite(table, rows, OverwriteRequest(schema_evolution="add_columns", **request_), run=run)
+        overwrite(Work(table, run=run), OverwriteRequest(rows=rows, schema_evolution="add_columns", **request_))
         assert table.scan().to_arrow().select(["id", "price"]).to_pylist() == [{"id": 1 << 40, "price": 1.5}]
         assert len(table.snapshots()) == before + 1
 
     def test_beside_rows_that_are_carried(self, table, source):
         table.append(pa.table({"id": pa.array([5, 6], pa.int32()), "day": ["a", "a"]}))
         rows = source(pa.table({"id": pa.array([5], pa.int64()), "day": ["c"], "price": [1.5]}))
-        request = OverwriteRequest(schema_evolution="add_columns", overwrite_filter="id = 5")
-        overwrite(table, rows, request, run=lambda plan: run_local(plan, table.io, threads=1))
+        request = OverwriteRequest(rows=rows, schema_evolution="add_columns", overwrite_filter="id = 5")
+        overwrite(Work(table, run=lambda plan: run_local(plan, table.io, threads=1)), request)
         found = table.scan().to_arrow().sort_by("id").to_pylist()
         assert [(row["id"], row["price"]) for row in found] == [(1, None), (5, 1.5), (6, None)]
 
@@ -270,9 +272,11 @@ class TestAFilterOnAColumnThatWidens:
         def run(plan: JobPlan) -> JobResult:
             return run_local(plan, table.io, threads=1)
 
-        small = OverwriteRequest(schema_evolution="add_columns", overwrite_filter="id < 3000000000")
+        small = OverwriteRequest(rows=rows, schema_evolution="add_columns", overwrite_filter="id < 3000000000")
         with pytest.raises(InvalidInputError, match=r"row 1 of .* does not match the overwrite's filter"):
-            overwrite(table, rows, small, run=run)
-        large = OverwriteRequest(schema_evolution="add_columns", overwrite_filter="id > 3000000000 or id = 1")
-        overwrite(table, rows, large, run=run)
+            overwrite(Work(table, run=run), small)
+        large = OverwriteRequest(
+            rows=rows, schema_evolution="add_columns", overwrite_filter="id > 3000000000 or id = 1"
+        )
+        overwrite(Work(table, run=run), large)
         assert table.scan().to_arrow()["id"].to_pylist() == [1 << 40]

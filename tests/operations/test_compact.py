@@ -15,7 +15,8 @@ from airflow_iceberg.errors import InvalidInputError, NotFoundError, StalePlanEr
 from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.run_local import run_local
-from airflow_iceberg.operations.compact import CompactionRequest, CompactionResult, compact
+from airflow_iceberg.operations.compact import CompactRequest, CompactResult, compact
+from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 
 KEY = OperationKey(dag_id="d", run_id="r", task_id="compact")
@@ -36,8 +37,8 @@ def rows(ids: range) -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64()), "part": pa.array([n % 2 for n in ids], pa.int32())})
 
 
-def run(table: Table, **request: object) -> CompactionResult:
-    return compact(table, CompactionRequest(**request), run=lambda plan: run_local(plan, table.io))  # type: ignore[arg-type]
+def run(table: Table, **request: object) -> CompactResult:
+    return compact(Work(table, run=lambda plan: run_local(plan, table.io)), CompactRequest(**request))  # type: ignore[arg-type]
 
 
 def ids(table: Table) -> list[int]:
@@ -60,13 +61,13 @@ class TestOneCommit:
         result = run(table)
         assert ids(table) == before
         assert len(files(table)) == 2
-        assert (result.outcome, result.file_groups, result.rewritten_data_files, result.added_data_files) == (
+        assert (result.outcome, result.file_groups, result.deleted_data_files, result.added_data_files) == (
             "committed",
             2,
             10,
             2,
         )
-        assert result.records == 50
+        assert result.carried_records == 50
         snapshot = table.current_snapshot()
         assert snapshot is not None
         assert snapshot.operation == "replace"
@@ -79,7 +80,7 @@ class TestOneCommit:
         assert table.current_snapshot() == head
 
     def test_a_filter_chooses_the_files(self, table):
-        assert run(table, where="part = 1").rewritten_data_files == 5
+        assert run(table, where="part = 1").deleted_data_files == 5
         assert len(files(table)) == 6
 
     def test_nothing_is_left_of_the_job(self, table):
@@ -125,32 +126,32 @@ class TestRetries:
     """A task compacts once, however often it is tried."""
 
     def test_a_retry_finds_the_commit(self, table):
-        first = compact(table, CompactionRequest(), run=lambda plan: run_local(plan, table.io), operation=KEY)
+        first = compact(Work(table, run=lambda plan: run_local(plan, table.io), operation_key=KEY), CompactRequest())
         table.append(rows(range(100, 110)))
         again = Table.load(table.catalog, "db.t")
-        second = compact(again, CompactionRequest(), run=fail, operation=KEY, try_number=2)
+        second = compact(Work(again, run=fail, operation_key=KEY, try_number=2), CompactRequest())
         assert second.outcome == "found"
         assert second.snapshot_ids == first.snapshot_ids
-        assert second.rewritten_data_files == 10
+        assert second.deleted_data_files == 10
 
     def test_a_retry_does_the_rest_of_several_commits(self, table):
         options = {"partial-progress.enabled": True, "partial-progress.max-commits": 2}
-        request = CompactionRequest(options=options)
+        request = CompactRequest(options=options)
         first = compact(
-            table,
-            CompactionRequest(where="part = 0", options=options),
-            run=lambda plan: run_local(plan, table.io),
-            operation=KEY,
+            Work(table, run=lambda plan: run_local(plan, table.io), operation_key=KEY),
+            CompactRequest(where="part = 0", options=options),
         )
-        second = compact(table, request, run=lambda plan: run_local(plan, table.io), operation=KEY, try_number=2)
+        second = compact(
+            Work(table, run=lambda plan: run_local(plan, table.io), operation_key=KEY, try_number=2), request
+        )
         assert second.snapshot_ids[:1] == first.snapshot_ids
-        assert (second.rewritten_data_files, second.file_groups) == (10, 2)
+        assert (second.deleted_data_files, second.file_groups) == (10, 2)
         assert len(files(table)) == 2
 
     def test_a_job_that_fails_leaves_the_table_and_no_documents(self, table):
         before, disk = files(table), on_disk(table)
         with pytest.raises(StorageError, match="disk is full"):
-            compact(table, CompactionRequest(), run=fail)
+            compact(Work(table, run=fail), CompactRequest())
         assert files(table) == before
         assert on_disk(table) == disk
         assert not [status for status in table.io.list(table.location) if "/.staging/" in status.location]
@@ -162,7 +163,7 @@ class TestPartialProgress:
     def test_each_group_gets_a_commit_of_its_own(self, table):
         result = run(table, options={"partial-progress.enabled": "true"})
         assert len(result.snapshot_ids) == 2
-        assert (result.rewritten_data_files, result.added_data_files) == (10, 2)
+        assert (result.deleted_data_files, result.added_data_files) == (10, 2)
 
     def test_commits_are_no_more_than_allowed(self, table):
         result = run(table, options={"partial-progress.enabled": "true", "partial-progress.max-commits": 1})
@@ -177,7 +178,7 @@ class TestOtherWriters:
             Table.load(table.catalog, "db.t").append(rows(range(50, 60)))
             return run_local(plan, table.io)
 
-        compact(table, CompactionRequest(), run=append_meanwhile)
+        compact(Work(table, run=append_meanwhile), CompactRequest())
         assert ids(table) == list(range(60))
         assert len(files(table)) == 4
 
@@ -194,7 +195,7 @@ class TestOtherWriters:
                     other.append(rows(range(start, start + 10)))
             return result
 
-        result = compact(table, CompactionRequest(), run=compact_meanwhile)
+        result = compact(Work(table, run=compact_meanwhile), CompactRequest())
         assert ids(table) == list(range(100))
         assert len(plans) == 2
         # The first commit took partition 0, the second what came to partition 1 since.
@@ -208,12 +209,12 @@ class TestOtherWriters:
             return result
 
         with pytest.raises(StalePlanError, match=r"other writers changed files of table db\.t in each of 4 attempts"):
-            compact(table, CompactionRequest(options={"rewrite-all": True}), run=rewrite_meanwhile)
+            compact(Work(table, run=rewrite_meanwhile), CompactRequest(options={"rewrite-all": True}))
         assert ids(table) == list(range(50))
         assert not on_disk_but_unknown(table)
 
     def test_two_compactions_at_a_time_do_the_work_once(self, table):
-        results: list[CompactionResult] = []
+        results: list[CompactResult] = []
         threads = [
             threading.Thread(target=lambda: results.append(run(Table.load(table.catalog, "db.t")))) for _ in range(2)
         ]
@@ -260,23 +261,23 @@ class TestBadInput:
     def test_it_is_refused(self, table, request_, error, message):
         before = table.current_snapshot()
         with pytest.raises(error, match=message):
-            compact(table, CompactionRequest(**request_), run=fail)
+            compact(Work(table, run=fail), CompactRequest(**request_))
         assert table.refresh().current_snapshot() == before
 
     def test_a_spec_whose_column_was_dropped(self, table):
         table.alter([{"add_column": {"name": "old", "type": "string"}}, {"add_partition_field": "bucket(4, old)"}])
         table.alter([{"drop_partition_field": "bucket(4, old)"}, {"drop_column": "old"}])
         before = table.current_snapshot()
-        request = CompactionRequest(options={"rewrite-all": True, "output-spec-id": 1})
+        request = CompactRequest(options={"rewrite-all": True, "output-spec-id": 1})
         with pytest.raises(InvalidInputError, match="output-spec-id is 1, a spec by which no files can be written"):
-            compact(table, request, run=fail)
+            compact(Work(table, run=fail), request)
         assert table.refresh().current_snapshot() == before
 
     def test_also_where_nothing_is_to_be_done(self, table):
         for strategy in ("sort", "zorder"):
-            request = CompactionRequest(strategy=strategy, sort_by=("nope",), where="false")
+            request = CompactRequest(strategy=strategy, sort_by=("nope",), where="false")
             with pytest.raises(NotFoundError, match="nope"):
-                compact(table, request, run=fail)
+                compact(Work(table, run=fail), request)
 
 
 def fail(plan: JobPlan) -> JobResult:

@@ -11,7 +11,8 @@ from airflow_iceberg.errors import CommitConflictError
 from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.run_local import run_local
-from airflow_iceberg.operations.compact import CompactionRequest, CompactionResult, compact
+from airflow_iceberg.operations.compact import CompactRequest, CompactResult, compact
+from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.support.changes import (
     NAME,
@@ -48,7 +49,7 @@ def run(
     times: int = 1,
     before: Callable[[], None] | None = None,
     **request: object,
-) -> tuple[CompactionResult, int]:
+) -> tuple[CompactResult, int]:
     """Compact, with changes of others after the rows were read; return what it did and how many jobs it took."""
     table = Table.load(catalog, NAME)
     jobs = 0
@@ -62,7 +63,7 @@ def run(
                 plan(catalog, change).commit()
         return result
 
-    result = compact(table, CompactionRequest(**{"options": ALL, **request}), run=job)  # type: ignore[arg-type]
+    result = compact(Work(table, run=job), CompactRequest(**{"options": ALL, **request}))  # type: ignore[arg-type]
     return result, jobs
 
 
@@ -78,7 +79,7 @@ class TestAFilterChoosesFilesNotDeletes:
         make(catalog, version)
         plan(catalog, EqualityDelete(ids=frozenset({2}))).commit()
         result, _ = run(catalog, where="id > 5")
-        assert result.rewritten_data_files == 2
+        assert result.deleted_data_files == 2
         assert ids(catalog) == [n for n in range(1, 20) if n != 2]
 
     @pytest.mark.parametrize("version", [2, 3])
@@ -145,7 +146,7 @@ class TestGroupsWithoutRows:
         make(catalog, version)
         plan(catalog, MergeOnReadDelete(ids=frozenset(range(1, 20)))).commit()
         result, _ = run(catalog)
-        assert (result.outcome, result.rewritten_data_files, result.added_data_files) == ("committed", 2, 0)
+        assert (result.outcome, result.deleted_data_files, result.added_data_files) == ("committed", 2, 0)
         assert ids(catalog) == []
         assert live_entries(Table.load(catalog, NAME)) == []
 
@@ -176,8 +177,8 @@ class TestPartialProgress:
         Table.load(catalog, NAME).alter([{"set_properties": {"commit.retry.num-retries": "0"}}])
         faulty = FaultyCatalog(catalog, [Fault.CONFLICT])
         table = Table.load(faulty, NAME)
-        request = CompactionRequest(options={**ALL, "partial-progress.enabled": True})
-        result = compact(table, request, run=lambda job: run_local(job, table.io))
+        request = CompactRequest(options={**ALL, "partial-progress.enabled": True})
+        result = compact(Work(table, run=lambda job: run_local(job, table.io)), request)
         assert (result.outcome, result.file_groups, result.failed_file_groups) == ("committed", 1, 1)
         assert ids(catalog) == [*range(1, 20), *range(30, 40)]
         assert not staged(catalog)
@@ -189,14 +190,14 @@ class TestPartialProgress:
         table = Table.load(FaultyCatalog(catalog, [Fault.CONFLICT] * 2), NAME)
         options = {**ALL, "partial-progress.enabled": True, "partial-progress.max-failed-commits": 1}
         with pytest.raises(CommitConflictError):
-            compact(table, CompactionRequest(options=options), run=lambda job: run_local(job, table.io))
+            compact(Work(table, run=lambda job: run_local(job, table.io)), CompactRequest(options=options))
         assert ids(catalog) == [*range(1, 20), *range(30, 40)]
         assert not staged(catalog)
 
     def test_a_commit_whose_fate_is_unknown_keeps_its_files(self, catalog):
         make(catalog)
         table = Table.load(FaultyCatalog(catalog, [Fault.LAND_THEN_UNKNOWN]), NAME)
-        compact(table, CompactionRequest(options=ALL), run=lambda job: run_local(job, table.io))
+        compact(Work(table, run=lambda job: run_local(job, table.io)), CompactRequest(options=ALL))
         assert ids(catalog) == list(range(1, 20))
 
 
@@ -206,7 +207,7 @@ class TestLimitsAndBranches:
     def test_the_most_files_that_may_go(self, catalog):
         make(catalog)
         result, _ = run(catalog, options={**ALL, "max-files-to-rewrite": 1})
-        assert result.rewritten_data_files == 1
+        assert result.deleted_data_files == 1
         assert ids(catalog) == list(range(1, 20))
 
     @pytest.mark.parametrize("version", [1, 2, 3])
@@ -216,7 +217,7 @@ class TestLimitsAndBranches:
         uuid = table.metadata.table_uuid or ""
         table.change(create_ref("dev", kind="branch", table_uuid=uuid, new_uuid=uuid))
         result, jobs = run(catalog, Append(ids=frozenset({50})), Compact(), branch="dev")
-        assert (result.rewritten_data_files, jobs) == (2, 1)
+        assert (result.deleted_data_files, jobs) == (2, 1)
         assert ids(catalog) == [*range(1, 20), 50]
         assert sorted(number for _, number in rows_of(catalog, "dev").elements()) == list(range(1, 20))
 

@@ -13,7 +13,8 @@ from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.run_local import run_local
-from airflow_iceberg.operations.compact import CompactionRequest, CompactionResult, compact
+from airflow_iceberg.operations.compact import CompactRequest, CompactResult, compact
+from airflow_iceberg.operations.work import Work
 from airflow_iceberg.plan.scan import FileScanTask
 from airflow_iceberg.table import Table
 from tests.support.changes import write_equality_deletes, write_position_deletes, write_vector
@@ -60,9 +61,9 @@ def delete_rows(table: Table, kind: str) -> None:
         add_deletes(table, *(write_position_deletes(table.io, task.file, [0, 1]) for task in tasks))
 
 
-def run(table: Table, **options: object) -> CompactionResult:
-    request = CompactionRequest(options={"rewrite-all": True, **options})
-    return compact(table, request, run=lambda plan: run_local(plan, table.io))
+def run(table: Table, **options: object) -> CompactResult:
+    request = CompactRequest(options={"rewrite-all": True, **options})
+    return compact(Work(table, run=lambda plan: run_local(plan, table.io)), request)
 
 
 def rows(table: Table, columns: tuple[str, ...] = ("id", "part")) -> list[dict[str, object]]:
@@ -87,10 +88,10 @@ class TestApplied:
         columns = LINEAGE if version == 3 else ("id", "part")
         before = rows(table, columns)
         assert len(before) == (28 if kind == "equality" else 18)
-        request = CompactionRequest(
+        request = CompactRequest(
             strategy=strategy, sort_by=("id desc",) if strategy == "sort" else (), options={"rewrite-all": True}
         )
-        compact(table, request, run=lambda plan: run_local(plan, table.io))
+        compact(Work(table, run=lambda plan: run_local(plan, table.io)), request)
         assert rows(table, columns) == before
         assert all(not task.delete_files for task in table.scan().plan_files())
 
@@ -110,8 +111,8 @@ class TestApplied:
             add_deletes(other, write_equality_deletes(other, "a", [2]))
             return run_local(plan, table.io)
 
-        request = CompactionRequest(options={"rewrite-all": True, "remove-dangling-deletes": True})
-        compact(table, request, run=delete_meanwhile)
+        request = CompactRequest(options={"rewrite-all": True, "remove-dangling-deletes": True})
+        compact(Work(table, run=delete_meanwhile), request)
         assert [row["id"] for row in rows(table)] == [number for number in range(30) if number != 2]
         assert delete_files(table) == 1
 
@@ -127,7 +128,7 @@ class TestApplied:
                 add_deletes(other, write_position_deletes(other.io, task.file, [0]))
             return result
 
-        compact(table, CompactionRequest(options={"rewrite-all": True}), run=delete_meanwhile)
+        compact(Work(table, run=delete_meanwhile), CompactRequest(options={"rewrite-all": True}))
         assert [row["id"] for row in rows(table)] == list(range(1, 30))
         assert len(plans) == 2
 
@@ -175,8 +176,8 @@ class TestDangling:
         table = new_table(tmp_path, 2)
         delete_rows(table, "position")
         before = rows(table)
-        request = CompactionRequest(where="part = 'a'", options={"rewrite-all": True, "remove-dangling-deletes": True})
-        compact(table, request, run=lambda plan: run_local(plan, table.io))
+        request = CompactRequest(where="part = 'a'", options={"rewrite-all": True, "remove-dangling-deletes": True})
+        compact(Work(table, run=lambda plan: run_local(plan, table.io)), request)
         assert rows(table) == before
         assert delete_files(table) == 3
 
@@ -188,8 +189,8 @@ class TestDangling:
         table = new_table(tmp_path, 3)
         delete_rows(table, "vector")
         before = rows(table, LINEAGE)
-        request = CompactionRequest(where="part = 'b'", options={"rewrite-all": True, "remove-dangling-deletes": True})
-        compact(table, request, run=lambda plan: run_local(plan, table.io))
+        request = CompactRequest(where="part = 'b'", options={"rewrite-all": True, "remove-dangling-deletes": True})
+        compact(Work(table, run=lambda plan: run_local(plan, table.io)), request)
         assert rows(table, LINEAGE) == before
         assert delete_files(table) == 3
 

@@ -13,10 +13,11 @@ from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.jobs.run_local import run_local
-from airflow_iceberg.operations.compact import CompactionRequest, compact
+from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
-from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, remove_orphans
-from airflow_iceberg.operations.rewrite_manifests import rewrite_manifests
+from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, remove_orphan_files
+from airflow_iceberg.operations.rewrite_manifests import RewriteManifestsRequest, rewrite_manifests
+from airflow_iceberg.operations.work import Work
 from airflow_iceberg.storage.base import FileStatus
 from airflow_iceberg.table import Table
 from tests.support.changes import NAME, Append, make_table, plan, rows_of
@@ -64,27 +65,27 @@ def make_catalog() -> MemoryCatalog:
 
 
 def compacted(table: Table, key: OperationKey | None) -> object:
-    request = CompactionRequest(options={"rewrite-all": True, "partial-progress.enabled": True})
-    return compact(table, request, run=lambda job: run_local(job, table.io, threads=1), operation=key)
+    request = CompactRequest(options={"rewrite-all": True, "partial-progress.enabled": True})
+    return compact(Work(table, run=lambda job: run_local(job, table.io, threads=1), operation_key=key), request)
 
 
 def manifests_rewritten(table: Table, key: OperationKey | None) -> object:
-    return rewrite_manifests(table, operation=key)
+    return rewrite_manifests(Work(table, operation_key=key), RewriteManifestsRequest())
 
 
 def expired(table: Table, key: OperationKey | None) -> object:
-    return expire_snapshots(table, ExpireRequest(older_than_ms=now_ms() + DAY_MS), operation=key)
+    return expire_snapshots(Work(table, operation_key=key), ExpireRequest(older_than_ms=now_ms() + DAY_MS))
 
 
 def cleaned(table: Table, key: OperationKey | None) -> object:
-    return remove_orphans(table, OrphanRequest(), operation=key)
+    return remove_orphan_files(Work(table, operation_key=key), OrphanRequest())
 
 
 MAINTENANCE: dict[str, Callable[[Table, OperationKey | None], object]] = {
     "compact": compacted,
     "rewrite_manifests": manifests_rewritten,
     "expire": expired,
-    "remove_orphans": cleaned,
+    "remove_orphan_files": cleaned,
 }
 
 

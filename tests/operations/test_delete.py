@@ -20,14 +20,16 @@ from airflow_iceberg.commit.actions.row_delta import RowDelta
 from airflow_iceberg.commit.actions.snapshot_refs import create_ref
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.commit.settings import now_ms
+from airflow_iceberg.commit.write_result import WriteResult
 from airflow_iceberg.errors import InvalidInputError, NotFoundError, StalePlanError, UnsupportedError
 from airflow_iceberg.format.manifests.entries import DataFile, ManifestEntry
 from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.run_local import run_local
-from airflow_iceberg.operations.delete import DeleteRequest, DeleteResult, delete
+from airflow_iceberg.operations.delete import DeleteRequest, delete
 from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
+from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.support.changes import write_equality_deletes
 from tests.support.memory import MemoryCatalog
@@ -67,8 +69,8 @@ def in_job(table: Table) -> Callable[[JobPlan], JobResult]:
     return lambda plan: run_local(plan, table.io, threads=2)
 
 
-def run(table: Table, predicate: str, **request: Any) -> DeleteResult:
-    return delete(table, DeleteRequest(predicate=predicate, **request), run=in_job(table))
+def run(table: Table, predicate: str, **request: Any) -> WriteResult:
+    return delete(Work(table, run=in_job(table)), DeleteRequest(predicate=predicate, **request))
 
 
 def no_job(plan: JobPlan) -> JobResult:
@@ -102,8 +104,8 @@ class TestWholeFiles:
 
     def test_a_partition_goes(self, catalog):
         table = make(catalog)
-        result = delete(table, DeleteRequest(predicate="part = 'a'"), run=no_job)
-        assert (result.outcome, result.deleted_records, result.removed_data_files) == ("committed", 20, 2)
+        result = delete(Work(table, run=no_job), DeleteRequest(predicate="part = 'a'"))
+        assert (result.outcome, result.deleted_records, result.deleted_data_files) == ("committed", 20, 2)
         assert ids(table) == list(range(1, 40, 2))
         snapshot = table.current_snapshot()
         assert snapshot is not None
@@ -111,12 +113,12 @@ class TestWholeFiles:
 
     def test_statistics_prove_it_as_well(self, catalog):
         table = make(catalog)
-        assert delete(table, DeleteRequest(predicate="id >= 20"), run=no_job).removed_data_files == 2
+        assert delete(Work(table, run=no_job), DeleteRequest(predicate="id >= 20")).deleted_data_files == 2
         assert ids(table) == list(range(20))
 
     def test_every_row_goes(self, catalog):
         table = make(catalog)
-        assert delete(table, DeleteRequest(predicate="true"), run=no_job).deleted_records == 40
+        assert delete(Work(table, run=no_job), DeleteRequest(predicate="true")).deleted_records == 40
         assert ids(table) == []
 
     def test_a_predicate_that_selects_nothing_commits_nothing(self, catalog):
@@ -133,7 +135,7 @@ class TestWholeFiles:
             assert run(table, f"({predicate}) and id >= 100").outcome == "nothing", predicate
         assert run(table, "part <> 'z'").deleted_records == 40
         assert ids(table) == [100, 101]
-        assert delete(table, DeleteRequest(predicate="part is null"), run=no_job).deleted_records == 2
+        assert delete(Work(table, run=no_job), DeleteRequest(predicate="part is null")).deleted_records == 2
 
     def test_rows_that_were_deleted_before_are_not_counted_again(self, catalog):
         for version in (2, 3):
@@ -303,9 +305,9 @@ class TestRetries:
     def test_a_retry_finds_the_commit(self, catalog, predicate):
         table = make(catalog)
         request = DeleteRequest(predicate=predicate)
-        first = delete(table, request, run=in_job(table), operation=KEY)
+        first = delete(Work(table, run=in_job(table), operation_key=KEY), request)
         table.append(rows([(1, "a", 1.0)]))
-        second = delete(Table.load(catalog, "db.t"), request, run=no_job, operation=KEY, try_number=2)
+        second = delete(Work(Table.load(catalog, "db.t"), run=no_job, operation_key=KEY, try_number=2), request)
         assert second.outcome == "found"
         assert (second.snapshot_id, second.deleted_records) == (first.snapshot_id, first.deleted_records)
 
@@ -335,7 +337,7 @@ class TestOthers:
                 Table.load(catalog, "db.t").delete("id = 5")
             return run_local(plan, table.io, threads=1)
 
-        result = delete(table, DeleteRequest(predicate="id in (3, 5, 7)"), run=meanwhile)
+        result = delete(Work(table, run=meanwhile), DeleteRequest(predicate="id in (3, 5, 7)"))
         assert ids(table) == [n for n in range(40) if n not in (3, 5, 7)]
         assert rounds == (1 if (version, mode) == (2, MOR) else 2)
         assert result.outcome == "committed"
@@ -353,7 +355,7 @@ class TestOthers:
                 Table.load(catalog, "db.t").append(rows([(3, "b", 3.0)]))
             return run_local(plan, table.io, threads=1)
 
-        delete(table, DeleteRequest(predicate="id = 3", isolation_level=level), run=meanwhile)
+        delete(Work(table, run=meanwhile), DeleteRequest(predicate="id = 3", isolation_level=level))
         assert [n for n in ids(table) if n == 3] == left
 
     @pytest.mark.parametrize(("level", "left"), [(None, []), ("serializable", []), ("SNAPSHOT", [3])])
@@ -365,14 +367,14 @@ class TestOthers:
                 Table.load(catalog, "db.t").append(rows([(3, "b", 3.0)]))
             return run_local(plan, table.io, threads=1)
 
-        delete(table, DeleteRequest(predicate="id = 3"), run=meanwhile)
+        delete(Work(table, run=meanwhile), DeleteRequest(predicate="id = 3"))
         assert [n for n in ids(table) if n == 3] == left
 
     def test_whole_files_that_come_meanwhile_go_and_are_counted(self, catalog):
         table = make(catalog)
         Table.load(catalog, "db.t").append(rows([(100, "a", 1.0), (101, "b", 1.0)]))
-        result = delete(table, DeleteRequest(predicate="part = 'a'"), run=no_job)
-        assert (result.deleted_records, result.removed_data_files) == (21, 3)
+        result = delete(Work(table, run=no_job), DeleteRequest(predicate="part = 'a'"))
+        assert (result.deleted_records, result.deleted_data_files) == (21, 3)
         assert ids(table) == [*range(1, 40, 2), 101]
 
     def test_files_that_come_meanwhile_and_whose_snapshots_expire_are_looked_into(self, catalog):
@@ -380,7 +382,7 @@ class TestOthers:
         other = Table.load(catalog, "db.t")
         other.append(rows([(10, "b", 1.0), (25, "b", 1.0)]))
         other.append(rows([(11, "b", 1.0)]))
-        expire_snapshots(other, ExpireRequest(older_than_ms=now_ms() + 1000))
+        expire_snapshots(Work(other), ExpireRequest(older_than_ms=now_ms() + 1000))
         # As `table` knows it, all files go as a whole.
         result = run(table, "id >= 20")
         assert (result.outcome, result.deleted_records) == ("committed", 21)
@@ -406,7 +408,7 @@ class TestOthers:
 
         before = on_disk(table)
         with pytest.raises(StalePlanError):
-            delete(table, DeleteRequest(predicate="id = 3"), run=meanwhile)
+            delete(Work(table, run=meanwhile), DeleteRequest(predicate="id = 3"))
         assert len(on_disk(table) - before) == 4  # of the appends
 
 

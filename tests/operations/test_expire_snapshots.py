@@ -15,13 +15,14 @@ from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.commit.actions.append import AppendFiles
 from airflow_iceberg.commit.actions.snapshot_refs import create_ref
 from airflow_iceberg.commit.operation_key import OperationKey
-from airflow_iceberg.commit.snapshot_action import ChangeTable
 from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, StorageError
 from airflow_iceberg.format.metadata.updates import Change, SetStatistics
 from airflow_iceberg.jobs.run_local import run_local
-from airflow_iceberg.operations.compact import CompactionRequest, compact
+from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
+from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
+from tests.support.change_table import ChangeTable
 
 KEY = OperationKey(dag_id="d", run_id="r", task_id="expire")
 ALL = ExpireRequest(older_than_ms=2**62)
@@ -35,7 +36,7 @@ def table(tmp_path: Path) -> Table:
     table = Table.create(catalog, "db.t", schema={"id": "long"})
     for start in range(0, 50, 10):
         append(table, start)
-    compact(table, CompactionRequest(), run=lambda plan: run_local(plan, table.io))
+    compact(Work(table, run=lambda plan: run_local(plan, table.io)), CompactRequest())
     return table
 
 
@@ -65,7 +66,7 @@ def expire_and_die_before_the_files(table, monkeypatch):
 
     monkeypatch.setattr(type(table.io), "delete", dies)
     with pytest.raises(KeyboardInterrupt):
-        expire_snapshots(table, ALL, operation=KEY)
+        expire_snapshots(Work(table, operation_key=KEY), ALL)
     monkeypatch.undo()
 
 
@@ -90,11 +91,11 @@ class TestWhatGoes:
     """Files that only expired snapshots reached go; what any snapshot that stays reaches is as before."""
 
     def test_the_files_of_replaced_snapshots_go(self, table):
-        result = expire_snapshots(table, ALL)
+        result = expire_snapshots(Work(table), ALL)
         assert (result.outcome, result.expired_snapshots) == ("committed", 5)
-        assert result.deleted_data_files_count == 5
-        assert result.deleted_manifest_lists_count == 5
-        assert result.deleted_bytes > 0
+        assert result.deleted_data_files == 5
+        assert result.deleted_manifest_lists == 5
+        assert result.removed_files_size_bytes > 0
         assert on_disk(table) == reachable(table)
         assert ids(table) == list(range(50))
 
@@ -104,30 +105,30 @@ class TestWhatGoes:
         table = Table.create(catalog, "db.t", schema={"id": "long"})
         append(table, 0)
         append(table, 10)
-        result = expire_snapshots(table, ALL)
-        assert (result.expired_snapshots, result.deleted_data_files_count) == (1, 0)
+        result = expire_snapshots(Work(table), ALL)
+        assert (result.expired_snapshots, result.deleted_data_files) == (1, 0)
         assert on_disk(table) == reachable(table)
         assert ids(table) == list(range(20))
 
     def test_a_tag_keeps_its_snapshot_and_its_files(self, table):
         tagged = table.snapshots()[2].snapshot_id
         make_ref(table, "kept", snapshot_id=tagged)
-        result = expire_snapshots(table, ALL)
+        result = expire_snapshots(Work(table), ALL)
         assert result.expired_snapshots == 4
-        assert result.deleted_data_files_count == 2
+        assert result.deleted_data_files == 2
         assert ids(table, ref="kept") == list(range(30))
         assert on_disk(table) == reachable(table)
 
     def test_young_snapshots_stay(self, table):
-        assert expire_snapshots(table, ExpireRequest()).outcome == "nothing"
+        assert expire_snapshots(Work(table), ExpireRequest()).outcome == "nothing"
 
     def test_retain_last_keeps_so_many(self, table):
-        assert expire_snapshots(table, ExpireRequest(older_than_ms=2**62, retain_last=4)).expired_snapshots == 2
+        assert expire_snapshots(Work(table), ExpireRequest(older_than_ms=2**62, retain_last=4)).expired_snapshots == 2
         assert len(table.snapshots()) == 4
 
     def test_named_snapshots_go(self, table):
         wanted = table.snapshots()[0].snapshot_id
-        assert expire_snapshots(table, ExpireRequest(snapshot_ids=(wanted,))).expired_snapshots == 1
+        assert expire_snapshots(Work(table), ExpireRequest(snapshot_ids=(wanted,))).expired_snapshots == 1
         assert table.metadata.snapshot(wanted) is None
         assert on_disk(table) == reachable(table)
 
@@ -137,14 +138,14 @@ class TestWhatGoes:
         append(table, 50)
         uuid, compacted = table.metadata.table_uuid or "", table.snapshots()[-2].snapshot_id
         table.change(set_current(compacted, table_uuid=uuid, new_uuid=uuid))
-        result = expire_snapshots(table, ALL)
-        assert (result.expired_snapshots, result.deleted_data_files_count) == (6, 6)
+        result = expire_snapshots(Work(table), ALL)
+        assert (result.expired_snapshots, result.deleted_data_files) == (6, 6)
         assert on_disk(table) == reachable(table)
 
     def test_a_staged_file_of_a_running_writer_stays(self, table):
         location = f"{table.location}/data/staged.parquet"
         table.io.create(location, b"x")
-        expire_snapshots(table, ALL)
+        expire_snapshots(Work(table), ALL)
         assert table.io.exists(location)
 
 
@@ -153,13 +154,9 @@ class TestUnusedMetadata:
 
     def test_old_schemas_and_specs_are_forgotten(self, table):
         table.alter([{"add_column": {"name": "name", "type": "string"}}, {"add_partition_field": "bucket(2, id)"}])
-        compact(
-            table,
-            CompactionRequest(options={"rewrite-all": True}),
-            run=lambda plan: run_local(plan, table.io),
-        )
+        compact(Work(table, run=lambda plan: run_local(plan, table.io)), CompactRequest(options={"rewrite-all": True}))
         append(table, 50)  # the manifests that tell of the deleted files are left out now
-        result = expire_snapshots(table, ExpireRequest(older_than_ms=2**62, clean_expired_metadata=True))
+        result = expire_snapshots(Work(table), ExpireRequest(older_than_ms=2**62, clean_expired_metadata=True))
         assert (result.removed_schemas, result.removed_partition_specs) == (1, 1)
         assert [schema.schema_id for schema in table.metadata.schemas] == [1]
         assert ids(table) == list(range(60))
@@ -168,7 +165,7 @@ class TestUnusedMetadata:
         make_ref(table, "before")
         table.alter([{"add_column": {"name": "name", "type": "string"}}])
         append(table, 50)
-        result = expire_snapshots(table, ExpireRequest(older_than_ms=2**62, clean_expired_metadata=True))
+        result = expire_snapshots(Work(table), ExpireRequest(older_than_ms=2**62, clean_expired_metadata=True))
         assert result.removed_schemas == 0
         assert ids(table, ref="before") == list(range(50))
 
@@ -179,20 +176,20 @@ class TestDryRun:
     def test_it_counts_as_the_real_run_does(self, table):
         make_ref(table, "kept", snapshot_id=table.snapshots()[1].snapshot_id)
         before = on_disk(table), table.metadata_location
-        dry = expire_snapshots(table, ExpireRequest(older_than_ms=2**62, dry_run=True))
+        dry = expire_snapshots(Work(table), ExpireRequest(older_than_ms=2**62, dry_run=True))
         assert (on_disk(table), table.refresh().metadata_location) == before
-        real = expire_snapshots(table, ALL)
-        assert dry.outcome == "dry-run"
+        real = expire_snapshots(Work(table), ALL)
+        assert dry.outcome == "dry_run"
         assert dry.expired_snapshots == real.expired_snapshots == 4
-        assert dry.deleted_data_files_count == real.deleted_data_files_count == 3
-        assert dry.deleted_bytes == real.deleted_bytes
+        assert dry.deleted_data_files == real.deleted_data_files == 3
+        assert dry.removed_files_size_bytes == real.removed_files_size_bytes
         assert not list(table.io.list(f"{table.location}/.staging"))
 
     def test_it_says_what_each_ref_keeps_alive(self, table):
         make_ref(table, "kept", snapshot_id=table.snapshots()[1].snapshot_id)
         sizes = {task.file.file_path: task.file.file_size_in_bytes for task in table.scan().plan_files()}
-        expire_snapshots(table, ALL)
-        refs = {ref.name: ref for ref in expire_snapshots(table, ExpireRequest(dry_run=True)).refs}
+        expire_snapshots(Work(table), ALL)
+        refs = {ref.name: ref for ref in expire_snapshots(Work(table), ExpireRequest(dry_run=True)).refs}
         assert refs["main"].exclusive_bytes == sum(sizes.values())
         assert refs["kept"].exclusive_bytes == refs["kept"].size_bytes > 0
 
@@ -215,15 +212,15 @@ class TestATryThatDies:
 
         monkeypatch.setattr(type(table.io), "delete", dies)
         with pytest.raises(KeyboardInterrupt):
-            expire_snapshots(table, ALL, operation=KEY)
+            expire_snapshots(Work(table, operation_key=KEY), ALL)
         monkeypatch.undo()
         again = Table.load(table.catalog, "db.t")
         assert len(again.snapshots()) == 1
-        result = expire_snapshots(again, ALL, operation=KEY)
+        result = expire_snapshots(Work(again, operation_key=KEY), ALL)
         assert result.outcome == "finished"
         assert on_disk(again) == reachable(again)
         assert ids(again) == list(range(50))
-        assert expire_snapshots(again, ALL, operation=KEY).outcome == "nothing"
+        assert expire_snapshots(Work(again, operation_key=KEY), ALL).outcome == "nothing"
 
     def test_files_that_cannot_be_deleted_are_counted_and_tried_again(self, table, monkeypatch):
         delete = type(table.io).delete
@@ -234,10 +231,10 @@ class TestATryThatDies:
             delete(self, locations)
 
         monkeypatch.setattr(type(table.io), "delete", refuses)
-        result = expire_snapshots(table, ALL, operation=KEY)
+        result = expire_snapshots(Work(table, operation_key=KEY), ALL)
         assert (result.outcome, result.failed_files) == ("committed", 5)
         monkeypatch.undo()
-        assert expire_snapshots(table, ALL, operation=KEY).outcome == "finished"
+        assert expire_snapshots(Work(table, operation_key=KEY), ALL).outcome == "finished"
         assert on_disk(table) == reachable(table)
 
     def test_a_list_of_what_is_gone_that_cannot_be_deleted_is_no_failure(self, table, monkeypatch):
@@ -249,11 +246,11 @@ class TestATryThatDies:
             delete(self, locations)
 
         monkeypatch.setattr(type(table.io), "delete", refuses)
-        result = expire_snapshots(table, ALL, operation=KEY)
+        result = expire_snapshots(Work(table, operation_key=KEY), ALL)
         assert (result.outcome, result.failed_files) == ("committed", 0)
         assert on_disk(table) == reachable(table)
         monkeypatch.undo()
-        assert expire_snapshots(table, ALL, operation=KEY).outcome == "finished"
+        assert expire_snapshots(Work(table, operation_key=KEY), ALL).outcome == "finished"
         assert not [*table.io.list(f"{table.location}/.staging")]
 
     def test_a_commit_that_did_not_land_deletes_nothing(self, table, monkeypatch):
@@ -264,10 +261,10 @@ class TestATryThatDies:
 
         monkeypatch.setattr(type(table.catalog), "commit", fails)
         with pytest.raises(IcebergError):
-            expire_snapshots(table, ALL, operation=KEY)
+            expire_snapshots(Work(table, operation_key=KEY), ALL)
         monkeypatch.undo()
         assert on_disk(table) == before
-        assert expire_snapshots(table, ExpireRequest(), operation=KEY).outcome == "nothing"
+        assert expire_snapshots(Work(table, operation_key=KEY), ExpireRequest()).outcome == "nothing"
         assert on_disk(table) == before
 
     def test_files_of_a_table_that_was_dropped_since_are_left_alone(self, table, monkeypatch):
@@ -277,7 +274,7 @@ class TestATryThatDies:
         text = table.io.read(note).replace((table.metadata.table_uuid or "").encode(), b"another")
         table.io.delete([note])
         table.io.create(note, text)
-        assert expire_snapshots(table.refresh(), ALL, operation=KEY).outcome == "nothing"
+        assert expire_snapshots(Work(table.refresh(), operation_key=KEY), ALL).outcome == "nothing"
         assert on_disk(table) == before
 
 
@@ -294,8 +291,8 @@ class TestWhatDeadJobsLeave:
         expire_and_die_before_the_files(table, monkeypatch)
         (note,) = self.staged(table)
         self.age(note, days=4)
-        result = expire_snapshots(table.refresh(), ExpireRequest())
-        assert (result.outcome, result.deleted_data_files_count, result.staging_files) == ("finished", 5, 1)
+        result = expire_snapshots(Work(table.refresh()), ExpireRequest())
+        assert (result.outcome, result.deleted_data_files, result.staging_files) == ("finished", 5, 1)
         assert on_disk(table) == reachable(table)
         assert not self.staged(table)
 
@@ -303,7 +300,7 @@ class TestWhatDeadJobsLeave:
         expire_and_die_before_the_files(table, monkeypatch)
         (note,) = self.staged(table)
         self.age(note, days=2)
-        assert expire_snapshots(table.refresh(), ExpireRequest()).outcome == "nothing"
+        assert expire_snapshots(Work(table.refresh()), ExpireRequest()).outcome == "nothing"
         assert self.staged(table) == [note]
 
     def test_a_note_whose_commit_never_landed_deletes_no_file(self, table, monkeypatch):
@@ -312,11 +309,11 @@ class TestWhatDeadJobsLeave:
 
         monkeypatch.setattr(type(table.catalog), "commit", fails)
         with pytest.raises(IcebergError):
-            expire_snapshots(table, ALL, operation=KEY)
+            expire_snapshots(Work(table, operation_key=KEY), ALL)
         monkeypatch.undo()
         before = on_disk(table)
         self.age(self.staged(table)[0], days=4)
-        result = expire_snapshots(table.refresh(), ExpireRequest())
+        result = expire_snapshots(Work(table.refresh()), ExpireRequest())
         assert (result.outcome, result.staging_files) == ("nothing", 1)
         assert on_disk(table) == before
         assert not self.staged(table)
@@ -327,9 +324,9 @@ class TestWhatDeadJobsLeave:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(b"{}")
             self.age(path, days=days)
-        dry = expire_snapshots(table, ExpireRequest(dry_run=True))
+        dry = expire_snapshots(Work(table), ExpireRequest(dry_run=True))
         assert (dry.staging_files, len(self.staged(table))) == (2, 4)
-        assert expire_snapshots(table, ExpireRequest()).staging_files == 2
+        assert expire_snapshots(Work(table), ExpireRequest()).staging_files == 2
         assert {path.parent.name for path in self.staged(table)} == {"alive"}
 
     @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"snapshots": 3}'])
@@ -338,7 +335,7 @@ class TestWhatDeadJobsLeave:
         path.parent.mkdir(parents=True)
         path.write_bytes(text)
         self.age(path, days=4)
-        result = expire_snapshots(table, ALL)
+        result = expire_snapshots(Work(table), ALL)
         assert (result.outcome, result.staging_files) == ("committed", 1)
         assert not self.staged(table)
         assert on_disk(table) == reachable(table)
@@ -348,22 +345,22 @@ class TestWhatTheLogSays:
     """A line for what went, in words; of a dry run one for each ref."""
 
     def test_of_a_run(self, table):
-        lines = list(expire_snapshots(table, ALL).lines())
-        assert lines[0] == "5 snapshots are gone"
+        lines = list(expire_snapshots(Work(table), ALL).lines())
+        assert lines[0] == "5 snapshots were deleted"
         assert re.fullmatch(
             r"5 data files, 0 position and 0 equality delete files, [\d.]+ KiB, \d manifests, 5 manifest lists and "
-            r"0 statistics files are gone",
+            r"0 statistics files were deleted",
             lines[1],
         )
         assert len(lines) == 2
-        assert list(expire_snapshots(table, ALL).lines()) == ["no snapshot is to go"]
+        assert list(expire_snapshots(Work(table), ALL).lines()) == ["no snapshot has expired"]
 
     def test_of_a_dry_run(self, table):
         make_ref(table, "kept", snapshot_id=table.snapshots()[1].snapshot_id)
-        lines = list(expire_snapshots(table, ExpireRequest(older_than_ms=2**62, dry_run=True)).lines())
-        assert lines[0] == "4 snapshots would go"
-        assert re.fullmatch(r"ref kept: 1 snapshots keep .* alive, 0 bytes of them nothing else does", lines[-2])
-        assert re.fullmatch(r"ref main: 6 snapshots keep .* alive, .* of them nothing else does", lines[-1])
+        lines = list(expire_snapshots(Work(table), ExpireRequest(older_than_ms=2**62, dry_run=True)).lines())
+        assert lines[0] == "4 snapshots would be deleted"
+        assert re.fullmatch(r"ref kept: 1 snapshots keep .* alive, 0 bytes of them alone", lines[-2])
+        assert re.fullmatch(r"ref main: 6 snapshots keep .* alive, .* of them alone", lines[-1])
 
 
 class TestOneFileByTwoNames:
@@ -375,10 +372,10 @@ class TestOneFileByTwoNames:
         table.overwrite(pa.table({"id": pa.array([1], pa.int64())}))
         other = replace(task.file, file_path=path.replace("file:///", "file:/"))
         assert other.file_path != path
-        settings = table.commit_settings(branch="main", operation=None, try_number=1, snapshot_properties={})
+        settings = table.commit_settings(branch="main", operation_key=None, try_number=1, snapshot_properties={})
         table.commit(AppendFiles(table.io, (other,), settings, written_schema=table.schema()))
-        result = expire_snapshots(table, ExpireRequest(snapshot_ids=(before.snapshot_id,)))
-        assert (result.expired_snapshots, result.deleted_data_files_count) == (1, 0)
+        result = expire_snapshots(Work(table), ExpireRequest(snapshot_ids=(before.snapshot_id,)))
+        assert (result.expired_snapshots, result.deleted_data_files) == (1, 0)
         assert table.io.exists(path)
 
 
@@ -397,8 +394,8 @@ class TestStatistics:
                 lambda _: Change(updates=(_statistics(table.snapshots()[1].snapshot_id, shared),), requirements=())
             )
         )
-        result = expire_snapshots(table, ALL)
-        assert result.deleted_statistics_files_count == 1
+        result = expire_snapshots(Work(table), ALL)
+        assert result.deleted_statistics_files == 1
         assert not table.io.exists(own)
         assert table.io.exists(shared)
         assert len(table.metadata.statistics) == 1
@@ -424,18 +421,18 @@ class TestRefusals:
         table.alter([{"set_properties": {"gc.enabled": "false"}}])
         before = on_disk(table)
         with pytest.raises(InvalidInputError, match=r"gc\.enabled=false"):
-            expire_snapshots(table, ALL)
+            expire_snapshots(Work(table), ALL)
         assert on_disk(table) == before
 
     def test_a_snapshot_that_a_tag_points_to(self, table):
         tagged = table.snapshots()[0].snapshot_id
         make_ref(table, "kept", snapshot_id=tagged)
         with pytest.raises(InvalidInputError, match="still referenced by 'kept'"):
-            expire_snapshots(table, ExpireRequest(snapshot_ids=(tagged,)))
+            expire_snapshots(Work(table), ExpireRequest(snapshot_ids=(tagged,)))
 
     def test_a_snapshot_that_is_not_there(self, table):
         with pytest.raises(NotFoundError, match="cannot expire snapshot 1"):
-            expire_snapshots(table, ExpireRequest(snapshot_ids=(1,)))
+            expire_snapshots(Work(table), ExpireRequest(snapshot_ids=(1,)))
 
     def test_a_manifest_that_is_missing_where_it_is_needed_deletes_nothing(self, table):
         from airflow_iceberg.inventory.manifests import read_manifests
@@ -444,5 +441,5 @@ class TestRefusals:
         table.io.delete([manifest.manifest_path])
         before = on_disk(table)
         with pytest.raises(NotFoundError):
-            expire_snapshots(table, ALL)
+            expire_snapshots(Work(table), ALL)
         assert on_disk(table) == before

@@ -9,17 +9,18 @@ from typing import Any
 import pytest
 
 from airflow_iceberg.commit.settings import now_ms
-from airflow_iceberg.data.write.rows import write_rows
 from airflow_iceberg.errors import NotFoundError, StalePlanError
 from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.run_local import run_local
-from airflow_iceberg.operations.compact import CompactionRequest, compact
+from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.delete import DeleteRequest, delete
 from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
-from airflow_iceberg.operations.overwrite import OverwriteRequest, _Overwrite, overwrite_rows
-from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, remove_orphans
-from airflow_iceberg.operations.rewrite_manifests import rewrite_manifests
+from airflow_iceberg.operations.new_rows import new_rows
+from airflow_iceberg.operations.overwrite import Overwrite, OverwriteRequest, overwrite
+from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, remove_orphan_files
+from airflow_iceberg.operations.rewrite_manifests import RewriteManifestsRequest, rewrite_manifests
+from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.support.changes import NAME, Append, arrow, make_table, plan, rows_of
 from tests.support.memory import FaultyFileIO, FileFault, FileRule, MemoryCatalog, MemoryFileIO
@@ -46,9 +47,9 @@ def table(catalog: MemoryCatalog) -> Table:
 def rewrite_and_expire(catalog: MemoryCatalog) -> None:
     """Replace every file of the table, and remove the old ones."""
     table = Table.load(catalog, NAME)
-    request = CompactionRequest(options={"rewrite-all": True})
-    compact(table, request, run=lambda job: run_local(job, table.io, threads=1))
-    expire_snapshots(table, ExpireRequest(older_than_ms=now_ms() + DAY_MS))
+    request = CompactRequest(options={"rewrite-all": True})
+    compact(Work(table, run=lambda job: run_local(job, table.io, threads=1)), request)
+    expire_snapshots(Work(table), ExpireRequest(older_than_ms=now_ms() + DAY_MS))
 
 
 def meanwhile(table: Table, *does: Callable[[], object]) -> Callable[[JobPlan], JobResult]:
@@ -75,7 +76,7 @@ class TestACommit:
 
     def test_a_rewrite_of_manifests(self, catalog, table):
         rewrite_and_expire(catalog)
-        rewrite_manifests(table)
+        rewrite_manifests(Work(table), RewriteManifestsRequest())
         assert rows_of(catalog) == ROWS
 
     def test_a_file_that_is_missing_of_the_newest_table_is_an_error(self, catalog, table):
@@ -91,46 +92,47 @@ class TestAChangeOfRows:
     @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
     def test_a_delete(self, catalog, table, mode):
         run = meanwhile(table, lambda: rewrite_and_expire(catalog))
-        result = delete(table, DeleteRequest(predicate="id in (1, 2)", mode=mode), run=run)
+        result = delete(Work(table, run=run), DeleteRequest(predicate="id in (1, 2)", mode=mode))
         assert (result.outcome, result.deleted_records) == ("committed", 2)
         assert rows_of(catalog) == Counter(("a", n) for n in (0, 3, 4, 5))
 
     def test_a_delete_that_is_never_quicker(self, catalog, table):
         run = meanwhile(table, *[lambda: rewrite_and_expire(catalog)] * 9)
         with pytest.raises(StalePlanError, match="was expired meanwhile by another writer"):
-            delete(table, DeleteRequest(predicate="id in (1, 2)"), run=run)
+            delete(Work(table, run=run), DeleteRequest(predicate="id in (1, 2)"))
         assert rows_of(catalog) == ROWS
 
     def test_an_overwrite_is_for_the_next_try_of_the_task(self, catalog, table):
-        request = OverwriteRequest(overwrite_filter="id > 2 and part = 'a'")
-        work = _Overwrite(table, request, None, None, 1)
-        files = write_rows(table.io, table.metadata, arrow([("a", 9)]), file_prefix="manual-0123456789ab")
-        rewrite_and_expire(catalog)
-        with pytest.raises(StalePlanError, match="was expired meanwhile by another writer"):
-            work.commit(files, written_schema=table.schema())
-        assert not catalog.io.exists(files[0].file_path)
-        overwrite_rows(Table.load(catalog, NAME), arrow([("a", 9)]), request)
+        request = OverwriteRequest(rows=arrow([("a", 9)]), overwrite_filter="id > 2 and part = 'a'")
+        work = Work(table)
+        begun = Overwrite(work, request)
+        with new_rows(work, request) as new:
+            rewrite_and_expire(catalog)
+            with pytest.raises(StalePlanError, match="was expired meanwhile by another writer"):
+                begun.commit(new)
+        assert not catalog.io.exists(new.files[0].file_path)
+        overwrite(Work(Table.load(catalog, NAME)), request)
         assert rows_of(catalog) == Counter([("a", 0), ("a", 1), ("a", 2), ("a", 9)])
 
     def test_a_compaction(self, catalog, table):
         run = meanwhile(table, lambda: rewrite_and_expire(catalog))
-        request = CompactionRequest(options={"rewrite-all": True})
-        assert compact(table, request, run=run).outcome == "committed"
+        request = CompactRequest(options={"rewrite-all": True})
+        assert compact(Work(table, run=run), request).outcome == "committed"
         assert rows_of(catalog) == ROWS
 
     def test_a_compaction_that_is_never_quicker(self, catalog, table):
         run = meanwhile(table, *[lambda: rewrite_and_expire(catalog)] * 9)
-        with pytest.raises(StalePlanError, match="keep them longer than a compaction takes"):
-            compact(table, CompactionRequest(options={"rewrite-all": True}), run=run)
+        with pytest.raises(StalePlanError, match="keep snapshots longer than an operation takes"):
+            compact(Work(table, run=run), CompactRequest(options={"rewrite-all": True}))
         assert rows_of(catalog) == ROWS
 
     def test_a_data_file_that_is_missing_of_the_newest_table_is_an_error(self, catalog, table):
         path = table.scan("id = 0").plan_files()[0].file.file_path
         catalog.io.delete([path])
         with pytest.raises(NotFoundError):
-            delete(table, DeleteRequest(predicate="id in (1, 2)"), run=meanwhile(table))
+            delete(Work(table, run=meanwhile(table)), DeleteRequest(predicate="id in (1, 2)"))
         with pytest.raises(NotFoundError):
-            compact(table, CompactionRequest(options={"rewrite-all": True}), run=meanwhile(table))
+            compact(Work(table, run=meanwhile(table)), CompactRequest(options={"rewrite-all": True}))
 
 
 class Interrupted(FaultyFileIO):
@@ -162,7 +164,7 @@ class TestMaintenanceThatOnlyReads:
         catalog.io.create(f"{table.location}/data/litter.parquet", b"litter")
         catalog.io.before = ("/snap-", lambda: rewrite_and_expire(catalog))
         request = OrphanRequest(older_than_ms=now_ms() + DAY_MS, allow_recent=True, action="delete")
-        assert remove_orphans(table, request).orphan_files >= 1
+        assert remove_orphan_files(Work(table), request).orphan_files >= 1
         assert not catalog.io.exists(f"{table.location}/data/litter.parquet")
         assert rows_of(catalog) == ROWS
 
@@ -170,16 +172,16 @@ class TestMaintenanceThatOnlyReads:
         plan(catalog, Append("b", frozenset({7}))).commit()
         oldest = table.snapshots()[0].snapshot_id
         catalog.io.before = ("/snap-", lambda: rewrite_and_expire(catalog))
-        expire_snapshots(table, ExpireRequest(snapshot_ids=(oldest,), older_than_ms=0))
+        expire_snapshots(Work(table), ExpireRequest(snapshot_ids=(oldest,), older_than_ms=0))
         assert rows_of(catalog) == ROWS + Counter([("b", 7)])
         assert len(Table.load(catalog, NAME).snapshots()) == 1
 
     def test_what_a_dry_run_says(self, catalog, table):
         catalog.io.before = ("/snap-", lambda: rewrite_and_expire(catalog))
-        result = expire_snapshots(table, ExpireRequest(older_than_ms=now_ms() + DAY_MS, dry_run=True))
-        assert result.outcome == "dry-run"
+        result = expire_snapshots(Work(table), ExpireRequest(older_than_ms=now_ms() + DAY_MS, dry_run=True))
+        assert result.outcome == "dry_run"
 
     def test_a_manifest_that_is_missing_of_the_newest_table_is_an_error(self, catalog, table):
         catalog.io.rules = [FileRule(call="read", fault=FileFault.MISSING, matching="/snap-", times=None)]
         with pytest.raises(NotFoundError):
-            remove_orphans(table, OrphanRequest(older_than_ms=now_ms() + DAY_MS, allow_recent=True))
+            remove_orphan_files(Work(table), OrphanRequest(older_than_ms=now_ms() + DAY_MS, allow_recent=True))

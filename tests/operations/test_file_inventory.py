@@ -27,10 +27,11 @@ from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.jobs.spark.installation import environment
 from airflow_iceberg.jobs.spark.package import build_zip
-from airflow_iceberg.operations.compact import CompactionRequest, compact
+from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
 from airflow_iceberg.operations.file_inventory import Walker, expected_files
-from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, known_files, remove_orphans
+from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, known_files, remove_orphan_files
+from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.jobs.submissions import HERE
 
@@ -43,7 +44,7 @@ Way = Callable[[Table], Walker]
 
 
 def here(table: Table) -> Walker:
-    return Walker(table)
+    return Walker(Work(table))
 
 
 def in_a_job(table: Table, *, spark_from_files: int = 0, ran: list[JobPlan] | None = None) -> Walker:
@@ -52,7 +53,7 @@ def in_a_job(table: Table, *, spark_from_files: int = 0, ran: list[JobPlan] | No
             ran.append(plan)
         return run_local(plan, table.io)
 
-    return Walker(table, run=run, spark_from_files=spark_from_files)
+    return Walker(Work(table, run=run), spark_from_files=spark_from_files)
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +99,7 @@ def on_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Way]:
             assert result.engine.startswith("spark 4")
             return result
 
-        return Walker(table, run=run, spark_from_files=0)
+        return Walker(Work(table, run=run), spark_from_files=0)
 
     yield walker
     process.stdin.close()
@@ -129,7 +130,7 @@ def make(folder: Path, *, version: int = 3) -> Table:
     table.delete("id in (2, 13)", mode="merge-on-read")
     ref(table, "audit", "branch")
     table.append(rows(40), branch="audit")
-    compact(table, CompactionRequest(options={"rewrite-all": True}), run=lambda plan: run_local(plan, table.io))
+    compact(Work(table, run=lambda plan: run_local(plan, table.io)), CompactRequest(options={"rewrite-all": True}))
     age(table)
     return table
 
@@ -198,9 +199,9 @@ class TestTheSameEverywhere:
     """The cases of expiry and of orphans, in this process, in a job, and in a job on Spark."""
 
     def test_a_dry_run_says_what_would_go_and_what_refs_keep_alive(self, table: Table, way: Way) -> None:
-        result = expire_snapshots(table, DRY, walk=way(table))
-        assert result == expire_snapshots(table, DRY)
-        assert (result.expired_snapshots, result.deleted_data_files_count) == (5, 0)
+        result = expire_snapshots(Work(table), DRY, walk=way(table))
+        assert result == expire_snapshots(Work(table), DRY)
+        assert (result.expired_snapshots, result.deleted_data_files) == (5, 0)
         for one in result.refs:
             others = [name for name in table.refs if name != one.name]
             own, theirs = live(table, one.name), live(table, *others)
@@ -212,10 +213,10 @@ class TestTheSameEverywhere:
     def test_what_nothing_reaches_goes_and_everything_else_stays(self, table: Table, way: Way) -> None:
         drop(table, "kept")
         drop(table, "audit")
-        would_go = expire_snapshots(table, DRY)
-        result = expire_snapshots(table, ALL, walk=way(table))
-        assert result.deleted_data_files_count == would_go.deleted_data_files_count > 0
-        assert result.deleted_position_delete_files_count == would_go.deleted_position_delete_files_count > 0
+        would_go = expire_snapshots(Work(table), DRY)
+        result = expire_snapshots(Work(table), ALL, walk=way(table))
+        assert result.deleted_data_files == would_go.deleted_data_files > 0
+        assert result.removed_position_delete_files == would_go.removed_position_delete_files > 0
         lists = {snapshot.manifest_list for snapshot in table.metadata.snapshots}
         manifests = {m.manifest_path for s in table.metadata.snapshots for m in read_manifests(table.io, s)}
         assert files(table) == {*live(table), *lists, *manifests}
@@ -223,12 +224,12 @@ class TestTheSameEverywhere:
 
     def test_orphans(self, table: Table, way: Way) -> None:
         litter(table, "data/part=1/a.parquet", "data/other/b%20c.parquet", "metadata/m.avro", ".staging/dead/plan.json")
-        asked = OrphanRequest(action="dry-run")
-        result = remove_orphans(table, asked, walk=way(table))
-        assert result == remove_orphans(table, asked)
+        asked = OrphanRequest(action="dry_run")
+        result = remove_orphan_files(Work(table), asked, walk=way(table))
+        assert result == remove_orphan_files(Work(table), asked)
         assert (result.orphan_files, result.staging_files) == (3, 1)
         before = files(table) - set(result.orphans)
-        assert remove_orphans(table, OrphanRequest(action="delete"), walk=way(table)).outcome == "deleted"
+        assert remove_orphan_files(Work(table), OrphanRequest(action="delete"), walk=way(table)).outcome == "committed"
         assert files(table) == before
         assert not staged(table)
 
@@ -240,9 +241,9 @@ class TestTheSameEverywhere:
         table.io.delete([read_manifests(table.io, head)[0].manifest_path])
         before = files(table)
         with pytest.raises(NotFoundError):
-            expire_snapshots(table, ALL, walk=way(table))
+            expire_snapshots(Work(table), ALL, walk=way(table))
         with pytest.raises(NotFoundError):
-            remove_orphans(table, OrphanRequest(action="delete"), walk=way(table))
+            remove_orphan_files(Work(table), OrphanRequest(action="delete"), walk=way(table))
         assert files(table) == before
         assert not [place for place in staged(table) if not place.endswith("expired.json")]
 
@@ -265,31 +266,31 @@ class TestTheThreshold:
 
     def test_below_it_no_job_runs(self, still: Table) -> None:
         ran: list[JobPlan] = []
-        expire_snapshots(still, DRY, walk=in_a_job(still, spark_from_files=1_000, ran=ran))
+        expire_snapshots(Work(still), DRY, walk=in_a_job(still, spark_from_files=1_000, ran=ran))
         assert not ran
 
     def test_from_it_on_a_job_runs(self, still: Table) -> None:
-        counted = Walker(still, run=lambda plan: run_local(plan, still.io), spark_from_files=17)
+        counted = Walker(Work(still, run=lambda plan: run_local(plan, still.io)), spark_from_files=17)
         assert not counted.is_for_spark(16)
         assert counted.is_for_spark(17)
         ran: list[JobPlan] = []
-        expire_snapshots(still, DRY, walk=in_a_job(still, spark_from_files=20, ran=ran))
+        expire_snapshots(Work(still), DRY, walk=in_a_job(still, spark_from_files=20, ran=ran))
         assert [plan.operation for plan in ran] == ["walk"] * len(ran)
         assert ran
 
     def test_without_a_spark_every_table_is_read_here(self, still: Table) -> None:
-        assert not Walker(still, spark_from_files=0).is_for_spark(10**9)
+        assert not Walker(Work(still), spark_from_files=0).is_for_spark(10**9)
 
     def test_listing_goes_by_what_the_summaries_say(self, still: Table) -> None:
         assert expected_files(still.metadata) > 12
         ran: list[JobPlan] = []
         walk = in_a_job(still, spark_from_files=expected_files(still.metadata), ran=ran)
-        remove_orphans(still, OrphanRequest(action="dry-run"), walk=walk)
+        remove_orphan_files(Work(still), OrphanRequest(action="dry_run"), walk=walk)
         assert len(ran) == 2
 
     def test_a_number_of_files_that_cannot_be_is_refused(self, still: Table) -> None:
         with pytest.raises(InvalidInputError, match="spark_from_files is -1, expected 0 or more files"):
-            Walker(still, spark_from_files=-1)
+            Walker(Work(still), spark_from_files=-1)
 
 
 class TestAJob:
@@ -304,7 +305,7 @@ class TestAJob:
         drop(table, "audit")
         before = files(table)
         with pytest.raises(StorageError, match="no room"):
-            expire_snapshots(table, ALL, walk=Walker(table, run=fails, spark_from_files=0))
+            expire_snapshots(Work(table), ALL, walk=Walker(Work(table, run=fails), spark_from_files=0))
         assert files(table) == before
         assert not [place for place in staged(table) if not place.endswith("expired.json")]
 
@@ -314,7 +315,7 @@ class TestAJob:
             return replace(result, walked=result.walked[1:])
 
         with pytest.raises(FormatError, match=r"the job walked \d of \d units"):
-            known_files(still, walk=Walker(still, run=forgets, spark_from_files=0))
+            known_files(still, walk=Walker(Work(still, run=forgets), spark_from_files=0))
 
     @pytest.mark.parametrize("left", [0, 10, 200])
     def test_half_of_an_answer_is_an_error(self, still: Table, left: int) -> None:
@@ -327,7 +328,7 @@ class TestAJob:
             return result
 
         with pytest.raises(FormatError, match="what came of a unit of a walk"):
-            known_files(still, walk=Walker(still, run=tears, spark_from_files=0))
+            known_files(still, walk=Walker(Work(still, run=tears), spark_from_files=0))
         assert not staged(still)
 
 
@@ -345,9 +346,9 @@ class TestBareWorkers:
             assert done.returncode == 0, done.stderr
             return JobResult.from_json(still.io.read(plan.result_location))
 
-        walk = Walker(still, run=run, spark_from_files=0)
+        walk = Walker(Work(still, run=run), spark_from_files=0)
         with pytest.raises(UnsupportedError, match=r"No module named 'fastavro'\); install fastavro there"):
-            remove_orphans(still, OrphanRequest(action="dry-run"), walk=walk)
+            remove_orphan_files(Work(still), OrphanRequest(action="dry_run"), walk=walk)
         assert len(ran) == 2
 
 

@@ -34,11 +34,12 @@ from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, SetSnapshotRef, SetStatistics
 from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.jobs.run_local import run_local
-from airflow_iceberg.operations.compact import CompactionRequest, compact
+from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
 from airflow_iceberg.operations.quarantine import quarantines, restore_quarantine
-from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, remove_orphans
-from airflow_iceberg.operations.rewrite_manifests import rewrite_manifests
+from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, remove_orphan_files
+from airflow_iceberg.operations.rewrite_manifests import RewriteManifestsRequest, rewrite_manifests
+from airflow_iceberg.operations.work import Work
 from airflow_iceberg.storage.base import FileStatus
 from airflow_iceberg.table import Table
 from tests.support.changes import (
@@ -368,7 +369,7 @@ class Maintenance(RuleBasedStateMachine):
         strategy=st.sampled_from(["binpack", "sort"]),
     )
     def compact(self, crash: Any, branch: str, where: str | None, options: dict[str, Any], strategy: str) -> None:
-        request = CompactionRequest(
+        request = CompactRequest(
             where=where,
             branch=self.branch(branch),
             options={"min-input-files": 2, **options},
@@ -378,14 +379,19 @@ class Maintenance(RuleBasedStateMachine):
         self.maintain(
             crash,
             lambda table, key: compact(
-                table, request, run=lambda job: run_local(job, table.io, threads=1), operation=key
+                Work(table, run=lambda job: run_local(job, table.io, threads=1), operation_key=key), request
             ),
         )
 
     @rule(crash=crashes, branch=branches)
     def rewrite_manifests(self, crash: Any, branch: str) -> None:
         branch = self.branch(branch)
-        self.maintain(crash, lambda table, key: rewrite_manifests(table, branch=branch, operation=key))
+        self.maintain(
+            crash,
+            lambda table, key: rewrite_manifests(
+                Work(table, operation_key=key), RewriteManifestsRequest(branch=branch)
+            ),
+        )
 
     @rule(
         crash=crashes, retain_last=st.integers(1, 3), at=st.one_of(st.none(), st.integers(0, 10)), clean=st.booleans()
@@ -395,14 +401,14 @@ class Maintenance(RuleBasedStateMachine):
         older = now_ms() + DAY_MS if at is None else snapshots[at % len(snapshots)].timestamp_ms
         request = ExpireRequest(older_than_ms=older, retain_last=retain_last, clean_expired_metadata=clean)
         before = self.reachable()
-        self.maintain(crash, lambda table, key: expire_snapshots(table, request, operation=key))
+        self.maintain(crash, lambda table, key: expire_snapshots(Work(table, operation_key=key), request))
         left = (before - self.reachable()) & self.on_disk()
         assert not [path for path in left if not path.endswith(".metadata.json")]
 
     @rule(crash=crashes, action=st.sampled_from(["quarantine", "delete"]), purge=st.booleans())
-    def remove_orphans(self, crash: Any, action: str, purge: bool) -> None:
+    def remove_orphan_files(self, crash: Any, action: str, purge: bool) -> None:
         request = OrphanRequest(action=action, purge_older_than_ms=now_ms() + DAY_MS if purge else None)
-        self.maintain(crash, lambda table, key: remove_orphans(table, request, operation=key))
+        self.maintain(crash, lambda table, key: remove_orphan_files(Work(table, operation_key=key), request))
         assert self.on_disk() == self.reachable() | self.io.young
 
     @rule(crash=crashes)
@@ -410,13 +416,13 @@ class Maintenance(RuleBasedStateMachine):
         catalog = self.dying(crash)
         for name in quarantines(self.table):
             try:
-                restore_quarantine(Table.load(catalog, NAME), name)
+                restore_quarantine(Work(Table.load(catalog, NAME)), name)
             except AlreadyExistsError:
                 continue  # the place is taken, by what came out of another quarantine
             except SimulatedCrash:
                 self.io.rules = []
                 self.check()
-                restore_quarantine(self.table, name)
+                restore_quarantine(Work(self.table), name)
         self.io.rules = []
         self.check()
 

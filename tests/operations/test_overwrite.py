@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.base import Catalog
 from airflow_iceberg.commit.operation_key import OperationKey
+from airflow_iceberg.commit.write_result import WriteResult
 from airflow_iceberg.errors import InvalidInputError, NotFoundError, StalePlanError
 from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.run_local import run_local
-from airflow_iceberg.operations.overwrite import OverwriteRequest, OverwriteResult, overwrite
+from airflow_iceberg.operations.overwrite import OverwriteRequest, overwrite
+from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.operations.test_delete import (
     KEY,
@@ -58,15 +60,15 @@ def source(tmp_path: Path) -> Callable[..., Source]:
     return write
 
 
-def run(table: Table, source: Source, meanwhile: Callable[[], None] | None = None, **request: Any) -> OverwriteResult:
-    keys = {name: request.pop(name) for name in ("operation", "try_number") if name in request}
+def run(table: Table, source: Source, meanwhile: Callable[[], None] | None = None, **request: Any) -> WriteResult:
+    keys = {name: request.pop(name) for name in ("operation_key", "try_number") if name in request}
 
     def job(plan: JobPlan) -> JobResult:
         if meanwhile is not None and plan.operation == "append":
             meanwhile()
         return run_local(plan, table.io, threads=1)
 
-    return overwrite(table, source, OverwriteRequest(**request), run=job, **keys)
+    return overwrite(Work(table, run=job, **keys), OverwriteRequest(rows=source, **request))
 
 
 class TestMatchingRows:
@@ -78,7 +80,7 @@ class TestMatchingRows:
         result = run(table, source((100, "a", 1.0)), overwrite_filter="part = 'a'")
         assert ids(table) == [*range(1, 40, 2), 100]
         assert kept < data_paths(table)
-        assert (result.outcome, result.operation, result.added_records, result.replaced_records) == (
+        assert (result.outcome, result.operation, result.added_records, result.deleted_records) == (
             "committed",
             "overwrite",
             1,
@@ -92,7 +94,7 @@ class TestMatchingRows:
             result = run(table, source((3, "z", 1.0), (4, "a", 1.0)), overwrite_filter="id between 3 and 5")
             assert ids(table) == [n for n in range(40) if n != 5]
             assert sorted(table.scan("d = 1.0").to_arrow()["id"].to_pylist()) == [1, 3, 4]
-            assert (result.added_records, result.replaced_records, result.carried_records) == (2, 3, 17)
+            assert (result.added_records, result.deleted_records, result.carried_records) == (2, 3, 17)
             assert len(table.snapshots()) == 3
             catalog.drop_table("db.t")
 
@@ -121,10 +123,10 @@ class TestMatchingRows:
 
     def test_a_source_without_rows(self, catalog, source):
         table = make(catalog)
-        assert run(table, source(), overwrite_filter="part = 'a'").outcome == "empty"
+        assert run(table, source(), overwrite_filter="part = 'a'").outcome == "nothing"
         assert len(ids(table)) == 40
         result = run(table, source(), overwrite_filter="part = 'a'", deletes_when_empty=True)
-        assert (result.outcome, result.replaced_records) == ("committed", 20)
+        assert (result.outcome, result.deleted_records) == ("committed", 20)
 
 
 class TestPartitions:
@@ -137,7 +139,7 @@ class TestPartitions:
         snapshot = table.current_snapshot()
         assert snapshot is not None
         assert snapshot.summary["replace-partitions"] == "true"
-        assert result.replaced_records == 20
+        assert result.deleted_records == 20
 
     def test_the_null_partition_is_one(self, catalog):
         table = make(catalog)
@@ -147,7 +149,7 @@ class TestPartitions:
 
     def test_without_rows_nothing_is_replaced(self, catalog, source):
         table = make(catalog)
-        assert run(table, source(), replace="partitions", deletes_when_empty=True).outcome == "empty"
+        assert run(table, source(), replace="partitions", deletes_when_empty=True).outcome == "nothing"
         assert len(ids(table)) == 40
 
 
@@ -223,17 +225,17 @@ class TestRetriesAndClears:
 
     def test_a_retry_finds_the_commit(self, catalog, source):
         table = make(catalog)
-        first = run(table, source((6, "a", 1.0)), overwrite_filter="id in (4, 6)", operation=KEY)
+        first = run(table, source((6, "a", 1.0)), overwrite_filter="id in (4, 6)", operation_key=KEY)
         again = Table.load(catalog, "db.t")
-        second = run(again, source((7, "a", 1.0)), overwrite_filter="id in (4, 6)", operation=KEY, try_number=2)
+        second = run(again, source((7, "a", 1.0)), overwrite_filter="id in (4, 6)", operation_key=KEY, try_number=2)
         assert second.outcome == "found"
         assert (second.snapshot_id, second.added_records) == (first.snapshot_id, 1)
-        assert (second.replaced_records, second.carried_records) == (2, 8)
+        assert (second.deleted_records, second.carried_records) == (2, 8)
 
     @pytest.mark.parametrize("on_rerun", ["replace", "append", "skip"])
     def test_a_clear(self, catalog, source, on_rerun):
         table = make(catalog)
-        run(table, source((6, "a", 1.0)), overwrite_filter="id in (4, 6)", operation=KEY)
+        run(table, source((6, "a", 1.0)), overwrite_filter="id in (4, 6)", operation_key=KEY)
         cleared = OperationKey(dag_id="d", run_id="r", task_id="delete", epoch=1)
         run(
             table,
@@ -255,7 +257,7 @@ class TestBadInput:
         [
             ({}, InvalidInputError, "needs overwrite_filter; to replace all rows say replace='table'"),
             ({"overwrite_filter": " "}, InvalidInputError, "overwrite_filter is empty"),
-            ({"overwrite_filter": "id = 1", "replace": "table"}, InvalidInputError, "goes without overwrite_filter"),
+            ({"overwrite_filter": "id = 1", "replace": "table"}, InvalidInputError, "takes no overwrite_filter"),
             ({"replace": "some"}, InvalidInputError, "replace is 'some', expected one of matching, partitions, table"),
             ({"overwrite_filter": "nope = 1"}, NotFoundError, "nope"),
             ({"overwrite_filter": "id = 1", "isolation_level": "none"}, InvalidInputError, "isolation_level is 'none'"),

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +16,8 @@ from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import AlreadyExistsError, IncompatibleChangeError, InvalidInputError, NotFoundError
 from airflow_iceberg.operations.quarantine import quarantines, restore_quarantine
-from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, OrphanResult, remove_orphans
+from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, OrphanResult, remove_orphan_files
+from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 
 DAY = 24 * 60 * 60
@@ -67,7 +69,7 @@ def litter(table: Table, *names: str, days: float = 10) -> list[Path]:
 
 
 def run(table: Table, **request: object) -> OrphanResult:
-    return remove_orphans(table, OrphanRequest(**request))  # type: ignore[arg-type]
+    return remove_orphan_files(Work(table), OrphanRequest(**request))  # type: ignore[arg-type]
 
 
 def ids(table: Table) -> list[int]:
@@ -85,7 +87,7 @@ class TestWhatIsAnOrphan:
     def test_old_files_that_nothing_reaches(self, table):
         paths = litter(table, "data/a.parquet", "data/_day=1/b.parquet", "metadata/left-m0.avro")
         result = run(table, action="delete")
-        assert (result.outcome, result.orphan_files, result.orphan_bytes) == ("deleted", 3, 18)
+        assert (result.outcome, result.orphan_files, result.orphan_files_size_bytes) == ("committed", 3, 18)
         assert not [path for path in paths if path.exists()]
         assert ids(table) == [0, 1, 2]
 
@@ -153,8 +155,8 @@ class TestWhatIsAnOrphan:
 
     def test_a_dry_run_only_says_so(self, table):
         (path,) = litter(table, "data/a.parquet")
-        result = run(table, action="dry-run")
-        assert (result.outcome, result.orphan_files) == ("dry-run", 1)
+        result = run(table, action="dry_run")
+        assert (result.outcome, result.orphan_files) == ("dry_run", 1)
         assert result.orphans == (path.as_uri(),)
         assert path.exists()
 
@@ -165,12 +167,12 @@ class TestQuarantine:
     def test_they_are_moved_and_come_back(self, table):
         paths = litter(table, "data/a.parquet", "data/_day=1/b.parquet")
         result = run(table)
-        assert result.outcome == "quarantined"
+        assert result.outcome == "committed"
         assert quarantines(table) == (result.quarantine,)
         assert not [path for path in paths if path.exists()]
         assert sum(1 for _ in (folder(table) / ".quarantine").rglob("*.parquet")) == 2
-        restored = restore_quarantine(table, str(result.quarantine))
-        assert (restored.restored_files, restored.restored_bytes) == (2, 12)
+        restored = restore_quarantine(Work(table), str(result.quarantine))
+        assert (restored.restored_files, restored.restored_files_size_bytes) == (2, 12)
         assert [path.read_bytes() for path in paths] == [b"litter"] * 2
         assert quarantines(table) == ()
 
@@ -183,7 +185,7 @@ class TestQuarantine:
 
     def test_the_name_tells_the_task(self, table):
         litter(table, "data/a.parquet")
-        result = remove_orphans(table, OrphanRequest(), operation=KEY)
+        result = remove_orphan_files(Work(table, operation_key=KEY), OrphanRequest())
         assert str(result.quarantine).endswith(KEY.file_token)
 
     def test_old_quarantines_are_purged(self, table):
@@ -212,12 +214,12 @@ class TestQuarantine:
         name = str(run(table).quarantine)
         first.write_bytes(b"new")
         with pytest.raises(AlreadyExistsError, match=r"1 files of quarantine .* their places are taken"):
-            restore_quarantine(table, name)
+            restore_quarantine(Work(table), name)
         assert first.read_bytes() == b"new"
         assert second.read_bytes() == b"litter"
         first.unlink()
         # Over both tries.
-        assert restore_quarantine(table, name).restored_files == 2
+        assert restore_quarantine(Work(table), name).restored_files == 2
 
     def test_a_move_that_died_is_finished_by_the_next_run(self, table, monkeypatch):
         paths = litter(table, "data/a.parquet", "data/b.parquet", "data/c.parquet")
@@ -236,52 +238,54 @@ class TestQuarantine:
             run(table)
         monkeypatch.undo()
         result = run(table)
-        assert result.outcome == "quarantined"
+        assert result.outcome == "committed"
         assert not [path for path in paths if path.exists()]
         for name in quarantines(table):
             for path in paths:
                 path.unlink(missing_ok=True)
-            restore_quarantine(table, name)
+            restore_quarantine(Work(table), name)
         assert ids(table) == [0, 1, 2]
 
     def test_all_tries_of_a_task_share_one(self, table):
         first, second = litter(table, "data/a.parquet", "data/b.parquet")
         hidden = second.rename(second.with_name("_b.parquet"))
-        one = remove_orphans(table, OrphanRequest(), operation=KEY)
+        one = remove_orphan_files(Work(table, operation_key=KEY), OrphanRequest())
         hidden.rename(second)
-        two = remove_orphans(table, OrphanRequest(), operation=KEY)
-        again = remove_orphans(table, OrphanRequest(), operation=KEY)
+        two = remove_orphan_files(Work(table, operation_key=KEY), OrphanRequest())
+        again = remove_orphan_files(Work(table, operation_key=KEY), OrphanRequest())
         assert (one.orphan_files, two.orphan_files, again.orphan_files) == (1, 2, 2)
         assert {one.quarantine, two.quarantine, again.quarantine} == set(quarantines(table))
-        assert again.outcome == "quarantined"
-        assert restore_quarantine(table, str(one.quarantine)).restored_files == 2
+        assert again.outcome == "committed"
+        assert restore_quarantine(Work(table), str(one.quarantine)).restored_files == 2
         assert first.exists()
         assert second.exists()
         assert quarantines(table) == ()
 
     def test_a_cleared_task_has_one_of_its_own(self, table):
         litter(table, "data/a.parquet")
-        remove_orphans(table, OrphanRequest(), operation=KEY)
+        remove_orphan_files(Work(table, operation_key=KEY), OrphanRequest())
         cleared = dataclasses.replace(KEY, epoch=1)
-        assert remove_orphans(table, OrphanRequest(), operation=cleared).outcome == "nothing"
+        assert remove_orphan_files(Work(table, operation_key=cleared), OrphanRequest()).outcome == "nothing"
         litter(table, "data/b.parquet")
-        assert remove_orphans(table, OrphanRequest(), operation=cleared).orphan_files == 1
+        assert remove_orphan_files(Work(table, operation_key=cleared), OrphanRequest()).orphan_files == 1
         assert len(quarantines(table)) == 2
 
     def test_a_restore_that_is_tried_again_says_what_it_has_done(self, table):
         litter(table, "data/a.parquet", "data/b.parquet")
         name = str(run(table).quarantine)
-        assert restore_quarantine(table, name) == restore_quarantine(table, name)
+        first, second = (restore_quarantine(Work(table), name) for _ in range(2))
+        assert (first.outcome, second) == ("committed", replace(first, outcome=second.outcome))
+        assert second.outcome == "found"
         run(table, purge_older_than_ms=int((time.time() + DAY) * 1000))
         with pytest.raises(NotFoundError, match="has no quarantine"):
-            restore_quarantine(table, name)
+            restore_quarantine(Work(table), name)
 
     def test_half_of_a_copy_never_comes_back(self, table):
         (path,) = litter(table, "data/a.parquet")
         name = str(run(table).quarantine)
         (copy,) = (folder(table) / ".quarantine" / name).rglob("*.parquet")
         copy.write_bytes(b"lit")
-        assert restore_quarantine(table, name).restored_files == 0
+        assert restore_quarantine(Work(table), name).restored_files == 0
         assert not path.exists()
         assert quarantines(table) == ()
 
@@ -290,8 +294,8 @@ class TestQuarantine:
         first, second = litter(table, "data/a.parquet", "data/b.parquet")
         name = str(run(table).quarantine)
         first.write_bytes(copied)
-        restored = restore_quarantine(table, name)
-        assert (restored.restored_files, restored.restored_bytes) == (2, 12)
+        restored = restore_quarantine(Work(table), name)
+        assert (restored.restored_files, restored.restored_files_size_bytes) == (2, 12)
         assert [path.read_bytes() for path in (first, second)] == [b"litter"] * 2
         assert quarantines(table) == ()
         assert not list((folder(table) / ".quarantine").rglob("*.parquet"))
@@ -303,7 +307,7 @@ class TestQuarantine:
         name = str(run(table).quarantine)
         path.write_bytes(there)
         with pytest.raises(AlreadyExistsError, match="their places are taken"):
-            restore_quarantine(table, name)
+            restore_quarantine(Work(table), name)
         assert path.read_bytes() == there
 
     def test_halves_of_any_length_are_told(self, table, monkeypatch):
@@ -312,7 +316,7 @@ class TestQuarantine:
             (path,) = litter(table, "data/a.parquet")
             name = str(run(table).quarantine)
             path.write_bytes(b"litter"[:length])
-            assert restore_quarantine(table, name).restored_files == 1
+            assert restore_quarantine(Work(table), name).restored_files == 1
             assert path.read_bytes() == b"litter"
 
     def test_runs_of_one_moment_have_quarantines_of_their_own(self, table, monkeypatch):
@@ -320,14 +324,14 @@ class TestQuarantine:
         for epoch, name in enumerate(("data/a.parquet", "data/b.parquet")):
             litter(table, name)
             os.utime(folder(table) / name, (1_700_000_000,) * 2)
-            remove_orphans(table, OrphanRequest(), operation=dataclasses.replace(KEY, epoch=epoch))
+            remove_orphan_files(Work(table, operation_key=dataclasses.replace(KEY, epoch=epoch)), OrphanRequest())
         assert len(quarantines(table)) == 2
 
     def test_an_unknown_name_is_said_with_the_known_ones(self, table):
         litter(table, "data/a.parquet")
         name = run(table).quarantine
         with pytest.raises(NotFoundError, match=f"has no quarantine 'nope'; it has: {name}"):
-            restore_quarantine(table, "nope")
+            restore_quarantine(Work(table), "nope")
 
 
 class TestStaging:
@@ -337,10 +341,10 @@ class TestStaging:
         old, *_ = litter(table, ".staging/dead/plan.json", ".staging/dead/exchange/x.arrow")
         litter(table, ".staging/alive/plan.json")
         (alive,) = litter(table, ".staging/alive/result.json", days=0)
-        dry = run(table, action="dry-run")
-        assert (dry.staging_files, dry.staging_bytes, old.exists()) == (2, 12, True)
+        dry = run(table, action="dry_run")
+        assert (dry.staging_files, dry.staging_files_size_bytes, old.exists()) == (2, 12, True)
         result = run(table)
-        assert (result.staging_files, result.staging_bytes) == (2, 12)
+        assert (result.staging_files, result.staging_files_size_bytes) == (2, 12)
         assert not old.exists()
         assert alive.exists()
 
@@ -348,10 +352,10 @@ class TestStaging:
         litter(table, ".staging/dead/plan.json")
         (path,) = litter(table, "data/a.parquet")
         lines = list(run(table, action="delete").lines())
-        assert lines[0].startswith("1 orphans of ")
+        assert lines[0].startswith("1 orphan files of ")
         assert lines[0].endswith(" files, 6 bytes, deleted")
-        assert lines[1:] == [f"orphan: {path.as_uri()}", "1 documents of jobs that died long ago, 6 bytes"]
-        assert next(run(table).lines()).startswith("0 orphans of ")
+        assert lines[1:] == [f"orphan file: {path.as_uri()}", "1 documents of jobs that died long ago, 6 bytes"]
+        assert next(run(table).lines()).startswith("0 orphan files of ")
 
 
 class TestRefusals:
@@ -455,7 +459,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("request_", "message"),
         [
-            ({"action": "burn"}, "unknown action 'burn'; one of quarantine, delete, dry-run"),
+            ({"action": "burn"}, "unknown action 'burn'; one of quarantine, delete, dry_run"),
             ({"prefix_mismatch_mode": "x"}, "unknown prefix_mismatch_mode 'x'; one of error, ignore, delete"),
         ],
     )

@@ -15,6 +15,7 @@ from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.metadata.updates import Change, SetProperties
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.delete import DeleteRequest, delete
+from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 
 
@@ -65,7 +66,7 @@ class TestTheSortOrder:
         self.check(table)
 
     def test_of_a_delete_in_a_job(self, table):
-        delete(table, DeleteRequest(predicate="id = 1"), run=lambda plan: run_local(plan, table.io, threads=1))
+        delete(Work(table, run=lambda plan: run_local(plan, table.io, threads=1)), DeleteRequest(predicate="id = 1"))
         self.check(table)
 
     def test_of_rows_that_an_overwrite_carries(self, table):

@@ -24,7 +24,6 @@ from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import (
     CommitConflictError,
     CommitUnknownError,
-    IcebergError,
     IncompatibleChangeError,
     NotFoundError,
     StorageError,
@@ -34,16 +33,20 @@ from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.run_local import run_local
-from airflow_iceberg.operations.compact import CompactionRequest, compact
+from airflow_iceberg.operations import append as operations_append
+from airflow_iceberg.operations.append import AppendRequest
+from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.delete import DeleteRequest, delete
 from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
 from airflow_iceberg.operations.overwrite import OverwriteRequest, overwrite
-from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, remove_orphans
-from airflow_iceberg.operations.rewrite_manifests import rewrite_manifests
+from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, remove_orphan_files
+from airflow_iceberg.operations.rewrite_manifests import RewriteManifestsRequest, rewrite_manifests
+from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.stress.journal import Journal, Operation, oldest_begin_ms
 from tests.stress.rows import KEYS, PARTS, some_range, some_rows
 from tests.support import mortal
+from tests.support.append_steps import read_result
 
 NAME = "db.stress"
 ROLES = ("append", "delete", "overwrite", "compact", "manifests", "expire", "clean", "read")
@@ -213,7 +216,7 @@ def choose(role: str, random: Random, stage: Stage) -> tuple[str, dict[str, Any]
 def _job(table: Table) -> Callable[[JobPlan], JobResult]:
     def run(plan: JobPlan) -> JobResult:
         run_local(plan, table.io, threads=2)
-        return table.read_result(plan)
+        return read_result(table, plan)
 
     return run
 
@@ -229,20 +232,9 @@ def _landed(table: Table, *snapshot_ids: int | None) -> Landed:
 
 def append(actor: Actor, operation: Operation) -> Landed:
     """As `IcebergAppendOperator` does."""
-    table, key, source = actor.stage.load(), actor.key(operation), actor.source(operation)
-    found = table.find_append(key)
-    if found is not None:
-        return _landed(table, found.snapshot_id)
-    plan = table.plan_append(source, operation=key, try_number=operation.tries)
-    staged = None
-    try:
-        staged = _job(table)(plan)
-        found = table.commit_append(plan, staged, operation=key, try_number=operation.tries)
-    except CommitUnknownError:
-        raise
-    except IcebergError:
-        table.discard(plan, staged)
-        raise
+    table = actor.stage.load()
+    work = Work(table, run=_job(table), operation_key=actor.key(operation), try_number=operation.tries)
+    found = operations_append.append(work, AppendRequest(rows=actor.source(operation)))
     return _landed(table, found.snapshot_id)
 
 
@@ -253,28 +245,25 @@ def remove(actor: Actor, operation: Operation) -> Landed:
     table, chosen = actor.stage.load(), operation.arguments
     request = DeleteRequest(predicate=Range(*chosen["range"]).sql, mode=chosen["mode"])
     found = delete(
-        table, request, run=_job(table), operation=actor.key(operation), try_number=operation.tries, parallelism=2
+        Work(table, run=_job(table), operation_key=actor.key(operation), try_number=operation.tries, parallelism=2),
+        request,
     )
     return _landed(table, found.snapshot_id)
 
 
-def replace(actor: Actor, operation: Operation) -> Landed:
+def overwrite_rows(actor: Actor, operation: Operation) -> Landed:
     """Overwrite what a predicate selects, or partitions."""
     from tests.stress.rows import Range
 
-    table, chosen = actor.stage.load(), operation.arguments
+    table, chosen, rows = actor.stage.load(), operation.arguments, actor.source(operation)
     request = (
-        OverwriteRequest(replace="partitions")
+        OverwriteRequest(rows=rows, replace="partitions")
         if operation.kind == "overwrite_partitions"
-        else OverwriteRequest(overwrite_filter=Range(*chosen["range"]).sql)
+        else OverwriteRequest(rows=rows, overwrite_filter=Range(*chosen["range"]).sql)
     )
     found = overwrite(
-        table,
-        actor.source(operation),
+        Work(table, run=_job(table), operation_key=actor.key(operation), try_number=operation.tries),
         request,
-        run=_job(table),
-        operation=actor.key(operation),
-        try_number=operation.tries,
     )
     return _landed(table, found.snapshot_id)
 
@@ -282,20 +271,24 @@ def replace(actor: Actor, operation: Operation) -> Landed:
 def rewrite(actor: Actor, operation: Operation) -> Landed:
     """Compact."""
     table, chosen = actor.stage.load(), operation.arguments
-    request = CompactionRequest(
+    request = CompactRequest(
         where=chosen["where"],
         strategy=chosen["strategy"],
         sort_by=("k",) if chosen["strategy"] == "sort" else (),
         options=chosen["options"],
     )
-    found = compact(table, request, run=_job(table), operation=actor.key(operation), try_number=operation.tries)
+    found = compact(
+        Work(table, run=_job(table), operation_key=actor.key(operation), try_number=operation.tries), request
+    )
     return _landed(table, *found.snapshot_ids)
 
 
 def put_manifests_together(actor: Actor, operation: Operation) -> Landed:
     """Rewrite manifests."""
     table = actor.stage.load()
-    found = rewrite_manifests(table, operation=actor.key(operation), try_number=operation.tries)
+    found = rewrite_manifests(
+        Work(table, operation_key=actor.key(operation), try_number=operation.tries), RewriteManifestsRequest()
+    )
     return _landed(table, found.snapshot_id)
 
 
@@ -306,8 +299,8 @@ def expire(actor: Actor, operation: Operation) -> Landed:
         retain_last=operation.arguments["retain_last"],
         clean_expired_metadata=operation.arguments["clean"],
     )
-    found = expire_snapshots(actor.stage.load(), request, operation=actor.key(operation))
-    actor.journal.note(operation, "note", expired=found.expired_snapshots, files=found.deleted_data_files_count)
+    found = expire_snapshots(Work(actor.stage.load(), operation_key=actor.key(operation)), request)
+    actor.journal.note(operation, "note", expired=found.expired_snapshots, files=found.deleted_data_files)
     return []
 
 
@@ -316,7 +309,7 @@ def clean(actor: Actor, operation: Operation) -> Landed:
     request = OrphanRequest(
         action=operation.arguments["action"], older_than_ms=oldest_begin_ms(actor.stage.folder), allow_recent=True
     )
-    found = remove_orphans(actor.stage.load(), request, operation=actor.key(operation))
+    found = remove_orphan_files(Work(actor.stage.load(), operation_key=actor.key(operation)), request)
     actor.journal.note(operation, "note", orphans=found.orphan_files, staging=found.staging_files)
     return []
 
@@ -349,8 +342,8 @@ def rows_of(table: Table, snapshot: Snapshot) -> list[list[Any]]:
 DO: dict[str, Callable[[Actor, Operation], Landed]] = {
     "append": append,
     "delete": remove,
-    "overwrite": replace,
-    "overwrite_partitions": replace,
+    "overwrite": overwrite_rows,
+    "overwrite_partitions": overwrite_rows,
     "compact": rewrite,
     "manifests": put_manifests_together,
     "expire": expire,

@@ -83,7 +83,7 @@ class TestTheJudge:
 
     def test_sees_commits_that_nobody_was_told_of(self, stage: Stage) -> None:
         rows = pa.Table.from_pylist([{"part": "a", "k": 1, "tag": "x", "n": 1}])
-        stage.load().append(rows, operation=OperationKey(dag_id="stress", run_id="append0", task_id="op-9"))
+        stage.load().append(rows, operation_key=OperationKey(dag_id="stress", run_id="append0", task_id="op-9"))
         assert any("op-9 landed, and nobody knows" in fault for fault in judge(stage).faults)
 
     def test_sees_files_that_are_missing(self, stage: Stage) -> None:

@@ -26,12 +26,14 @@ from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.run_local import run_local
-from airflow_iceberg.operations.compact import CompactionRequest, compact
+from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.delete import DeleteRequest, delete
 from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
 from airflow_iceberg.operations.overwrite import OverwriteRequest, overwrite
-from airflow_iceberg.operations.rewrite_manifests import rewrite_manifests
+from airflow_iceberg.operations.rewrite_manifests import RewriteManifestsRequest, rewrite_manifests
+from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
+from tests.support.append_steps import commit_append, plan_append
 from tests.support.case_types import Kind, arrow_rows, literal, text_of, text_of_generic, text_of_plain, texts
 from tests.support.cases import Base, Case, Row, Statement, Step
 from tests.support.changes import live_entries, parquet_bytes
@@ -305,16 +307,16 @@ def do_ours(table: Table, case: Case) -> None:
         case "delete":
             assert predicate is not None
             request = DeleteRequest(predicate=predicate, mode=statement.mode)
-            delete(table, request, run=run if statement.through == "job" else None)
+            delete(Work(table, run=run if statement.through == "job" else None), request)
         case "compact":
-            asked = CompactionRequest(
+            asked = CompactRequest(
                 where=predicate, strategy=statement.strategy, sort_by=statement.sort_by, options=statement.options
             )
-            compact(table, asked, run=run)
+            compact(Work(table, run=run), asked)
         case "rewrite manifests":
-            rewrite_manifests(table)
+            rewrite_manifests(Work(table), RewriteManifestsRequest())
         case "expire":
-            expire_snapshots(table, ExpireRequest(older_than_ms=_LATER_MS, retain_last=2))
+            expire_snapshots(Work(table), ExpireRequest(older_than_ms=_LATER_MS, retain_last=2))
 
 
 def write_ours(table: Table, case: Case, run: Callable[[JobPlan], JobResult]) -> None:
@@ -335,14 +337,17 @@ def write_ours(table: Table, case: Case, run: Callable[[JobPlan], JobResult]) ->
     table.io.create(path, parquet_bytes(rows))
     source = Source.from_files(path)
     if statement.operation == "append":
-        plan = table.plan_append(source)
-        table.commit_append(plan, run(plan))
+        plan = plan_append(table, source)
+        commit_append(table, plan, run(plan))
         return
     replaces = {"overwrite": "table", "overwrite partitions": "partitions", "overwrite where": "matching"}
     request = OverwriteRequest(
-        replace=replaces[statement.operation], overwrite_filter=predicate, deletes_when_empty=not statement.rows
+        rows=source,
+        replace=replaces[statement.operation],
+        overwrite_filter=predicate,
+        deletes_when_empty=not statement.rows,
     )
-    overwrite(table, source, request, run=run)
+    overwrite(Work(table, run=run), request)
 
 
 _LATER_MS = 4_000_000_000_000

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_iceberg.catalogs.base import Catalog, TableState
+from airflow_iceberg.commit.actions.append import AppendFiles
 from airflow_iceberg.commit.actions.expire_snapshots import ExpireSnapshots
 from airflow_iceberg.commit.actions.overwrite import OverwriteFiles, ReplacePartitions
 from airflow_iceberg.commit.actions.rewrite_files import RewriteFiles
@@ -28,6 +29,7 @@ from airflow_iceberg.commit.actions.rewrite_manifests import RewriteManifests
 from airflow_iceberg.commit.actions.row_delta import RowDelta
 from airflow_iceberg.commit.actions.snapshot_refs import CherryPick
 from airflow_iceberg.commit.actions.with_new_columns import WithNewColumns
+from airflow_iceberg.commit.earlier_runs import EarlierRuns
 from airflow_iceberg.commit.engine import Action, Clock, commit
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.commit.settings import now_ms, settings_for
@@ -39,7 +41,6 @@ from airflow_iceberg.format.deletion_vectors import RowPositions
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent, ManifestEntry
 from airflow_iceberg.format.puffin import DELETION_VECTOR, Blob, write_puffin
 from airflow_iceberg.inventory.manifests import read_entries, read_manifests
-from airflow_iceberg.operations.append import append_action, earlier_runs
 from airflow_iceberg.table import Table
 
 NAME = "db.t"
@@ -134,7 +135,9 @@ class _Work:
         for name, value in options.items():
             assert hasattr(type(self), name), name
             setattr(self, name, value)
-        self.settings = settings_for(table.metadata, branch=self.branch, operation=self.key, try_number=self.try_number)
+        self.settings = settings_for(
+            table.metadata, branch=self.branch, operation_key=self.key, try_number=self.try_number
+        )
 
     @property
     def start(self) -> int | None:
@@ -147,7 +150,10 @@ class _Work:
 
     @property
     def earlier(self) -> Any:
-        return earlier_runs(self.table.io, self.settings, try_number=self.try_number, replace=True)
+        key = self.settings.operation_key
+        if key is None:
+            return None
+        return EarlierRuns(self.table.io, key, self.settings.branch, try_number=self.try_number, replace=True)
 
     def bound(self, text: str) -> Expression:
         return parse_filter(text, self.table.schema())
@@ -213,14 +219,8 @@ class Append(Change):
 
     def action(self, work):
         files = work.write((self.part, i) for i in sorted(self.ids))
-        return append_action(
-            work.table.io,
-            files,
-            work.settings,
-            written_schema=work.table.schema(),
-            try_number=work.try_number,
-            replace_earlier=True,
-        )
+        schema = work.table.schema()
+        return AppendFiles(work.table.io, files, work.settings, written_schema=schema, earlier=work.earlier)
 
     def after(self, rows):
         return rows + Counter((self.part, i) for i in self.ids)

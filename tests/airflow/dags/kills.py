@@ -50,18 +50,18 @@ def after(owner: Any, name: str, **how: bool) -> None:
 
 def install(point: str) -> None:
     """Arrange for this process to be killed at a point."""
-    import airflow_iceberg.backends.spark_submit as submit
+    import airflow_iceberg.backends.backend as backend
     from airflow_iceberg.catalogs.pointer import PointerCatalog
     from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
+    from airflow_iceberg.commit.open_table import OpenTable
     from airflow_iceberg.jobs import phase
-    from airflow_iceberg.table import Table
 
     if point == "before_submit":
-        before(submit, "run_job")
+        before(backend, "run_job")
     elif point == "files_written_no_result":
         before(phase, "write_result")
     elif point == "before_commit":
-        before(Table, "commit_append")
+        before(OpenTable, "commit")
     elif point == "metadata_written_no_swap":
         before(SqlCatalog, "swap_pointer")
     elif point == "after_swap":

@@ -1,0 +1,69 @@
+"""The steps of an append one by one, for tests that look or fail between them."""
+
+from collections.abc import Mapping
+
+from airflow_iceberg.commit.open_table import OpenTable
+from airflow_iceberg.commit.operation_key import OnRerun, OperationKey
+from airflow_iceberg.commit.write_result import WriteResult
+from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.protocol.result import JobResult
+from airflow_iceberg.jobs.protocol.source import Source
+from airflow_iceberg.operations import staging
+from airflow_iceberg.operations.append import AppendRequest, commit_rows
+from airflow_iceberg.operations.new_rows import check_options, find_earlier, plan_rows, rows_of
+from airflow_iceberg.operations.work import Work
+
+NO_ROWS = Source.from_files("file:///never-read.parquet")
+
+
+def find_append(
+    table: OpenTable, operation_key: OperationKey, *, branch: str = "main", on_rerun: OnRerun = "replace"
+) -> WriteResult | None:
+    request = AppendRequest(rows=NO_ROWS, branch=branch, on_rerun=on_rerun)
+    return find_earlier(Work(table, operation_key=operation_key), request)
+
+
+def plan_append(
+    table: OpenTable,
+    source: Source,
+    *,
+    operation_key: OperationKey | None = None,
+    try_number: int = 1,
+    branch: str = "main",
+    parallelism: int | None = None,
+    row_check: str | None = None,
+    schema_evolution: str | None = None,
+) -> JobPlan:
+    table.check_branch(branch)
+    check_options(table)
+    work = Work(table, operation_key=operation_key, try_number=try_number, parallelism=parallelism)
+    request = AppendRequest(rows=source, branch=branch, schema_evolution=schema_evolution)
+    return plan_rows(work, request, row_filter=row_check)
+
+
+def read_result(table: OpenTable, plan: JobPlan) -> JobResult:
+    return staging.read_result(table.io, plan)
+
+
+def commit_append(
+    table: OpenTable,
+    plan: JobPlan,
+    result: JobResult,
+    *,
+    operation_key: OperationKey | None = None,
+    try_number: int = 1,
+    branch: str = "main",
+    on_rerun: OnRerun = "replace",
+    snapshot_properties: Mapping[str, str] | None = None,
+) -> WriteResult:
+    work = Work(table, operation_key=operation_key, try_number=try_number)
+    request = AppendRequest(
+        rows=plan.source, branch=branch, on_rerun=on_rerun, snapshot_properties=snapshot_properties or {}
+    )
+    written = commit_rows(work, request, rows_of(plan, result))
+    staging.clear(table.io, plan)
+    return written
+
+
+def discard(table: OpenTable, plan: JobPlan, result: JobResult | None = None) -> None:
+    staging.clear(table.io, plan, () if result is None else staging.staged_files(plan, result))
