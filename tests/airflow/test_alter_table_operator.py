@@ -34,7 +34,8 @@ class TestAlteringATable:
     def test_all_changes_are_made(self, table: Lake, new_dag: Callable, run_dag: Callable) -> None:
         with new_dag(params={"owner": "finance"}) as dag:
             alter()
-        result = run_dag(dag).result("alter")
+        run = run_dag(dag)
+        result = run.result("alter")
         altered = table.load()
         assert [field.name for field in altered.schema().fields] == ["name", "id", "label"]
         assert [field.name for field in altered.spec().fields] == ["id_bucket_4"]
@@ -42,7 +43,9 @@ class TestAlteringATable:
         assert len(altered.metadata.metadata_log) == 1
         assert result == {
             "table": "s.t",
-            "changed": True,
+            "outcome": "committed",
+            "done_by_this_try": True,
+            "operation_key": f"{dag.dag_id}/{run.dag_run.run_id}/alter/-1/0",
             "schema_id": 1,
             "spec_id": 1,
             "sort_order_id": 0,

@@ -48,7 +48,7 @@ class TestTheSource:
         with new_dag() as dag:
             append(files=f"{lake.folder}/a.csv", file_options={"delimiter": ";"})
         assert run_dag(dag).state == "failed"
-        assert "unknown file option 'delimiter'; one of file_format, format_options" in str(failures[0])
+        assert "unknown file_options key 'delimiter'; one of file_format, format_options" in str(failures[0])
 
     def test_several_files(self, lake: Lake, new_dag: Callable, run_dag: Callable) -> None:
         lake.create()
@@ -179,6 +179,10 @@ class TestTheResult:
             "added_records": 3,
             "deleted_data_files": 0,
             "deleted_records": 0,
+            "added_delete_files": 0,
+            "removed_delete_files": 0,
+            "carried_records": 0,
+            "removed_files_size_bytes": 0,
             "operation_key": f"{dag.dag_id}/{run.dag_run.run_id}/append/-1/0",
         }
 

@@ -178,7 +178,7 @@ class TestNumbersAndWords:
             (clean(options="x"), "options are 'x', expected names and values"),
             (clean(options={"equal_schemes": "s3a:s3"}), "equal_schemes is 's3a:s3', expected other spellings"),
             (clean(options={"equal_authorities": {"a": 1}}), "equal_authorities is {'a': 1}, expected other spellings"),
-            (clean(action="remove"), "unknown action 'remove'; one of quarantine, delete, dry-run"),
+            (clean(action="remove"), "unknown action 'remove'; one of quarantine, delete, dry_run"),
         ],
         ids=lambda value: value if isinstance(value, str) else type(value).__name__.removeprefix("Iceberg"),
     )
@@ -194,7 +194,7 @@ class TestNumbersAndWords:
         )
         for operator in (appending, delete("id = 3", spark_config=config)):
             text = refused(table, operator)
-            assert f"{name} is a setting of Iceberg's Spark writer, which does not run here; say branch='audit'" in text
+            assert f"{name} is a setting of Iceberg's Spark writer, which is not used here; set branch='audit'" in text
 
 
 class TestRetention:
@@ -318,7 +318,9 @@ class TestTheSameOperatorsOnWhatCanBeDone:
         assert execute(delete("id = 3"))["deleted_records"] == 1
         assert execute(overwrite(lake, overwrite_filter="id = 5 or id = 3"))["added_records"] == 1
         assert lake.ids() == [id_ for id_ in range(20) if id_ != 5]
-        assert execute(compact(options={"rewrite-all": True, "target-file-size-bytes": 1 << 20}))["records"] == 19
+        assert (
+            execute(compact(options={"rewrite-all": True, "target-file-size-bytes": 1 << 20}))["carried_records"] == 19
+        )
         assert execute(manifests(spec_id="0"))["outcome"] == "committed"
         (local_path(table.location) / "data" / "left.parquet").write_text("orphan")
         cleaned = execute(clean(older_than=timedelta(seconds=-60)))
@@ -326,7 +328,10 @@ class TestTheSameOperatorsOnWhatCanBeDone:
         shouted = {"prefix_mismatch_mode": "ERROR", "allow_recent": "True"}
         assert execute(clean(action="dry_run", options=shouted))["outcome"] == "dry_run"
         assert (
-            execute(compact(strategy="ZORDER", sort_by=["`id`", "day"], options={"rewrite-all": True}))["records"] == 19
+            execute(compact(strategy="ZORDER", sort_by=["`id`", "day"], options={"rewrite-all": True}))[
+                "carried_records"
+            ]
+            == 19
         )
         assert execute(clean(purge_older_than=timedelta(days=30)))["purged_quarantines"] == []
         assert execute(clean(purge_older_than="2200-01-01"))["purged_quarantines"] == [cleaned["quarantine"]]

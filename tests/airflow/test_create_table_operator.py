@@ -26,7 +26,8 @@ class TestCreatingATable:
                 sort_by=["ts desc nulls last"],
                 properties={"write.target-file-size-bytes": "{{ 64 * 1024 * 1024 }}"},
             )
-        result = run_dag(dag).result("create")
+        run = run_dag(dag)
+        result = run.result("create")
         table = lake.load()
         assert [(field.name, str(field.type), field.required) for field in table.schema().fields][:2] == [
             ("id", "long", True),
@@ -40,7 +41,9 @@ class TestCreatingATable:
             "table_uuid": table.metadata.table_uuid,
             "location": table.location,
             "metadata_location": table.metadata_location,
-            "created": True,
+            "outcome": "committed",
+            "done_by_this_try": True,
+            "operation_key": f"{dag.dag_id}/{run.dag_run.run_id}/create/-1/0",
         }
 
     def test_the_table_and_its_schema_can_be_templates(self, lake: Lake, new_dag: Callable, run_dag: Callable) -> None:

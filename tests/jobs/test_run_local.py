@@ -260,10 +260,12 @@ class Refuse:
         ):
             raise ImportError(f"{name} must not be imported")
 sys.meta_path.insert(0, Refuse())
-from airflow_iceberg.jobs import exchange, local, main, package, protocol, readers, sources, spark, stages, tasks
+from airflow_iceberg.jobs import main, run_local
+from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.spark import run
 from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 io = load_file_io()
-print(local.run_local(protocol.JobPlan.from_json(io.read(sys.argv[1])), io).record_count)
+print(run_local.run_local(JobPlan.from_json(io.read(sys.argv[1])), io).record_count)
 """
     found = subprocess.run([sys.executable, "-c", code, plan.location], capture_output=True, text=True, cwd=ROOT)
     assert (found.stdout, found.stderr) == ("3\n", "")

@@ -241,7 +241,7 @@ class TestRetriesAndClears:
             table,
             source((8, "a", 1.0)),
             overwrite_filter="id = 8",
-            operation=cleared,
+            operation_key=cleared,
             on_rerun=on_rerun,
         )
         rest = [n for n in range(40) if n not in (4, 6, 8)]
