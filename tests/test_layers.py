@@ -1,4 +1,4 @@
-"""Who may import whom: the table of docs/architecture.md as data, and the imports of every module held against it.
+"""Who may import whom, and the shape of the package: the rules of docs/architecture.md, held against every module.
 
 Imports inside functions and those for type checkers count like all others: a layer that only sometimes knows another
 still knows it.
@@ -233,6 +233,193 @@ class TestTheTableOfLayersIsComplete:
         assert not allowed(job, "catalogs.base")
         assert not allowed(job, "table")
         assert allowed(job, "format.transforms.transform")
+
+
+class TestNoCircles:
+    """No two modules import each other, not even through others; imports in functions and for type checkers count."""
+
+    def test_every_module_stands_below_those_that_import_it(self) -> None:
+        assert circles(import_graph()) == []
+
+    def test_a_circle_is_seen(self) -> None:
+        assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
+
+
+def import_graph() -> dict[str, set[str]]:
+    """Return which modules each module of the package imports, by dotted names."""
+    names = {f"airflow_iceberg.{module.name}" for module in ALL}
+    return {
+        f"airflow_iceberg.{module.name}": (set(module.imports()) & names) - {f"airflow_iceberg.{module.name}"}
+        for module in ALL
+    }
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Return the groups of modules that import each other."""
+    reach = {name: reachable(graph, name) for name in graph}
+    groups = {frozenset(other for other in reach[name] if name in reach[other]) for name in graph}
+    return sorted(sorted(group) for group in groups if len(group) > 1)
+
+
+def reachable(graph: dict[str, set[str]], start: str) -> set[str]:
+    found, todo = {start}, [start]
+    while todo:
+        for name in graph.get(todo.pop(), set()) & graph.keys() - found:
+            found.add(name)
+            todo.append(name)
+    return found
+
+
+class TestImportsAreOnTop:
+    """A module's imports are at its top, where they can be seen; Airflow parses its own modules every few seconds."""
+
+    AIRFLOW = {"hooks", "backends", "triggers", "sensors", "operators"}
+    # Dispatchers that import a kind when it is asked for: each brings the client of a service, or a store's driver.
+    BY_KIND = {"catalogs.load", "storage.stores.fsspec_io"}
+
+    @pytest.mark.parametrize("module", ALL, ids=lambda module: module.name)
+    def test_no_module_of_ours_is_imported_in_a_function(self, module: Module) -> None:
+        if module.layer in self.AIRFLOW or module.name in self.BY_KIND:
+            return
+        functions = [n for n in ast.walk(module.tree()) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+        inner = {
+            f"{function.name}: {node.module}"
+            for function in functions
+            for node in ast.walk(function)
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("airflow_iceberg")
+        }
+        assert inner == IMPORTED_WHEN_NEEDED.get(module.name, set())
+
+
+# Third parties that are heavy, or not everywhere, come with these modules: function, module that it imports, and why.
+IMPORTED_WHEN_NEEDED: dict[str, set[str]] = {}
+
+
+class TestTheShape:
+    """A newcomer sees at once where a thing is: few modules at the root, folders and files of a size to read."""
+
+    ROOT_MODULES = {"__init__", "errors", "get_provider_info", "redaction", "retries", "table"}
+    # Longer than 400 lines, and how long at most: each is to be cut when it is touched. No name and no number grows.
+    LONG_FILES: dict[str, int] = {}
+
+    def test_the_root(self) -> None:
+        assert {path.stem for path in PACKAGE.glob("*.py")} == self.ROOT_MODULES
+
+    def test_no_folder_has_more_than_18_modules(self) -> None:
+        folders = {path.parent for path in PACKAGE.rglob("*.py")}
+        assert {str(f): n for f in folders if (n := len([*f.glob("*.py")]) - 1) > 18} == {}
+
+    def test_a_prefix_of_three_siblings_is_a_folder(self) -> None:
+        for folder in {path.parent for path in PACKAGE.rglob("*.py")}:
+            heads = [path.stem.split("_")[0] for path in folder.glob("*.py") if not path.stem.startswith("_")]
+            # `run_local`, `run_plan` and `run_task` are verbs, and are dispatchers of one kind or another.
+            assert {head for head in heads if heads.count(head) > 2} - {"run"} == set(), folder
+
+    def test_files_have_400_lines_at_most(self) -> None:
+        lengths = {m.name: len(m.path.read_text().splitlines()) for m in ALL}
+        long = {name: count for name, count in lengths.items() if count > 400}
+        assert long.keys() == self.LONG_FILES.keys()
+        assert {name: count for name, count in long.items() if count > self.LONG_FILES[name]} == {}
+
+    @pytest.mark.parametrize("module", ALL, ids=lambda module: module.name)
+    def test_functions_have_60_lines_at_most(self, module: Module) -> None:
+        functions = [n for n in ast.walk(module.tree()) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+        assert [f.name for f in functions if (f.end_lineno or 0) - f.lineno + 1 > 60] == []
+
+
+class TestOneWordAnOperation:
+    """An operation has the same name in every layer, in the documentation, in the examples and in the tests."""
+
+    # Where one action, or one job, serves several operations it has Java's word, or that of the first of them.
+    OPERATIONS = {
+        "append": ("commit/actions/append.py", "jobs/append.py"),
+        "overwrite": ("commit/actions/overwrite.py",),
+        "delete": ("commit/actions/row_delta.py", "jobs/delete.py"),
+        "compact": ("commit/actions/rewrite_files.py", "jobs/compact.py", "plan/compact.py"),
+        "rewrite_manifests": ("commit/actions/rewrite_manifests.py",),
+        "expire_snapshots": ("commit/actions/expire_snapshots.py", "plan/expire_snapshots.py"),
+        "remove_orphan_files": ("plan/orphan_files.py",),
+        "create_table": (),
+        "alter_table": ("commit/actions/alter_table.py", "plan/alter_table.py"),
+    }
+
+    @pytest.mark.parametrize("word", OPERATIONS)
+    def test_its_modules(self, word: str) -> None:
+        modules = (f"operators/{word}.py", f"operations/{word}.py", *self.OPERATIONS[word])
+        assert [name for name in modules if not (PACKAGE / name).is_file()] == []
+
+    @pytest.mark.parametrize("word", OPERATIONS)
+    def test_it_is_a_verb_that_takes_a_request(self, word: str) -> None:
+        tree = ast.parse((PACKAGE / "operations" / f"{word}.py").read_text())
+        assert word in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+    @pytest.mark.parametrize("word", OPERATIONS)
+    def test_its_operator_is_documented_and_shown(self, word: str) -> None:
+        operator = f"Iceberg{word.title().replace('_', '')}Operator"
+        for folder, pattern in (("docs/how-to", "*.md"), ("dags_examples", "*.py")):
+            assert any(operator in path.read_text() for path in (ROOT / folder).glob(pattern)), folder
+
+    @pytest.mark.parametrize("word", OPERATIONS)
+    def test_it_is_tested(self, word: str) -> None:
+        wanted = re.compile(rf"\b{word}\(|Iceberg{word.title().replace('_', '')}Operator")
+        folders = ("operations", "commit", "airflow")
+        assert any(wanted.search(path.read_text()) for f in folders for path in (ROOT / "tests" / f).glob("test_*.py"))
+
+
+class TestOnePlaceADecision:
+    """What is decided once cannot be decided differently in the next operation."""
+
+    def catching(self, error: str, folder: str) -> set[str]:
+        """Return the modules below a folder that catch an error by its name."""
+        found = set()
+        for module in (m for m in ALL if m.name.startswith(folder)):
+            handlers = [node for node in ast.walk(module.tree()) if isinstance(node, ast.ExceptHandler) and node.type]
+            if any(error in ast.unparse(handler.type) for handler in handlers if handler.type):
+                found.add(module.name)
+        return found
+
+    def test_what_happens_to_new_files_while_an_outcome_is_unknown(self) -> None:
+        assert self.catching("CommitUnknownError", "operations") == {"operations.work"}
+        assert self.catching("CommitUnknownError", "operators") == set()
+        assert self.catching("CommitUnknownError", "table") == set()
+
+    def test_how_often_work_is_planned_again(self) -> None:
+        named = {m.name for m in ALL if re.search(r"^MOST_ROUNDS = ", m.path.read_text(), re.MULTILINE)}
+        assert named == {"operations.work"}
+
+    def test_how_a_jobs_own_error_is_raised(self) -> None:
+        calling = {m.name for m in ALL if ".raise_for_error()" in m.path.read_text()}
+        assert calling == {"operations.work", "operations.staging"}
+
+
+class TestFunctionsTakeFewArguments:
+    """At most eight parameters; more belong into a value. Constructors of operators and of values are the exception."""
+
+    # What users call with PyIceberg's arguments, and what answers them.
+    AS_IN_PYICEBERG = {
+        "table.create",
+        "hooks.iceberg.create_table",
+        "scan.table_scan.of",
+        "scan.incremental_scan.incremental_append_scan",
+    }
+    MANY: set[str] = set()
+
+    @pytest.mark.parametrize("module", ALL, ids=lambda module: module.name)
+    def test_eight_at_most(self, module: Module) -> None:
+        functions = [n for n in ast.walk(module.tree()) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+        many = {
+            f"{module.name}.{f.name}"
+            for f in functions
+            if len([a for a in (*f.args.posonlyargs, *f.args.args, *f.args.kwonlyargs) if a.arg not in ("self", "cls")])
+            > 8
+            and f.name != "__init__"
+        }
+        assert many <= self.AS_IN_PYICEBERG | self.MANY
+
+
+def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    given = function.args
+    return [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs) if a.arg not in ("self", "cls")]
 
 
 class TestEveryThirdPartyIsDeclared:

@@ -23,6 +23,7 @@ from airflow_iceberg.format.manifests.avro import (
     write_manifest,
     write_manifest_list,
 )
+from airflow_iceberg.format.manifests.columns import read_columns, unpack
 from airflow_iceberg.format.manifests.entries import (
     DataFile,
     EntryStatus,
@@ -295,8 +296,6 @@ def _surely_keeps_all(data: bytes, manifest: ManifestFile, removal: RemovalFilte
     paths = removal.paths_of_data()
     if paths is None or manifest.content is not ManifestContent.DATA or manifest.manifest_length < LARGE_BYTES:
         return False
-    from airflow_iceberg.format.manifests.columns import read_columns, unpack
-
     for part in read_columns([unpack(data, manifest)]):
         if isinstance(part, tuple) or not paths.isdisjoint(part.file_path):
             return False

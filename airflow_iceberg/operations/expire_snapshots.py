@@ -26,6 +26,7 @@ from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.commit.write_result import OperationResult, Outcome
 from airflow_iceberg.errors import FormatError, NotFoundError, StorageError
 from airflow_iceberg.format.manifests.entries import FileContent
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.inventory.reachable_files import (
     Deletable,
     RefSize,
@@ -42,7 +43,6 @@ from airflow_iceberg.plan.expire_snapshots import Expiry, check_may_delete
 from airflow_iceberg.plan.orphan_files import DEFAULT_AGE_MS
 
 if TYPE_CHECKING:
-    from airflow_iceberg.format.metadata.table_metadata import TableMetadata
     from airflow_iceberg.inventory.run import Walk
     from airflow_iceberg.storage.base import FileStatus
 

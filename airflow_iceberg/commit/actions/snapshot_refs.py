@@ -11,6 +11,7 @@ from typing import Literal
 
 from airflow_iceberg.commit.checks import check_same_table, is_same_table, of_this_table
 from airflow_iceberg.commit.removals import Removal
+from airflow_iceberg.commit.scopes import partition_key
 from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.snapshot_action import FileChanges, SnapshotAction
 from airflow_iceberg.commit.snapshot_writer import AddedFiles
@@ -274,8 +275,6 @@ class CherryPick(SnapshotAction):
             raise IncompatibleChangeError(f"cannot cherry-pick snapshot {source.snapshot_id}: {why}")
 
     def _check_unchanged(self, metadata: TableMetadata, source: Snapshot, history: Sequence[Snapshot]) -> None:
-        from airflow_iceberg.commit.scopes import partition_key
-
         files = (
             *self._files(source, EntryStatus.ADDED, ManifestContent.DATA),
             *self._files(source, EntryStatus.DELETED, ManifestContent.DATA),
