@@ -80,54 +80,59 @@ def _iceberg_catalog() -> dict[str, Any]:
                 "extra": '{"s3.endpoint": "https://s3.example.com"}',
             },
         },
-        "conn-fields": {
-            "type": {
-                "label": "Catalog type",
-                "description": "How the catalog is reached; left empty it is guessed from the URI.",
-                "schema": {
-                    "type": ["string", "null"],
-                    "enum": ["sql", "hadoop", "rest", "hive", "nessie", "glue"],
-                },
+        "conn-fields": _catalog_fields(),
+    }
+
+
+def _catalog_fields() -> dict[str, Any]:
+    text, secret = {"type": ["string", "null"]}, {"type": ["string", "null"], "format": "password"}
+    return {
+        "type": {
+            "label": "Catalog type",
+            "description": "How the catalog is reached; left empty it is guessed from the URI.",
+            "schema": {
+                "type": ["string", "null"],
+                "enum": ["sql", "hadoop", "rest", "hive", "nessie", "glue"],
             },
-            "catalog_name": {
-                "label": "Catalog name",
-                "description": "SQL catalogs keep tables under this name: use the one that Spark or PyIceberg use. "
-                "The connection id if empty.",
-                "schema": {"type": ["string", "null"]},
-            },
-            "warehouse": {
-                "label": "Warehouse",
-                "description": "Location under which new tables lie, such as s3://bucket/warehouse; for some REST "
-                "catalogs a name.",
-                "schema": {"type": ["string", "null"]},
-            },
-            "token": {
-                "label": "Bearer token",
-                "description": "For REST catalogs, instead of client ID and secret.",
-                "schema": {"type": ["string", "null"], "format": "password"},
-            },
-            "s3.endpoint": {
-                "label": "S3 endpoint",
-                "description": "Only for stores other than Amazon's, such as https://s3.example.com.",
-                "schema": {"type": ["string", "null"]},
-            },
-            "s3.access-key-id": {
-                "label": "S3 access key ID",
-                "schema": {"type": ["string", "null"], "format": "password"},
-            },
-            "s3.secret-access-key": {
-                "label": "S3 secret access key",
-                "schema": {"type": ["string", "null"], "format": "password"},
-            },
-            "adls.account-key": {
-                "label": "Azure account key",
-                "schema": {"type": ["string", "null"], "format": "password"},
-            },
-            "properties": {
-                "label": "Further properties",
-                "description": "Catalog and storage properties under PyIceberg's names, as a JSON object.",
-                "schema": {"type": ["object", "null"]},
-            },
+        },
+        "catalog_name": {
+            "label": "Catalog name",
+            "description": "SQL catalogs keep tables under this name: use the one that Spark or PyIceberg use. "
+            "The connection id if empty.",
+            "schema": text,
+        },
+        "warehouse": {
+            "label": "Warehouse",
+            "description": "Location where new tables are created, such as s3://bucket/warehouse; for some REST "
+            "catalogs a name.",
+            "schema": text,
+        },
+        "token": {
+            "label": "Bearer token",
+            "description": "For REST catalogs, instead of client ID and secret.",
+            "schema": secret,
+        },
+        "s3.endpoint": {
+            "label": "S3 endpoint",
+            "description": "Only for stores other than Amazon's, such as https://s3.example.com.",
+            "schema": text,
+        },
+        "s3.access-key-id": {
+            "label": "S3 access key ID",
+            "schema": secret,
+        },
+        "s3.secret-access-key": {
+            "label": "S3 secret access key",
+            "schema": secret,
+        },
+        "adls.account-key": {
+            "label": "Azure account key",
+            "schema": secret,
+        },
+        "properties": {
+            "label": "Further properties",
+            "description": "Catalog and storage properties under PyIceberg's names, as a JSON object.",
+            "schema": {"type": ["object", "null"]},
         },
     }
 
