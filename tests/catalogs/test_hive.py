@@ -52,7 +52,13 @@ from tests.catalogs.contract import (
     run_processes,
     setting,
 )
-from tests.catalogs.hive_contract import NO_LOCKS, CountedCalls, HiveContract, empty_metastore
+from tests.catalogs.hive_contract import (
+    NO_LOCKS,
+    CountedCalls,
+    HiveContract,
+    empty_metastore,
+    hive_catalog,  # noqa: F401 - a fixture
+)
 from tests.services.hive_metastore import metastore_2_3
 from tests.services.launch import free_ports
 from tests.support.postgresql import CuttingProxy
