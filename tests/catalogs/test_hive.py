@@ -52,13 +52,7 @@ from tests.catalogs.contract import (
     run_processes,
     setting,
 )
-from tests.catalogs.hive_contract import (
-    NO_LOCKS,
-    CountedCalls,
-    HiveContract,
-    empty_metastore,
-    hive_catalog,  # noqa: F401 - a fixture
-)
+from tests.catalogs.hive_contract import NO_LOCKS, CountedCalls, HiveContract, empty_metastore
 from tests.services.hive_metastore import metastore_2_3
 from tests.services.launch import free_ports
 from tests.support.postgresql import CuttingProxy
@@ -71,6 +65,18 @@ def metastore(tmp_path_factory):
     metastore = metastore_2_3(tmp_path_factory.mktemp("hive"))
     yield metastore
     metastore.stop()
+
+
+@pytest.fixture
+def hive_catalog(metastore, tmp_path):
+    """A catalog on an empty metastore with a namespace; properties may be added."""
+
+    def make(**more):
+        return load_catalog("prod", uri=metastore.uri, warehouse=f"file:{tmp_path}/warehouse", **more)
+
+    empty_metastore(metastore.uri)
+    make().create_namespace("db")
+    return make
 
 
 @pytest.fixture(params=["true", "false"], ids=["locks", "no-locks"])
