@@ -10,8 +10,6 @@ table has another version by then, whoever changed it.
 from __future__ import annotations
 
 import logging
-import random
-import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -83,11 +81,9 @@ class GlueCatalog(PointerCatalog):
         io: FileIO,
         now_ms: Callable[[], int] | None = None,
         new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
-        sleep: Callable[[float], None] = time.sleep,
-        chance: Callable[[], float] = random.random,
     ) -> None:
         super().__init__(name, properties, io=io, now_ms=now_ms, new_uuid=new_uuid)
-        self._glue = GlueClient(name, properties, sleep=sleep, chance=chance)
+        self._glue = GlueClient(name, properties)
         self._skip_archive = properties.get("glue.skip-archive", "true").strip().lower() != "false"
 
     def __repr__(self) -> str:
