@@ -146,6 +146,11 @@ class TestWithoutLocks:
 class TestTheInterface:
     """Numbers and types of fields are Hive's: the same as in another client's definition."""
 
+    def test_none_of_its_calls_is_lost_in_the_notation(self):
+        written = [line.split("(")[0].split()[-1] for line in thrift_interface._IDL.strip().splitlines()]
+        assert list(thrift_interface.CALLS) == written
+        assert len(written) == 20
+
     STRUCTS = tuple(
         value
         for value in vars(thrift_interface).values()
