@@ -49,7 +49,9 @@ LAYERS = {
     # All files of a table, found in one way whenever files are removed; here or in a job.
     "inventory": layer("errors format expressions plan storage.base", "pyarrow numpy"),
     "data": layer("errors format expressions storage", "pyarrow numpy fastavro"),
-    "catalogs": layer("errors redaction format storage inventory", "sqlalchemy requests urllib3 boto3 botocore thrift"),
+    "catalogs": layer(
+        "errors redaction format storage inventory", "sqlalchemy requests urllib3 tenacity boto3 botocore thrift"
+    ),
     "scan": layer("errors format expressions plan storage inventory data", "pyarrow numpy"),
     "commit": layer("errors format expressions plan storage.base inventory catalogs.base"),
     "jobs": layer(
@@ -103,8 +105,8 @@ ONLY_IN = {
     ),
     "sqlglot": re.compile(r"expressions\.sql"),
     "sqlalchemy": re.compile(r"catalogs\.sql\.\w+"),
-    "requests": re.compile(r"catalogs\.(http|nessie)\.\w+|storage\.stores\.\w+"),
-    "urllib3": re.compile(r"catalogs\.(http|nessie)\.\w+"),
+    "requests": re.compile(r"catalogs\.http\.exchange|storage\.stores\.\w+"),
+    "urllib3": re.compile(r"catalogs\.http\.exchange"),
     "boto3": re.compile(r"catalogs\.glue\.client"),
     "botocore": re.compile(r"catalogs\.(http\.auth|glue\.\w+)|storage\.stores\.\w+"),
     "thrift": re.compile(r"catalogs\.hive\.\w+"),

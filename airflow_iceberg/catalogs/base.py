@@ -1,8 +1,7 @@
-"""What every catalog can do: `Catalog`, and the names and states that it speaks of.
+"""`Catalog`: the interface of every catalog, with `TableId` and `TableState`.
 
-Lives here: `TableId`, `TableState` and the abstract `Catalog`. Not here: catalogs that keep a pointer to a metadata
-file (`pointer`), each concrete catalog (`hadoop`, `sql`, …), and retrying (`airflow_iceberg.commit`): a catalog tries
-once.
+Not here: catalogs that store a pointer to a metadata file (`pointer`), each concrete catalog (`hadoop`, `sql`, …), and
+commit retries (`airflow_iceberg.commit`): a catalog tries once.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.errors import AlreadyExistsError, CommitConflictError, InvalidInputError, NotFoundError
 from airflow_iceberg.storage.base import FileIO
 
 if TYPE_CHECKING:
@@ -72,14 +71,14 @@ def parse_namespace(namespace: str | Iterable[str]) -> Namespace:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableState:
-    """A table as it was at one moment.
+    """A table at one moment.
 
     Attributes:
         table: its name in the catalog.
         metadata: the parsed metadata.
         metadata_location: the file that the metadata came from.
-        token: what the catalog needs to recognise this state again when it swaps; opaque to everybody else.
-        io: how the table's files are reached, where that differs from the catalog's `io`: with credentials of its own.
+        token: the catalog's own mark of this state, which it compares when it swaps; opaque to other modules.
+        io: access to the table's files, if it differs from the catalog's `io`: with credentials of its own.
     """
 
     table: TableId
@@ -92,13 +91,14 @@ class TableState:
 class Catalog(ABC):
     """Tables by name. Tables are given as `TableId` or as "namespace.table", namespaces as tuple or as "a.b".
 
-    Every method raises `NotFoundError` for a table or namespace that isn't there, and `StorageError` when the service
-    behind the catalog can't be reached. Names of methods and properties follow PyIceberg.
+    Every method raises `NotFoundError` for a table or namespace that does not exist, and `StorageError` if the service
+    of the catalog can't be reached. Names of methods and properties follow PyIceberg. What a method does is said here;
+    the docstring in a catalog adds what is special there.
 
     Args:
-        name: what the user calls the catalog; part of the key in some catalogs (SQL).
+        name: the user's name of the catalog; part of the key in some catalogs (SQL).
         properties: as given to `load_catalog`; may hold secrets, so they are never shown.
-        io: how the catalog's files are reached.
+        io: access to the catalog's files.
     """
 
     def __init__(self, name: str, properties: Mapping[str, str], *, io: FileIO) -> None:
@@ -113,11 +113,11 @@ class Catalog(ABC):
     def create_namespace(
         self, namespace: str | Namespace, properties: Mapping[str, str] | None = None, *, if_not_exists: bool = False
     ) -> None:
-        """Make a namespace; `AlreadyExistsError` if it is there, unless `if_not_exists`."""
+        """Create a namespace; `AlreadyExistsError` if it exists, unless `if_not_exists`."""
 
     @abstractmethod
     def drop_namespace(self, namespace: str | Namespace) -> None:
-        """Remove a namespace that holds nothing; `InvalidInputError` if it holds something."""
+        """Remove an empty namespace; `InvalidInputError` if it is not empty."""
 
     @abstractmethod
     def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]:
@@ -135,7 +135,7 @@ class Catalog(ABC):
     def update_namespace_properties(
         self, namespace: str | Namespace, updates: Mapping[str, str] | None = None, removals: Iterable[str] = ()
     ) -> None:
-        """Set and remove properties of a namespace; removing one that isn't there is no error."""
+        """Set and remove properties of a namespace; removing one that does not exist is no error."""
 
     def namespace_of(self, table: str | TableId) -> Namespace:
         """Return the namespace that a table is in, as this catalog names it."""
@@ -155,7 +155,7 @@ class Catalog(ABC):
 
     @abstractmethod
     def create(self, table: str | TableId, metadata: TableMetadata) -> TableState:
-        """Make a table of its first metadata; `AlreadyExistsError` if the name is taken."""
+        """Create a table from its first metadata; `AlreadyExistsError` if the name is taken."""
 
     @abstractmethod
     def commit(self, base: TableState, change: Change) -> TableState:
@@ -169,13 +169,13 @@ class Catalog(ABC):
     def attempts(self, table: TableId) -> AbstractContextManager[None]:
         """Return a context for the attempts at one commit to a table, by one thread.
 
-        A catalog that lets its writers wait in line keeps a writer's turn in it from one attempt to the next.
+        A catalog with a queue of writers keeps a writer's place in it from one attempt to the next.
         """
         return nullcontext()
 
     @abstractmethod
     def drop_table(self, table: str | TableId, *, purge: bool = False) -> None:
-        """Remove a table from the catalog; `purge` asks for its files to go too."""
+        """Remove a table from the catalog; `purge` asks for its files to be deleted too."""
 
     @abstractmethod
     def rename_table(self, table: str | TableId, to: str | TableId) -> None:
@@ -187,7 +187,44 @@ class Catalog(ABC):
 
     @abstractmethod
     def default_location(self, table: str | TableId) -> str:
-        """Return where a new table of this name is put, unless its creator says otherwise; no trailing slash.
+        """Return the location of a new table of this name, unless its creator gives another; no trailing slash.
 
-        Nothing where a server chooses the place: then the metadata given to `create` has an empty location.
+        Empty if a server chooses the location: then the metadata given to `create` has an empty one.
         """
+
+    # -- shared checks and errors ------------------------------------------------------------------------------------
+
+    def _property_changes(
+        self, namespace: Namespace, updates: Mapping[str, str] | None, removals: Iterable[str]
+    ) -> tuple[dict[str, str], frozenset[str]]:
+        """Return the properties of a namespace to set, as texts, and those to remove.
+
+        Raises:
+            InvalidInputError: one is in both.
+        """
+        new, old = {str(key): str(value) for key, value in (updates or {}).items()}, frozenset(removals)
+        if both := sorted(old & set(new)):
+            raise InvalidInputError(f"property '{both[0]}' of namespace {'.'.join(namespace)} is both set and removed")
+        return new, old
+
+    def _unknown_table(self, table: TableId) -> NotFoundError:
+        return NotFoundError(
+            f"there is no table {table} in catalog {self.name}; check the names of table, namespace and catalog"
+        )
+
+    def _unknown_namespace(self, namespace: Namespace) -> NotFoundError:
+        return NotFoundError(
+            f"there is no namespace {'.'.join(namespace)} in catalog {self.name}; create it first or check the name"
+        )
+
+    def _existing_table(self, table: TableId) -> AlreadyExistsError:
+        return AlreadyExistsError(f"table {table} exists already in catalog {self.name}")
+
+    def _existing_namespace(self, namespace: Namespace) -> AlreadyExistsError:
+        return AlreadyExistsError(f"namespace {'.'.join(namespace)} exists already in catalog {self.name}")
+
+    def _existing_target(self, table: TableId, to: TableId) -> AlreadyExistsError:
+        return AlreadyExistsError(f"cannot rename {table}: {to} exists already in catalog {self.name}")
+
+    def _changed_by_another(self, table: TableId, detail: str) -> CommitConflictError:
+        return CommitConflictError(f"table {table} in catalog {self.name} was changed by another writer: {detail}")

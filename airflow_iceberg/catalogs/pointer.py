@@ -1,7 +1,7 @@
-"""`PointerCatalog`: catalogs that hold, for each table, the location of its newest metadata file.
+"""`PointerCatalog`: catalogs that store, for each table, the location of its newest metadata file.
 
-Lives here: naming and writing metadata files, and what to do with the file after each outcome of the swap. Not here:
-the swap itself, which is each catalog's own (`sql`, …), and retrying (`airflow_iceberg.commit`).
+Here: naming and writing metadata files, and what happens to the file after each outcome of the swap. Not here: the swap
+itself, which is each catalog's own (`sql`, …), and commit retries (`airflow_iceberg.commit`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import uuid
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Required, TypedDict, Unpack
 
 from airflow_iceberg.catalogs.base import Catalog, Namespace, TableId, TableState, parse_namespace
 from airflow_iceberg.errors import (
@@ -35,49 +36,45 @@ COMPRESSION_CODEC = "write.metadata.compression-codec"
 METADATA_PATH = "write.metadata.path"
 DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
 METADATA_SUFFIX = ".metadata.json"
-# How often the files of a table are looked up again that is to be purged while others commit to it.
+# How often the files of a table to purge are listed again while other writers commit to it.
 _LOOKS_BEFORE_PURGE = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pointer:
-    """What a catalog remembers of a table.
+    """The state of a table as a catalog stores it.
 
     Attributes:
         metadata_location: the newest metadata file.
-        token: what the catalog wants back when it swaps (a version, a hash), beside the location.
+        token: what the catalog compares besides the location when it swaps (a version, a hash).
     """
 
     metadata_location: str
     token: object = None
 
 
+class Outside(TypedDict, total=False):
+    """What a pointer catalog takes from outside: files, the clock (milliseconds since the epoch), and unique ids."""
+
+    io: Required[FileIO]
+    now_ms: Callable[[], int] | None
+    new_uuid: Callable[[], uuid.UUID]
+
+
 class PointerCatalog(Catalog):
     """A catalog of two methods, `read_pointer` and `swap_pointer`; load, create and commit follow from them.
 
-    Args:
-        now_ms: the clock, milliseconds since the epoch.
-        new_uuid: source of the unique part of file names.
-
     Attributes:
-        rules_out_echoes: whether the catalog's own swap makes sure that a race is not lost to a repetition of the very
-            request.
+        rules_out_echoes: whether the catalog's own swap makes sure that a race is not lost to a second sending of the
+            same request.
     """
 
     rules_out_echoes = False
 
-    def __init__(
-        self,
-        name: str,
-        properties: Mapping[str, str],
-        *,
-        io: FileIO,
-        now_ms: Callable[[], int] | None = None,
-        new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
-    ) -> None:
-        super().__init__(name, properties, io=io)
-        self._now_ms = now_ms or _now_ms
-        self._new_uuid = new_uuid
+    def __init__(self, name: str, properties: Mapping[str, str], **outside: Unpack[Outside]) -> None:
+        super().__init__(name, properties, io=outside["io"])
+        self._now_ms = outside.get("now_ms") or _now_ms
+        self._new_uuid = outside.get("new_uuid", uuid.uuid4)
 
     @abstractmethod
     def read_pointer(self, table: TableId) -> Pointer | None:
@@ -90,32 +87,31 @@ class PointerCatalog(Catalog):
         Returns:
             The new pointer.
         Raises:
-            CommitConflictError: it points somewhere else (`AlreadyExistsError`: it exists, None was expected;
-                `NotFoundError`: it is gone). Surely nothing was changed.
-            StorageError: it did not work, and surely nothing was changed.
-            CommitUnknownError: anything else that went wrong after the request was sent.
+            CommitConflictError: it points to another file (`AlreadyExistsError`: it exists, None was expected;
+                `NotFoundError`: it no longer exists). Surely nothing was changed.
+            StorageError: the swap failed, and surely nothing was changed.
+            CommitUnknownError: any other failure after the request was sent.
         """
 
     def swap_metadata(self, table: TableId, *, base: TableState | None, new: str, metadata: TableMetadata) -> Pointer:
-        """Do as `swap_pointer`; overridden by catalogs that show some of the metadata beside the pointer.
+        """Do as `swap_pointer`; `DescribingCatalog` overrides it.
 
         Args:
             base: the state that the table must still be in; None: if there is no such table.
             new: location of the new metadata.
-            metadata: what lies there.
+            metadata: the new metadata.
         """
         expected = Pointer(metadata_location=base.metadata_location, token=base.token) if base else None
         return self.swap_pointer(table, expected=expected, new=new)
 
     def load(self, table: str | TableId) -> TableState:
-        """Return the table as it is now."""
         table = TableId.of(table)
         pointer = self.read_pointer(table)
         while pointer is not None:
             try:
                 return self._state(table, read_metadata(self.io, pointer.metadata_location), pointer)
             except NotFoundError:
-                # Others may have committed since, and have removed the file as the table asks for.
+                # Another writer may have committed since, and have deleted the file as the table's properties ask.
                 newer = self.read_pointer(table)
                 if newer == pointer:
                     raise
@@ -123,28 +119,24 @@ class PointerCatalog(Catalog):
         raise self._unknown_table(table)
 
     def table_exists(self, table: str | TableId) -> bool:
-        """Tell whether there is such a table."""
         return self.read_pointer(TableId.of(table)) is not None
 
     def create(self, table: str | TableId, metadata: TableMetadata) -> TableState:
-        """Make a table of its first metadata."""
         table = TableId.of(table)
         self._require_namespace(self.namespace_of(table))
         if self.table_exists(table):  # asked before a file is written into what may be the other table's directory
-            raise AlreadyExistsError(f"table {table} exists already in catalog {self.name}")
+            raise self._existing_table(table)
         return self._publish(table, None, metadata)
 
     def commit(self, base: TableState, change: Change) -> TableState:
-        """Apply a change to exactly the base state, in one try."""
         updated = apply_change(base.metadata, change, now_ms=self._now_ms(), base_location=base.metadata_location)
         if not change.updates:
-            return base  # only requirements, and they hold: an equal metadata file would help nobody
+            return base  # only requirements, and they hold: an equal metadata file would be of no use
         state = self._publish(base.table, base, updated)
         self._delete_forgotten_metadata(base.metadata, updated)
         return state
 
     def register_table(self, table: str | TableId, metadata_location: str) -> TableState:
-        """Bring an existing table into the catalog by its metadata file."""
         table = TableId.of(table)
         self._require_namespace(self.namespace_of(table))
         metadata = read_metadata(self.io, metadata_location)
@@ -152,14 +144,14 @@ class PointerCatalog(Catalog):
         return self._state(table, metadata, pointer)
 
     def drop_table(self, table: str | TableId, *, purge: bool = False) -> None:
-        """Remove a table from the catalog; with `purge` its files are deleted once it is gone (`inventory.purge`).
+        """Remove a table from the catalog; with `purge` its files are deleted after that (`inventory.purge`).
 
-        What is dropped is the very table whose files were found: it may have got another name meanwhile, and its old
-        name another table.
+        Only the very table whose files were listed is dropped: it may have been renamed meanwhile, and its old name
+        given to another table.
 
         Raises:
             FormatError: some of the files to purge cannot be found; nothing was dropped.
-            CommitConflictError: others did not stop to commit to the table that is to be purged; nothing was dropped.
+            CommitConflictError: other writers kept committing to the table to purge; nothing was dropped.
             CommitUnknownError: cannot tell whether it was dropped; no file was deleted.
         """
         table = TableId.of(table)
@@ -170,7 +162,7 @@ class PointerCatalog(Catalog):
         delete_files(state.io or self.io, table, files)
 
     def _drop_with_files(self, table: TableId) -> tuple[TableState, TableFiles]:
-        """Drop a table just after its files were found, and return them; again from the start when it has changed."""
+        """Drop a table just after its files were listed, and return them; start again if it has changed."""
         for _ in range(_LOOKS_BEFORE_PURGE):
             state, files = self.find_purgeable(table)
             try:
@@ -180,24 +172,24 @@ class PointerCatalog(Catalog):
             else:
                 return state, files
         raise CommitConflictError(
-            f"cannot purge {table}, nothing was dropped: others commit to it all the time, try again when they are done"
+            f"cannot purge {table}, nothing was dropped: other writers keep committing to it; stop them and try again"
         )
 
     @abstractmethod
     def drop_pointer(self, table: TableId) -> None:
-        """Remove a table from the catalog; its files stay.
+        """Remove a table from the catalog and keep its files.
 
         Raises:
             NotFoundError: there is no such table.
         """
 
     def drop_if_current(self, state: TableState) -> None:
-        """Remove a table from the catalog if it still is in this state; its files stay.
+        """Remove a table from the catalog if it is still in this state, and keep its files.
 
-        This one looks and drops, in two steps; catalogs whose service can do it in one override it.
+        This one compares and drops, in two steps; catalogs whose service can do it in one override it.
 
         Raises:
-            NotFoundError: there is no such table any more.
+            NotFoundError: the table no longer exists.
             CommitConflictError: it has changed, or another table has its name; nothing was dropped.
         """
         pointer = self.read_pointer(state.table)
@@ -208,14 +200,14 @@ class PointerCatalog(Catalog):
         self.drop_pointer(state.table)
 
     def find_purgeable(self, table: TableId) -> tuple[TableState, TableFiles]:
-        """Return a table with all files that its metadata leads to."""
+        """Return a table with all files that are reachable from its metadata."""
         state = self.load(table)
         return state, find_files(state.io or self.io, state)
 
     def _publish(self, table: TableId, base: TableState | None, metadata: TableMetadata) -> TableState:
         """Write the metadata to a new file and let the table point to it.
 
-        The file is deleted only when it is proven that the table doesn't point to it.
+        The file is deleted only if the table surely doesn't point to it.
         """
         location = self._new_metadata_location(base, metadata)
         self.io.create(location, encode_metadata(metadata, location))
@@ -225,7 +217,7 @@ class PointerCatalog(Catalog):
             error.metadata_location = location
             raise
         except CommitConflictError as error:
-            # Whose turn it still is has not asked for the swap yet.
+            # A writer that keeps its place in the queue has not sent the swap yet.
             is_first = self.rules_out_echoes or error.is_our_turn
             landed = None if is_first else self._find_echo(table, location, error)
             if landed is None:
@@ -238,13 +230,13 @@ class PointerCatalog(Catalog):
         return self._state(table, metadata, pointer)
 
     def _find_echo(self, table: TableId, location: str, conflict: CommitConflictError) -> Pointer | None:
-        """Return where the table stands if what it lost the race to is its own first request, repeated on the way.
+        """Return the table's pointer if the conflict is with its own first request, sent twice on the way.
 
-        Drivers and proxies repeat requests whose answer was lost. Without this look the metadata file would be deleted
-        that the table points to. Where another writer has committed on top, the file is needed by nobody.
+        Drivers and proxies repeat requests whose answer was lost. Without this check the metadata file that the table
+        points to would be deleted. If another writer has committed on top, the file is not needed.
 
         Raises:
-            CommitUnknownError: the catalog does not say where the table stands.
+            CommitUnknownError: the pointer cannot be read.
         """
         try:
             pointer = self.read_pointer(table)
@@ -269,7 +261,7 @@ class PointerCatalog(Catalog):
         )
 
     def _delete_forgotten_metadata(self, before: TableMetadata, after: TableMetadata) -> None:
-        """Remove the metadata files that fell off the log, for tables that ask for it."""
+        """Delete the metadata files that left the log, for tables whose properties ask for it."""
         if not after.property_bool(DELETE_AFTER_COMMIT, False):
             return
         kept = {location for _, location in after.metadata_log}
@@ -279,26 +271,29 @@ class PointerCatalog(Catalog):
         try:
             self.io.delete(locations)
         except IcebergError as error:
-            log.warning("left a metadata file behind that nobody needs: %s", error)
+            log.warning("could not delete a metadata file that is not needed any more: %s", error)
 
     def _require_namespace(self, namespace: str | Namespace) -> Namespace:
         namespace = parse_namespace(namespace)
         if not self.namespace_exists(namespace):
-            raise NotFoundError(
-                f"there is no namespace {'.'.join(namespace)} in catalog {self.name}; create it first or check the name"
-            )
+            raise self._unknown_namespace(namespace)
         return namespace
 
     def _not_current(self, expected: TableState, found: str) -> CommitConflictError:
-        return CommitConflictError(
-            f"table {expected.table} in catalog {self.name} was changed by another writer: it points to {found}, "
-            f"expected {expected.metadata_location}"
-        )
+        return self._changed_by_another(expected.table, f"it points to {found}, expected {expected.metadata_location}")
 
-    def _unknown_table(self, table: TableId) -> NotFoundError:
-        return NotFoundError(
-            f"there is no table {table} in catalog {self.name}; check the names of table, namespace and catalog"
-        )
+
+class DescribingCatalog(PointerCatalog):
+    """A pointer catalog that stores some of the metadata besides the pointer: it implements `swap_metadata`."""
+
+    def swap_pointer(self, table: TableId, *, expected: Pointer | None, new: str) -> Pointer:
+        base = self._state(table, read_metadata(self.io, expected.metadata_location), expected) if expected else None
+        return self.swap_metadata(table, base=base, new=new, metadata=read_metadata(self.io, new))
+
+    @abstractmethod
+    def swap_metadata(
+        self, table: TableId, *, base: TableState | None, new: str, metadata: TableMetadata
+    ) -> Pointer: ...
 
 
 def read_metadata(io: FileIO, location: str) -> TableMetadata:
@@ -306,13 +301,13 @@ def read_metadata(io: FileIO, location: str) -> TableMetadata:
 
     Raises:
         NotFoundError: there is no such file.
-        FormatError: it is no metadata file, or half of one.
+        FormatError: it is no metadata file, or an incomplete one.
     """
     return TableMetadata.from_json(io.read(location), path=location)
 
 
 def encode_metadata(metadata: TableMetadata, location: str) -> bytes:
-    """Return the bytes of a metadata file; they are compressed if its name says so, since Java goes by the name."""
+    """Return the bytes of a metadata file, compressed if its name says so: Iceberg Java decides by the name."""
     data = metadata.to_json()
     name = location.rpartition("/")[2]
     if name.endswith((f".gz{METADATA_SUFFIX}", f"{METADATA_SUFFIX}.gz")):
@@ -327,10 +322,10 @@ def metadata_version(location: str) -> int:
 
 
 def is_gzip_asked(properties: Mapping[str, str]) -> bool:
-    """Tell whether the table's metadata files are to be compressed.
+    """Tell whether the table's metadata files are compressed.
 
     Raises:
-        InvalidInputError: the property names a codec that the specification doesn't know.
+        InvalidInputError: the property names a codec that the specification does not define.
     """
     codec = properties.get(COMPRESSION_CODEC, "none").lower()
     if codec not in ("none", "gzip"):

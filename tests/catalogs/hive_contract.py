@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.hive.client import Connection, HiveClient
 from airflow_iceberg.errors import InvalidInputError
 from tests.catalogs.contract import CatalogContract, make_table
@@ -115,15 +114,3 @@ class HiveContract(CatalogContract):
             "hive.metastore.database.owner-type": "USER",
         }
         assert catalog.load_namespace_properties("sales") == {**given, **changed}
-
-
-@pytest.fixture
-def hive_catalog(metastore, tmp_path):
-    """A catalog on an empty metastore with a namespace; properties may be added."""
-
-    def make(**more):
-        return load_catalog("prod", uri=metastore.uri, warehouse=f"file:{tmp_path}/warehouse", **more)
-
-    empty_metastore(metastore.uri)
-    make().create_namespace("db")
-    return make

@@ -67,6 +67,18 @@ def metastore(tmp_path_factory):
     metastore.stop()
 
 
+@pytest.fixture
+def hive_catalog(metastore, tmp_path):
+    """A catalog on an empty metastore with a namespace; properties may be added."""
+
+    def make(**more):
+        return load_catalog("prod", uri=metastore.uri, warehouse=f"file:{tmp_path}/warehouse", **more)
+
+    empty_metastore(metastore.uri)
+    make().create_namespace("db")
+    return make
+
+
 @pytest.fixture(params=["true", "false"], ids=["locks", "no-locks"])
 def catalog(request, hive_catalog):
     return hive_catalog(**{"engine.hive.lock-enabled": request.param})
@@ -133,6 +145,11 @@ class TestWithoutLocks:
 
 class TestTheInterface:
     """Numbers and types of fields are Hive's: the same as in another client's definition."""
+
+    def test_none_of_its_calls_is_lost_in_the_notation(self):
+        written = [line.split("(")[0].split()[-1] for line in thrift_interface._IDL.strip().splitlines()]
+        assert list(thrift_interface.CALLS) == written
+        assert len(written) == 20
 
     STRUCTS = tuple(
         value

@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.catalogs.http.client import Http
 from airflow_iceberg.catalogs.nessie.client import NessieClient
 from airflow_iceberg.errors import CommitUnknownError, InvalidInputError, NotFoundError, StorageError, UnsupportedError
 from tests.catalogs.contract import new_metadata
@@ -106,7 +107,7 @@ class TestTimeOuts:
         ("ask", "properties", "message"),
         [
             (ask_rest, {"rest.client.socket-timeout-ms": "50"}, r"it did not answer in time"),
-            (ask_nessie, {"transport.read-timeout": "50"}, r"cannot reach Nessie at .*: ReadTimeout"),
+            (ask_nessie, {"transport.read-timeout": "50"}, r"cannot read from Nessie at .*: it did not answer in time"),
         ],
     )
     def test_a_server_that_never_answers_is_given_up(self, ask, properties, message):
@@ -127,7 +128,7 @@ class TestRepetitions:
 
     @pytest.mark.parametrize(("properties", "sent"), [({}, 6), ({"rest.client.max-retries": "2"}, 3)])
     def test_so_often(self, properties, sent, server, monkeypatch):
-        monkeypatch.setattr("airflow_iceberg.catalogs.http.client.Http._wait", lambda *_: None)
+        monkeypatch.setitem(Http.__init__.__kwdefaults__, "sleep", lambda _: None)
         server.handle = lambda request: Reply(status=503)
         with pytest.raises(StorageError, match=": 503; check"):
             load_catalog("prod", type="rest", uri=server.uri, **properties).list_namespaces()
@@ -179,7 +180,7 @@ class TestCertificates:
 
     @BOTH
     def test_a_server_that_is_not_trusted_is_shown_nothing(self, ask, found, guarded, certificates):
-        with pytest.raises(StorageError, match=r"certificate|SSLError"):
+        with pytest.raises(StorageError, match="certificate"):
             ask(guarded.uri, **{"ssl.client.cert": certificates.client_both})
         assert guarded.seen == []
 
@@ -338,21 +339,21 @@ class TestOAuth2OfNessie:
         client.change("POST", "trees", params={"name": "etl"}, body={"type": "BRANCH"})
         changes = [request for request in server.seen if request.path == "/api/v2/trees?name=etl"]
         assert [request.headers["Authorization"] for request in changes] == ["Bearer token-1", "Bearer token-3"]
-        assert {request.body for request in changes} == {b'{"type": "BRANCH"}'}
+        assert {request.body for request in changes} == {b'{"type":"BRANCH"}'}
 
     def test_a_change_for_which_there_is_no_token_was_never_made(self, server, asked):
         client = NessieClient("prod", self.properties(server))
         server.handle = lambda request: Reply(status=503)
-        with pytest.raises(StorageError, match=r"cannot get a token from .*HTTP 503") as raised:
+        with pytest.raises(StorageError, match=r"cannot get a token: .*/token: 503; check") as raised:
             client.change("POST", "trees", body=None)
         assert not isinstance(raised.value, CommitUnknownError)
-        assert [request.path for request in server.seen] == ["/token"]
+        assert [request.path for request in server.seen] == ["/token"] * 3
 
     def test_a_refusal_says_which_and_shows_no_secret(self, server):
         refused = b'{"error": "invalid_client", "error_description": "s3cret:/7 is wrong"}'
         server.handle = lambda request: Reply(status=401, body=refused)
         with pytest.raises(
-            StorageError, match=r"cannot get a token from .*/token: HTTP 401 \(invalid_client\)"
+            StorageError, match=r"cannot get a token: .*/token answers 401 invalid_client: \*\*\* is wrong; check"
         ) as raised:
             load_catalog("prod", **self.properties(server)).references.list()
         assert "s3cret" not in f"{raised.value!r}{raised.value.__cause__!r}{raised.value.__context__!r}"
@@ -360,7 +361,7 @@ class TestOAuth2OfNessie:
     @pytest.mark.parametrize("body", [b"", b"[]", b"<html>", b"{}"])
     def test_an_answer_without_a_token_is_named(self, body, server):
         server.handle = lambda request: Reply(body=body)
-        with pytest.raises(StorageError, match=r"cannot get a token from|without an access_token"):
+        with pytest.raises(StorageError, match=r"cannot get a token|without an access_token"):
             load_catalog("prod", **self.properties(server)).references.list()
 
     def test_a_token_in_a_message_of_the_server_is_hidden(self, server, asked):

@@ -17,6 +17,7 @@ import pytest
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.http.auth import OAuth2Auth
+from airflow_iceberg.catalogs.http.client import Http
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitConflictError,
@@ -83,9 +84,10 @@ def server():
 
 @pytest.fixture
 def waits(monkeypatch):
-    """Nobody waits; what would have been waited for, in seconds."""
+    """The seconds of each wait, which takes none; the shortest ones that chance allows."""
     waits = []
-    monkeypatch.setattr("airflow_iceberg.catalogs.http.client.Http._wait", lambda _, n, asked: waits.append(asked))
+    monkeypatch.setitem(Http.__init__.__kwdefaults__, "sleep", waits.append)
+    monkeypatch.setitem(Http.__init__.__kwdefaults__, "chance", lambda: 0.0)
     return waits
 
 
@@ -117,7 +119,7 @@ class TestWhatAnAnswerToACommitMeans:
         state = catalog.load("db.t")
         server.on(COMMIT, error(429, **{"Retry-After": "7"}), error(429), document(table("file:///w/new.json")))
         assert catalog.commit(state, setting(a="1")).metadata_location == "file:///w/new.json"
-        assert waits == [7.0, None]
+        assert waits == [7.0, 0.1]
 
     def test_too_many_requests_for_too_long_are_a_definite_failure(self, server, catalog, waits):
         state = catalog.load("db.t")
@@ -208,7 +210,7 @@ class TestWhatAnAnswerToACommitMeans:
     def test_a_server_that_is_not_there_is_a_definite_failure(self, server, catalog, waits):
         state = catalog.load("db.t")
         server.close()
-        catalog._server.http._session.close()
+        catalog._server.http._exchange._session.close()
         with pytest.raises(StorageError, match=r"no answer .*onnection refused"):
             catalog.commit(state, setting(a="1"))
         assert len(waits) == 5
@@ -349,7 +351,7 @@ class TestIdempotencyKeys:
     def test_a_conflict_after_a_lost_answer_may_be_our_own_echo(self, server, catalog):
         state = catalog.load("db.t")
         server.on(COMMIT, lambda _: None, error(409, "CommitFailedException"))
-        with pytest.raises(CommitUnknownError, match="repeated, and now the server answers 409"):
+        with pytest.raises(CommitUnknownError, match="retried, and now the server answers 409"):
             catalog.commit(state, setting(a="1"))
 
     def test_an_outcome_that_stays_unknown_is_unknown(self, server, catalog, waits):

@@ -10,12 +10,9 @@ table has another version by then, whoever changed it.
 from __future__ import annotations
 
 import logging
-import random
-import time
-import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Unpack
 
 from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, parse_namespace
 from airflow_iceberg.catalogs.glue.client import GlueClient, Refusal
@@ -33,9 +30,8 @@ from airflow_iceberg.catalogs.glue.tables import (
     table_input,
     without_aliases,
 )
-from airflow_iceberg.catalogs.pointer import Pointer, PointerCatalog, read_metadata
+from airflow_iceberg.catalogs.pointer import DescribingCatalog, Outside, Pointer, read_metadata
 from airflow_iceberg.errors import (
-    AlreadyExistsError,
     CommitConflictError,
     CommitUnknownError,
     IcebergError,
@@ -43,7 +39,6 @@ from airflow_iceberg.errors import (
     NotFoundError,
 )
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-from airflow_iceberg.storage.base import FileIO
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +60,7 @@ class GlueVersion:
     found: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
 
 
-class GlueCatalog(PointerCatalog):
+class GlueCatalog(DescribingCatalog):
     """Tables in Glue; a namespace is a database and has one level, names are in lower case.
 
     Args:
@@ -75,19 +70,9 @@ class GlueCatalog(PointerCatalog):
 
     rules_out_echoes = True
 
-    def __init__(
-        self,
-        name: str,
-        properties: Mapping[str, str],
-        *,
-        io: FileIO,
-        now_ms: Callable[[], int] | None = None,
-        new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
-        sleep: Callable[[float], None] = time.sleep,
-        chance: Callable[[], float] = random.random,
-    ) -> None:
-        super().__init__(name, properties, io=io, now_ms=now_ms, new_uuid=new_uuid)
-        self._glue = GlueClient(name, properties, sleep=sleep, chance=chance)
+    def __init__(self, name: str, properties: Mapping[str, str], **outside: Unpack[Outside]) -> None:
+        super().__init__(name, properties, **outside)
+        self._glue = GlueClient(name, properties)
         self._skip_archive = properties.get("glue.skip-archive", "true").strip().lower() != "false"
 
     def __repr__(self) -> str:
@@ -111,12 +96,6 @@ class GlueCatalog(PointerCatalog):
                 "name another table"
             )
         return _pointer(found)
-
-    def swap_pointer(self, table: TableId, *, expected: Pointer | None, new: str) -> Pointer:
-        """Create or update the table's document; see `swap_metadata`."""
-        metadata = read_metadata(self.io, new)
-        base = self._state(table, read_metadata(self.io, expected.metadata_location), expected) if expected else None
-        return self.swap_metadata(table, base=base, new=new, metadata=metadata)
 
     def swap_metadata(self, table: TableId, *, base: TableState | None, new: str, metadata: TableMetadata) -> Pointer:
         """Create the table's document, or update it if it still has the base's version."""
@@ -190,7 +169,7 @@ class GlueCatalog(PointerCatalog):
         if base is None:
             if refusal.code == _MISSING:
                 raise self._unknown_namespace(table.namespace) from None
-            raise AlreadyExistsError(f"table {table} exists already in catalog {self.name}") from None
+            raise self._existing_table(table) from None
         if refusal.code == _MISSING or current is None:
             raise self._unknown_table(table) from None
         raise self._changed(table, current, base) from None
@@ -212,20 +191,19 @@ class GlueCatalog(PointerCatalog):
         detail = f"it points to {found}, expected {base.metadata_location}"
         if found == base.metadata_location:
             detail = "its Glue table has another version, though it points to the same metadata"
-        return CommitConflictError(f"table {table} in catalog {self.name} was changed by another writer: {detail}")
+        return self._changed_by_another(table, detail)
 
     # -- tables --------------------------------------------------------------------------------------------------
 
     def table_exists(self, table: str | TableId) -> bool:
-        """Tell whether there is such a table of Iceberg."""
         found = self._find(TableId.of(table))
         return found is not None and is_iceberg(found)
 
     def register_table(self, table: str | TableId, metadata_location: str) -> TableState:
-        """Bring an existing table into the catalog by its metadata file."""
+        table = TableId.of(table)
         # Asked first: a table that points to this very file would look like the echo of our own request.
-        if self._find(TableId.of(table)) is not None:
-            raise AlreadyExistsError(f"table {table} exists already in catalog {self.name}")
+        if self._find(table) is not None:
+            raise self._existing_table(table)
         return super().register_table(table, metadata_location)
 
     def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
@@ -235,7 +213,6 @@ class GlueCatalog(PointerCatalog):
         return tuple(sorted(TableId(namespace=namespace, name=name) for name in names))
 
     def drop_pointer(self, table: TableId) -> None:
-        """Remove the table's document; its files stay."""
         if self.read_pointer(table) is None:
             raise self._unknown_table(table)
         self._delete(table)
@@ -286,7 +263,7 @@ class GlueCatalog(PointerCatalog):
             self._glue.change("create_table", DatabaseName=self._database(to.namespace), TableInput=document)
         except Refusal as error:
             if error.code == _TAKEN:
-                raise AlreadyExistsError(f"cannot rename {table}: {to} exists already in catalog {self.name}") from None
+                raise self._existing_target(table, to) from None
             raise self._glue.denied(f"rename {table} to {to}", error) from None
         except CommitUnknownError:
             made = self._find(to)
@@ -372,7 +349,7 @@ class GlueCatalog(PointerCatalog):
             if error.code != _TAKEN:
                 raise self._glue.denied(f"create namespace {namespace[0]}", error) from None
             if not if_not_exists:
-                raise AlreadyExistsError(f"namespace {namespace[0]} exists already in catalog {self.name}") from None
+                raise self._existing_namespace(namespace) from None
 
     def drop_namespace(self, namespace: str | Namespace) -> None:
         """Remove a database that holds no table of any kind. Glue drops a table that is made at the same moment."""
@@ -403,7 +380,6 @@ class GlueCatalog(PointerCatalog):
         return tuple(sorted((name,) for name in names if name.strip() and "." not in name))
 
     def namespace_exists(self, namespace: str | Namespace) -> bool:
-        """Tell whether there is such a database."""
         return self._find_database(parse_namespace(namespace)) is not None
 
     def load_namespace_properties(self, namespace: str | Namespace) -> Mapping[str, str]:
@@ -419,9 +395,7 @@ class GlueCatalog(PointerCatalog):
     ) -> None:
         """Write the database's document anew; Glue has no versions of it, of two at once the later one wins."""
         namespace = parse_namespace(namespace)
-        new, old = _texts(updates), set(removals)
-        if both := sorted(old & set(new)):
-            raise InvalidInputError(f"property '{both[0]}' of namespace {namespace[0]} is both set and removed")
+        new, old = self._property_changes(namespace, updates, removals)
         found = self._find_database(namespace)
         if found is None:
             raise self._unknown_namespace(namespace)
@@ -474,11 +448,6 @@ class GlueCatalog(PointerCatalog):
 
     def _database(self, namespace: Namespace) -> str:
         return database_of(self.name, namespace)
-
-    def _unknown_namespace(self, namespace: Namespace) -> NotFoundError:
-        return NotFoundError(
-            f"there is no namespace {'.'.join(namespace)} in catalog {self.name}; create it first or check the name"
-        )
 
 
 def _pointer(found: Mapping[str, Any]) -> Pointer:

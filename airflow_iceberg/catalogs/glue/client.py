@@ -1,28 +1,27 @@
-"""The Glue service through boto3: credentials, requests, and what their failures mean.
+"""The Glue service through boto3: credentials, requests, and which failures leave the outcome unknown.
 
-Lives here: how to ask, and which failures leave the outcome open. Not here: what a Glue table says of an Iceberg table
-(`glue_tables`), and the catalog itself (`glue`).
+Not here: Glue's documents of a table (`glue.tables`), and the catalog itself (`glue.catalog`).
 
-boto3 repeats requests on its own, and the answer to the second one may be the echo of the first. So what changes
-something is sent once; only a request that Glue itself put off (throttling) is sent again. Questions may be repeated.
+boto3 retries requests on its own, and the answer to the second one may be the echo of the first. So a change is sent
+once, and only retried if Glue throttled it. Reads may be retried.
 """
 
 from __future__ import annotations
 
 import functools
 import os
-import random
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from airflow_iceberg.errors import CommitUnknownError, IcebergError, InvalidInputError, StorageError
 
 _MAX_RETRIES = 10
 _MODES = ("standard", "adaptive", "legacy")
 _THROTTLED = ("Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequestsException")
-# Answers that don't say whether it was done, though their HTTP status is one of a refusal.
+# Error responses that don't say whether the change was done, though their HTTP status is 4xx.
 _OPEN = ("OperationTimeoutException", "RequestTimeout", "RequestTimeoutException")
 _ACCESS = (
     "AccessDeniedException",
@@ -38,7 +37,7 @@ Json = dict[str, Any]
 
 
 class Refusal(IcebergError):
-    """Glue's definite no: nothing was changed. Never leaves the modules of this catalog.
+    """Glue's definite error response: nothing was changed. Never leaves the modules of this catalog.
 
     Attributes:
         code: such as EntityNotFoundException.
@@ -49,34 +48,28 @@ class Refusal(IcebergError):
         self.code = code
 
 
+def _is_throttled(error: BaseException) -> bool:
+    return isinstance(error, Refusal) and error.code in _THROTTLED
+
+
 class GlueClient:
-    """Speaks to Glue. Safe to use from several threads; a forked child makes clients of its own.
+    """Requests to Glue. Thread-safe; a forked child creates clients of its own.
 
     Args:
         catalog: name of the catalog, for messages.
         properties: `glue.region`, `glue.access-key-id`, `glue.secret-access-key`, `glue.session-token`,
             `glue.profile-name`, each also as `client.…`; `glue.endpoint`, `glue.id` (of the catalog in AWS: the number
-            of the account), `glue.max-retries`, `glue.retry-mode`, as PyIceberg has them. What is missing comes from
-            where boto3 looks.
+            of the account), `glue.max-retries`, `glue.retry-mode`, as in PyIceberg. boto3 finds the others.
     Raises:
-        InvalidInputError: a property that can't be understood.
+        InvalidInputError: a property is not valid.
     """
 
-    def __init__(
-        self,
-        catalog: str,
-        properties: Mapping[str, str],
-        *,
-        sleep: Callable[[float], None] = time.sleep,
-        chance: Callable[[], float] = random.random,
-    ) -> None:
+    def __init__(self, catalog: str, properties: Mapping[str, str]) -> None:
         self._catalog = catalog
         self._properties = properties
         self._catalog_id = properties.get("glue.id", "").strip()
         self._retries = _retries(catalog, properties)
         self._mode = _mode(catalog, properties)
-        self._sleep = sleep
-        self._chance = chance
         self._lock = threading.Lock()
         self._clients: tuple[Any, Any] | None = None
         self._pid = 0
@@ -89,12 +82,12 @@ class GlueClient:
     __repr__ = __str__
 
     def ask(self, operation: str, **arguments: Any) -> Json:
-        """Ask, and ask again as boto3 does.
+        """Send a request that reads; boto3 retries it.
 
         Args:
             operation: name of the boto3 method, such as "get_table".
         Raises:
-            Refusal: Glue says no.
+            Refusal: an error response.
             StorageError: no usable answer, or no access.
         """
         try:
@@ -103,7 +96,7 @@ class GlueClient:
             raise StorageError(str(error)) from None
 
     def pages(self, operation: str, field: str, **arguments: Any) -> Iterator[Json]:
-        """Yield all entries of a list, whatever the size of its pages; raises as `ask`."""
+        """Yield all entries of a list, for any size of its pages; raises as `ask`."""
         while True:
             answer = self.ask(operation, **arguments)
             yield from answer.get(field) or ()
@@ -112,28 +105,29 @@ class GlueClient:
             arguments["NextToken"] = answer["NextToken"]
 
     def change(self, operation: str, **arguments: Any) -> Json:
-        """Ask for a change, once; again only if Glue says that it is too busy to look at it.
+        """Send a request that changes something, once; retry it only if Glue throttled it.
 
         Raises:
-            Refusal: Glue says no; nothing was changed.
-            StorageError: the request was never sent, or not looked at; nothing was changed.
-            CommitUnknownError: it was sent, and nobody knows what came of it.
+            Refusal: an error response; nothing was changed.
+            StorageError: the request was never sent, or throttled; nothing was changed.
+            CommitUnknownError: it was sent, and the outcome is not known.
         """
-        for attempt in range(self._retries + 1):
-            try:
-                return self._call(self._usable()[1], operation, arguments)
-            except Refusal as error:
-                if error.code not in _THROTTLED:
-                    raise
-                if attempt == self._retries:
-                    raise StorageError(
-                        f"catalog {self._catalog}: {self} is too busy: {error}; try again later"
-                    ) from None
-            self._sleep(min(20.0, 0.1 * 2**attempt) * (0.25 + 0.75 * self._chance()))
-        raise AssertionError("the last try returns or raises")
+        retrying = Retrying(
+            retry=retry_if_exception(_is_throttled),
+            stop=stop_after_attempt(self._retries + 1),
+            wait=wait_random_exponential(multiplier=0.1, max=20),
+            reraise=True,
+        )
+        try:
+            answer: Json = retrying(lambda: self._call(self._usable()[1], operation, arguments))
+        except Refusal as error:
+            if _is_throttled(error):
+                raise StorageError(f"catalog {self._catalog}: {self} is too busy: {error}; try again later") from None
+            raise
+        return answer
 
     def denied(self, what: str, refusal: Refusal) -> StorageError:
-        """Return the error for a refusal that is about the access or the request, and not about the data."""
+        """Return the error for an error response about the access or the request, and not about the data."""
         advice = "check the credentials and what they allow" if refusal.code in _ACCESS else "check the request"
         return StorageError(f"catalog {self._catalog} cannot {what}: {self} answered {refusal}; {advice}")
 
@@ -187,7 +181,7 @@ class GlueClient:
         )
 
     def _usable(self) -> tuple[Any, Any]:
-        """Return the client for questions and the one for changes."""
+        """Return the client for reads and the one for changes."""
         with self._lock:
             if self._clients is None or self._pid != os.getpid():
                 # A connection must not be used by two processes: a child forgets its parent's.
@@ -214,10 +208,10 @@ class GlueClient:
                 aws_secret_access_key=self._property("secret-access-key"),
                 aws_session_token=self._property("session-token"),
             )
-            questions = Config(retries={"max_attempts": self._retries, "mode": self._mode})
+            reads = Config(retries={"max_attempts": self._retries, "mode": self._mode})
             changes = Config(retries={"total_max_attempts": 1, "mode": "standard"})
             return (
-                session.client("glue", endpoint_url=endpoint, config=questions),
+                session.client("glue", endpoint_url=endpoint, config=reads),
                 session.client("glue", endpoint_url=endpoint, config=changes),
             )
         except (BotoCoreError, ValueError) as error:

@@ -8,13 +8,14 @@ Iceberg Java's HadoopCatalog may read and write the same tables at the same time
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable, Iterable, Mapping
+from typing import Unpack
 
 from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, parse_namespace
 from airflow_iceberg.catalogs.hadoop.versions import MetadataDirectory, Version, version_of
 from airflow_iceberg.catalogs.pointer import (
     METADATA_PATH,
+    Outside,
     Pointer,
     PointerCatalog,
     encode_metadata,
@@ -23,7 +24,6 @@ from airflow_iceberg.catalogs.pointer import (
 )
 from airflow_iceberg.errors import (
     AlreadyExistsError,
-    CommitConflictError,
     CommitUnknownError,
     IcebergError,
     InvalidInputError,
@@ -33,7 +33,6 @@ from airflow_iceberg.errors import (
 )
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.inventory.purge import GC_ENABLED, delete_files
-from airflow_iceberg.storage.base import FileIO
 from airflow_iceberg.storage.conditional_create import require_conditional_create
 from airflow_iceberg.storage.directories import FsspecDirectories, open_directory
 
@@ -61,12 +60,10 @@ class HadoopCatalog(PointerCatalog):
         name: str,
         properties: Mapping[str, str],
         *,
-        io: FileIO,
-        now_ms: Callable[[], int] | None = None,
-        new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
         sleep: Callable[[float], None] = time.sleep,
+        **outside: Unpack[Outside],
     ) -> None:
-        super().__init__(name, properties, io=io, now_ms=now_ms, new_uuid=new_uuid)
+        super().__init__(name, properties, **outside)
         warehouse = properties.get("warehouse", "").strip()
         if not warehouse:
             raise InvalidInputError(
@@ -75,7 +72,7 @@ class HadoopCatalog(PointerCatalog):
         self._sleep = sleep
         self._warehouse = warehouse.rstrip("/") or "/"
         self._is_probed = False
-        io.filesystem(self._warehouse)  # a scheme that nobody knows, or whose driver is missing, is told at once
+        self.io.filesystem(self._warehouse)  # a scheme that nobody knows, or whose driver is missing, is told at once
 
     def __repr__(self) -> str:
         return f"HadoopCatalog(name={self.name!r}, warehouse={self._warehouse!r})"
@@ -83,7 +80,6 @@ class HadoopCatalog(PointerCatalog):
     # -- the pointer: the newest version ---------------------------------------------------------------------------
 
     def read_pointer(self, table: TableId) -> Pointer | None:
-        """Return the newest metadata file, its version as token."""
         newest = self._metadata_directory(table).newest()
         return Pointer(metadata_location=newest.location, token=newest.version) if newest else None
 
@@ -198,11 +194,8 @@ class HadoopCatalog(PointerCatalog):
 
     def _lost(self, table: TableId, base: TableState | None, version: int) -> IcebergError:
         if base is None:
-            return AlreadyExistsError(f"table {table} exists already in catalog {self.name}")
-        return CommitConflictError(
-            f"table {table} in catalog {self.name} was changed by another writer: it is at version {version}, expected "
-            f"{_base_version(base)}"
-        )
+            return self._existing_table(table)
+        return self._changed_by_another(table, f"it is at version {version}, expected {_base_version(base)}")
 
     def _refuse_relocation(self, table: TableId, base: TableState | None, metadata: TableMetadata) -> None:
         where = self.default_location(table)

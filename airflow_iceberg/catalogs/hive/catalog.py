@@ -10,9 +10,9 @@ The metastore knows one level of namespaces, and names without case: `Sales.Orde
 from __future__ import annotations
 
 import logging
-import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
+from typing import Unpack
 
 from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, parse_namespace
 from airflow_iceberg.catalogs.hive.client import ConnectionLostError, HiveClient, MetastoreFailedError
@@ -29,9 +29,8 @@ from airflow_iceberg.catalogs.hive.thrift_interface import (
     PrincipalType,
     Table,
 )
-from airflow_iceberg.catalogs.pointer import Pointer, PointerCatalog, read_metadata
+from airflow_iceberg.catalogs.pointer import DescribingCatalog, Outside, Pointer, read_metadata
 from airflow_iceberg.errors import (
-    AlreadyExistsError,
     FormatError,
     IcebergError,
     InvalidInputError,
@@ -39,7 +38,6 @@ from airflow_iceberg.errors import (
     StorageError,
 )
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-from airflow_iceberg.storage.base import FileIO
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +45,7 @@ _LOCATION, _COMMENT = "location", "comment"
 _OWNER, _OWNER_TYPE = "hive.metastore.database.owner", "hive.metastore.database.owner-type"
 
 
-class HiveCatalog(PointerCatalog):
+class HiveCatalog(DescribingCatalog):
     """Tables in a Hive Metastore, 2.3 to 4.
 
     Args:
@@ -57,16 +55,8 @@ class HiveCatalog(PointerCatalog):
             that don't say themselves are committed under a lock ("true") or by compare-and-swap ("false").
     """
 
-    def __init__(
-        self,
-        name: str,
-        properties: Mapping[str, str],
-        *,
-        io: FileIO,
-        now_ms: Callable[[], int] | None = None,
-        new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
-    ) -> None:
-        super().__init__(name, properties, io=io, now_ms=now_ms, new_uuid=new_uuid)
+    def __init__(self, name: str, properties: Mapping[str, str], **outside: Unpack[Outside]) -> None:
+        super().__init__(name, properties, **outside)
         self._client = HiveClient(name, properties)
         self._user = properties.get("ugi", "").partition(":")[0] or user_name()
         self._swapper = Swapper(
@@ -96,16 +86,8 @@ class HiveCatalog(PointerCatalog):
         return Pointer(metadata_location=location)
 
     def table_exists(self, table: str | TableId) -> bool:
-        """Tell whether there is such an Iceberg table."""
         found = self._find(TableId.of(table))
         return found is not None and is_iceberg(found)
-
-    def swap_pointer(self, table: TableId, *, expected: Pointer | None, new: str) -> Pointer:
-        """Swap by what lies at both locations."""
-        base = None
-        if expected is not None:
-            base = self._state(table, read_metadata(self.io, expected.metadata_location), expected)
-        return self.swap_metadata(table, base=base, new=new, metadata=read_metadata(self.io, new))
 
     def swap_metadata(self, table: TableId, *, base: TableState | None, new: str, metadata: TableMetadata) -> Pointer:
         """Make the table, or let it show the new metadata if it still shows the base's."""
@@ -138,7 +120,6 @@ class HiveCatalog(PointerCatalog):
         return tuple(sorted(TableId(namespace=namespace, name=table.tableName) for table in tables))
 
     def drop_pointer(self, table: TableId) -> None:
-        """Remove the table from the metastore; its files stay."""
         if self.read_pointer(table) is None:
             raise self._unknown_table(table)
         database, name = _hive_names((*table.namespace, table.name))
@@ -179,7 +160,7 @@ class HiveCatalog(PointerCatalog):
         table = TableId.of(table)
         # Asked first, since afterwards a table that points to this file looks as if we had made it.
         if self._find(table) is not None:
-            raise AlreadyExistsError(f"table {table} exists already in catalog {self.name}")
+            raise self._existing_table(table)
         return super().register_table(table, metadata_location)
 
     def rename_table(self, table: str | TableId, to: str | TableId) -> None:
@@ -189,7 +170,7 @@ class HiveCatalog(PointerCatalog):
         if self.read_pointer(table) is None:
             raise self._unknown_table(table)
         if self._find(to) is not None:
-            raise AlreadyExistsError(f"cannot rename {table}: {to} exists already in catalog {self.name}")
+            raise self._existing_target(table, to)
         self._swapper.rename(table, to)
 
     def default_location(self, table: str | TableId) -> str:
@@ -234,7 +215,7 @@ class HiveCatalog(PointerCatalog):
             self._client.call("create_database", database=database)
         except AlreadyExistsException as error:
             if not if_not_exists:
-                raise AlreadyExistsError(f"namespace {name} exists already in catalog {self.name}") from error
+                raise self._existing_namespace((name,)) from error
         except InvalidObjectException as error:
             raise InvalidInputError(f"the metastore refuses namespace {name}: {error}") from error
         except HiveError as error:
@@ -247,7 +228,7 @@ class HiveCatalog(PointerCatalog):
             # The name is in no table's way: what is deleted is the entry, not the directory.
             self._client.call("drop_database", name=name, deleteData=False, cascade=False)
         except NoSuchObjectException as error:
-            raise NotFoundError(f"there is no namespace {name} in catalog {self.name}") from error
+            raise self._unknown_namespace((name,)) from error
         except InvalidOperationException as error:
             raise InvalidInputError(f"namespace {name} is not empty: {error}; drop what it holds first") from error
         except HiveError as error:
@@ -264,7 +245,6 @@ class HiveCatalog(PointerCatalog):
             raise self._failed("list the namespaces", error) from error
 
     def namespace_exists(self, namespace: str | Namespace) -> bool:
-        """Tell whether there is such a database."""
         return self._find_database(parse_namespace(namespace)) is not None
 
     def load_namespace_properties(self, namespace: str | Namespace) -> Mapping[str, str]:
@@ -276,9 +256,7 @@ class HiveCatalog(PointerCatalog):
     ) -> None:
         """Replace the database's entry; the last of several that do so at once wins, as the metastore has it."""
         database = self._database(namespace)
-        new, old = dict(updates or {}), frozenset(removals)
-        if both := sorted(old & set(new)):
-            raise InvalidInputError(f"property '{both[0]}' of namespace {database.name} is both set and removed")
+        new, old = self._property_changes((database.name,), updates, removals)
         if _LOCATION in old:
             raise InvalidInputError(f"the location of namespace {database.name} cannot be removed, set another one")
         database.parameters = {key: value for key, value in (database.parameters or {}).items() if key not in old}
@@ -290,7 +268,7 @@ class HiveCatalog(PointerCatalog):
         try:
             self._client.call("alter_database", dbname=database.name, db=database)
         except NoSuchObjectException as error:
-            raise NotFoundError(f"there is no namespace {database.name} in catalog {self.name}") from error
+            raise self._unknown_namespace((database.name,)) from error
         except HiveError as error:
             raise self._failed(f"change namespace {database.name}", error) from error
 
@@ -298,9 +276,7 @@ class HiveCatalog(PointerCatalog):
         namespace = parse_namespace(namespace)
         found = self._find_database(namespace)
         if found is None:
-            raise NotFoundError(
-                f"there is no namespace {'.'.join(namespace)} in catalog {self.name}; create it first or check the name"
-            )
+            raise self._unknown_namespace(namespace)
         return found
 
     def _find_database(self, namespace: Namespace) -> Database | None:

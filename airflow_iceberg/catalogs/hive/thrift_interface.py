@@ -1,14 +1,15 @@
-"""The part of the Hive Metastore's interface that an Iceberg catalog needs, as data: structs, errors and calls.
+"""The part of the Hive Metastore's interface that an Iceberg catalog needs: structs, errors and calls.
 
-Field numbers and types are facts of Hive's hive_metastore.thrift; what isn't named here is skipped when it is read. A
-test holds every number against another client. Fields of later versions are optional, and a server skips those that it
-doesn't know, so that one definition serves 2.3 to 4.
+Fields and calls are written as in Hive's hive_metastore.thrift (an enum is an i32); a field that isn't named here is
+skipped when it is read. A test compares every number with another client. Fields of later versions are optional, and a
+server skips those that it doesn't know, so that one definition serves 2.3 to 4. ADR 0019 says why it is ours.
 
-Not here: connections (`hive_transport`), and which call is used when (`hive_client`).
+Not here: connections (`hive.transport`), and which call is used when (`hive.client`).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -18,19 +19,51 @@ from thrift.protocol.TProtocol import TProtocolBase
 from thrift.Thrift import TException, TType
 
 FieldType = tuple[int, Any]
-Spec = tuple[Any, ...]
 
-STRING: FieldType = (TType.STRING, "UTF8")
-BOOL: FieldType = (TType.BOOL, None)
-BYTE: FieldType = (TType.BYTE, None)
-I32: FieldType = (TType.I32, None)
-I64: FieldType = (TType.I64, None)
+_STRING: FieldType = (TType.STRING, "UTF8")
+_TYPES: Mapping[str, FieldType] = {
+    "string": _STRING,
+    "bool": (TType.BOOL, None),
+    "byte": (TType.BYTE, None),
+    "i32": (TType.I32, None),
+    "i64": (TType.I64, None),
+    "map<string,string>": (TType.MAP, (*_STRING, *_STRING, False)),
+}
+_structs: dict[str, type[Struct]] = {}
+
+
+def _type(text: str) -> FieldType:
+    """Return thrift's description of a type: of a list, with its items'; of a struct, with its class."""
+    if text.startswith("list<"):
+        return TType.LIST, (*_type(text[5:-1]), False)
+    if text in _TYPES:
+        return _TYPES[text]
+    return TType.STRUCT, [_structs[text], _structs[text].thrift_spec]
+
+
+def _spec(idl: str) -> tuple[Any, ...]:
+    """Return thrift's description of "1: string name, 3: i32 count": indexed by field number, None for the others."""
+    fields = {int(number): (text, name) for number, text, name in re.findall(r"(\d+): (\S+) (\w+)", idl)}
+    spec: list[Any] = [None] * (max(fields, default=-1) + 1)
+    for number, (text, name) in fields.items():
+        kind, detail = _type(text)
+        spec[number] = (number, kind, name, detail, None)
+    return tuple(spec)
 
 
 class Struct:
-    """A thrift struct; a field that has no value is None and not sent."""
+    """A thrift struct; a field that has no value is None and not sent.
 
-    thrift_spec: ClassVar[Spec] = ()
+    Args:
+        idl: its fields, in thrift's own notation.
+    """
+
+    thrift_spec: ClassVar[tuple[Any, ...]] = ()
+
+    def __init_subclass__(cls, *, idl: str | None = None) -> None:
+        if idl is not None:
+            cls.thrift_spec = _spec(idl)
+        _structs[cls.__name__] = cls
 
     def __init__(self, **values: Any) -> None:
         for field in self.thrift_spec:
@@ -50,7 +83,7 @@ class Struct:
     __hash__ = None  # type: ignore[assignment]
 
     def read(self, protocol: TProtocolBase) -> None:
-        """Fill the fields from what the other side sends."""
+        """Fill the fields with what the other side sends."""
         protocol.readStruct(self, self.thrift_spec)
 
     def write(self, protocol: TProtocolBase) -> None:
@@ -64,172 +97,89 @@ class Struct:
         def __setattr__(self, name: str, value: Any) -> None: ...
 
 
-def _list(item: FieldType) -> FieldType:
-    return TType.LIST, (*item, False)
-
-
-def _map(key: FieldType, value: FieldType) -> FieldType:
-    return TType.MAP, (*key, *value, False)
-
-
-def _struct(of: type[Struct]) -> FieldType:
-    return TType.STRUCT, [of, of.thrift_spec]
-
-
-def _spec(*fields: tuple[int, str, FieldType]) -> Spec:
-    """Return thrift's description of a struct: a tuple indexed by field number, with None for numbers not in use."""
-    spec: list[Any] = [None] * (max((number for number, _, _ in fields), default=-1) + 1)
-    for number, name, (kind, detail) in fields:
-        spec[number] = (number, kind, name, detail, None)
-    return tuple(spec)
-
-
-STRING_LIST = _list(STRING)
-STRING_MAP = _map(STRING, STRING)
-
-
 # -- tables and databases ----------------------------------------------------------------------------------------------
 
 
-class FieldSchema(Struct):
+class FieldSchema(Struct, idl="1: string name, 2: string type, 3: string comment"):
     """A column; its type in Hive's words."""
 
-    thrift_spec = _spec((1, "name", STRING), (2, "type", STRING), (3, "comment", STRING))
+
+class SerDeInfo(
+    Struct,
+    idl="1: string name, 2: string serializationLib, 3: map<string,string> parameters, 4: string description, "
+    "5: string serializerClass, 6: string deserializerClass, 7: i32 serdeType",
+):
+    """The Java class that Hive reads rows with."""
 
 
-class SerDeInfo(Struct):
-    """The Java class by which Hive reads rows."""
-
-    thrift_spec = _spec(
-        (1, "name", STRING),
-        (2, "serializationLib", STRING),
-        (3, "parameters", STRING_MAP),
-        (4, "description", STRING),
-        (5, "serializerClass", STRING),
-        (6, "deserializerClass", STRING),
-        (7, "serdeType", I32),
-    )
-
-
-class Order(Struct):
+class Order(Struct, idl="1: string col, 2: i32 order"):
     """A column that files are sorted by."""
 
-    thrift_spec = _spec((1, "col", STRING), (2, "order", I32))
+
+class SkewedInfo(Struct, idl="1: list<string> skewedColNames, 2: list<list<string>> skewedColValues"):
+    """Frequent values. Left out: the third field, whose keys are lists, which a Python dictionary can't have."""
 
 
-class SkewedInfo(Struct):
-    """Values that are frequent; its third field has lists as keys, which Python can't hold, and is left out."""
-
-    thrift_spec = _spec((1, "skewedColNames", STRING_LIST), (2, "skewedColValues", _list(STRING_LIST)))
-
-
-class StorageDescriptor(Struct):
-    """Columns and place of a table."""
-
-    thrift_spec = _spec(
-        (1, "cols", _list(_struct(FieldSchema))),
-        (2, "location", STRING),
-        (3, "inputFormat", STRING),
-        (4, "outputFormat", STRING),
-        (5, "compressed", BOOL),
-        (6, "numBuckets", I32),
-        (7, "serdeInfo", _struct(SerDeInfo)),
-        (8, "bucketCols", STRING_LIST),
-        (9, "sortCols", _list(_struct(Order))),
-        (10, "parameters", STRING_MAP),
-        (11, "skewedInfo", _struct(SkewedInfo)),
-        (12, "storedAsSubDirectories", BOOL),
-    )
+class StorageDescriptor(
+    Struct,
+    idl="1: list<FieldSchema> cols, 2: string location, 3: string inputFormat, 4: string outputFormat, "
+    "5: bool compressed, 6: i32 numBuckets, 7: SerDeInfo serdeInfo, 8: list<string> bucketCols, "
+    "9: list<Order> sortCols, 10: map<string,string> parameters, 11: SkewedInfo skewedInfo, "
+    "12: bool storedAsSubDirectories",
+):
+    """Columns and location of a table."""
 
 
-class Table(Struct):
-    """A table. Left out: privileges, statistics of columns and what belongs to materialized views."""
-
-    thrift_spec = _spec(
-        (1, "tableName", STRING),
-        (2, "dbName", STRING),
-        (3, "owner", STRING),
-        (4, "createTime", I32),
-        (5, "lastAccessTime", I32),
-        (6, "retention", I32),
-        (7, "sd", _struct(StorageDescriptor)),
-        (8, "partitionKeys", _list(_struct(FieldSchema))),
-        (9, "parameters", STRING_MAP),
-        (10, "viewOriginalText", STRING),
-        (11, "viewExpandedText", STRING),
-        (12, "tableType", STRING),
-        (14, "temporary", BOOL),
-        (15, "rewriteEnabled", BOOL),
-        (17, "catName", STRING),
-        (18, "ownerType", I32),
-        (19, "writeId", I64),
-        (22, "accessType", BYTE),
-        (23, "requiredReadCapabilities", STRING_LIST),
-        (24, "requiredWriteCapabilities", STRING_LIST),
-        (25, "id", I64),
-    )
+class Table(
+    Struct,
+    idl="1: string tableName, 2: string dbName, 3: string owner, 4: i32 createTime, 5: i32 lastAccessTime, "
+    "6: i32 retention, 7: StorageDescriptor sd, 8: list<FieldSchema> partitionKeys, "
+    "9: map<string,string> parameters, 10: string viewOriginalText, 11: string viewExpandedText, "
+    "12: string tableType, 14: bool temporary, 15: bool rewriteEnabled, 17: string catName, 18: i32 ownerType, "
+    "19: i64 writeId, 22: byte accessType, 23: list<string> requiredReadCapabilities, "
+    "24: list<string> requiredWriteCapabilities, 25: i64 id",
+):
+    """A table. Left out: privileges, statistics of columns and the fields of materialized views."""
 
 
-class Database(Struct):
+class Database(
+    Struct,
+    idl="1: string name, 2: string description, 3: string locationUri, 4: map<string,string> parameters, "
+    "6: string ownerName, 7: i32 ownerType, 8: string catalogName, 9: i32 createTime, 10: string managedLocationUri, "
+    "11: i32 type, 12: string connector_name, 13: string remote_dbname",
+):
     """A namespace."""
 
-    thrift_spec = _spec(
-        (1, "name", STRING),
-        (2, "description", STRING),
-        (3, "locationUri", STRING),
-        (4, "parameters", STRING_MAP),
-        (6, "ownerName", STRING),
-        (7, "ownerType", I32),
-        (8, "catalogName", STRING),
-        (9, "createTime", I32),
-        (10, "managedLocationUri", STRING),
-        (11, "type", I32),
-        (12, "connector_name", STRING),
-        (13, "remote_dbname", STRING),
-    )
+
+class EnvironmentContext(Struct, idl="1: map<string,string> properties"):
+    """Options of a call besides its arguments."""
 
 
-class EnvironmentContext(Struct):
-    """Wishes beside the arguments of a call."""
-
-    thrift_spec = _spec((1, "properties", STRING_MAP))
+class GetTableRequest(Struct, idl="1: string dbName, 2: string tblName"):
+    """The name of the requested table."""
 
 
-class GetTableRequest(Struct):
-    """Which table is asked for."""
-
-    thrift_spec = _spec((1, "dbName", STRING), (2, "tblName", STRING))
+class GetTableResult(Struct, idl="1: Table table"):
+    """The requested table."""
 
 
-class GetTableResult(Struct):
-    """The table asked for."""
-
-    thrift_spec = _spec((1, "table", _struct(Table)))
+class GetTablesRequest(Struct, idl="1: string dbName, 2: list<string> tblNames"):
+    """The names of the requested tables."""
 
 
-class GetTablesRequest(Struct):
-    """Which tables are asked for."""
-
-    thrift_spec = _spec((1, "dbName", STRING), (2, "tblNames", STRING_LIST))
+class GetTablesResult(Struct, idl="1: list<Table> tables"):
+    """The requested tables that exist."""
 
 
-class GetTablesResult(Struct):
-    """The tables asked for, as far as they are there."""
-
-    thrift_spec = _spec((1, "tables", _list(_struct(Table))))
-
-
-class GetCatalogsResponse(Struct):
+class GetCatalogsResponse(Struct, idl="1: list<string> names"):
     """The names of the server's catalogs, which it has since Hive 3."""
-
-    thrift_spec = _spec((1, "names", STRING_LIST))
 
 
 # -- locks -------------------------------------------------------------------------------------------------------------
 
 
 class PrincipalType(IntEnum):
-    """What kind of name an owner is."""
+    """The kinds of owners."""
 
     USER = 1
     ROLE = 2
@@ -237,7 +187,7 @@ class PrincipalType(IntEnum):
 
 
 class LockState(IntEnum):
-    """How far a lock is."""
+    """The states of a lock."""
 
     ACQUIRED = 1
     WAITING = 2
@@ -249,90 +199,56 @@ EXCLUSIVE = 3
 TABLE_LEVEL = 2
 
 
-class LockComponent(Struct):
-    """What is locked, and how."""
-
-    thrift_spec = _spec(
-        (1, "type", I32),
-        (2, "level", I32),
-        (3, "dbname", STRING),
-        (4, "tablename", STRING),
-        (5, "partitionname", STRING),
-    )
+class LockComponent(
+    Struct, idl="1: i32 type, 2: i32 level, 3: string dbname, 4: string tablename, 5: string partitionname"
+):
+    """The locked object, and the kind of lock."""
 
 
-class LockRequest(Struct):
-    """Who locks what."""
-
-    thrift_spec = _spec(
-        (1, "component", _list(_struct(LockComponent))),
-        (2, "txnid", I64),
-        (3, "user", STRING),
-        (4, "hostname", STRING),
-        (5, "agentInfo", STRING),
-    )
+class LockRequest(
+    Struct,
+    idl="1: list<LockComponent> component, 2: i64 txnid, 3: string user, 4: string hostname, 5: string agentInfo",
+):
+    """The objects to lock, and the holder."""
 
 
-class LockResponse(Struct):
+class LockResponse(Struct, idl="1: i64 lockid, 2: i32 state, 3: string errorMessage"):
     """The lock's id and state."""
 
-    thrift_spec = _spec((1, "lockid", I64), (2, "state", I32), (3, "errorMessage", STRING))
+
+class CheckLockRequest(Struct, idl="1: i64 lockid"):
+    """The lock to look at."""
 
 
-class CheckLockRequest(Struct):
-    """The lock that is asked about."""
-
-    thrift_spec = _spec((1, "lockid", I64))
+class UnlockRequest(Struct, idl="1: i64 lockid"):
+    """The lock to release."""
 
 
-class UnlockRequest(Struct):
-    """The lock that is given back."""
-
-    thrift_spec = _spec((1, "lockid", I64))
-
-
-class HeartbeatRequest(Struct):
+class HeartbeatRequest(Struct, idl="1: i64 lockid"):
     """The lock whose holder is alive."""
 
-    thrift_spec = _spec((1, "lockid", I64))
+
+class ShowLocksRequest(Struct, idl="1: string dbname, 2: string tablename"):
+    """The object whose locks are requested."""
 
 
-class ShowLocksRequest(Struct):
-    """Whose locks are asked for."""
-
-    thrift_spec = _spec((1, "dbname", STRING), (2, "tablename", STRING))
-
-
-class ShowLocksElement(Struct):
-    """A lock that somebody holds or waits for; times are milliseconds since the epoch."""
-
-    thrift_spec = _spec(
-        (1, "lockid", I64),
-        (2, "dbname", STRING),
-        (3, "tablename", STRING),
-        (5, "state", I32),
-        (6, "type", I32),
-        (8, "lastheartbeat", I64),
-        (9, "acquiredat", I64),
-        (10, "user", STRING),
-        (11, "hostname", STRING),
-        (13, "agentInfo", STRING),
-    )
+class ShowLocksElement(
+    Struct,
+    idl="1: i64 lockid, 2: string dbname, 3: string tablename, 5: i32 state, 6: i32 type, 8: i64 lastheartbeat, "
+    "9: i64 acquiredat, 10: string user, 11: string hostname, 13: string agentInfo",
+):
+    """A lock that is held or waited for; times are milliseconds since the epoch."""
 
 
-class ShowLocksResponse(Struct):
-    """All locks that fit the question."""
-
-    thrift_spec = _spec((1, "locks", _list(_struct(ShowLocksElement))))
+class ShowLocksResponse(Struct, idl="1: list<ShowLocksElement> locks"):
+    """All matching locks."""
 
 
 # -- errors that the server declares -----------------------------------------------------------------------------------
 
 
-class HiveError(Struct, TException):  # type: ignore[misc] # thrift has no types
-    """The server refused, and says why in `message`."""
-
-    thrift_spec = _spec((1, "message", STRING))
+class HiveError(Struct, TException, idl="1: string message"):  # type: ignore[misc] # thrift has no types
+    """The server's error response; the reason is in `message`."""
 
     __hash__ = TException.__hash__
 
@@ -341,7 +257,7 @@ class HiveError(Struct, TException):  # type: ignore[misc] # thrift has no types
 
 
 class MetaException(HiveError):
-    """Anything that failed in the metastore or its database."""
+    """Any failure in the metastore or its database."""
 
 
 class AlreadyExistsException(HiveError):
@@ -349,31 +265,31 @@ class AlreadyExistsException(HiveError):
 
 
 class InvalidObjectException(HiveError):
-    """What was to be made is not valid, or the place where is missing."""
+    """The object to create is not valid, or its parent is missing."""
 
 
 class InvalidOperationException(HiveError):
-    """What was asked for can't be done."""
+    """The operation is not possible."""
 
 
 class NoSuchObjectException(HiveError):
-    """What was named is not there."""
+    """The named object does not exist."""
 
 
 class UnknownDBException(HiveError):
-    """The database is not there."""
+    """The database does not exist."""
 
 
 class NoSuchLockException(HiveError):
-    """The lock is not there, any more perhaps."""
+    """The lock does not exist, or no longer."""
 
 
 class NoSuchTxnException(HiveError):
-    """There is no such transaction."""
+    """The transaction does not exist."""
 
 
 class TxnAbortedException(HiveError):
-    """The transaction was undone."""
+    """The transaction was rolled back."""
 
 
 class TxnOpenException(HiveError):
@@ -382,15 +298,49 @@ class TxnOpenException(HiveError):
 
 # -- calls -------------------------------------------------------------------------------------------------------------
 
+# A read changes nothing when it runs twice. The two errors of get_table_objects_by_name are those of 2.3 and before.
+_IDL = """
+read Table get_table(1: string dbname, 2: string tbl_name) throws (1: MetaException, 2: NoSuchObjectException)
+read GetTableResult get_table_req(1: GetTableRequest req) throws (1: MetaException, 2: NoSuchObjectException)
+read list<string> get_all_tables(1: string db_name) throws (1: MetaException)
+read list<Table> get_table_objects_by_name(1: string dbname, 2: list<string> tbl_names) \
+throws (1: MetaException, 2: InvalidOperationException, 3: UnknownDBException)
+read GetTablesResult get_table_objects_by_name_req(1: GetTablesRequest req) \
+throws (1: MetaException, 2: InvalidOperationException, 3: UnknownDBException)
+read list<string> get_all_databases() throws (1: MetaException)
+read GetCatalogsResponse get_catalogs() throws (1: MetaException)
+read Database get_database(1: string name) throws (1: NoSuchObjectException, 2: MetaException)
+change void create_database(1: Database database) \
+throws (1: AlreadyExistsException, 2: InvalidObjectException, 3: MetaException)
+change void alter_database(1: string dbname, 2: Database db) throws (1: MetaException, 2: NoSuchObjectException)
+change void drop_database(1: string name, 2: bool deleteData, 3: bool cascade) \
+throws (1: NoSuchObjectException, 2: InvalidOperationException, 3: MetaException)
+change void create_table(1: Table tbl) \
+throws (1: AlreadyExistsException, 2: InvalidObjectException, 3: MetaException, 4: NoSuchObjectException)
+change void drop_table(1: string dbname, 2: string name, 3: bool deleteData) \
+throws (1: NoSuchObjectException, 2: MetaException)
+change void alter_table_with_environment_context(1: string dbname, 2: string tbl_name, 3: Table new_tbl, \
+4: EnvironmentContext environment_context) throws (1: InvalidOperationException, 2: MetaException)
+change LockResponse lock(1: LockRequest rqst) throws (1: NoSuchTxnException, 2: TxnAbortedException)
+read LockResponse check_lock(1: CheckLockRequest rqst) \
+throws (1: NoSuchTxnException, 2: TxnAbortedException, 3: NoSuchLockException)
+read void unlock(1: UnlockRequest rqst) throws (1: NoSuchLockException, 2: TxnOpenException)
+read void heartbeat(1: HeartbeatRequest ids) \
+throws (1: NoSuchLockException, 2: NoSuchTxnException, 3: TxnAbortedException)
+read ShowLocksResponse show_locks(1: ShowLocksRequest rqst)
+change list<string> set_ugi(1: string user_name, 2: list<string> group_names) throws (1: MetaException)
+"""
+_CALL = re.compile(r"(read|change) (\S+) (\w+)\((.*?)\)(?: throws \((.*)\))?")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Call:
-    """A call: what is sent, and what may come back.
+    """A call: its arguments and its possible results.
 
     Attributes:
         arguments: struct of the arguments.
         result: struct of the outcome: `success`, if the call returns something, and a field for each error.
-        is_read: nothing changes when it runs twice.
+        is_read: the call changes nothing when it runs twice.
     """
 
     arguments: type[Struct]
@@ -398,118 +348,14 @@ class Call:
     is_read: bool
 
 
-def _call(
-    name: str,
-    *arguments: tuple[str, FieldType],
-    returns: FieldType | None = None,
-    errors: Mapping[int, type[HiveError]] | None = None,
-    is_read: bool = False,
-) -> Call:
-    """Describe a call; arguments are numbered from 1, errors as given."""
-    sent = [(number, argument, kind) for number, (argument, kind) in enumerate(arguments, 1)]
-    back = [(number, f"error_{number}", _struct(error)) for number, error in (errors or {}).items()]
-    if returns:
-        back.append((0, "success", returns))
+def _call(kind: str, returned: str, name: str, arguments: str, errors: str) -> Call:
+    success = "" if returned == "void" else f"0: {returned} success, "
+    outcome = success + re.sub(r"(\d+): (\w+)", r"\1: \2 error_\1", errors)
     return Call(
-        arguments=type(f"{name}_args", (Struct,), {"thrift_spec": _spec(*sent)}),
-        result=type(f"{name}_result", (Struct,), {"thrift_spec": _spec(*back)}),
-        is_read=is_read,
+        arguments=type(f"{name}_args", (Struct,), {}, idl=arguments),
+        result=type(f"{name}_result", (Struct,), {}, idl=outcome),
+        is_read=kind == "read",
     )
 
 
-_META, _GONE, _INVALID = MetaException, NoSuchObjectException, InvalidObjectException
-_TXN: dict[int, type[HiveError]] = {1: NoSuchTxnException, 2: TxnAbortedException}
-
-CALLS: Mapping[str, Call] = {
-    "get_table": _call(
-        "get_table",
-        ("dbname", STRING),
-        ("tbl_name", STRING),
-        returns=_struct(Table),
-        errors={1: _META, 2: _GONE},
-        is_read=True,
-    ),
-    "get_table_req": _call(
-        "get_table_req",
-        ("req", _struct(GetTableRequest)),
-        returns=_struct(GetTableResult),
-        errors={1: _META, 2: _GONE},
-        is_read=True,
-    ),
-    "get_all_tables": _call(
-        "get_all_tables", ("db_name", STRING), returns=STRING_LIST, errors={1: _META}, is_read=True
-    ),
-    "get_table_objects_by_name": _call(
-        "get_table_objects_by_name",
-        ("dbname", STRING),
-        ("tbl_names", STRING_LIST),
-        returns=_list(_struct(Table)),
-        # declared by 2.3 and before, no longer by later ones
-        errors={1: _META, 2: InvalidOperationException, 3: UnknownDBException},
-        is_read=True,
-    ),
-    "get_table_objects_by_name_req": _call(
-        "get_table_objects_by_name_req",
-        ("req", _struct(GetTablesRequest)),
-        returns=_struct(GetTablesResult),
-        errors={1: _META, 2: InvalidOperationException, 3: UnknownDBException},
-        is_read=True,
-    ),
-    "get_all_databases": _call("get_all_databases", returns=STRING_LIST, errors={1: _META}, is_read=True),
-    "get_catalogs": _call("get_catalogs", returns=_struct(GetCatalogsResponse), errors={1: _META}, is_read=True),
-    "get_database": _call(
-        "get_database", ("name", STRING), returns=_struct(Database), errors={1: _GONE, 2: _META}, is_read=True
-    ),
-    "create_database": _call(
-        "create_database", ("database", _struct(Database)), errors={1: AlreadyExistsException, 2: _INVALID, 3: _META}
-    ),
-    "alter_database": _call(
-        "alter_database", ("dbname", STRING), ("db", _struct(Database)), errors={1: _META, 2: _GONE}
-    ),
-    "drop_database": _call(
-        "drop_database",
-        ("name", STRING),
-        ("deleteData", BOOL),
-        ("cascade", BOOL),
-        errors={1: _GONE, 2: InvalidOperationException, 3: _META},
-    ),
-    "create_table": _call(
-        "create_table",
-        ("tbl", _struct(Table)),
-        errors={1: AlreadyExistsException, 2: _INVALID, 3: _META, 4: _GONE},
-    ),
-    "drop_table": _call(
-        "drop_table", ("dbname", STRING), ("name", STRING), ("deleteData", BOOL), errors={1: _GONE, 2: _META}
-    ),
-    "alter_table_with_environment_context": _call(
-        "alter_table_with_environment_context",
-        ("dbname", STRING),
-        ("tbl_name", STRING),
-        ("new_tbl", _struct(Table)),
-        ("environment_context", _struct(EnvironmentContext)),
-        errors={1: InvalidOperationException, 2: _META},
-    ),
-    "lock": _call("lock", ("rqst", _struct(LockRequest)), returns=_struct(LockResponse), errors=_TXN),
-    "check_lock": _call(
-        "check_lock",
-        ("rqst", _struct(CheckLockRequest)),
-        returns=_struct(LockResponse),
-        errors={**_TXN, 3: NoSuchLockException},
-        is_read=True,
-    ),
-    "unlock": _call(
-        "unlock", ("rqst", _struct(UnlockRequest)), errors={1: NoSuchLockException, 2: TxnOpenException}, is_read=True
-    ),
-    "heartbeat": _call(
-        "heartbeat",
-        ("ids", _struct(HeartbeatRequest)),
-        errors={1: NoSuchLockException, 2: NoSuchTxnException, 3: TxnAbortedException},
-        is_read=True,
-    ),
-    "show_locks": _call(
-        "show_locks", ("rqst", _struct(ShowLocksRequest)), returns=_struct(ShowLocksResponse), is_read=True
-    ),
-    "set_ugi": _call(
-        "set_ugi", ("user_name", STRING), ("group_names", STRING_LIST), returns=STRING_LIST, errors={1: _META}
-    ),
-}
+CALLS: Mapping[str, Call] = {found[3]: _call(*found.groups(default="")) for found in _CALL.finditer(_IDL)}

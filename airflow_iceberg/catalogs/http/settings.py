@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote, quote_plus, urlsplit, urlunsplit
 
 from airflow_iceberg.errors import InvalidInputError
 
@@ -20,6 +20,8 @@ _MAX_RETRIES = 5
 _SECRET = re.compile(r"secret|passw|token|credential|access.?key|auth|cookie|api.?key", re.IGNORECASE)
 # Shorter texts are parts of every other word.
 _SHORTEST_SECRET = 4
+# An address with a login, such as that of a proxy in the environment.
+_LOGIN = re.compile(r"//[^/@\s]+:[^/@\s]*@")
 _TOKEN = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}")
 
 
@@ -148,8 +150,8 @@ class Secrets:
         found |= {value for name, value in properties.items() if _is_key_of_a_gateway(name) and len(value) > 7}
         # Each half of "id:secret" is asked for by itself, and the server may echo either.
         found |= set(properties.get("credential", "").split(":", 1)[-1:])
-        password = _password(properties.get("uri", ""))
-        found |= {password, quote(password, safe="")}
+        found |= {_password(properties.get("uri", ""))}
+        found |= {form for secret in found for form in (quote(secret, safe=""), quote_plus(secret))}
         self._found = _longest_first(found)
         self._tokens: list[str] = []
 
@@ -164,7 +166,7 @@ class Secrets:
         """Return a text with all of them replaced by asterisks, and every bearer token in it."""
         for secret in (*self._found, *self._tokens):
             text = text.replace(secret, "***")
-        return _TOKEN.sub(r"\1 ***", text)
+        return _LOGIN.sub("//***@", _TOKEN.sub(r"\1 ***", text))
 
     def are_in(self, text: str) -> bool:
         """Tell whether a text shows one."""

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import getpass
 import logging
-import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Unpack
 
 from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, parse_namespace
 from airflow_iceberg.catalogs.nessie.client import Json, NessieClient, Refusal, key_path, ref_path
@@ -38,10 +38,9 @@ from airflow_iceberg.catalogs.nessie.keys import Key, Place, own_ref, place_of
 from airflow_iceberg.catalogs.nessie.login import nessie_property
 from airflow_iceberg.catalogs.nessie.references import NessieReferences
 from airflow_iceberg.catalogs.nessie.tree import NessieTree
-from airflow_iceberg.catalogs.pointer import DELETE_AFTER_COMMIT, Pointer, PointerCatalog, read_metadata
+from airflow_iceberg.catalogs.pointer import DELETE_AFTER_COMMIT, DescribingCatalog, Outside, Pointer
 from airflow_iceberg.errors import (
     AlreadyExistsError,
-    CommitConflictError,
     CommitUnknownError,
     IcebergError,
     InvalidInputError,
@@ -50,14 +49,13 @@ from airflow_iceberg.errors import (
 )
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.inventory.purge import GC_ENABLED, TableFiles
-from airflow_iceberg.storage.base import FileIO
 
 log = logging.getLogger(__name__)
 
 COMMIT_ID = "nessie.commit.id"
 
 
-class NessieCatalog(PointerCatalog):
+class NessieCatalog(DescribingCatalog):
     """Tables on a Nessie server.
 
     Args:
@@ -70,16 +68,8 @@ class NessieCatalog(PointerCatalog):
 
     rules_out_echoes = True
 
-    def __init__(
-        self,
-        name: str,
-        properties: Mapping[str, str],
-        *,
-        io: FileIO,
-        now_ms: Callable[[], int] | None = None,
-        new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
-    ) -> None:
-        super().__init__(name, properties, io=io, now_ms=now_ms, new_uuid=new_uuid)
+    def __init__(self, name: str, properties: Mapping[str, str], **outside: Unpack[Outside]) -> None:
+        super().__init__(name, properties, **outside)
         self._client = NessieClient(name, properties)
         self._ref = own_ref(name, properties)
         author = nessie_property(properties, "user") or _login()
@@ -102,12 +92,6 @@ class NessieCatalog(PointerCatalog):
             raise self._tree.refused(error, f"read {table}", place.ref) from error
         found, reference = answer.get("content") or {}, answer.get("effectiveReference") or {}
         return None if found.get("type") != TABLE else _pointer(read_content(found, reference, place.ref))
-
-    def swap_pointer(self, table: TableId, *, expected: Pointer | None, new: str) -> Pointer:
-        """Commit new content for the table; see `swap_metadata`."""
-        metadata = read_metadata(self.io, new)
-        base = self._state(table, read_metadata(self.io, expected.metadata_location), expected) if expected else None
-        return self.swap_metadata(table, base=base, new=new, metadata=metadata)
 
     def swap_metadata(self, table: TableId, *, base: TableState | None, new: str, metadata: TableMetadata) -> Pointer:
         """Commit new content for the table to its branch, at the hash that the base was read at."""
@@ -185,17 +169,15 @@ class NessieCatalog(PointerCatalog):
         if echo is not None:
             return self._pointer_at(place, wanted, echo)
         if base is None and current is not None:
-            raise AlreadyExistsError(f"table {table} exists already in catalog {self.name}") from refusal
+            raise self._existing_table(table) from refusal
         if base is None and refusal.has("NAMESPACE_ABSENT"):
             raise self._unknown_namespace(table.namespace) from refusal
         if current is None and base is not None:
             raise self._unknown_table(table) from refusal
         if refusal.status == 409 or (base is not None and current != _pointer(_token(base))) or refusal.status == 404:
             where = current.metadata_location if current else "nothing"
-            raise CommitConflictError(
-                f"table {table} in catalog {self.name} was changed by another writer: it points to {where}, "
-                f"expected {base.metadata_location if base else 'nothing'}"
-            ) from refusal
+            expected = base.metadata_location if base else "nothing"
+            raise self._changed_by_another(table, f"it points to {where}, expected {expected}") from refusal
         raise self._client.denied(f"commit to {table}", refusal) from refusal
 
     def _free_key(self, table: TableId, place: Place) -> tuple[str, str]:
@@ -205,7 +187,7 @@ class NessieCatalog(PointerCatalog):
         if (contents.get(place.parent.key) or {}).get("type") != NAMESPACE:
             raise self._unknown_namespace(table.namespace)
         if place.key in contents:
-            raise AlreadyExistsError(f"table {table} exists already in catalog {self.name}")
+            raise self._existing_table(table)
         return branch, hash_
 
     def _state(self, table: TableId, metadata: TableMetadata, pointer: Pointer) -> TableState:
@@ -257,7 +239,6 @@ class NessieCatalog(PointerCatalog):
         super()._delete_forgotten_metadata(before, after)
 
     def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
-        """Return the tables directly in a namespace, sorted."""
         place = self._require(namespace)
         keys = self._tree.keys_below(place, TABLE)
         return tuple(sorted(place.table(key) for key in keys))
@@ -310,7 +291,7 @@ class NessieCatalog(PointerCatalog):
             if (contents.get(target.parent.key) or {}).get("type") != NAMESPACE:
                 raise self._unknown_namespace(to.namespace)
             if target.key in contents:
-                raise AlreadyExistsError(f"cannot rename {table}: {to} exists already in catalog {self.name}")
+                raise self._existing_target(table, to)
             return [delete(place.key), put(target.key, found)]
 
         keys = (place.key, target.parent.key, target.key)
@@ -350,7 +331,7 @@ class NessieCatalog(PointerCatalog):
                 if key in contents and contents[key].get("type") != NAMESPACE:
                     raise AlreadyExistsError(f"'{'.'.join(key)}' exists already in catalog {self.name}, as a table")
             if place.key in contents:
-                raise AlreadyExistsError(f"namespace {'.'.join(namespace)} exists already in catalog {self.name}")
+                raise self._existing_namespace(namespace)
             missing = [key for key in levels if key not in contents]
             return [put(key, namespace_content(key, given if key == place.key else {})) for key in missing]
 
@@ -361,7 +342,6 @@ class NessieCatalog(PointerCatalog):
                 raise
 
     def drop_namespace(self, namespace: str | Namespace) -> None:
-        """Remove a namespace that holds nothing."""
         place = self._require(namespace)
         for entry in self._tree.entries_below(place, None):
             raise InvalidInputError(
@@ -399,7 +379,6 @@ class NessieCatalog(PointerCatalog):
         return (contents.get(place.key) or {}).get("type") == NAMESPACE
 
     def load_namespace_properties(self, namespace: str | Namespace) -> Mapping[str, str]:
-        """Return the properties of a namespace."""
         namespace = parse_namespace(namespace)
         place = self._place(namespace)
         contents, _, _ = self._tree.contents(place.ref, place.key)
@@ -408,12 +387,9 @@ class NessieCatalog(PointerCatalog):
     def update_namespace_properties(
         self, namespace: str | Namespace, updates: Mapping[str, str] | None = None, removals: Iterable[str] = ()
     ) -> None:
-        """Set and remove properties, in one commit."""
         namespace = parse_namespace(namespace)
         place = self._place(namespace)
-        new, old = {str(key): str(value) for key, value in (updates or {}).items()}, set(removals)
-        if both := sorted(old & set(new)):
-            raise InvalidInputError(f"property '{both[0]}' of namespace {place} is both set and removed")
+        new, old = self._property_changes(namespace, updates, removals)
 
         def operations(contents: Mapping[Key, Json]) -> list[Json]:
             found = contents.get(place.key)
@@ -443,13 +419,6 @@ class NessieCatalog(PointerCatalog):
         if (found or {}).get("type") != NAMESPACE:
             raise self._unknown_namespace(namespace)
         return dict((found or {}).get("properties") or {})
-
-    # -- errors --------------------------------------------------------------------------------------------------
-
-    def _unknown_namespace(self, namespace: Namespace) -> NotFoundError:
-        return NotFoundError(
-            f"there is no namespace {'.'.join(namespace)} in catalog {self.name}; create it first or check the name"
-        )
 
 
 def _pointer(content: Content) -> Pointer:

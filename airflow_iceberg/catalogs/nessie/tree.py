@@ -9,6 +9,8 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from tenacity import Retrying, retry_if_exception, stop_after_attempt
+
 from airflow_iceberg.catalogs.nessie.client import Json, NessieClient, Refusal, key_text, ref_path
 from airflow_iceberg.catalogs.nessie.contents import branch_of, commit_property, elements_of, key_of
 from airflow_iceberg.catalogs.nessie.keys import Key, Place, Ref
@@ -18,8 +20,9 @@ log = logging.getLogger(__name__)
 
 # In a commit's properties: how its author knows it again when the answer was lost.
 MARK = "airflow-iceberg.commit-mark"
-# Changes that don't depend on what was there (a drop, a namespace's properties) are tried again on the newer branch.
-_TRIES = 10
+# Changes that don't depend on what was there (a drop, a namespace's properties) are retried on the newer branch.
+_ATTEMPTS = 10
+_NOT_EMPTY = "NAMESPACE_NOT_EMPTY"
 
 
 class NessieTree:
@@ -95,30 +98,33 @@ class NessieTree:
     def change(
         self, place: Place, keys: Iterable[Key], operations: Callable[[Mapping[Key, Json]], list[Json]], message: str
     ) -> None:
-        """Commit operations that are made of the contents of some keys; again on the newer branch if they changed.
+        """Commit operations that are made of the contents of some keys; retry on the newer branch if they changed.
 
         Raises:
             Refusal: a namespace is not empty.
             CommitUnknownError: the answer was lost, and the branch's history doesn't hold the commit (yet).
         """
         keys, mark = tuple(keys), str(uuid.uuid4())
-        for attempt in range(1, _TRIES + 1):
+
+        def commit_once() -> None:
             contents, branch, hash_ = self.contents(place.ref, *keys)
             self.require_branch(place, branch)
             asked = operations(contents)
             try:
                 self.commit(branch, hash_, asked, message, {MARK: mark})
-                return
             except CommitUnknownError as error:
                 self._resolve(branch, hash_, mark, error)
-                return
             except Refusal as error:
-                if error.has("NAMESPACE_NOT_EMPTY"):
+                # A gateway may have sent it twice: the first one did it, the second one is refused.
+                if error.has(_NOT_EMPTY) or error.status != 409 or not self.has_mark(branch, hash_, mark):
                     raise
-                if error.status not in (400, 404, 409) or attempt == _TRIES:
-                    raise self._client.denied(f"change {place}", error) from error
-                if error.status == 409 and self.has_mark(branch, hash_, mark):
-                    return  # a gateway sent it twice, and the first one did it
+
+        try:
+            Retrying(retry=retry_if_exception(_is_stale), stop=stop_after_attempt(_ATTEMPTS), reraise=True)(commit_once)
+        except Refusal as error:
+            if error.has(_NOT_EMPTY):
+                raise
+            raise self._client.denied(f"change {place}", error) from error
 
     def _resolve(self, branch: str, hash_: str, mark: str, error: CommitUnknownError) -> None:
         try:
@@ -163,3 +169,8 @@ class NessieTree:
                 "the property ref"
             )
         return self._client.denied(what, refusal)
+
+
+def _is_stale(error: BaseException) -> bool:
+    """Tell whether an error response may be due to an older branch than the server's."""
+    return isinstance(error, Refusal) and error.status in (400, 404, 409) and not error.has(_NOT_EMPTY)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_iceberg.catalogs.base import Catalog, Namespace, TableId, TableState, parse_namespace
-from airflow_iceberg.catalogs.http.client import Answer
+from airflow_iceberg.catalogs.http.exchange import Answer
 from airflow_iceberg.catalogs.http.refusal import Refusal
 from airflow_iceberg.catalogs.http.settings import without_login
 from airflow_iceberg.catalogs.pointer import is_gzip_asked
@@ -113,7 +113,6 @@ class RestCatalog(Catalog):
         return self._state(table, answer)
 
     def table_exists(self, table: str | TableId) -> bool:
-        """Tell whether there is such a table."""
         table = TableId.of(table)
         return self._server.exists(protocol.TABLE_EXISTS, protocol.LOAD_TABLE, f"look for table {table}", table=table)
 
@@ -123,7 +122,7 @@ class RestCatalog(Catalog):
         is_gzip_asked(metadata.properties)
         # Asked first: a server may answer the creation of a table that is there with success (SeaweedFS does).
         if self.table_exists(table):
-            raise self._exists_already(table)
+            raise self._existing_table(table)
         self._require_namespace(table.namespace)
         if not protocol.is_plain(metadata):
             return self._create_staged(table, metadata)
@@ -131,7 +130,7 @@ class RestCatalog(Catalog):
         state = self._landed(f"create table {table}", lambda: self._state(table, answer))
         if _is_another(state.metadata, metadata):
             self._forget(table)
-            raise self._exists_already(table)
+            raise self._existing_table(table)
         return state
 
     def _require_namespace(self, namespace: Namespace) -> None:
@@ -150,7 +149,7 @@ class RestCatalog(Catalog):
             f"create table {table}",
             {
                 404: lambda _: self._unknown_namespace(table.namespace),
-                409: lambda _: self._exists_already(table),
+                409: lambda _: self._existing_table(table),
             },
             namespace=table.namespace,
             headers=self._delegation_header(),
@@ -170,7 +169,7 @@ class RestCatalog(Catalog):
             purpose,
             {
                 404: lambda refusal: self._server.error_of(purpose, refusal),
-                409: lambda _: self._exists_already(table),
+                409: lambda _: self._existing_table(table),
             },
             table=table,
         )
@@ -264,7 +263,6 @@ class RestCatalog(Catalog):
         )
 
     def rename_table(self, table: str | TableId, to: str | TableId) -> None:
-        """Give a table another name."""
         table, to = TableId.of(table), TableId.of(to)
         self._forget(table)
         self._forget(to)
@@ -278,7 +276,7 @@ class RestCatalog(Catalog):
             purpose,
             {
                 404: lambda _: self._unknown_table(table),
-                409: lambda _: AlreadyExistsError(f"cannot rename {table}: {to} exists already"),
+                409: lambda _: self._existing_target(table, to),
             },
         )
 
@@ -304,7 +302,7 @@ class RestCatalog(Catalog):
             protocol.REGISTER_TABLE,
             body,
             purpose,
-            {404: missing, 409: lambda _: self._exists_already(table)},
+            {404: missing, 409: lambda _: self._existing_table(table)},
             namespace=table.namespace,
         )
         return self._landed(purpose, lambda: self._state(table, answer))
@@ -315,7 +313,6 @@ class RestCatalog(Catalog):
         return ""
 
     def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
-        """Return the tables directly in a namespace, sorted."""
         namespace = parse_namespace(namespace)
         purpose = f"list the tables of {'.'.join(namespace)}"
         missing: OnRefusal = {404: lambda _: self._unknown_namespace(namespace)}
@@ -330,7 +327,6 @@ class RestCatalog(Catalog):
     def create_namespace(
         self, namespace: str | Namespace, properties: Mapping[str, str] | None = None, *, if_not_exists: bool = False
     ) -> None:
-        """Make a namespace."""
         namespace = parse_namespace(namespace)
         name = ".".join(namespace)
         try:
@@ -338,14 +334,13 @@ class RestCatalog(Catalog):
                 protocol.CREATE_NAMESPACE,
                 {"namespace": list(namespace), "properties": dict(properties or {})},
                 f"create namespace {name}",
-                {409: lambda _: AlreadyExistsError(f"namespace {name} exists already in catalog {self.name}")},
+                {409: lambda _: self._existing_namespace(namespace)},
             )
         except AlreadyExistsError:
             if not if_not_exists:
                 raise
 
     def drop_namespace(self, namespace: str | Namespace) -> None:
-        """Remove a namespace that holds nothing."""
         namespace = parse_namespace(namespace)
         name = ".".join(namespace)
         purpose = f"drop namespace {name}"
@@ -371,7 +366,6 @@ class RestCatalog(Catalog):
         )
 
     def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]:
-        """Return the namespaces one level below the parent, sorted."""
         above = parse_namespace(parent) if parent else ()
         found = self._listed_namespaces(above)
         if above and not found and not self.namespace_exists(above):
@@ -394,13 +388,11 @@ class RestCatalog(Catalog):
         return tuple(sorted({path[:depth] for path in paths if len(path) >= depth and path[: depth - 1] == above}))
 
     def namespace_exists(self, namespace: str | Namespace) -> bool:
-        """Tell whether there is such a namespace."""
         namespace = parse_namespace(namespace)
         purpose = f"look for namespace {'.'.join(namespace)}"
         return self._server.exists(protocol.NAMESPACE_EXISTS, protocol.LOAD_NAMESPACE, purpose, namespace=namespace)
 
     def load_namespace_properties(self, namespace: str | Namespace) -> Mapping[str, str]:
-        """Return the properties of a namespace."""
         namespace = parse_namespace(namespace)
         answer = self._server.read(
             protocol.LOAD_NAMESPACE,
@@ -413,14 +405,11 @@ class RestCatalog(Catalog):
     def update_namespace_properties(
         self, namespace: str | Namespace, updates: Mapping[str, str] | None = None, removals: Iterable[str] = ()
     ) -> None:
-        """Set and remove properties of a namespace."""
         namespace = parse_namespace(namespace)
-        new, old = dict(updates or {}), sorted(set(removals))
-        if both := sorted(set(old) & set(new)):
-            raise InvalidInputError(f"property '{both[0]}' of namespace {'.'.join(namespace)} is both set and removed")
+        new, old = self._property_changes(namespace, updates, removals)
         self._server.change(
             protocol.UPDATE_NAMESPACE,
-            {"removals": old, "updates": new},
+            {"removals": sorted(old), "updates": new},
             f"change properties of namespace {'.'.join(namespace)}",
             {404: lambda _: self._unknown_namespace(namespace)},
             namespace=namespace,
@@ -509,26 +498,11 @@ class RestCatalog(Catalog):
     # -- errors ----------------------------------------------------------------------------------------------------
 
     def _conflict(self, table: TableId, refusal: Refusal) -> Exception:
-        return CommitConflictError(
-            f"table {table} in catalog {self.name} was changed by another writer: {refusal.message or refusal}"
-        )
-
-    def _exists_already(self, table: TableId) -> AlreadyExistsError:
-        return AlreadyExistsError(f"table {table} exists already in catalog {self.name}")
+        return self._changed_by_another(table, refusal.message or str(refusal))
 
     def _missing(self, table: TableId, refusal: Refusal) -> NotFoundError:
         """Return what is missing, as far as the server tells: it may be the namespace already."""
         return self._unknown_namespace(table.namespace) if refusal.type == _NO_NAMESPACE else self._unknown_table(table)
-
-    def _unknown_table(self, table: TableId) -> NotFoundError:
-        return NotFoundError(
-            f"there is no table {table} in catalog {self.name}; check the names of table, namespace and catalog"
-        )
-
-    def _unknown_namespace(self, namespace: Namespace) -> NotFoundError:
-        return NotFoundError(
-            f"there is no namespace {'.'.join(namespace)} in catalog {self.name}; create it first or check the name"
-        )
 
 
 def _identifier(table: TableId) -> dict[str, Any]:

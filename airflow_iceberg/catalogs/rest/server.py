@@ -12,7 +12,8 @@ from typing import Any
 
 from airflow_iceberg.catalogs.base import Namespace, TableId
 from airflow_iceberg.catalogs.http.auth import OAuth2Auth, auth_for
-from airflow_iceberg.catalogs.http.client import Answer, Http
+from airflow_iceberg.catalogs.http.client import Http
+from airflow_iceberg.catalogs.http.exchange import Answer
 from airflow_iceberg.catalogs.http.refusal import Refusal
 from airflow_iceberg.catalogs.http.settings import Secrets, Settings, checked_uri, page_size, without_login
 from airflow_iceberg.catalogs.rest import protocol
@@ -90,7 +91,12 @@ class RestServer:
         )
         asked = properties.get("oauth2-server-uri", "").strip() or "/v1/oauth/tokens"
         url = asked if "://" in asked else f"{http.uri}/{asked.lstrip('/')}"
-        http.auth = auth_for(self._catalog, properties, lambda form: http.post_form(url, form, purpose="get a token"))
+
+        def fetch(form: Mapping[str, str]) -> Mapping[str, Any]:
+            advice = "check client id and secret (credential), scope and oauth2-server-uri"
+            return http.fetch_document(url, form, purpose="get a token", advice=advice)
+
+        http.auth = auth_for(self._catalog, properties, fetch)
         return http
 
     def read(

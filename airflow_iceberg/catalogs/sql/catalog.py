@@ -8,8 +8,8 @@ All three implementations agree on: both tables and their primary keys, the leve
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from typing import Unpack
 
 from sqlalchemy import (
     BINARY,
@@ -28,18 +28,16 @@ from sqlalchemy import (
 from sqlalchemy.engine import Connection
 
 from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, parse_namespace
-from airflow_iceberg.catalogs.pointer import Pointer, PointerCatalog
+from airflow_iceberg.catalogs.pointer import Outside, Pointer, PointerCatalog
 from airflow_iceberg.catalogs.sql.database import TYPE_COLUMN, Database, IntegrityError, catalog_tables
 from airflow_iceberg.errors import (
     AlreadyExistsError,
-    CommitConflictError,
     FormatError,
     IcebergError,
     InvalidInputError,
     NotFoundError,
     StorageError,
 )
-from airflow_iceberg.storage.base import FileIO
 
 _EXISTS = "exists"
 _LOCATION = "location"
@@ -56,16 +54,8 @@ class SqlCatalog(PointerCatalog):
             "V1" also upgrades those of a V0 catalog.
     """
 
-    def __init__(
-        self,
-        name: str,
-        properties: Mapping[str, str],
-        *,
-        io: FileIO,
-        now_ms: Callable[[], int] | None = None,
-        new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
-    ) -> None:
-        super().__init__(name, properties, io=io, now_ms=now_ms, new_uuid=new_uuid)
+    def __init__(self, name: str, properties: Mapping[str, str], **outside: Unpack[Outside]) -> None:
+        super().__init__(name, properties, **outside)
         self._opened = Database(name, properties)
         self._schema_version = _schema_version(name, properties)
         self._has_type: bool | None = None
@@ -77,7 +67,6 @@ class SqlCatalog(PointerCatalog):
     # -- the pointer ---------------------------------------------------------------------------------------------
 
     def read_pointer(self, table: TableId) -> Pointer | None:
-        """Return where the table's row points to."""
         database = self._database()
         with database.read() as connection:
             row = connection.execute(select(self._tables.c.metadata_location).where(self._is_table(table))).first()
@@ -108,7 +97,7 @@ class SqlCatalog(PointerCatalog):
             try:
                 connection.execute(insert(self._tables).values(values))
             except IntegrityError as error:
-                raise AlreadyExistsError(f"table {table} exists already in catalog {self.name}") from error
+                raise self._existing_table(table) from error
 
     def _update(self, table: TableId, old: str, new: str) -> None:
         tables = self._tables
@@ -132,12 +121,11 @@ class SqlCatalog(PointerCatalog):
             if found is None:
                 raise self._unknown_table(table)
             detail = f"it points to {found.metadata_location}, expected {old}"
-        raise CommitConflictError(f"table {table} in catalog {self.name} was changed by another writer: {detail}")
+        raise self._changed_by_another(table, detail)
 
     # -- tables --------------------------------------------------------------------------------------------------
 
     def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
-        """Return the tables directly in a namespace, sorted."""
         namespace = self._require_namespace(namespace)
         tables = self._tables
         with self._database().read() as connection:
@@ -151,7 +139,6 @@ class SqlCatalog(PointerCatalog):
             return tuple(sorted(TableId(namespace=namespace, name=name) for name in names))
 
     def drop_pointer(self, table: TableId) -> None:
-        """Remove the table's row; its files stay."""
         with self._database().write() as connection:
             if connection.execute(delete(self._tables).where(self._is_table(table))).rowcount == 0:
                 raise self._unknown_table(table)
@@ -166,7 +153,6 @@ class SqlCatalog(PointerCatalog):
         raise self._not_current(state, found.metadata_location) if found else self._unknown_table(state.table)
 
     def rename_table(self, table: str | TableId, to: str | TableId) -> None:
-        """Change the key of the table's row; its files stay where they are."""
         table, to = TableId.of(table), TableId.of(to)
         self._require_namespace(to.namespace)
         statement = (
@@ -178,9 +164,7 @@ class SqlCatalog(PointerCatalog):
             try:
                 changed = connection.execute(statement).rowcount
             except IntegrityError as error:
-                raise AlreadyExistsError(
-                    f"cannot rename {table}: {to} exists already in catalog {self.name}"
-                ) from error
+                raise self._existing_target(table, to) from error
             if changed == 0:
                 raise self._unknown_table(table)
 
@@ -204,7 +188,7 @@ class SqlCatalog(PointerCatalog):
         rows = {**_without_reserved(properties or {}), _EXISTS: "true"}
         try:
             if self.namespace_exists(namespace):
-                raise AlreadyExistsError(f"namespace {_joined(namespace)} exists already in catalog {self.name}")
+                raise self._existing_namespace(namespace)
             with self._database().write() as connection:
                 self._insert_properties(connection, namespace, rows)
         except AlreadyExistsError:
@@ -236,7 +220,6 @@ class SqlCatalog(PointerCatalog):
             connection.execute(delete(namespaces).where(self._is_namespace(namespace)))
 
     def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]:
-        """Return the namespaces one level below the parent, sorted."""
         above = self._require_namespace(parent) if parent else ()
         tables, namespaces = self._tables, self._namespaces
         with self._database().read() as connection:
@@ -289,9 +272,8 @@ class SqlCatalog(PointerCatalog):
     ) -> None:
         """Replace the rows of the properties in one transaction."""
         namespace = self._require_namespace(namespace)
-        new, old = _without_reserved(updates or {}), set(_without_reserved(dict.fromkeys(removals, "")))
-        if both := sorted(old & set(new)):
-            raise InvalidInputError(f"property '{both[0]}' of namespace {_joined(namespace)} is both set and removed")
+        new, old = self._property_changes(namespace, updates, removals)
+        _without_reserved({**new, **dict.fromkeys(old, "")})
         key = self._namespaces.c.property_key
         with self._database().write() as connection:
             # The row that keeps the namespace alive: PyIceberg leaves it out when there are properties.

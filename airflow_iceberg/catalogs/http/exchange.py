@@ -1,0 +1,193 @@
+"""One request to a catalog server over HTTP, and what its answer, or its absence, means.
+
+Here: sessions, sending once, and whether a failed request may have been done. Not here: retries and the outcome of a
+change (`http.client`), the connection's properties (`http.settings`), proofs of identity (`http.auth`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import ssl
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import requests
+import requests.adapters
+import urllib3.exceptions
+
+from airflow_iceberg.catalogs.http.auth import Auth, Signable
+from airflow_iceberg.catalogs.http.refusal import Refusal
+from airflow_iceberg.catalogs.http.settings import Secrets, Settings, without_login
+from airflow_iceberg.errors import FormatError, InvalidInputError
+
+_TOO_MANY_REQUESTS = 429
+_NOT_IMPLEMENTED = 501
+# The server, or a gateway, stopped waiting: how much of the request it had read by then is not known.
+_REQUEST_TIMEOUT = 408
+# What urllib3 raises while there is no connection yet, to the server or to the proxy.
+_BEFORE_SENDING = (
+    urllib3.exceptions.NewConnectionError,
+    urllib3.exceptions.ConnectTimeoutError,
+    urllib3.exceptions.ProxyError,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """A server's answer to a request: a success, or a definite error response.
+
+    Attributes:
+        refusal: the error response; None for a success.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes = field(repr=False)
+    refusal: Refusal | None = None
+
+    def json(self) -> dict[str, Any]:
+        """Return the document.
+
+        Raises:
+            FormatError: the body is no JSON object.
+        """
+        try:
+            document = json.loads(self.body)
+        except (ValueError, RecursionError) as error:
+            kind = self.headers.get("Content-Type", "no content type")
+            raise FormatError(f"unexpected answer of {len(self.body)} bytes, {kind} (expected JSON)") from error
+        if not isinstance(document, dict):
+            raise FormatError(f"unexpected type {type(document).__name__} (expected object) in the answer")
+        return document
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """A request without a usable answer.
+
+    Attributes:
+        is_sent: the request may have reached the server and may have been done.
+        wait_s: seconds that the server asked to wait.
+        is_final: a retry cannot help.
+    """
+
+    reason: str
+    is_sent: bool
+    wait_s: float | None = None
+    is_final: bool = False
+    cause: Exception | None = None
+
+
+class Exchange:
+    """Sends requests, each exactly once. Thread-safe; a forked child opens connections of its own."""
+
+    def __init__(self, catalog: str, settings: Settings, secrets: Secrets) -> None:
+        self._catalog = catalog
+        self._settings = settings
+        self._secrets = secrets
+        self._session: requests.Session | None = None
+        self._pid = 0
+        self._lock = threading.Lock()
+
+    def send(self, request: Signable, auth: Auth) -> tuple[Signable, Answer | Failure]:
+        """Send a request once; return the request as it was sent, and its outcome."""
+        sent = Signable(method=request.method, url=request.url, headers=dict(request.headers), body=request.body)
+        auth.apply(sent)
+        try:
+            response = self._usable_session().request(
+                sent.method,
+                sent.url,
+                headers=sent.headers,
+                data=sent.body,
+                timeout=self._settings.timeouts_s,
+                # A redirected POST would become a GET, and our headers would be sent to the other host.
+                allow_redirects=False,
+                # Given with every request: the environment's bundle would take precedence over that of the session.
+                verify=self._settings.verify,
+                # Without it a .netrc of the user would replace our own header.
+                auth=_leave_alone,
+            )
+        except (requests.exceptions.InvalidURL, requests.exceptions.InvalidHeader, UnicodeError) as error:
+            reason = self._secrets.hide(type(error).__name__)
+            raise InvalidInputError(f"catalog {self._catalog}: its uri or a header is not valid ({reason})") from None
+        except (requests.exceptions.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
+            return sent, self._no_answer(error)
+        return sent, self._judge(response)
+
+    def has_secret(self, error: BaseException) -> bool:
+        """Tell whether an error, or one that caused it, shows a secret."""
+        return any(self._secrets.are_in(repr(each)) for each in _chain(error))
+
+    def _judge(self, response: requests.Response) -> Answer | Failure:
+        status, body = response.status_code, response.content
+        if 300 <= status < 400 and status != 304:
+            target = without_login(response.headers.get("Location", "nowhere")).partition("?")[0]
+            reason = f"it redirects to {self._secrets.hide(target)}, set uri to the final address"
+            return Failure(reason=reason, is_sent=False, is_final=True)
+        refusal = Refusal.from_body(status, body, self._secrets.hide) if status >= 400 else None
+        if status == _TOO_MANY_REQUESTS:
+            return Failure(reason=str(refusal), is_sent=False, wait_s=_retry_after(response.headers))
+        if status == _REQUEST_TIMEOUT or (status >= 500 and status != _NOT_IMPLEMENTED):
+            return Failure(reason=str(refusal), is_sent=True, wait_s=_retry_after(response.headers))
+        return Answer(status=status, headers=response.headers, body=body, refusal=refusal)
+
+    def _no_answer(self, error: Exception) -> Failure:
+        causes = list(_chain(error))
+        refused = next((each for each in causes if isinstance(each, ssl.SSLCertVerificationError)), None)
+        if refused is not None:
+            reason = f"its certificate is not trusted ({refused.verify_message}), see ssl.cabundle"
+            return Failure(reason=reason, is_sent=False, is_final=True, cause=error)
+        is_sent = not any(isinstance(each, _BEFORE_SENDING) for each in causes)
+        what = "it did not answer in time" if isinstance(error, requests.exceptions.ReadTimeout) else "no answer"
+        reason = f"{what} ({self._secrets.hide(_first_line(causes[-1]))})"
+        return Failure(reason=reason, is_sent=is_sent, cause=error)
+
+    def _usable_session(self) -> requests.Session:
+        with self._lock:
+            if self._session is None or self._pid != os.getpid():
+                # A connection must not be used by two processes; the parent's are left to the parent.
+                self._session, self._pid = self._new_session(), os.getpid()
+            return self._session
+
+    def _new_session(self) -> requests.Session:
+        session = requests.Session()
+        adapter = requests.adapters.HTTPAdapter(pool_connections=4, pool_maxsize=16, max_retries=0)
+        session.mount("https://", adapter)
+        session.mount("http://", adapter)
+        session.cert = self._settings.certificate
+        if self._settings.proxy:
+            session.proxies = {"http": self._settings.proxy, "https": self._settings.proxy}
+            session.trust_env = False  # the environment's proxies would take precedence
+        return session
+
+
+def _leave_alone(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    return request
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and its causes: the libraries keep them in arguments, in `reason` or as context."""
+    seen: set[int] = set()
+    waiting: list[BaseException] = [error]
+    while waiting:
+        found = waiting.pop(0)
+        if id(found) in seen:
+            continue
+        seen.add(id(found))
+        yield found
+        related = [*found.args, getattr(found, "reason", None), found.__cause__, found.__context__]
+        waiting += [each for each in related if isinstance(each, BaseException)]
+
+
+def _first_line(error: BaseException) -> str:
+    text = (getattr(error, "strerror", None) or str(error)).strip().partition("\n")[0]
+    return text if text and len(text) < 300 else type(error).__name__
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that the server asks to wait; for a date, the other form, our own backoff is used."""
+    text = headers.get("Retry-After", "").strip()
+    return float(text) if text.isascii() and text.isdigit() else None
