@@ -11,7 +11,7 @@ from airflow_iceberg.commit.actions.snapshot_refs import create_ref
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.data.write.rows import write_rows
 from airflow_iceberg.errors import InvalidInputError, StalePlanError
-from airflow_iceberg.expressions.binding import ALWAYS_TRUE
+from airflow_iceberg.expressions.tree import ALWAYS_TRUE
 from airflow_iceberg.table import Table, now_ms
 from tests.support.changes import NAME, Append, EqualityDelete, arrow, live_entries, make_table, plan, rows_of
 from tests.support.memory import MemoryCatalog
