@@ -14,6 +14,7 @@ from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.commit.write_result import WriteResult
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.partitions.spec import PartitionField
 from airflow_iceberg.format.schemas.schema import Schema
@@ -91,7 +92,7 @@ class Table(OpenTable):
             properties: of the storage, as for a catalog; not used when `io` is given.
         """
         io = io or load_file_io(properties or {})
-        metadata = TableMetadata.from_json(io.read(location), path=location)
+        metadata = metadata_json.read(io.read(location), path=location)
         state = TableState(table=_name_by_location(metadata), metadata=metadata, metadata_location=location)
         return cls(state, io=io, catalog=None)
 

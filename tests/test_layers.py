@@ -206,7 +206,7 @@ class TestTheFormatCoreIsPure:
 
 
 class TestPaimonDoesItsInputInOneModule:
-    """Of the modules of `paimon` only `table` knows the border to the stores."""
+    """Of the modules of `paimon` only `history` knows the border to the stores."""
 
     def test_no_other_module_knows_storage(self) -> None:
         knowing = {
@@ -214,7 +214,7 @@ class TestPaimonDoesItsInputInOneModule:
             for module in ALL
             if module.layer == "paimon" and any(".storage" in name for name in module.imports())
         }
-        assert knowing == {"paimon.table"}
+        assert knowing == {"paimon.history"}
 
 
 class TestTheTableOfLayersIsComplete:

@@ -92,9 +92,10 @@ from uuid import uuid4
 from airflow_iceberg.format.metadata.updates import AddSnapshot, Change, SetSnapshotRef, apply_change
 from airflow_iceberg.format.manifests.avro import write_manifest, write_manifest_list
 from airflow_iceberg.format.manifests.entries import DataFile, EntryStatus, ManifestEntry, describe_manifest
+from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import new_table_metadata
 from airflow_iceberg.format.partitions.spec import spec_from_shorthand
-from airflow_iceberg.format.schemas.schema import schema_from_shorthand
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.snapshots import Snapshot, SnapshotRef
 
 folder, files, in_manifest, days = Path(sys.argv[1]), int(sys.argv[2]), 2000, 100
@@ -129,7 +130,7 @@ snapshot = Snapshot(snapshot_id=1, sequence_number=1, timestamp_ms=2, summary={"
 updates = (AddSnapshot(snapshot=snapshot),
            SetSnapshotRef(ref_name="main", ref=SnapshotRef(snapshot_id=1, type="branch")))
 table = apply_change(table, Change(updates=updates, requirements=()), now_ms=2, base_location=None)
-(folder / "metadata" / "v1.metadata.json").write_bytes(table.to_json())
+(folder / "metadata" / "v1.metadata.json").write_bytes(metadata_json.write(table))
 (folder / "metadata" / "version-hint.text").write_text("1")
 done()
 """

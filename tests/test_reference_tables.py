@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 
 from airflow_iceberg.errors import UnsupportedError
-from airflow_iceberg.expressions.binding import parse_filter, to_arrow
+from airflow_iceberg.expressions.arrow import to_arrow
+from airflow_iceberg.expressions.binding import parse_filter
 from airflow_iceberg.format.arrow.types import values_from_array
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.schemas.schema import Schema

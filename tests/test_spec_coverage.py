@@ -29,7 +29,7 @@ OF_OUR_OWN = {
     "expressions.json": "predicates on their way into a job",
     "expressions.literals": "literals of SQL",
     "expressions.sql": "SQL",
-    "plan.alter_words": "changes as people write them",
+    "plan.alter_table.words": "changes as people write them",
     "plan.compact": "which files are worth rewriting",
     "plan.new_snapshot": "sensors",
     "plan.orphan_files": "files that no table knows",

@@ -25,6 +25,7 @@ from airflow_iceberg.errors import (
     NotFoundError,
     UnsupportedError,
 )
+from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, apply_change
 from airflow_iceberg.inventory.purge import TableFiles, delete_files, find_files
@@ -159,7 +160,7 @@ class PointerCatalog(Catalog):
             self.drop_pointer(table)
             return
         state, files = self._drop_with_files(table)
-        delete_files(state.io or self.io, table, files)
+        delete_files(state.io or self.io, str(table), files)
 
     def _drop_with_files(self, table: TableId) -> tuple[TableState, TableFiles]:
         """Drop a table just after its files were listed, and return them; start again if it has changed."""
@@ -202,7 +203,7 @@ class PointerCatalog(Catalog):
     def find_purgeable(self, table: TableId) -> tuple[TableState, TableFiles]:
         """Return a table with all files that are reachable from its metadata."""
         state = self.load(table)
-        return state, find_files(state.io or self.io, state)
+        return state, find_files(state.io or self.io, str(state.table), state.metadata, state.metadata_location)
 
     def _publish(self, table: TableId, base: TableState | None, metadata: TableMetadata) -> TableState:
         """Write the metadata to a new file and let the table point to it.
@@ -303,12 +304,12 @@ def read_metadata(io: FileIO, location: str) -> TableMetadata:
         NotFoundError: there is no such file.
         FormatError: it is no metadata file, or an incomplete one.
     """
-    return TableMetadata.from_json(io.read(location), path=location)
+    return metadata_json.read(io.read(location), path=location)
 
 
 def encode_metadata(metadata: TableMetadata, location: str) -> bytes:
     """Return the bytes of a metadata file, compressed if its name says so: Iceberg Java decides by the name."""
-    data = metadata.to_json()
+    data = metadata_json.write(metadata)
     name = location.rpartition("/")[2]
     if name.endswith((f".gz{METADATA_SUFFIX}", f"{METADATA_SUFFIX}.gz")):
         return gzip.compress(data, compresslevel=6, mtime=0)

@@ -13,8 +13,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_iceberg.format.arrow.buffers import number_array, numbers_of
+
 if TYPE_CHECKING:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
 _BYTES_PER_VALUE = 2
@@ -62,8 +67,6 @@ def is_dictionary_of(found: pa.DataType, kind: pa.DataType) -> bool:
 
     Categories of pandas have indices of a byte: dictionaries of two files do not fit into one of these.
     """
-    import pyarrow as pa
-
     return bool(found.equals(pa.dictionary(pa.int32(), kind)))
 
 
@@ -95,8 +98,6 @@ def with_field_ids(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.Ta
     Args:
         schema: of the writer; texts that were read as dictionaries stay so.
     """
-    import pyarrow as pa
-
     fields = [
         field.with_type(column.type) if is_dictionary_of(column.type, field.type) else field
         for field, column in zip(schema, batch.columns, strict=True)
@@ -106,7 +107,6 @@ def with_field_ids(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.Ta
 
 def with_types(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return rows in the types of a schema; they differ in which columns are dictionaries, and in nothing else."""
-    import pyarrow as pa
     import pyarrow.types as kinds
 
     if table.schema.equals(schema):
@@ -123,9 +123,6 @@ def with_types(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the texts of a dictionary column; in more pieces where one would be too large for Arrow."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     kind, pieces = column.type.value_type, []
     for chunk in column.chunks:
         longest = pc.max(pc.binary_length(chunk.dictionary)).as_py() or 0
@@ -160,12 +157,6 @@ def _with_used_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
     The texts themselves stay where they are: they may be many times as large as their dictionary.
     """
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    from airflow_iceberg.format.arrow.buffers import number_array, numbers_of
-
     dictionary = column.chunk(0).dictionary
     used = column.chunk(0).indices.slice(0, 0)
     for chunk in column.chunks:
@@ -195,9 +186,6 @@ def plain_bytes(table: pa.Table) -> int:
 
 def _text_bytes(column: pa.ChunkedArray) -> int:
     """Return the bytes of the texts of a dictionary column, with the offset of each."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     lengths = [pc.binary_length(chunk.dictionary).take(chunk.indices) for chunk in column.chunks]
     return 4 * len(column) + (pc.sum(pa.chunked_array(lengths, type=pa.int32())).as_py() or 0)
 
@@ -209,8 +197,6 @@ def join(tables: Sequence[pa.Table], *, most_bytes: int) -> pa.Table:
         tables: at least one.
         most_bytes: of a dictionary; what grows larger by putting the tables together is written plain.
     """
-    import pyarrow as pa
-
     first = tables[0].schema
     if any(not table.schema.equals(first) for table in tables):
         first = pa.schema([_shared(first.field(at), tables, at) for at in range(len(first))])
@@ -252,7 +238,6 @@ def plain_columns(rows: pa.Table, *, most_bytes: int) -> frozenset[str]:
     Returns:
         names of top-level columns of primitive types.
     """
-    import pyarrow.compute as pc
     import pyarrow.types as kinds
 
     sample = rows.slice(0, SAMPLED_ROWS)
@@ -277,7 +262,5 @@ def plain_columns(rows: pa.Table, *, most_bytes: int) -> frozenset[str]:
 
 def _keeps_coming(column: pa.ChunkedArray, distinct: int) -> bool:
     """Tell whether the second half of some values has nearly as many new ones as the first."""
-    import pyarrow.compute as pc
-
     before = pc.count_distinct(column.slice(0, len(column) // 2)).as_py()
     return bool(distinct - before >= _AS_BEFORE * before)

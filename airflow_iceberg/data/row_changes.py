@@ -19,26 +19,32 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+import pyarrow as pa
+
+from airflow_iceberg.data.dictionaries import with_field_ids
 from airflow_iceberg.data.read.deletes import DeleteReader, RowDeletes
 from airflow_iceberg.data.read.file import read_file
 from airflow_iceberg.data.read.metadata_columns import LAST_UPDATED, POSITION, ROW_ID
 from airflow_iceberg.data.write.options import WriteOptions
+from airflow_iceberg.data.write.parquet_file import encoder_settings
+from airflow_iceberg.data.write.partitioned import PartitionedWriter
 from airflow_iceberg.errors import IcebergError
-from airflow_iceberg.expressions.binding import ALWAYS_TRUE, Expression
+from airflow_iceberg.expressions.tree import ALWAYS_TRUE, Expression
+from airflow_iceberg.format.arrow.buffers import number_array, numbers_of, text_array
 from airflow_iceberg.format.deletion_vectors import RowPositions
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent
+from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.puffin import DELETION_VECTOR, Blob, write_puffin
+from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import LongType
 from airflow_iceberg.format.values.bytes import to_bytes
+from airflow_iceberg.storage.base import FileIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import pyarrow as pa
-
-    from airflow_iceberg.format.partitions.spec import PartitionSpec
-    from airflow_iceberg.storage.base import FileIO
 
 log = logging.getLogger(__name__)
 
@@ -208,10 +214,6 @@ class _Deleter:
 
     def _rewrite(self, unit: Unit, selected: RowPositions, number: int) -> tuple[DataFile, ...]:
         """Write the rows of a file that stay, in their order, into its partition."""
-        from airflow_iceberg.data.dictionaries import with_field_ids
-        from airflow_iceberg.data.write.partitioned import PartitionedWriter
-        from airflow_iceberg.format.schemas.arrow import schema_to_arrow
-
         schema = written_schema(self._read.schemas[0], self._write.format_version)
         writer = PartitionedWriter(
             self._read.io,
@@ -284,10 +286,6 @@ def written_schema(schema: Schema, format_version: int) -> Schema:
 
 def selected_rows(read: ReadAs, unit: Unit, deletes: DeleteReader, row_filter: Expression) -> RowPositions:
     """Return the positions of the rows that are left in a file and that a predicate selects."""
-    import numpy as np
-
-    from airflow_iceberg.format.arrow.buffers import numbers_of
-
     found = [
         numbers_of(batch.column(0))
         for batch in read.rows(unit, deletes, schema=Schema((POSITION,)), row_filter=row_filter)
@@ -311,10 +309,7 @@ def write_position_deletes(
     Spec: Position Delete Files: sorted by path and position; the bounds of the path are never truncated, so that
     readers can tell that it is about one file.
     """
-    import pyarrow as pa
     import pyarrow.parquet as pq
-
-    from airflow_iceberg.data.write.parquet_file import encoder_settings
 
     # One path for all rows: as a dictionary it takes no memory.
     schema = pa.schema(
@@ -346,11 +341,6 @@ def write_position_deletes(
 
 
 def _position_rows(schema: pa.Schema, path: str, positions: Any) -> pa.Table:
-    import numpy as np
-    import pyarrow as pa
-
-    from airflow_iceberg.format.arrow.buffers import number_array, text_array
-
     numbers = number_array(positions)
     paths = pa.DictionaryArray.from_arrays(number_array(np.zeros(len(numbers), np.int32)), text_array([path]))
     return pa.Table.from_arrays([paths, numbers], schema=schema)

@@ -7,8 +7,8 @@ side by side. Not here: which of them are the table's (`operations.remove_orphan
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +16,6 @@ import pyarrow as pa
 from airflow_iceberg.format.arrow.buffers import bytes_array, number_array
 from airflow_iceberg.plan.orphan_files import is_hidden
 from airflow_iceberg.storage.base import FileIO, FileStatus
-
-if TYPE_CHECKING:
-    from airflow_iceberg.inventory.units import ListingUnit, Tick
 
 STAGING_FOLDER = ".staging"
 QUARANTINE_FOLDER = ".quarantine"
@@ -28,7 +25,6 @@ TICK = 1000
 OLD, STAGED, METADATA = 1, 2, 4
 # Folders are opened until there are so many to list side by side; data lies at most so deep below its partitions.
 ENOUGH_FOLDERS, MOST_LEVELS = 64, 6
-MOST_UNITS = 256
 _UNKNOWN = -(1 << 63)
 
 SCHEMA = pa.schema(
@@ -48,23 +44,37 @@ def is_metadata_file(location: str) -> bool:
     return location.endswith((".metadata.json", ".metadata.json.gz"))
 
 
-def list_files(io: FileIO, unit: ListingUnit, tick: Tick) -> Iterator[pa.RecordBatch]:
+def list_files(
+    io: FileIO,
+    root: str,
+    folders: Iterable[str],
+    *,
+    partition_names: Sequence[str],
+    before_ms: int,
+    tick: Callable[[int, int], None],
+) -> Iterator[pa.RecordBatch]:
     """Yield the files of folders that a clean-up looks at: rows of SCHEMA.
 
-    Hidden files are not, but for documents of jobs, which do not count; files that are young are not, but for metadata
-    files.
+    Hidden files are left out, but for documents of jobs, which do not count; young files are left out, but for
+    metadata files.
 
+    Args:
+        root: the table's location with a slash at its end.
+        folders: below `root`, without a slash at their end; the root itself is "".
+        partition_names: names of partition fields: folders that are named after them are not hidden.
+        before_ms: time before which a file must be written to be old.
+        tick: called with the numbers of files and bytes since the last call.
     Raises:
         StorageError: a folder cannot be listed.
     """
     chosen: list[tuple[FileStatus, int]] = []
     files = size_bytes = 0
-    for folder in unit.folders:
-        for status in io.list(f"{unit.root}{folder}/" if folder else unit.root):
-            relative = status.location[len(unit.root) :]
+    for folder in folders:
+        for status in io.list(f"{root}{folder}/" if folder else root):
+            relative = status.location[len(root) :]
             if relative.startswith(f"{QUARANTINE_FOLDER}/"):
                 continue
-            kind = _kind(status, relative, unit)
+            kind = _kind(status, relative, partition_names, before_ms)
             if kind:
                 chosen.append((status, kind))
             if kind == STAGED:  # no file of a table: a job that lists has documents there of its own
@@ -80,12 +90,12 @@ def list_files(io: FileIO, unit: ListingUnit, tick: Tick) -> Iterator[pa.RecordB
     yield _batch(chosen)
 
 
-def _kind(status: FileStatus, relative: str, unit: ListingUnit) -> int:
+def _kind(status: FileStatus, relative: str, partition_names: Sequence[str], before_ms: int) -> int:
     if relative.startswith(f"{STAGING_FOLDER}/"):
         return STAGED
-    if is_hidden(relative, unit.partition_names):
+    if is_hidden(relative, partition_names):
         return 0
-    is_old = status.modified_ms is not None and status.modified_ms < unit.before_ms
+    is_old = status.modified_ms is not None and status.modified_ms < before_ms
     return (OLD if is_old else 0) | (METADATA if is_metadata_file(relative) else 0)
 
 
@@ -142,11 +152,3 @@ def _children(io: FileIO, root: str, folder: str) -> list[str]:
     if not found or not is_plain:
         return []
     return [f"{folder}/{name}" if folder else name for name, _ in found if folder or name != QUARANTINE_FOLDER]
-
-
-def listing_units(unit: ListingUnit, folders: Sequence[str]) -> list[ListingUnit]:
-    """Deal folders out to units like one."""
-    from dataclasses import replace
-
-    size = -(-len(folders) // MOST_UNITS)
-    return [replace(unit, folders=tuple(folders[start : start + size])) for start in range(0, len(folders), size)]

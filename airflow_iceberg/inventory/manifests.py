@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from airflow_iceberg.errors import FormatError, UnsupportedError
+from airflow_iceberg.format.manifests import columns
 from airflow_iceberg.format.manifests.avro import (
     manifest_spec_id,
     read_manifest,
     read_manifest_list,
 )
+from airflow_iceberg.format.manifests.columns import EntryColumns, Unpacked, unpack
 from airflow_iceberg.format.manifests.entries import (
     EntryStatus,
     ManifestEntry,
@@ -25,9 +27,6 @@ from airflow_iceberg.format.manifests.entries import (
 )
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.storage.base import FileIO
-
-if TYPE_CHECKING:
-    from airflow_iceberg.format.manifests.columns import EntryColumns, Unpacked
 
 Part: TypeAlias = "EntryColumns | tuple[ManifestFile, Iterator[ManifestEntry]]"
 
@@ -51,15 +50,11 @@ def read_columns(
     Raises:
         FormatError, StorageError, NotFoundError: a manifest cannot be read.
     """
-    from airflow_iceberg.format.manifests import columns
-
     ahead = _ahead(io, manifests, AHEAD_BYTES_OF_LISTS if lists else AHEAD_BYTES)
     return columns.read_columns(ahead, lists=lists, keys=keys, places=places)
 
 
 def _ahead(io: FileIO, manifests: Iterable[ManifestFile], most_bytes: int) -> Iterator[Unpacked]:
-    from airflow_iceberg.format.manifests.columns import unpack
-
     def open_one(manifest: ManifestFile) -> Unpacked:
         return unpack(io.read(manifest.manifest_path), manifest)
 

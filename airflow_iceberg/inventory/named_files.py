@@ -8,26 +8,22 @@ Here: manifest lists to manifests, manifests to files. Not here: which of the fi
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from airflow_iceberg.errors import NotFoundError
 from airflow_iceberg.format.arrow.buffers import bytes_array, number_array, numbers_of
-from airflow_iceberg.format.manifests.columns import read_columns, unpack
+from airflow_iceberg.format.manifests.columns import Unpacked, read_columns, unpack
 from airflow_iceberg.format.manifests.entries import ManifestFile
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.inventory.manifests import read_manifests
 from airflow_iceberg.plan.path_hashes import HashedPaths, hash_paths
 from airflow_iceberg.storage.base import FileIO
-
-if TYPE_CHECKING:
-    from airflow_iceberg.format.manifests.columns import Unpacked
-    from airflow_iceberg.inventory.units import ManifestUnit, Tick
 
 log = logging.getLogger(__name__)
 
@@ -46,37 +42,49 @@ SCHEMA = pa.schema(
 SCHEMA_WITH_PATHS = SCHEMA.append(pa.field("path", pa.string(), nullable=False))
 
 
-def name_files(io: FileIO, unit: ManifestUnit, tick: Tick) -> Iterator[pa.RecordBatch]:
-    """Yield the files that manifests name: rows of SCHEMA, with the path if the unit asks for it.
+def name_files(
+    io: FileIO,
+    manifests: Iterable[ManifestFile],
+    tick: Callable[[int, int], None],
+    *,
+    is_live: bool,
+    with_paths: bool,
+    may_be_missing: bool,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the files that manifests name: rows of SCHEMA, with paths of SCHEMA_WITH_PATHS.
 
     `hash` is of the path alone, as `plan.path_hashes` has it; `store` is scheme and authority; `size_bytes` is the
     file's own for a deletion vector, too, as the entries say it.
 
+    Args:
+        tick: called with the numbers of files and bytes since the last call.
+        is_live: live entries alone; else deleted ones, too.
+        may_be_missing: a manifest that is gone is passed over, else it is an error.
     Raises:
         FormatError, NotFoundError, StorageError: a manifest cannot be read.
     """
-    for part in read_columns(_opened(io, unit)):
+    for part in read_columns(_opened(io, manifests, may_be_missing)):
         if isinstance(part, tuple):
-            files = [entry.data_file for entry in part[1] if entry.is_live or not unit.is_live]
+            files = [entry.data_file for entry in part[1] if entry.is_live or not is_live]
             paths = [file.file_path for file in files]
             kinds: Any = [int(file.content) for file in files]
             sizes: Any = [file.file_size_in_bytes for file in files]
-        elif unit.is_live and not part.is_live.all():
+        elif is_live and not part.is_live.all():
             rows = part.is_live.nonzero()[0]
             paths = [part.file_path[row] for row in rows.tolist()]
             kinds, sizes = part.content[rows], part.file_size_in_bytes[rows]
         else:
             paths, kinds, sizes = part.file_path, part.content, part.file_size_in_bytes
         tick(len(paths), int(sum(sizes)) if isinstance(sizes, list) else int(sizes.sum()))
-        yield _batch(paths, kinds, sizes, with_paths=unit.with_paths)
+        yield _batch(paths, kinds, sizes, with_paths=with_paths)
 
 
-def _opened(io: FileIO, unit: ManifestUnit) -> Iterator[Unpacked]:
-    for manifest in unit.manifests:
+def _opened(io: FileIO, manifests: Iterable[ManifestFile], may_be_missing: bool) -> Iterator[Unpacked]:
+    for manifest in manifests:
         try:
             data = io.read(manifest.manifest_path)
         except NotFoundError:
-            if not unit.may_be_missing:
+            if not may_be_missing:
                 raise
             log.info("manifest %s is gone already, with the files that it named", manifest.manifest_path)
             continue

@@ -13,7 +13,6 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
-from airflow_iceberg.catalogs.base import TableId, TableState
 from airflow_iceberg.errors import FormatError, IcebergError, NotFoundError
 from airflow_iceberg.format.manifests.entries import ManifestFile
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
@@ -51,21 +50,23 @@ class TableFiles:
         )
 
 
-def find_files(io: FileIO, state: TableState) -> TableFiles:
+def find_files(io: FileIO, table: str, metadata: TableMetadata, metadata_location: str) -> TableFiles:
     """Return the files of a table.
 
+    Args:
+        table: name of the table, for messages.
+        metadata_location: the metadata file that the catalog points to.
     Raises:
         FormatError: something that its metadata leads to is damaged or gone.
         StorageError, UnsupportedError: something cannot be read.
     """
-    metadata = state.metadata
     try:
         manifests = find_manifests(io, metadata.snapshots)
         is_owner = metadata.property_bool(GC_ENABLED, True)
-        content = _content(io, manifests.values(), f"{state.table}: files to purge") if is_owner else ()
+        content = _content(io, manifests.values(), f"{table}: files to purge") if is_owner else ()
     except (NotFoundError, FormatError) as error:
         raise FormatError(
-            f"cannot purge {state.table}, nothing was dropped: {error}; drop it without purge and delete its files "
+            f"cannot purge {table}, nothing was dropped: {error}; drop it without purge and delete its files "
             f"below {metadata.location} yourself"
         ) from error
     lists = (snapshot.manifest_list for snapshot in metadata.snapshots if snapshot.manifest_list)
@@ -74,11 +75,11 @@ def find_files(io: FileIO, state: TableState) -> TableFiles:
         manifests=tuple(manifests),
         manifest_lists=tuple(dict.fromkeys(lists)),
         statistics=_statistics(metadata),
-        metadata=tuple(dict.fromkeys((*(path for _, path in metadata.metadata_log), state.metadata_location))),
+        metadata=tuple(dict.fromkeys((*(path for _, path in metadata.metadata_log), metadata_location))),
     )
 
 
-def delete_files(io: FileIO, table: TableId, files: TableFiles) -> None:
+def delete_files(io: FileIO, table: str, files: TableFiles) -> None:
     """Delete the files of a table that was dropped: what is named before what names it.
 
     So until the last moment what is left can be found. A failure is logged and ends it: the drop itself has worked.

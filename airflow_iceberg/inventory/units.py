@@ -10,7 +10,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
 import pyarrow as pa
@@ -18,6 +18,8 @@ import pyarrow as pa
 from airflow_iceberg.errors import FormatError
 from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.format.manifests.entries import ManifestContent, ManifestFile
+from airflow_iceberg.inventory.listed_files import list_files
+from airflow_iceberg.inventory.named_files import name_files
 from airflow_iceberg.storage.base import FileIO
 
 # An entry of a manifest, compressed, where the list does not say how many there are.
@@ -26,6 +28,7 @@ ENTRY_BYTES = 150
 UNIT_BYTES = 2 << 20
 UNIT_MANIFESTS = 32
 MOST_UNITS = 1000
+MOST_LISTING_UNITS = 256
 
 # Files and bytes that a unit has come past since it last said so.
 Tick = Callable[[int, int], None]
@@ -88,9 +91,14 @@ class ManifestUnit:
 
     def run(self, io: FileIO, tick: Tick) -> Iterator[pa.RecordBatch]:
         """Yield batches as `inventory.named_files.name_files` does."""
-        from airflow_iceberg.inventory.named_files import name_files
-
-        return name_files(io, self, tick)
+        return name_files(
+            io,
+            self.manifests,
+            tick,
+            is_live=self.is_live,
+            with_paths=self.with_paths,
+            may_be_missing=self.may_be_missing,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -146,9 +154,14 @@ class ListingUnit:
 
     def run(self, io: FileIO, tick: Tick) -> Iterator[pa.RecordBatch]:
         """Yield batches as `inventory.listed_files.list_files` does."""
-        from airflow_iceberg.inventory.listed_files import list_files
-
-        return list_files(io, self, tick)
+        return list_files(
+            io,
+            self.root,
+            self.folders,
+            partition_names=self.partition_names,
+            before_ms=self.before_ms,
+            tick=tick,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -197,6 +210,12 @@ def manifest_units(
         ManifestUnit(manifests=tuple(part), is_live=is_live, with_paths=with_paths, may_be_missing=may_be_missing)
         for part in cut
     ]
+
+
+def listing_units(unit: ListingUnit, folders: Sequence[str]) -> list[ListingUnit]:
+    """Deal folders out to units like one."""
+    size = -(-len(folders) // MOST_LISTING_UNITS)
+    return [replace(unit, folders=tuple(folders[start : start + size])) for start in range(0, len(folders), size)]
 
 
 def write_unit(unit: Unit) -> bytes:

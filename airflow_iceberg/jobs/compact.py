@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from airflow_iceberg.errors import IcebergError
-from airflow_iceberg.expressions.binding import ALWAYS_TRUE
+from airflow_iceberg.expressions.tree import ALWAYS_TRUE
 from airflow_iceberg.jobs.context import TaskContext, removing_on_error
 from airflow_iceberg.jobs.protocol.result import GroupOutput
 from airflow_iceberg.jobs.protocol.table_input import FileUnit, TableInput, WorkItem

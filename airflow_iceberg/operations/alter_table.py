@@ -59,7 +59,7 @@ def alter_table(work: Work, request: AlterTableRequest) -> AlterTableResult:
     """Make a list of changes in one commit.
 
     Raises:
-        InvalidInputError, NotFoundError, AlreadyExistsError: as `plan.alter_table.evolve`; nothing was changed.
+        InvalidInputError, NotFoundError, AlreadyExistsError: as `plan.alter_table.changes.evolve`; nothing was changed.
         UnsupportedError: this version does not write the table.
         StalePlanError: another table has the name now.
         CommitConflictError, CommitUnknownError: as `commit.engine.commit`.

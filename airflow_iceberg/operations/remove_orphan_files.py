@@ -26,13 +26,12 @@ from airflow_iceberg.inventory.listed_files import (
     STAGED,
     find_folders,
     is_metadata_file,
-    listing_units,
     statuses,
 )
 from airflow_iceberg.inventory.named_files import find_manifests, hashed_paths
 from airflow_iceberg.inventory.reachable_files import statistics_paths
 from airflow_iceberg.inventory.run import Progress, in_bytes
-from airflow_iceberg.inventory.units import ListingUnit, UnitResult, manifest_units
+from airflow_iceberg.inventory.units import ListingUnit, UnitResult, listing_units, manifest_units
 from airflow_iceberg.operations.file_inventory import Walker, expected_files
 from airflow_iceberg.operations.quarantine import Quarantine, purge, put_aside
 from airflow_iceberg.operations.shared_location import check_not_shared

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.errors import IcebergError, IncompatibleChangeError, StorageError
-from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.plan.orphan_files import KnownFiles, Spelling
 from airflow_iceberg.storage.base import FileIO
 
@@ -75,7 +75,7 @@ def _look(io: FileIO, path: str) -> _Seen | None:
             return _Seen(
                 path=path, uuid=uuid[1].decode(), location=location[1].decode(), updated_ms=int(updated[1].decode())
             )
-        metadata = TableMetadata.from_json(io.read(path), path=path)
+        metadata = metadata_json.read(io.read(path), path=path)
     except StorageError:
         raise
     except (IcebergError, UnicodeDecodeError):
@@ -119,7 +119,7 @@ def _check_not_forked(table: OpenTable, seen: Sequence[_Seen]) -> None:
 
 def _metadata_log(io: FileIO, path: str) -> Sequence[tuple[int, str]]:
     try:
-        return TableMetadata.from_json(io.read(path), path=path).metadata_log
+        return metadata_json.read(io.read(path), path=path).metadata_log
     except IcebergError:
         return ()
 

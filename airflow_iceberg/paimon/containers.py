@@ -17,7 +17,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.errors import FormatError
-from airflow_iceberg.format.arrow._paimon_arrays import array_of
 from airflow_iceberg.format.avro.container import MAGIC, read_blocks, read_header, write_long
 from airflow_iceberg.format.avro.record_columns import ColumnReader
 
@@ -213,11 +212,13 @@ def _batch(
 ) -> pa.RecordBatch:
     import pyarrow as pa
 
+    from airflow_iceberg.format.arrow.buffers import strict_array
+
     arrays = []
     for column, field in zip(columns, schema, strict=True):
         try:
             found = values.get(column.path)
-            arrays.append(pa.nulls(size, field.type) if found is None else array_of(found, field.type))
+            arrays.append(pa.nulls(size, field.type) if found is None else strict_array(found, field.type))
         except (pa.ArrowException, ValueError) as error:
             where = ".".join(column.path)
             raise FormatError(f"unexpected value (expected {column.type}) in '{where}'", path=path) from error

@@ -17,7 +17,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.errors import FormatError, UnsupportedError
-from airflow_iceberg.format.arrow._paimon_arrays import array_of, numbers_of, rows_of
 from airflow_iceberg.paimon.binary_row import RowDecoder
 from airflow_iceberg.paimon.containers import Column, arrow_schema, read_columns
 from airflow_iceberg.paimon.manifest_lists import VERSION, FileFilter, ManifestMeta
@@ -202,13 +201,17 @@ class FileEntries:
 
     def take(self, rows: npt.NDArray[np.int64]) -> FileEntries:
         """Return some of the entries, by number."""
-        return FileEntries(self.columns.take(rows_of(rows)), self.partition_fields)
+        from airflow_iceberg.format.arrow.buffers import number_array
+
+        return FileEntries(self.columns.take(number_array(rows)), self.partition_fields)
 
     def matching(self, wanted: FileFilter) -> FileEntries:
         """Return the entries of files that a filter wants."""
         import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
+
+        from airflow_iceberg.format.arrow.buffers import numbers_of, strict_array
 
         mask = np.ones(len(self), np.bool_)
         for name, numbers in (("bucket", wanted.buckets), ("level", wanted.levels)):
@@ -217,8 +220,15 @@ class FileEntries:
         if wanted.partition:
             keys = [field.name for field in self.partition_fields]
             blobs = [blob for blob, values in self.partitions.items() if wanted.takes(values, keys)]
-            mask &= pc.is_in(self.columns["partition"], array_of(blobs, pa.binary())).to_numpy()
+            mask &= pc.is_in(self.columns["partition"], strict_array(blobs, pa.binary())).to_numpy()
         return self if mask.all() else self.take(np.flatnonzero(mask))
+
+    def added_records(self) -> int:
+        """Return how many records more were added than deleted; negative when fewer were."""
+        from airflow_iceberg.format.arrow.buffers import numbers_of
+
+        signs = 1 - 2 * numbers_of(self.columns["kind"]).astype("i8")
+        return int((signs * numbers_of(self.columns["row_count"])).sum())
 
     def live(self) -> FileEntries:
         """Return the entries of the files that are there when all entries have been followed.
@@ -232,10 +242,12 @@ class FileEntries:
         import numpy as np
         import pyarrow as pa
 
+        from airflow_iceberg.format.arrow.buffers import numbers_of
+
         if not len(self):
             return self
         names = pa.concat_arrays(self.columns["file_name"].chunks).dictionary_encode()
-        codes = numbers_of(pa.chunked_array([names.indices]))
+        codes = numbers_of(names.indices)
         is_single = np.bincount(codes)[codes] == 1
         is_add = numbers_of(self.columns["kind"]) == FileKind.ADD
         self._refuse(np.flatnonzero(is_single & ~is_add), "deleted but never added")
@@ -248,6 +260,8 @@ class FileEntries:
     def _balanced(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the rows that live of those whose file names are in several."""
         import numpy as np
+
+        from airflow_iceberg.format.arrow.buffers import numbers_of
 
         balance: dict[Any, int] = {}
         last: dict[Any, int] = {}
@@ -262,7 +276,9 @@ class FileEntries:
         return np.array([last[key] for key, count in balance.items() if count], np.int64)
 
     def _identities(self, rows: npt.NDArray[np.int64]) -> Iterator[tuple[Any, ...]]:
-        columns = self.columns.select(_IDENTITY).take(rows_of(rows)).to_pydict()
+        from airflow_iceberg.format.arrow.buffers import number_array
+
+        columns = self.columns.select(_IDENTITY).take(number_array(rows)).to_pydict()
         keys = {blob: tuple(map(_exact, values)) for blob, values in self.partitions.items()}
         for blob, bucket, level, name, extra, index, external in zip(*columns.values(), strict=True):
             yield keys[blob], bucket, level, name, tuple(extra or ()), index, external
@@ -287,10 +303,13 @@ def _exact(value: Any) -> Any:
 
 def with_manifest(columns: pa.Table, name: str) -> pa.Table:
     """Return entries with the name of their manifest in a column, once for all of them."""
+    import numpy as np
     import pyarrow as pa
 
-    codes = array_of([0] * columns.num_rows, pa.int32())
-    names = pa.DictionaryArray.from_arrays(codes, array_of([name.encode()], pa.string()))
+    from airflow_iceberg.format.arrow.buffers import number_array, text_array
+
+    codes = number_array(np.zeros(columns.num_rows, np.int32))
+    names = pa.DictionaryArray.from_arrays(codes, text_array([name]))
     return columns.append_column("manifest", names)
 
 

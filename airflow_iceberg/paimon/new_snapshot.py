@@ -312,24 +312,11 @@ def _has_watermark(snapshot: Snapshot, condition: PaimonCondition) -> bool:
     return snapshot.watermark is not None and snapshot.watermark >= condition.min_watermark
 
 
-def _wanted_files(table: PaimonTable, snapshot: Snapshot, condition: PaimonCondition) -> FileFilter:
-    from airflow_iceberg.paimon.literals import partition_values
-    from airflow_iceberg.paimon.manifest_lists import FileFilter
-
-    if condition.partition is None:
-        return FileFilter()
-    return FileFilter(partition=partition_values(table.schema(snapshot.schema_id), condition.partition))
-
-
 def _records(table: PaimonTable, snapshot: Snapshot, condition: PaimonCondition) -> int:
     """Return how many records a snapshot added; one that took some away added none."""
     if condition.partition is None and snapshot.delta_record_count is not None:
         return max(snapshot.delta_record_count, 0)
-    from airflow_iceberg.format.arrow._paimon_arrays import numbers_of
-
-    entries = table.delta_files(snapshot, _wanted_files(table, snapshot, condition))
-    signs, rows = 1 - 2 * numbers_of(entries.columns["kind"]).astype("i8"), numbers_of(entries.columns["row_count"])
-    return max(int((signs * rows).sum()), 0)
+    return max(table.delta_files(snapshot, table.filter_of(snapshot, condition.partition)).added_records(), 0)
 
 
 def _holds_wanted_files(table: PaimonTable, snapshot: Snapshot, condition: PaimonCondition) -> bool:
@@ -340,7 +327,7 @@ def _holds_wanted_files(table: PaimonTable, snapshot: Snapshot, condition: Paimo
 def _changes_partition(table: PaimonTable, snapshot: Snapshot, condition: PaimonCondition) -> bool:
     if condition.partition is None:
         return True
-    wanted = _wanted_files(table, snapshot, condition)
+    wanted = table.filter_of(snapshot, condition.partition)
     return len(table.delta_files(snapshot, wanted)) > 0 or _changes_vectors(table, snapshot, wanted)
 
 
@@ -369,7 +356,7 @@ def _vectors(table: PaimonTable, snapshot: Snapshot, wanted: FileFilter) -> set[
 def _is_compacted_enough(table: PaimonTable, snapshot: Snapshot, condition: PaimonCondition) -> bool:
     if not condition.fully_compacted:
         return True
-    return _is_fully_compacted(table, snapshot, _wanted_files(table, snapshot, condition))
+    return _is_fully_compacted(table, snapshot, table.filter_of(snapshot, condition.partition))
 
 
 def _is_fully_compacted(table: PaimonTable, snapshot: Snapshot, wanted: FileFilter) -> bool:

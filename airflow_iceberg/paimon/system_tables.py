@@ -1,6 +1,6 @@
 """What a Paimon table holds, as Arrow tables: one method for each question.
 
-Here: the columns of the answers. Not here: reading (`table`). Times are in UTC; a file's `creation_time` is the wall
+Here: the columns of the answers. Not here: reading (`files`). Times are in UTC; a file's `creation_time` is the wall
 clock of its writer, in a zone that nobody wrote down.
 """
 
@@ -18,9 +18,9 @@ from airflow_iceberg.paimon.types import PaimonField, PaimonType
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from airflow_iceberg.paimon.files import PaimonFiles
     from airflow_iceberg.paimon.snapshots import Snapshot
     from airflow_iceberg.paimon.stats import ColumnStats
-    from airflow_iceberg.paimon.table import PaimonTable
 
 _ANY = FileFilter()
 
@@ -31,7 +31,7 @@ class PaimonInspection:
     A `snapshot_id` of None is the latest snapshot; a table without snapshots gives tables without rows.
     """
 
-    def __init__(self, table: PaimonTable) -> None:
+    def __init__(self, table: PaimonFiles) -> None:
         self._table = table
 
     def snapshots(self) -> pa.Table:

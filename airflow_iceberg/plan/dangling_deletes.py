@@ -16,14 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent, ManifestEntry
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.values.bytes import canonical_key
 from airflow_iceberg.plan.deletes import referenced_file
-
-if TYPE_CHECKING:
-    from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 
 
 @dataclass(kw_only=True, slots=True)

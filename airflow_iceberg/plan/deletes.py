@@ -22,18 +22,15 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from airflow_iceberg.errors import FormatError
 from airflow_iceberg.expressions.metrics import ColumnRange, file_range, may_match
 from airflow_iceberg.expressions.tree import ALWAYS_TRUE, AlwaysTrue, Column, Expression
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent, ManifestEntry
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.transforms.transform import VoidTransform
 from airflow_iceberg.format.types import PrimitiveType
 from airflow_iceberg.format.values.bytes import canonical_key
-
-if TYPE_CHECKING:
-    from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 
 FILE_PATH_ID = 2147483546
 POSITION_ID = 2147483545

@@ -17,27 +17,22 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from airflow_iceberg.errors import FormatError
 from airflow_iceberg.expressions.binding import parse_filter
-from airflow_iceberg.expressions.metrics import file_may_match, may_match, summary_range
-from airflow_iceberg.expressions.metrics_columns import columns_of, rows_may_match
+from airflow_iceberg.expressions.metrics import ColumnRange, file_may_match, may_match, summary_range
+from airflow_iceberg.expressions.metrics_columns import Ints, columns_of, rows_may_match
 from airflow_iceberg.expressions.projection import Residuals, project
-from airflow_iceberg.expressions.tree import ALWAYS_FALSE, ALWAYS_TRUE, AlwaysFalse, AlwaysTrue, Expression
+from airflow_iceberg.expressions.tree import ALWAYS_FALSE, ALWAYS_TRUE, AlwaysFalse, AlwaysTrue, Column, Expression
 from airflow_iceberg.format.manifests.columns import EntryColumns, column_values
 from airflow_iceberg.format.manifests.entries import DataFile, EntryStatus, ManifestContent, ManifestEntry, ManifestFile
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.plan.deletes import DeleteIndex
-
-if TYPE_CHECKING:
-    from airflow_iceberg.expressions.metrics import ColumnRange
-    from airflow_iceberg.expressions.metrics_columns import Ints
-    from airflow_iceberg.expressions.tree import Column
-    from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-    from airflow_iceberg.format.partitions.spec import PartitionSpec
-    from airflow_iceberg.format.schemas.schema import Schema
 
 ReadManifest: TypeAlias = Callable[[ManifestFile], Iterable[ManifestEntry]]
 """Opens a manifest; entries come with everything inherited."""

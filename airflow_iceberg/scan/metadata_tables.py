@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from airflow_iceberg.errors import FormatError, NotFoundError
+from airflow_iceberg.format.manifests.arrow import OF_ENTRY, EntryTables
 from airflow_iceberg.format.manifests.entries import ManifestContent, ManifestFile
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.snapshots import Snapshot
@@ -18,11 +21,6 @@ from airflow_iceberg.format.types import NestedField
 from airflow_iceberg.format.values.bytes import canonical_key, from_bytes
 from airflow_iceberg.inventory.manifests import read_columns, read_manifests
 from airflow_iceberg.storage.base import FileIO
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from airflow_iceberg.format.manifests.arrow import EntryTables
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +33,6 @@ class Inspection:
 
     def snapshots(self) -> pa.Table:
         """One row a snapshot: committed_at, snapshot_id, parent_id, operation, manifest_list, summary."""
-        import pyarrow as pa
-
         rows = [
             {
                 "committed_at": snapshot.timestamp_ms,
@@ -60,8 +56,6 @@ class Inspection:
 
     def history(self) -> pa.Table:
         """One row each time the main branch moved: made_current_at, snapshot_id, parent_id, is_current_ancestor."""
-        import pyarrow as pa
-
         head = self.metadata.current_snapshot()
         ancestors = {s.snapshot_id for s in self.metadata.ancestors(head.snapshot_id)} if head else set()
         rows = []
@@ -85,8 +79,6 @@ class Inspection:
 
     def refs(self) -> pa.Table:
         """One row a branch or tag, with its retention settings in milliseconds."""
-        import pyarrow as pa
-
         rows = [
             {
                 "name": name,
@@ -110,8 +102,6 @@ class Inspection:
 
     def metadata_log(self) -> pa.Table:
         """One row a metadata file that the table remembers; the current one, which cannot list itself, is left out."""
-        import pyarrow as pa
-
         rows = [
             {"timestamp": timestamp_ms, "file": location, **self._latest(timestamp_ms)}
             for timestamp_ms, location in self.metadata.metadata_log
@@ -127,8 +117,6 @@ class Inspection:
 
     def metadata_log_entries(self) -> pa.Table:
         """`metadata_log` with the current metadata file as the last row, where its location is known."""
-        import pyarrow as pa
-
         if self.metadata_location is None:
             return self.metadata_log()
         moment = self.metadata.last_updated_ms
@@ -148,8 +136,6 @@ class Inspection:
         return self._manifest_table(self._manifests(snapshot_id))
 
     def _manifest_table(self, manifests: Iterable[ManifestFile]) -> pa.Table:
-        import pyarrow as pa
-
         summary = pa.struct(
             [
                 ("contains_null", pa.bool_()),
@@ -215,8 +201,6 @@ class Inspection:
 
     def all_manifests(self) -> pa.Table:
         """The manifests of every snapshot, with the snapshot that lists each: `reference_snapshot_id`."""
-        import pyarrow as pa
-
         tables = []
         for snapshot in self.metadata.snapshots:
             found = self.manifests(snapshot.snapshot_id)
@@ -263,10 +247,6 @@ class Inspection:
         return table.select([*self._tables().file_columns, "readable_metrics"])
 
     def _entry_table(self, manifests: Iterable[ManifestFile]) -> pa.Table:
-        import pyarrow as pa
-
-        from airflow_iceberg.format.manifests.arrow import OF_ENTRY
-
         table, file_columns = self._all_columns(manifests, live_only=False), self._tables().file_columns
         fields = [pa.field(name, kind) for name, kind in file_columns.items()]
         batches = table.combine_chunks()
@@ -275,13 +255,9 @@ class Inspection:
         return pa.Table.from_arrays(arrays, names=[*OF_ENTRY, "data_file", "readable_metrics"])
 
     def _tables(self) -> EntryTables:
-        from airflow_iceberg.format.manifests.arrow import EntryTables
-
         return EntryTables(self.metadata)
 
     def _all_columns(self, manifests: Iterable[ManifestFile], *, live_only: bool) -> pa.Table:
-        import pyarrow as pa
-
         tables = self._tables()
         parts = []
         for part in read_columns(self.io, manifests, lists=True, keys=tables.metric_ids):
@@ -300,8 +276,6 @@ class Inspection:
 
     def partitions(self, snapshot_id: int | None = None) -> pa.Table:
         """One row a partition of a spec: files, rows and bytes in it, and which snapshot touched it last."""
-        import pyarrow as pa
-
         groups: dict[Hashable, dict[str, Any]] = {}
         tables = self._tables()
         for spec_id, partition, content, rows, size, changed_by in self._live_files(snapshot_id):
@@ -402,15 +376,11 @@ def _of(manifests: Iterable[ManifestFile], content: ManifestContent) -> Iterator
 
 
 def _one_chunk(table: pa.Table, name: str) -> pa.Array:
-    import pyarrow as pa
-
     column = table[name]
     return column.chunk(0) if column.num_chunks else pa.array([], column.type)
 
 
 def _table(rows: list[dict[str, Any]], **columns: pa.DataType) -> pa.Table:
-    import pyarrow as pa
-
     try:
         return pa.Table.from_pylist(rows, schema=pa.schema(list(columns.items())))
     except (UnicodeEncodeError, OverflowError, pa.ArrowException) as error:
@@ -418,6 +388,4 @@ def _table(rows: list[dict[str, Any]], **columns: pa.DataType) -> pa.Table:
 
 
 def _instant() -> pa.DataType:
-    import pyarrow as pa
-
     return pa.timestamp("ms", tz="UTC")

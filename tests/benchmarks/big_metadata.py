@@ -22,6 +22,7 @@ from airflow_iceberg.format.manifests.entries import (
     ManifestFile,
     describe_manifest,
 )
+from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata, new_table_metadata
 from airflow_iceberg.format.metadata.updates import AddSnapshot, Change, SetSnapshotRef, apply_change
 from airflow_iceberg.format.partitions.spec import spec_from_shorthand
@@ -59,7 +60,7 @@ def make(root: Path, *, layout: str = "clustered") -> Path:
         note(f"making the metadata of {SNAPSHOTS * FILES_PER_SNAPSHOT} files in {folder}")
         shutil.rmtree(folder, ignore_errors=True)
         metadata.parent.mkdir(parents=True)
-        metadata.write_bytes(_write(folder, layout).to_json())
+        metadata.write_bytes(metadata_json.write(_write(folder, layout)))
     return metadata
 
 
@@ -73,7 +74,7 @@ def make_larger(root: Path, times: int) -> Path:
 
     To planning that is a table of so many more files, without as many more manifests on the disk.
     """
-    base = TableMetadata.from_json(make(root).read_bytes())
+    base = metadata_json.read(make(root).read_bytes())
     folder = root / f"big-{VERSION}-times-{times}"
     metadata = folder / "metadata" / "00000-made.metadata.json"
     if not metadata.exists():
@@ -82,7 +83,7 @@ def make_larger(root: Path, times: int) -> Path:
         assert last is not None
         listed = read_manifest_list(Path(last.manifest_list.removeprefix("file://")).read_bytes())
         table = _with_snapshot(_empty(folder), 0, [*listed] * times, dict(last.summary))
-        metadata.write_bytes(table.to_json())
+        metadata.write_bytes(metadata_json.write(table))
     return metadata
 
 

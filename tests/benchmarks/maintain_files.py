@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from airflow_iceberg.commit.actions.append import AppendFiles
 from airflow_iceberg.data.write.rows import write_rows
 from airflow_iceberg.format.manifests.entries import DataFile
-from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.storage.stores.fsspec_io import load_file_io
@@ -85,7 +85,9 @@ class _Small:
         table = Table.create(self._sides.catalog, f"db.{self._name}", schema=lineitem.COLUMNS, properties=properties)
         counts = [self._rows // SMALL_FILES + (number < self._rows % SMALL_FILES) for number in range(SMALL_FILES)]
         with ProcessPoolExecutor(2) as pool:
-            written = pool.map(_write_small, [table.metadata.to_json()] * SMALL_FILES, range(SMALL_FILES), counts)
+            written = pool.map(
+                _write_small, [metadata_json.write(table.metadata)] * SMALL_FILES, range(SMALL_FILES), counts
+            )
             files = [file for files in written for file in files]
         table.commit(AppendFiles(table.io, files, table.commit_settings(), written_schema=table.schema()))
 
@@ -110,7 +112,7 @@ class _Small:
 
 def _write_small(document: bytes, number: int, count: int) -> tuple[DataFile, ...]:
     rows = lineitem.table(number, count)
-    return write_rows(load_file_io(), TableMetadata.from_json(document), rows, file_prefix=f"manual-{number}")
+    return write_rows(load_file_io(), metadata_json.read(document), rows, file_prefix=f"manual-{number}")
 
 
 class BareRewrite:

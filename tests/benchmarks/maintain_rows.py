@@ -13,7 +13,7 @@ import pyarrow as pa
 from airflow_iceberg.commit.actions.append import AppendFiles
 from airflow_iceberg.data.write.rows import write_rows
 from airflow_iceberg.format.manifests.entries import DataFile
-from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.operations.delete import DeleteRequest, delete
 from airflow_iceberg.operations.overwrite import OverwriteRequest, overwrite
@@ -96,7 +96,7 @@ class _Prepared(Frozen):
 def _make_wide(sides: Sides) -> None:
     note(f"  making {ROWS:,} rows in {FILES} files")
     table = Table.create(sides.catalog, "db.wide", schema=COLUMNS)
-    document = table.metadata.to_json()
+    document = metadata_json.write(table.metadata)
     with ProcessPoolExecutor(2) as pool:
         written = pool.map(_write_wide, [document] * FILES, range(FILES))
         files = [file for files in written for file in files]
@@ -119,7 +119,7 @@ def _write_wide(document: bytes, number: int) -> tuple[DataFile, ...]:
         lineitem.comments(dice, count),
     ]
     rows = pa.table(columns, names=list(COLUMNS))
-    return write_rows(load_file_io(), TableMetadata.from_json(document), rows, file_prefix=f"made-{number}")
+    return write_rows(load_file_io(), metadata_json.read(document), rows, file_prefix=f"made-{number}")
 
 
 def dynamic_overwrite(sides: Sides, *, rows: int, runs: int) -> Iterator[Measurement]:

@@ -17,6 +17,7 @@ from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.http.client import Http
 from airflow_iceberg.catalogs.nessie.client import NessieClient
 from airflow_iceberg.errors import CommitUnknownError, InvalidInputError, NotFoundError, StorageError, UnsupportedError
+from airflow_iceberg.format.metadata import json as metadata_json
 from tests.catalogs.contract import new_metadata
 from tests.support.certificates import make_certificates
 from tests.support.http_server import HttpServer, Reply
@@ -453,7 +454,10 @@ class TestLentTokens:
         return {"storage-credentials": [{"prefix": "gs://lake", "config": config}]}
 
     def read(self, server, ends_ms):
-        metadata = {**new_metadata("gs://lake/orders").to_dict(), "table-uuid": "6a1cbe1c-7c68-4b9e-9a4e-3f3b6f1f0001"}
+        metadata = {
+            **metadata_json.to_dict(new_metadata("gs://lake/orders")),
+            "table-uuid": "6a1cbe1c-7c68-4b9e-9a4e-3f3b6f1f0001",
+        }
         table = {"metadata-location": "gs://lake/orders/metadata/1.json", "metadata": metadata}
 
         def lends(request):

@@ -29,6 +29,7 @@ from airflow_iceberg.errors import (
     StorageError,
     UnsupportedError,
 )
+from airflow_iceberg.format.metadata import json as metadata_json
 from tests.catalogs.contract import make_table, new_metadata, setting
 from tests.support.http_server import HttpServer, Reply
 
@@ -52,7 +53,10 @@ def error(status, type_="SomeException", message="because", **headers):
 
 def table(metadata_location="file:///w/db/t/metadata/1.json", **more):
     """The answer to a load or a commit."""
-    metadata = {**new_metadata("file:///w/db/t").to_dict(), "table-uuid": "6a1cbe1c-7c68-4b9e-9a4e-3f3b6f1f0001"}
+    metadata = {
+        **metadata_json.to_dict(new_metadata("file:///w/db/t")),
+        "table-uuid": "6a1cbe1c-7c68-4b9e-9a4e-3f3b6f1f0001",
+    }
     return {"metadata-location": metadata_location, "metadata": metadata, **more}
 
 
@@ -250,7 +254,7 @@ class TestOtherChanges:
         server.on(LOAD, error(404))
         server.on("GET /v1/namespaces/db", document({"namespace": ["db"], "properties": {}}))
         old = table()
-        old["metadata"] = {**new_metadata("file:///w/db/t", owner="another").to_dict()}
+        old["metadata"] = {**metadata_json.to_dict(new_metadata("file:///w/db/t", owner="another"))}
         server.on("POST /v1/namespaces/db/tables", document(old))
         with pytest.raises(AlreadyExistsError, match=r"table db\.t exists already in catalog prod"):
             make_table(catalog, owner="me")

@@ -16,6 +16,7 @@ from airflow_iceberg.catalogs.base import Catalog
 from airflow_iceberg.commit.actions import snapshot_refs
 from airflow_iceberg.commit.actions.remove_unused_schemas import ForgetUnused
 from airflow_iceberg.errors import CommitUnknownError, IcebergError, NotFoundError
+from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import AssertTableUUID
 from airflow_iceberg.table import Table
@@ -101,7 +102,7 @@ CHANGES["a branch"] = pointing(
 
 def shape(metadata: TableMetadata) -> object:
     """All that a change may change, without what each commit changes anyway and what a rival did."""
-    document = metadata.to_dict()
+    document = metadata_json.to_dict(metadata)
     for name in ("last-updated-ms", "metadata-log", "snapshot-log"):
         document.pop(name, None)
     document["properties"] = {

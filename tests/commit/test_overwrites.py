@@ -12,7 +12,7 @@ from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.data.write.rows import write_rows
 from airflow_iceberg.errors import InvalidInputError, StalePlanError
-from airflow_iceberg.expressions.binding import ALWAYS_TRUE
+from airflow_iceberg.expressions.tree import ALWAYS_TRUE
 from airflow_iceberg.table import Table
 from tests.support.append_steps import find_append
 from tests.support.changes import NAME, Append, EqualityDelete, arrow, live_entries, make_table, plan, rows_of

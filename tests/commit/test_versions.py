@@ -13,6 +13,7 @@ from airflow_iceberg.commit.snapshot_writer import SnapshotWriter
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.format.manifests.avro import read_manifest_list, write_manifest_list
 from airflow_iceberg.format.manifests.entries import EntryStatus
+from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.updates import Change, SetProperties, UpgradeFormatVersion
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import IntegerType, ListType, LongType, NestedField, StructType, UnknownType
@@ -99,7 +100,7 @@ class TestVersion1:
         assert reader.metadata["format-version"] == "1"
 
     def test_metadata_names_the_schema_twice_for_old_readers(self, catalog):
-        document = make(catalog, 1).metadata.to_dict()
+        document = metadata_json.to_dict(make(catalog, 1).metadata)
         assert document["schema"]["fields"] == document["schemas"][0]["fields"]
         assert document["partition-spec"] == []
         assert "last-sequence-number" not in document
@@ -152,7 +153,7 @@ class TestVersion1:
         paths = tuple(m.manifest_path for m in manifests(table))
         embedded = dataclasses.replace(head, manifest_list=None, manifests=paths)
         old = dataclasses.replace(table.metadata, snapshots=(embedded,))
-        catalog.io.create("memory://warehouse/old.metadata.json", old.to_json())
+        catalog.io.create("memory://warehouse/old.metadata.json", metadata_json.write(old))
         catalog.register_table("db.old", "memory://warehouse/old.metadata.json")
         table = Table.load(catalog, "db.old")
         assert table.scan().count() == 2
@@ -162,7 +163,7 @@ class TestVersion1:
 
     def test_a_table_without_a_uuid_gets_one_with_the_first_commit(self, catalog):
         old = dataclasses.replace(make(catalog, 1).metadata, table_uuid=None)
-        catalog.io.create("memory://warehouse/old.metadata.json", old.to_json())
+        catalog.io.create("memory://warehouse/old.metadata.json", metadata_json.write(old))
         catalog.register_table("db.old", "memory://warehouse/old.metadata.json")
         table = Table.load(catalog, "db.old")
         table.append(rows(1))
@@ -254,7 +255,7 @@ class TestUpgrading:
         catalog.io.create("memory://warehouse/bare.avro", bare)
         head = dataclasses.replace(table.current_snapshot(), manifest_list="memory://warehouse/bare.avro")
         old = dataclasses.replace(table.metadata, snapshots=(head,))
-        catalog.io.create("memory://warehouse/old.metadata.json", old.to_json())
+        catalog.io.create("memory://warehouse/old.metadata.json", metadata_json.write(old))
         catalog.register_table("db.old", "memory://warehouse/old.metadata.json")
         table = commit(Table.load(catalog, "db.old"), UpgradeFormatVersion(format_version=3))
         table.append(rows(3))

@@ -26,7 +26,8 @@ from airflow_iceberg.data.read.file import read_file
 from airflow_iceberg.data.write.metrics import MAX_FOOTER_VALUE_BYTES
 from airflow_iceberg.data.write.options import WriteOptions
 from airflow_iceberg.data.write.partitioned import PartitionedWriter
-from airflow_iceberg.expressions.binding import ALWAYS_TRUE, parse_filter
+from airflow_iceberg.expressions.binding import parse_filter
+from airflow_iceberg.expressions.tree import ALWAYS_TRUE
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow

@@ -15,7 +15,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from airflow_iceberg.errors import InvalidInputError, NotFoundError, UnsupportedError
-from airflow_iceberg.expressions.binding import (
+from airflow_iceberg.expressions.arrow import row_mask, to_arrow
+from airflow_iceberg.expressions.binding import parse_filter
+from airflow_iceberg.expressions.tree import (
     ALWAYS_FALSE,
     ALWAYS_TRUE,
     And,
@@ -31,10 +33,7 @@ from airflow_iceberg.expressions.binding import (
     Or,
     StartsWith,
     matches,
-    parse_filter,
     predicates,
-    row_mask,
-    to_arrow,
 )
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand

@@ -8,8 +8,9 @@ from decimal import Decimal
 import pytest
 
 from airflow_iceberg.errors import FormatError, InvalidInputError
-from airflow_iceberg.expressions.binding import Comparison, Expression, In, Not, StartsWith, bind, parse, parse_filter
+from airflow_iceberg.expressions.binding import bind, parse, parse_filter
 from airflow_iceberg.expressions.json import expression_from_json, expression_to_json
+from airflow_iceberg.expressions.tree import Comparison, Expression, In, Not, StartsWith
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 

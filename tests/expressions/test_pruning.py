@@ -11,7 +11,19 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from airflow_iceberg.errors import FormatError, InvalidInputError
-from airflow_iceberg.expressions.binding import (
+from airflow_iceberg.expressions.arrow import row_mask
+from airflow_iceberg.expressions.binding import parse_filter
+from airflow_iceberg.expressions.metrics import (
+    ColumnRange,
+    file_may_match,
+    file_must_match,
+    may_match,
+    must_match,
+    summary_range,
+)
+from airflow_iceberg.expressions.metrics_columns import columns_of, rows_may_match
+from airflow_iceberg.expressions.projection import Residuals, project
+from airflow_iceberg.expressions.tree import (
     ALWAYS_FALSE,
     ALWAYS_TRUE,
     Column,
@@ -26,19 +38,7 @@ from airflow_iceberg.expressions.binding import (
     any_of,
     matches,
     negate,
-    parse_filter,
-    row_mask,
 )
-from airflow_iceberg.expressions.metrics import (
-    ColumnRange,
-    file_may_match,
-    file_must_match,
-    may_match,
-    must_match,
-    summary_range,
-)
-from airflow_iceberg.expressions.metrics_columns import columns_of, rows_may_match
-from airflow_iceberg.expressions.projection import Residuals, project
 from airflow_iceberg.format.arrow.types import array_from_values
 from airflow_iceberg.format.manifests.avro import read_manifest, write_manifest
 from airflow_iceberg.format.manifests.columns import EntryColumns, read_columns, unpack

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from airflow_iceberg.errors import CommitConflictError, IncompatibleChangeError, InvalidInputError, UnsupportedError
+from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata, new_table_metadata
 from airflow_iceberg.format.metadata.updates import (
     AddPartitionSpec,
@@ -89,9 +90,9 @@ class TestACommit:
         assert (after.last_sequence_number, after.last_updated_ms) == (1, 1000)
 
     def test_the_base_stays_as_it_was(self) -> None:
-        before = EMPTY.to_dict()
+        before = metadata_json.to_dict(EMPTY)
         commit(EMPTY, 1)
-        assert EMPTY.to_dict() == before
+        assert metadata_json.to_dict(EMPTY) == before
 
     def test_each_metadata_file_names_the_one_before(self) -> None:
         assert THREE.metadata_log == ((1000, "0.json"), (1000, "0.json"), (2000, "0.json"))

@@ -11,8 +11,8 @@ from airflow_iceberg.format.metadata.updates import apply_change
 from airflow_iceberg.format.partitions.spec import spec_from_shorthand
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.sort_orders import sort_order_from_shorthand
-from airflow_iceberg.plan.alter_table import evolve
-from airflow_iceberg.plan.alter_words import CHANGES
+from airflow_iceberg.plan.alter_table.changes import evolve
+from airflow_iceberg.plan.alter_table.words import CHANGES
 
 COLUMNS = {
     "id": "long not null",

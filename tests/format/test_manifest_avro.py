@@ -34,7 +34,7 @@ from airflow_iceberg.format.manifests.entries import (
     ManifestFile,
 )
 from airflow_iceberg.format.manifests.schemas import avro_name, decimal_size
-from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.partitions.spec import PartitionField, PartitionSpec, spec_from_shorthand
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
@@ -500,7 +500,7 @@ class TestTheReferenceTables:
 
     def test_live_files_are_those_that_java_reports(self, name: str) -> None:
         table = golden.table(name)
-        metadata = TableMetadata.from_json(table.metadata_path.read_bytes())
+        metadata = metadata_json.read(table.metadata_path.read_bytes())
         snapshot = metadata.current_snapshot()
         live: set[str] = set()
         rows = 0

@@ -25,6 +25,7 @@ from airflow_iceberg.format.manifests.entries import (
     ManifestEntry,
     ManifestFile,
 )
+from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.partitions.spec import PartitionField, PartitionSpec
 from airflow_iceberg.format.schemas.schema import Schema
@@ -188,7 +189,7 @@ class TestTheReferenceTables:
     @pytest.mark.parametrize("name", [name for name, table in golden.tables().items() if not table.is_refused])
     def test_they_are_the_same(self, name: str) -> None:
         table = golden.table(name)
-        metadata = TableMetadata.from_json(table.io.read(table.metadata_location))
+        metadata = metadata_json.read(table.io.read(table.metadata_location))
         tables = EntryTables(metadata)
         for listed in self.manifests(table, metadata):
             assert as_columns(listed) == one_by_one(listed)

@@ -15,6 +15,7 @@ from airflow_iceberg.format.manifests.avro import manifest_of_records, read_mani
 from airflow_iceberg.format.manifests.columns import EntryColumns, read_columns, unpack
 from airflow_iceberg.format.manifests.copying import EncodedEntries, EntryEncoder
 from airflow_iceberg.format.manifests.entries import DataFile, EntryStatus, FileContent, ManifestContent, ManifestEntry
+from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.partitions.spec import PartitionField, PartitionSpec
 from airflow_iceberg.format.schemas.schema import Schema
@@ -109,7 +110,7 @@ class TestTheReferenceTables:
     @pytest.mark.parametrize("name", [name for name, table in golden.tables().items() if not table.is_refused])
     def test_they_are_copied(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         table = golden.table(name)
-        metadata = TableMetadata.from_json(table.io.read(table.metadata_location))
+        metadata = metadata_json.read(table.io.read(table.metadata_location))
         ways: Counter[bool] = Counter()
         for row in self.manifests(table, metadata):
             data, spec_id = table.io.read(row.manifest_path), row.partition_spec_id

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError
+from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata, new_table_metadata
 from airflow_iceberg.format.partitions.spec import spec_from_shorthand
 from airflow_iceberg.format.schemas.schema import Schema
@@ -71,7 +72,7 @@ def document(**more: Any) -> dict[str, Any]:
 
 
 def read(**more: Any) -> TableMetadata:
-    return TableMetadata.from_dict(document(**more), path="m.json")
+    return metadata_json.from_dict(document(**more), path="m.json")
 
 
 def without(*keys: str, **more: Any) -> dict[str, Any]:
@@ -85,22 +86,22 @@ class TestTheReferenceTables:
     def test_nothing_is_lost_or_moved(self, name: str) -> None:
         for path in golden.metadata_files(golden.table(name).folder):
             data = path.read_bytes()
-            metadata = TableMetadata.from_json(data, path=str(path))
+            metadata = metadata_json.read(data, path=str(path))
             theirs = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
-            ours = json.loads(metadata.to_json())
+            ours = json.loads(metadata_json.write(metadata))
             assert ours == theirs
             assert list(ours) == list(theirs)
 
     @pytest.mark.parametrize("name", GOLDEN)
     def test_it_has_the_snapshots_that_java_reports(self, name: str) -> None:
-        metadata = TableMetadata.from_json(golden.table(name).metadata_path.read_bytes())
+        metadata = metadata_json.read(golden.table(name).metadata_path.read_bytes())
         expected = golden.table(name).expected
         assert [s.snapshot_id for s in metadata.snapshots] == [s["snapshot_id"] for s in expected["snapshots"]]
 
     def test_format_version_4_is_refused(self) -> None:
         table = golden.table(golden.REFUSED)
         with pytest.raises(UnsupportedError) as error:
-            TableMetadata.from_json(table.metadata_path.read_bytes(), path="v4.json")
+            metadata_json.read(table.metadata_path.read_bytes(), path="v4.json")
         assert str(error.value) == "format version 4 of v4.json is not supported (supported: 1, 2, 3)"
 
 
@@ -129,21 +130,21 @@ class TestVersion1:
     }
 
     def test_the_only_schema_and_spec_have_the_id_0(self) -> None:
-        metadata = TableMetadata.from_dict(self.OLD)
+        metadata = metadata_json.from_dict(self.OLD)
         assert (metadata.current_schema_id, metadata.default_spec_id, metadata.default_sort_order_id) == (0, 0, 0)
         assert metadata.schema().names == {"id": 1, "ts": 2}
         assert metadata.sort_order().fields == ()
 
     def test_partition_fields_are_numbered_from_1000(self) -> None:
-        metadata = TableMetadata.from_dict(self.OLD)
+        metadata = metadata_json.from_dict(self.OLD)
         assert [f.field_id for f in metadata.spec().fields] == [1000, 1001]
         assert metadata.last_partition_id == 1001
 
     def test_an_unpartitioned_table_has_given_out_no_partition_id(self) -> None:
-        assert TableMetadata.from_dict({**self.OLD, "partition-spec": []}).last_partition_id == 999
+        assert metadata_json.from_dict({**self.OLD, "partition-spec": []}).last_partition_id == 999
 
     def test_main_is_the_current_snapshot_and_has_the_number_0(self) -> None:
-        metadata = TableMetadata.from_dict(self.OLD)
+        metadata = metadata_json.from_dict(self.OLD)
         assert metadata.refs["main"].snapshot_id == 5
         current = metadata.current_snapshot()
         assert current is not None
@@ -151,16 +152,16 @@ class TestVersion1:
         assert (metadata.last_sequence_number, metadata.table_uuid) == (0, None)
 
     def test_it_is_written_for_old_and_new_readers(self) -> None:
-        written = TableMetadata.from_dict(self.OLD).to_dict()
+        written = metadata_json.to_dict(metadata_json.from_dict(self.OLD))
         assert written["schema"] == written["schemas"][0]
         assert written["partition-spec"] == written["partition-specs"][0]["fields"]
         assert "last-sequence-number" not in written
-        assert TableMetadata.from_dict(written) == TableMetadata.from_dict(self.OLD)
+        assert metadata_json.from_dict(written) == metadata_json.from_dict(self.OLD)
 
     @pytest.mark.parametrize("key", ["schemas", "partition-specs", "sort-orders", "last-partition-id", "table-uuid"])
     def test_v2_may_not_leave_it_out(self, key: str) -> None:
         with pytest.raises(FormatError, match=f"missing field '{key}' of m.json"):
-            TableMetadata.from_dict(without(key), path="m.json")
+            metadata_json.from_dict(without(key), path="m.json")
 
 
 class TestReading:
@@ -170,11 +171,11 @@ class TestReading:
     def test_no_snapshot_is_minus_1_or_null(self, none: int | None) -> None:
         metadata = read(**{"current-snapshot-id": none, "refs": {}, "snapshots": []})
         assert metadata.current_snapshot() is None
-        assert metadata.to_dict()["current-snapshot-id"] == -1
+        assert metadata_json.to_dict(metadata)["current-snapshot-id"] == -1
 
     def test_v3_writes_null(self) -> None:
         more = {"format-version": 3, "next-row-id": 0, "current-snapshot-id": -1, "refs": {}, "snapshots": []}
-        assert read(**more).to_dict()["current-snapshot-id"] is None
+        assert metadata_json.to_dict(read(**more))["current-snapshot-id"] is None
 
     @pytest.mark.parametrize(
         "key", ["properties", "snapshots", "snapshot-log", "metadata-log", "statistics", "partition-statistics", "refs"]
@@ -182,20 +183,20 @@ class TestReading:
     def test_empty_parts_may_be_missing_or_null(self, key: str) -> None:
         empty = without("current-snapshot-id", "snapshots", "refs", "snapshot-log")
         empty.pop(key, None)
-        assert TableMetadata.from_dict(empty) == TableMetadata.from_dict({**empty, key: None})
+        assert metadata_json.from_dict(empty) == metadata_json.from_dict({**empty, key: None})
 
     def test_without_refs_main_is_the_current_snapshot(self) -> None:
-        assert {n: r.snapshot_id for n, r in TableMetadata.from_dict(without("refs")).refs.items()} == {"main": 1}
+        assert {n: r.snapshot_id for n, r in metadata_json.from_dict(without("refs")).refs.items()} == {"main": 1}
 
     def test_unknown_keys_are_written_back(self) -> None:
-        assert read(**{"from-the-future": [{"x": 1}]}).to_dict()["from-the-future"] == [{"x": 1}]
+        assert metadata_json.to_dict(read(**{"from-the-future": [{"x": 1}]}))["from-the-future"] == [{"x": 1}]
 
     def test_gzip_is_told_by_its_bytes(self) -> None:
-        assert TableMetadata.from_json(gzip.compress(json.dumps(document()).encode())) == read()
+        assert metadata_json.read(gzip.compress(json.dumps(document()).encode())) == read()
 
     def test_text_that_utf_8_cannot_hold_survives(self) -> None:
         metadata = read(properties={"half": "\ud83d", "whole": "ä"})
-        assert TableMetadata.from_json(metadata.to_json()) == metadata
+        assert metadata_json.read(metadata_json.write(metadata)) == metadata
 
     @pytest.mark.parametrize(
         ("more", "message"),
@@ -236,7 +237,7 @@ class TestDamagedFiles:
         data = pack(json.dumps(document()).encode())
         for length in range(0, len(data), 7):
             with pytest.raises(FormatError) as error:
-                TableMetadata.from_json(data[:length], path="m.json")
+                metadata_json.read(data[:length], path="m.json")
             assert error.value.path == "m.json"
             assert "torn" in str(error.value)
 
@@ -246,7 +247,7 @@ class TestDamagedFiles:
     )
     def test_what_is_no_metadata_is_said_to_be_none(self, data: bytes) -> None:
         with pytest.raises(FormatError, match=r" of m\.json$"):
-            TableMetadata.from_json(data, path="m.json")
+            metadata_json.read(data, path="m.json")
 
     def test_deeply_nested_types_are_refused(self) -> None:
         type_: Any = "int"
@@ -263,13 +264,13 @@ class TestDamagedFiles:
         for _ in range(400):
             changed = _mutate(chance.choice(originals), chance)
             try:
-                metadata = TableMetadata.from_dict(changed, path="m.json")
+                metadata = metadata_json.from_dict(changed, path="m.json")
             except (FormatError, UnsupportedError):
                 continue
-            assert TableMetadata.from_json(metadata.to_json()) == metadata
+            assert metadata_json.read(metadata_json.write(metadata)) == metadata
 
     def original(self, name: str) -> dict[str, Any]:
-        return TableMetadata.from_json(golden.table(name).metadata_path.read_bytes()).to_dict()
+        return metadata_json.to_dict(metadata_json.read(golden.table(name).metadata_path.read_bytes()))
 
 
 JUNK = (
@@ -326,7 +327,7 @@ class TestAsking:
 
     def test_main_of_an_empty_table_gives_none(self) -> None:
         empty = without("current-snapshot-id", "refs", "snapshots", "snapshot-log")
-        assert TableMetadata.from_dict(empty).ref_snapshot() is None
+        assert metadata_json.from_dict(empty).ref_snapshot() is None
 
     def test_an_unknown_ref_lists_the_known_ones(self) -> None:
         with pytest.raises(NotFoundError) as error:
@@ -418,7 +419,7 @@ class TestANewTable:
     @pytest.mark.parametrize("version", [1, 2, 3])
     def test_it_can_be_written_and_read(self, version: int) -> None:
         metadata = self.new(format_version=version, spec=spec_from_shorthand(["id"], self.GIVEN))
-        assert TableMetadata.from_json(metadata.to_json()) == metadata
+        assert metadata_json.read(metadata_json.write(metadata)) == metadata
 
     def test_a_later_format_version_is_refused(self) -> None:
         with pytest.raises(UnsupportedError):

@@ -4,6 +4,7 @@ import pytest
 
 from airflow_iceberg.errors import FormatError, InvalidInputError
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent
+from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.partitions.spec import PartitionSpec, spec_from_shorthand
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.snapshots import Snapshot, SnapshotRef, summarize
@@ -147,10 +148,9 @@ class TestTotals:
     @pytest.mark.parametrize("name", sorted(golden.tables().keys() - {golden.REFUSED}))
     def test_they_agree_with_those_of_iceberg_java(self, name: str) -> None:
         """Java's own totals follow from the totals before and Java's own deltas."""
-        from airflow_iceberg.format.metadata.table_metadata import TableMetadata
         from airflow_iceberg.format.snapshots import _totals
 
-        metadata = TableMetadata.from_json(golden.table(name).metadata_path.read_bytes())
+        metadata = metadata_json.read(golden.table(name).metadata_path.read_bytes())
         for snapshot in metadata.snapshots:
             parent = metadata.snapshot(snapshot.parent_snapshot_id or 0)
             if parent is None and snapshot.parent_snapshot_id is not None:

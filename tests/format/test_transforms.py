@@ -3,6 +3,7 @@
 import json
 import uuid
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.format.arrow.types import array_from_values, values_from_array
-from airflow_iceberg.format.transforms import murmur3
+from airflow_iceberg.format.transforms import columns, murmur3
 from airflow_iceberg.format.transforms.transform import (
     BucketTransform,
     DayTransform,
@@ -99,7 +100,7 @@ class TestJavaAgrees:
                     continue
                 transform = parse_transform(first["transform"])
                 result_type = transform.result_type(type_)
-                results = values_from_array(result_type, transform.apply_arrow(column, type_))
+                results = values_from_array(result_type, columns.apply(transform, column, type_))
                 data = [None if result is None else to_bytes(result_type, result).hex() for result in results]
                 assert data == [vector["results"][index]["bytes"] for vector in chosen]
 
@@ -131,7 +132,7 @@ class TestBucketHashesTheValuesOfTheSpecification:
             bucket = BucketTransform(count)
             wanted = (expected & 0x7FFFFFFF) % count
             assert bucket.apply(value, type_) == wanted
-            assert bucket.apply_arrow(array_from_values(type_, [value]), type_).to_pylist() == [wanted]
+            assert columns.apply(bucket, array_from_values(type_, [value]), type_).to_pylist() == [wanted]
 
     def test_nanoseconds_before_the_epoch_hash_like_the_microsecond_they_fall_into(self):
         bucket = BucketTransform(1 << 30)
@@ -144,7 +145,7 @@ class TestBucketHashesTheValuesOfTheSpecification:
 
     @given(st.lists(st.binary(max_size=70), min_size=1, max_size=30))
     def test_the_hash_of_a_column_is_murmur3(self, values):
-        hashes = BucketTransform((1 << 31) - 1).apply_arrow(pa.array(values, pa.binary()), BinaryType())
+        hashes = columns.apply(BucketTransform((1 << 31) - 1), pa.array(values, pa.binary()), BinaryType())
         assert hashes.to_pylist() == [(mmh3.hash(value) & 0x7FFFFFFF) % ((1 << 31) - 1) for value in values]
 
 
@@ -168,7 +169,7 @@ class TestTruncateGoesTowardMinusInfinity:
     def test_decimals_that_leave_their_precision_stay_exact(self):
         type_, lowest = DecimalType(9, 2), Decimal("-9999999.99")
         assert TruncateTransform(50).apply(lowest, type_) == Decimal("-10000000.00")
-        column = TruncateTransform(50).apply_arrow(pa.array([lowest], pa.decimal128(9, 2)), type_)
+        column = columns.apply(TruncateTransform(50), pa.array([lowest], pa.decimal128(9, 2)), type_)
         assert column.to_pylist() == [Decimal("-10000000.00")]
 
     def test_decimals_keep_all_their_digits_whatever_the_context(self):
@@ -178,7 +179,9 @@ class TestTruncateGoesTowardMinusInfinity:
 
     def test_strings_are_cut_by_code_points_and_not_by_bytes_or_utf16(self):
         assert TruncateTransform(2).apply("a\U0001f600é", StringType()) == "a\U0001f600"
-        assert TruncateTransform(2).apply_arrow(pa.array(["a\U0001f600é"]), StringType()).to_pylist() == ["a\U0001f600"]
+        assert columns.apply(TruncateTransform(2), pa.array(["a\U0001f600é"]), StringType()).to_pylist() == [
+            "a\U0001f600"
+        ]
 
     def test_binaries_are_cut_by_bytes(self):
         assert TruncateTransform(1).apply(b"\xff\x00", BinaryType()) == b"\xff"
@@ -215,7 +218,7 @@ class TestTimeTransformsGoTowardMinusInfinity:
 
 
 class TestAColumnIsTransformedLikeItsValues:
-    """apply_arrow gives what apply gives, for every type, with nulls, slices, chunks and dictionaries."""
+    """`columns.apply` gives what apply gives, for every type, with nulls, slices, chunks and dictionaries."""
 
     @settings(max_examples=400, deadline=None)
     @given(st.data())
@@ -233,7 +236,7 @@ class TestAColumnIsTransformedLikeItsValues:
 
     def test_an_empty_chunked_column_gives_an_empty_array_of_the_result_type(self):
         empty = pa.chunked_array([], pa.timestamp("us"))
-        assert DayTransform().apply_arrow(empty, TimestampType()).type == pa.date32()
+        assert columns.apply(DayTransform(), empty, TimestampType()).type == pa.date32()
 
     def test_many_rows_take_the_paths_of_many_rows(self):
         rng = np.random.default_rng(7)
@@ -251,12 +254,12 @@ class TestAColumnIsTransformedLikeItsValues:
     def test_the_uuid_extension_type_is_accepted(self):
         column = pa.array([uuid.UUID(int=1).bytes, None], pa.uuid())
         expected = [BucketTransform(16).apply(uuid.UUID(int=1), UUIDType()), None]
-        assert BucketTransform(16).apply_arrow(column, UUIDType()).to_pylist() == expected
+        assert columns.apply(BucketTransform(16), column, UUIDType()).to_pylist() == expected
 
 
 def assert_column(transform, type_, column, expected):
     result_type = transform.result_type(type_)
-    result = transform.apply_arrow(column, type_)
+    result = columns.apply(transform, column, type_)
     assert isinstance(result, pa.Array)
     result.validate(full=False)
     found = values_from_array(result_type, result)
@@ -300,7 +303,7 @@ class TestATransformIsForSomeTypes:
             assert self.allowed(transform) == stamps | {"date"}
 
     def test_another_type_is_refused_by_name(self):
-        for call in (BucketTransform(4).apply, BucketTransform(4).apply_arrow):
+        for call in (BucketTransform(4).apply, partial(columns.apply, BucketTransform(4))):
             with pytest.raises(InvalidInputError, match=r"transform bucket\[4\] is not defined for type double"):
                 call(pa.array([1.0]), DoubleType())
 
@@ -325,7 +328,7 @@ class TestTransformStrings:
         with pytest.raises(UnsupportedError, match="cannot apply the unknown transform"):
             transform.apply(1, LongType())
         with pytest.raises(UnsupportedError, match="cannot apply the unknown transform"):
-            transform.apply_arrow(pa.array([1]), LongType())
+            columns.apply(transform, pa.array([1]), LongType())
 
     @pytest.mark.parametrize("text", ["bucket[0]", "truncate[0]", "bucket[2147483648]"])
     def test_a_number_out_of_range_is_refused(self, text):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_iceberg.inventory.listed_files import METADATA, OLD, STAGED, find_folders, listing_units, statuses
-from airflow_iceberg.inventory.units import ListingUnit, read_outcome, run_unit
+from airflow_iceberg.inventory.listed_files import METADATA, OLD, STAGED, find_folders, statuses
+from airflow_iceberg.inventory.units import ListingUnit, listing_units, read_outcome, run_unit
 from airflow_iceberg.storage import load_file_io
 from airflow_iceberg.storage.base import FileIO
 

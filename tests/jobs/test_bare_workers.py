@@ -17,7 +17,7 @@ import pytest
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.expressions.binding import Comparison
+from airflow_iceberg.expressions.tree import Comparison
 from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source

@@ -223,32 +223,8 @@ class TestLiveFiles:
         assert [entry.file_name for entry in table.changelog_files(table.snapshot(1))] == ["log"]
 
 
-class TestWhatBelongsToASnapshotBesideItsFiles:
-    """Changelogs that outlive their snapshots, files beside data files, and what an ANALYZE found."""
-
-    def test_a_changelog_is_kept_when_its_snapshot_expires(self, store: CountingIO, builder: PaimonBuilder) -> None:
-        first = builder.commit()
-        builder.commit()
-        builder.write("changelog/changelog-1", json.dumps(first).encode())
-        builder.write("changelog/LATEST", b"1")
-        store.delete([f"{ROOT}/snapshot/snapshot-1"])
-        table = opened(store)
-        assert table.changelog_ids() == (1,)
-        assert table.changelog(1).time_ms == first["timeMillis"]
-        assert table.snapshot_ids() == (2,)
-        with pytest.raises(NotFoundError, match=rf"^cannot read {ROOT}/changelog/changelog-2: expected the"):
-            table.changelog(2)
-
-    def test_extra_files_lie_beside_their_data_file(self, store: CountingIO, builder: PaimonBuilder) -> None:
-        here = builder.add("a", partition=(1, None), _EXTRA_FILES=["a.index", "a.blob"])
-        there = builder.add("b", partition=(1, None), _EXTRA_FILES=["b.index"], _EXTERNAL_PATH="s3://cold/x/b")
-        builder.commit([here, there])
-        table = opened(store)
-        first, second = table.live_files(table.snapshot(1))
-        folder = f"{ROOT}/p=1/d=__DEFAULT_PARTITION__/bucket-0"
-        assert table.data_file_location(first) == f"{folder}/a"
-        assert table.extra_file_locations(first) == (f"{folder}/a.index", f"{folder}/a.blob")
-        assert table.extra_file_locations(second) == ("s3://cold/x/b.index",)
+class TestStatistics:
+    """What an ANALYZE found belongs to its snapshot."""
 
     def test_statistics_of_an_analyze(self, store: CountingIO, builder: PaimonBuilder) -> None:
         column = {"colId": 0, "distinctCount": 3, "min": "1", "max": "9", "nullCount": 0, "avgLen": 8, "maxLen": 8}

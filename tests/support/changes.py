@@ -36,7 +36,8 @@ from airflow_iceberg.commit.settings import now_ms, settings_for
 from airflow_iceberg.commit.snapshot_action import SnapshotAction
 from airflow_iceberg.data.cast.new_columns import with_new_columns
 from airflow_iceberg.data.write.rows import write_rows
-from airflow_iceberg.expressions.binding import Expression, parse_filter
+from airflow_iceberg.expressions.binding import parse_filter
+from airflow_iceberg.expressions.tree import Expression
 from airflow_iceberg.format.deletion_vectors import RowPositions
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent, ManifestEntry
 from airflow_iceberg.format.puffin import DELETION_VECTOR, Blob, write_puffin

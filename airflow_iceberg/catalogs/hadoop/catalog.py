@@ -252,7 +252,7 @@ class HadoopCatalog(PointerCatalog):
             self.drop_pointer(table)
             return
         state, files = self._drop_with_files(table)
-        delete_files(state.io or self.io, table, files.outside(self.default_location(table)))
+        delete_files(state.io or self.io, str(table), files.outside(self.default_location(table)))
 
     def drop_pointer(self, table: TableId) -> None:
         """Remove the table's directory."""

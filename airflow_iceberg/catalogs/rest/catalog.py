@@ -43,6 +43,7 @@ from airflow_iceberg.errors import (
     StorageError,
     UnsupportedError,
 )
+from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, apply_change
 from airflow_iceberg.storage import load_file_io
@@ -435,7 +436,7 @@ class RestCatalog(Catalog):
         found = document.get("metadata")
         if not isinstance(found, dict):
             raise FormatError(f"unexpected type {type(found).__name__} (expected object) in 'metadata' of the answer")
-        return TableMetadata.from_dict(found, path=location)
+        return metadata_json.from_dict(found, path=location)
 
     def _landed(self, purpose: str, read: Callable[[], TableState]) -> TableState:
         """Read the answer to a change that the server has made: what is wrong with it doesn't undo the change."""

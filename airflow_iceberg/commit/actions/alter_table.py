@@ -11,7 +11,7 @@ from typing import Any
 from airflow_iceberg.commit.checks import check_same_table, check_writable, is_same_table
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, apply_change
-from airflow_iceberg.plan.alter_table import evolve
+from airflow_iceberg.plan.alter_table.changes import evolve
 
 
 class AlterTable:

@@ -13,7 +13,7 @@ from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, apply_change
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import Snapshot
-from airflow_iceberg.plan.alter_table import Evolution
+from airflow_iceberg.plan.alter_table.evolution import Evolution
 
 
 class WithNewColumns(SnapshotAction):

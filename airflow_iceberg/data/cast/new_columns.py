@@ -11,20 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from airflow_iceberg.data.cast.types import decoded_type
 from airflow_iceberg.errors import IcebergError, InvalidInputError
+from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.schemas.arrow import schema_from_arrow
 from airflow_iceberg.format.schemas.evolution import SchemaEvolution
 from airflow_iceberg.format.schemas.promotion import is_promotion
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import IcebergType, ListType, MapType, NestedField, PrimitiveType, StructType
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from airflow_iceberg.format.partitions.spec import PartitionSpec
 
 
 def with_new_columns(
@@ -58,8 +55,6 @@ def with_new_columns(
 
 def _wanted(schema: Schema, column: pa.Field, format_version: int) -> NestedField | None:
     """Return what a column of a source asks of the schema, None for nothing."""
-    import pyarrow as pa
-
     known = next((field for field in schema.fields if field.name == column.name), None)
     plain = pa.schema([pa.field(column.name, decoded_type(column.type), column.nullable)])
     if known is None:

@@ -6,23 +6,16 @@ Not here: casts and required columns (`cast`), the predicate itself (`expression
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.expressions.binding import (
-    AlwaysFalse,
-    AlwaysTrue,
-    Column,
-    Expression,
-    column_path,
-    predicates,
-    row_mask,
-)
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.expressions.arrow import row_mask
+from airflow_iceberg.expressions.binding import column_path
+from airflow_iceberg.expressions.tree import AlwaysFalse, AlwaysTrue, Column, Expression, predicates
+from airflow_iceberg.format.schemas.schema import Schema
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,8 +41,6 @@ class RowCheck:
         Raises:
             InvalidInputError: names the row, and the values of the predicate's columns in it.
         """
-        import pyarrow.compute as pc
-
         if isinstance(self.row_filter, AlwaysTrue) or not rows.num_rows:
             return
         if isinstance(self.row_filter, AlwaysFalse):
@@ -66,8 +57,6 @@ class RowCheck:
         )
 
     def _values(self, rows: pa.Table, column: Column) -> Any:
-        import pyarrow.compute as pc
-
         path = column_path(self.schema, column.field_id or 0)
         assert path is not None, "the filter is bound to the schema"
         values = rows.column(path[0].name)

@@ -9,9 +9,10 @@ Everything that could lose something, or that would be a guess, is refused; see 
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -41,9 +42,6 @@ from airflow_iceberg.format.types import (
     child_fields,
 )
 from airflow_iceberg.format.values import bytes as values
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 _CHUNK_BYTES = 1024 * 1024 * 1024
 """Larger chunks are converted piece by piece: offsets of the plain Arrow types have 32 bits."""

@@ -15,20 +15,18 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Context, Decimal
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pyarrow as pa
 from fastavro import parse_schema, schemaless_reader
 
 from airflow_iceberg.data.read.columns import fields_by_id, file_fields
+from airflow_iceberg.data.read.metadata_columns import FileFacts
 from airflow_iceberg.data.read.raw_rows import RawRows, needed_columns, rows_without_columns
 from airflow_iceberg.errors import FormatError, UnsupportedError
 from airflow_iceberg.format.arrow.types import FIELD_ID_KEY
 from airflow_iceberg.format.avro.container import read_blocks, read_header, write_long
-
-if TYPE_CHECKING:
-    from airflow_iceberg.data.read.metadata_columns import FileFacts
-    from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.schemas.schema import Schema
 
 Json = Any
 Convert = Callable[[Any], Any]

@@ -13,10 +13,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_iceberg.data.variant_shredding import read_variant
 from airflow_iceberg.errors import FormatError, UnsupportedError
+from airflow_iceberg.format.arrow.buffers import single
 from airflow_iceberg.format.arrow.types import FIELD_ID_KEY, type_to_arrow, value_to_scalar
+from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.transforms.transform import IdentityTransform
 from airflow_iceberg.format.types import (
     BinaryType,
@@ -47,11 +53,6 @@ from airflow_iceberg.format.types import (
     VariantType,
 )
 from airflow_iceberg.format.values.bytes import from_json
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from airflow_iceberg.format.partitions.spec import PartitionSpec
 
 _ORC_ID_KEY = b"iceberg.id"
 _TIMESTAMPS = (TimestampType, TimestamptzType, TimestampNsType, TimestamptzNsType)
@@ -256,8 +257,6 @@ def missing_column(field: NestedField, count: int, constants: Mapping[int, Value
         count: number of rows.
         constants: values of identity partition fields, by id of the source column.
     """
-    import pyarrow as pa
-
     kind = type_to_arrow(field.type)
     value = missing_value(field, constants)
     if value is None:
@@ -300,15 +299,11 @@ def read_column(array: pa.Array, source: FileField, target: NestedField, constan
     Raises:
         FormatError: a type that can't become the schema's, or a value that does not fit.
     """
-    import pyarrow as pa
-
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if is_geo(target.type):
         raise UnsupportedError(f"column '{target.name}' is {target.type}, which is not read; select other columns")
     if isinstance(target.type, VariantType) and not isinstance(array, pa.NullArray):
-        from airflow_iceberg.data.variant_shredding import read_variant
-
         return read_variant(array)
     if isinstance(array, pa.NullArray):
         # A column of unknown type that has become something else since; nothing but null was in it.
@@ -327,7 +322,6 @@ def read_column(array: pa.Array, source: FileField, target: NestedField, constan
 def _read_struct(
     array: pa.Array, source: FileField, target: NestedField, kind: StructType, constants: Mapping[int, Value]
 ) -> pa.Array:
-    import pyarrow as pa
     import pyarrow.types as kinds
 
     if not kinds.is_struct(array.type):
@@ -352,7 +346,6 @@ def _struct_field(
 def _read_list(
     array: pa.Array, source: FileField, target: NestedField, kind: ListType, constants: Mapping[int, Value]
 ) -> pa.Array:
-    import pyarrow as pa
     import pyarrow.types as kinds
 
     if not _is_list(array.type):
@@ -369,7 +362,6 @@ def _read_list(
 def _read_map(
     array: pa.Array, source: FileField, target: NestedField, kind: MapType, constants: Mapping[int, Value]
 ) -> pa.Array:
-    import pyarrow as pa
     import pyarrow.types as kinds
 
     if not kinds.is_map(array.type):
@@ -384,11 +376,6 @@ def _read_map(
 
 def _own_offsets(array: pa.Array) -> tuple[pa.Array, int, int]:
     """Return the offsets of a list or map from 0, and the span of the child that is its own: it may be a slice."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    from airflow_iceberg.format.arrow.buffers import single
-
     offsets = array.offsets
     if not len(array):
         return pa.array([0], pa.int32()), 0, 0
@@ -398,7 +385,6 @@ def _own_offsets(array: pa.Array) -> tuple[pa.Array, int, int]:
 
 
 def _read_primitive(array: pa.Array, target: NestedField) -> pa.Array:
-    import pyarrow as pa
     import pyarrow.types as kinds
 
     expected = type_to_arrow(target.type)

@@ -15,30 +15,32 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from airflow_iceberg.data.read.columns import identity_constants
+from airflow_iceberg.data.read.equality import KeySet
 from airflow_iceberg.data.read.metadata_columns import FileFacts
 from airflow_iceberg.data.read.open_source import open_source
 from airflow_iceberg.data.read.raw_rows import BATCH_SIZE, RawRows
 from airflow_iceberg.errors import FormatError, NotFoundError, UnsupportedError
-from airflow_iceberg.expressions.binding import Column, Comparison, Expression, column_path
+from airflow_iceberg.expressions.binding import column_path
 from airflow_iceberg.expressions.metrics import may_match
+from airflow_iceberg.expressions.tree import Column, Comparison, Expression
+from airflow_iceberg.format.arrow.buffers import numbers_of
+from airflow_iceberg.format.arrow.types import type_to_arrow
 from airflow_iceberg.format.deletion_vectors import OVERHEAD, RowPositions
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent
+from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import LongType, NestedField, StringType, UnknownType
+from airflow_iceberg.storage.base import FileIO
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-    import pyarrow as pa
-
-    from airflow_iceberg.data.read.equality import KeySet
-    from airflow_iceberg.format.partitions.spec import PartitionSpec
-    from airflow_iceberg.storage.base import FileIO
-
-    Mask = npt.NDArray[np.bool_]
+Mask = npt.NDArray[np.bool_]
 
 _PATH = NestedField(id=2147483546, name="file_path", type=StringType(), required=True)
 _POSITION = NestedField(id=2147483545, name="pos", type=LongType(), required=True)
@@ -149,8 +151,6 @@ class DeleteReader:
 
     def _read_positions(self, delete: DataFile, path: str | None) -> Mapping[str, RowPositions]:
         """Return the positions in a delete file by data file, of one data file alone if it is given."""
-        import numpy as np
-
         column = Column(_PATH.name, _PATH.id, _PATH.type, (_PATH.name,))
         row_filter = None if path is None else Comparison("=", column, path)
         parts: dict[str, list[Any]] = {}
@@ -192,11 +192,7 @@ class DeleteReader:
         raise FormatError(f"equality deletes are by field id {field_id}, which is in no schema of the table")
 
     def _keys(self, ids: tuple[int, ...], deletes: Sequence[DataFile]) -> KeySet:
-        from airflow_iceberg.data.read.equality import KeySet
-
         def load() -> tuple[KeySet, int]:
-            import pyarrow as pa
-
             schemas = self._key_schemas(ids)
             columns: list[list[pa.Array]] = [[] for _ in ids]
             for delete in deletes:
@@ -247,10 +243,6 @@ def check_delete_file(delete: DataFile) -> None:
 
 def _by_path(paths: pa.Array, positions: pa.Array, delete: DataFile) -> Iterator[tuple[str, Any]]:
     """Yield positions by the data file that they are of."""
-    import numpy as np
-
-    from airflow_iceberg.format.arrow.buffers import numbers_of
-
     if paths.null_count or positions.null_count:
         raise FormatError("a position delete has no path or no position", path=delete.file_path)
     encoded = paths.dictionary_encode()
@@ -272,9 +264,6 @@ def _key_field(schema: Schema) -> NestedField:
 
 
 def _key_column(rows: RawRows, schema: Schema) -> pa.Array:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     array = rows.column(schema.fields[0])
     while pa.types.is_struct(array.type):
         # A field of a struct that is null is null.
@@ -283,10 +272,6 @@ def _key_column(rows: RawRows, schema: Schema) -> pa.Array:
 
 
 def _empty(schema: Schema) -> pa.Array:
-    import pyarrow as pa
-
-    from airflow_iceberg.format.arrow.types import type_to_arrow
-
     return pa.array([], type_to_arrow(_key_field(schema).type))
 
 

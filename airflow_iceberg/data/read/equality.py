@@ -8,9 +8,9 @@ Spec: Equality Delete Files.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
@@ -18,10 +18,7 @@ import pyarrow.types as kinds
 from airflow_iceberg.errors import UnsupportedError
 from airflow_iceberg.format.arrow.buffers import numbers_of, valid_of
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Codes = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int64]
 
 
 class KeySet:

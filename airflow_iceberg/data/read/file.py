@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from airflow_iceberg.data.read.columns import identity_constants, is_geo
 from airflow_iceberg.data.read.deletes import NO_DELETES, DeleteReader, RowDeletes, check_delete_file
@@ -19,27 +21,24 @@ from airflow_iceberg.data.read.metadata_columns import IS_DELETED, FileFacts, pa
 from airflow_iceberg.data.read.open_source import FORMATS, open_source
 from airflow_iceberg.data.read.raw_rows import BATCH_SIZE, Part, RawRows
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
-from airflow_iceberg.expressions.binding import (
+from airflow_iceberg.expressions.arrow import row_mask
+from airflow_iceberg.expressions.binding import column_path
+from airflow_iceberg.expressions.metrics import may_match, must_match
+from airflow_iceberg.expressions.tree import (
     ALWAYS_FALSE,
     ALWAYS_TRUE,
     AlwaysFalse,
     AlwaysTrue,
     Column,
     Expression,
-    column_path,
     predicates,
-    row_mask,
 )
-from airflow_iceberg.expressions.metrics import may_match, must_match
+from airflow_iceberg.format.arrow.buffers import number_array
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from airflow_iceberg.format.partitions.spec import PartitionSpec
-    from airflow_iceberg.format.schemas.schema import Schema
-    from airflow_iceberg.format.types import NestedField
-    from airflow_iceberg.storage.base import FileIO
+from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.types import NestedField
+from airflow_iceberg.storage.base import FileIO
 
 
 def read_file(
@@ -184,10 +183,6 @@ class _Wanted:
 
     def _select(self, rows: RawRows, residual: Expression, deletes: RowDeletes) -> pa.RecordBatch | None:
         """Make a batch of the wanted columns and rows, None where there are no such rows."""
-        import pyarrow.compute as pc
-
-        from airflow_iceberg.format.arrow.buffers import number_array
-
         mask = None
         deleted = deletes.deleted(rows)
         if deleted is not None and deleted.any():
@@ -213,8 +208,6 @@ def _filter_schema(row_filter: Expression, table_schema: Schema) -> Schema:
 
 def _values_of(column: Column, columns: Mapping[int, pa.Array], schema: Schema) -> pa.Array:
     """Return the values of a column; a field of a struct that is null is null."""
-    import pyarrow.compute as pc
-
     path = column_path(schema, column.field_id or 0)
     if path is None:
         raise InvalidInputError(f"column '{column}' of the filter is not in the schema that is read")

@@ -11,10 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from airflow_iceberg.errors import FormatError
+from airflow_iceberg.format.arrow.buffers import number_array, single
 from airflow_iceberg.format.arrow.types import type_to_arrow, value_to_scalar
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.types import (
     BooleanType,
     IcebergType,
@@ -26,12 +33,6 @@ from airflow_iceberg.format.types import (
     Value,
     child_fields,
 )
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-    from airflow_iceberg.format.partitions.spec import PartitionSpec
 
 ROW_ID = NestedField(id=2147483540, name="_row_id", type=LongType())
 LAST_UPDATED = NestedField(id=2147483539, name="_last_updated_sequence_number", type=LongType())
@@ -109,12 +110,6 @@ def metadata_column(
             f"its values cannot be told apart",
             path=facts.location,
         )
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    from airflow_iceberg.format.arrow.buffers import number_array, single
-
     if column_id == FILE_PATH.id:
         return pa.repeat(single(facts.location, pa.string()), count)
     if column_id == SPEC_ID.id:
@@ -135,8 +130,6 @@ def metadata_column(
 
 
 def _partition_struct(kind: IcebergType, values: Mapping[int, Value], count: int) -> pa.Array:
-    import pyarrow as pa
-
     fields = list(type_to_arrow(kind).fields)
     if not fields:
         return pa.array([{}] * count, pa.struct([]))
@@ -150,8 +143,4 @@ def _partition_struct(kind: IcebergType, values: Mapping[int, Value], count: int
 
 
 def _numbers(start: int, count: int) -> pa.Array:
-    import numpy as np
-
-    from airflow_iceberg.format.arrow.buffers import number_array
-
     return number_array(np.arange(start, start + count, dtype=np.int64))

@@ -9,18 +9,16 @@ Spec: ORC (Appendix A): times of day are longs, uuids and fixed are binaries, ti
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import orc
 
 from airflow_iceberg.data.read.columns import fields_by_id, file_fields
+from airflow_iceberg.data.read.metadata_columns import FileFacts
 from airflow_iceberg.data.read.raw_rows import RawRows, needed_columns, rows_without_columns
 from airflow_iceberg.errors import UnsupportedError
-
-if TYPE_CHECKING:
-    from airflow_iceberg.data.read.metadata_columns import FileFacts
-    from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.schemas.schema import Schema
 
 
 class OrcSource:

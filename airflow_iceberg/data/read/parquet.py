@@ -6,21 +6,19 @@ Memory: one batch of rows of one row group; of remote files the wanted columns o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow.parquet as pq
 
 from airflow_iceberg.data.dictionaries import dictionary_columns
 from airflow_iceberg.data.read.columns import FileField, fields_by_id, file_fields, find_leaves
+from airflow_iceberg.data.read.metadata_columns import FileFacts
 from airflow_iceberg.data.read.raw_rows import RawRows, rows_without_columns
 from airflow_iceberg.data.read.row_groups import group_ranges
 from airflow_iceberg.errors import UnsupportedError
-
-if TYPE_CHECKING:
-    from airflow_iceberg.data.read.metadata_columns import FileFacts
-    from airflow_iceberg.expressions.binding import Column
-    from airflow_iceberg.expressions.metrics import ColumnRange
-    from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.expressions.metrics import ColumnRange
+from airflow_iceberg.expressions.tree import Column
+from airflow_iceberg.format.schemas.schema import Schema
 
 
 class ParquetSource:

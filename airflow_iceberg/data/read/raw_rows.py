@@ -10,21 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from airflow_iceberg.data.dictionaries import is_dictionary_of
 from airflow_iceberg.data.read.columns import FileField, find_leaves, missing_column, read_column
 from airflow_iceberg.data.read.metadata_columns import METADATA_IDS, FileFacts, metadata_column
+from airflow_iceberg.expressions.metrics import ColumnRange
+from airflow_iceberg.expressions.tree import Column
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
-from airflow_iceberg.format.types import StringType
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from airflow_iceberg.expressions.binding import Column
-    from airflow_iceberg.expressions.metrics import ColumnRange
-    from airflow_iceberg.format.schemas.schema import Schema
-    from airflow_iceberg.format.types import NestedField
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.types import NestedField, StringType
 
 BATCH_SIZE = 131_072
 
@@ -53,9 +51,6 @@ class RawRows:
         Args:
             keep_dictionaries: give texts that the file was read in dictionaries as such.
         """
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         if not schema.fields:
             count = self.count if mask is None else pc.sum(mask).as_py() or 0
             return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
@@ -77,8 +72,6 @@ class RawRows:
 
     def _dictionaries(self, schema: Schema) -> Iterator[tuple[NestedField, pa.Array | None]]:
         """Yield the fields, each with its values where it is a text column that was read as a dictionary."""
-        import pyarrow as pa
-
         for field in schema.fields:
             found = self.fields.get(field.id)
             stored = None if found is None or self.batch is None else self.batch.column(found.position)

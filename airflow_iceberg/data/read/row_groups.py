@@ -10,18 +10,20 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from airflow_iceberg.data.read.columns import FileField, fields_by_id, missing_value, read_column
 from airflow_iceberg.errors import IcebergError
-from airflow_iceberg.expressions.binding import Column, column_path, is_nan
+from airflow_iceberg.expressions.binding import column_path
 from airflow_iceberg.expressions.metrics import ColumnRange, has_nan, range_from_counts, trusted_bounds
+from airflow_iceberg.expressions.tree import Column, is_nan
+from airflow_iceberg.format.arrow.buffers import array_of
 from airflow_iceberg.format.arrow.types import values_from_array
+from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import NestedField, PrimitiveType, Value
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     import pyarrow.parquet as pq
-
-    from airflow_iceberg.format.schemas.schema import Schema
 
 
 def group_ranges(
@@ -91,10 +93,6 @@ def _group_range(group: pq.RowGroupMetaData, column: Column, source: FileField, 
 
 def _bounds(statistics: pq.Statistics, source: FileField, field: NestedField) -> tuple[Value, Value]:
     """Return the bounds as canonical values of the column's type, None for what cannot be relied on."""
-    import pyarrow as pa
-
-    from airflow_iceberg.format.arrow.buffers import array_of
-
     if not statistics.has_min_max or not _is_exact(statistics.min, source.type):
         return None, None
     try:

@@ -15,11 +15,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_iceberg.data.dictionaries import plain
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.expressions.binding import column_path
-from airflow_iceberg.format.transforms.transform import IdentityTransform, VoidTransform
+from airflow_iceberg.format.arrow.buffers import number_array, numbers_of, valid_of
+from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.sort_orders import SortOrder
+from airflow_iceberg.format.transforms import columns as transforms
+from airflow_iceberg.format.transforms.transform import IdentityTransform, Transform, VoidTransform
 from airflow_iceberg.format.types import (
     BinaryType,
     BooleanType,
@@ -40,19 +51,9 @@ from airflow_iceberg.format.types import (
     UUIDType,
 )
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-    import pyarrow as pa
-
-    from airflow_iceberg.format.partitions.spec import PartitionSpec
-    from airflow_iceberg.format.schemas.schema import Schema
-    from airflow_iceberg.format.sort_orders import SortOrder
-    from airflow_iceberg.format.transforms.transform import Transform
-
-    Bytes = npt.NDArray[np.uint8]
-    Longs = npt.NDArray[np.int64]
-    Mask = npt.NDArray[np.bool_]
+Bytes = npt.NDArray[np.uint8]
+Longs = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 ZORDER_BYTES = 8
 _SORTABLE = (
@@ -146,14 +147,11 @@ class SortedRows:
 
     def keys(self, table: pa.Table) -> pa.Table:
         """Return for each key a rank of nulls and the values."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         columns: dict[str, Any] = {}
         for number, key in enumerate(self._keys):
             values = _values(table, key.path)
             if not isinstance(key.transform, IdentityTransform):
-                values = key.transform.apply_arrow(values, key.type)
+                values = transforms.apply(key.transform, values, key.type)
             is_null = pc.is_null(values)
             columns[f"n{number}"] = (pc.invert(is_null) if key.nulls_first else is_null).cast(pa.int8())
             columns[f"k{number}"] = _comparable(values)
@@ -191,9 +189,6 @@ class ZOrderedRows:
 
     def keys(self, table: pa.Table) -> pa.Table:
         """Return one column of interleaved bytes."""
-        import numpy as np
-        import pyarrow as pa
-
         text_bytes = min(self._text_bytes, self._most_bytes)
         parts = [_ordered_bytes(_values(table, key.path), text_bytes) for key in self._keys]
         width = min(sum(part.shape[1] for part in parts), self._most_bytes)
@@ -209,8 +204,6 @@ class ZOrderedRows:
 
 def _interleaved(parts: Sequence[Bytes]) -> Bytes:
     """Return the bits of columns by turns: the first one of each, then the second of those that have one."""
-    import numpy as np
-
     bits = [np.unpackbits(part, axis=1) for part in parts]
     if len({part.shape[1] for part in bits}) == 1:
         return np.packbits(np.stack(bits, axis=2).reshape(len(bits[0]), -1), axis=1)
@@ -231,11 +224,6 @@ def cut_rows(table: pa.Table, order: RowOrder, boundaries: pa.Table) -> Iterator
     Args:
         boundaries: from `choose_boundaries`; range 0 lies below the first.
     """
-    import numpy as np
-    import pyarrow as pa
-
-    from airflow_iceberg.format.arrow.buffers import number_array, numbers_of
-
     keys = order.keys(table)
     if not boundaries.num_rows:
         yield 0, table.take(_sorted_indices(keys, order.directions))
@@ -260,10 +248,6 @@ def choose_boundaries(samples: pa.Table, order: RowOrder, ranges: int) -> pa.Tab
         samples: keys of rows, as `RowOrder.keys` gives them, from all over the table.
         ranges: at least 1; fewer come out where there are fewer different keys.
     """
-    import numpy as np
-
-    from airflow_iceberg.format.arrow.buffers import number_array
-
     if ranges < 2 or samples.num_rows < 2:
         return samples.slice(0, 0)
     ordered = samples.take(_sorted_indices(samples, order.directions))
@@ -274,10 +258,6 @@ def choose_boundaries(samples: pa.Table, order: RowOrder, ranges: int) -> pa.Tab
 
 def _distinct(keys: pa.Table) -> pa.Table:
     """Leave out what is equal to the row before: a range between equal boundaries is empty."""
-    import numpy as np
-
-    from airflow_iceberg.format.arrow.buffers import number_array
-
     kept = [
         number
         for number in range(keys.num_rows)
@@ -288,12 +268,6 @@ def _distinct(keys: pa.Table) -> pa.Table:
 
 def _sorted_indices(keys: pa.Table, directions: Sequence[str]) -> pa.Array:
     """Return the numbers of the rows in their order; equal rows stay as they stand."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    from airflow_iceberg.format.arrow.buffers import number_array, numbers_of
-
     # A chunk, and a column that says the same of all rows (no null, mostly), cost several times the rest.
     keys = keys.combine_chunks()
     chosen = [
@@ -329,11 +303,6 @@ def _key(schema: Schema, source_id: int, transform: Transform, is_descending: bo
 
 
 def _values(table: pa.Table, path: Sequence[str]) -> pa.ChunkedArray:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    from airflow_iceberg.data.dictionaries import plain
-
     column = table.column(path[0])
     if pa.types.is_dictionary(column.type):
         column = plain(column)
@@ -342,10 +311,6 @@ def _values(table: pa.Table, path: Sequence[str]) -> pa.ChunkedArray:
 
 def _comparable(values: Any) -> Any:
     """Return values whose order in Arrow is the one asked for: floats as integers of the same order."""
-    import pyarrow as pa
-
-    from airflow_iceberg.format.arrow.buffers import number_array
-
     if pa.types.is_floating(values.type):
         ordered, is_null = _ordered_longs(values)
         return number_array(ordered, ~is_null)
@@ -354,9 +319,6 @@ def _comparable(values: Any) -> Any:
 
 def _ordered_longs(values: Any) -> tuple[Longs, Mask]:
     """Return floats as longs that compare as Java compares doubles, and which of them are null."""
-    import numpy as np
-    import pyarrow as pa
-
     filled, is_null = _filled(values.cast(pa.float64()), 0.0)
     # One NaN for all: their sign and payload must not decide.
     bits = np.where(np.isnan(filled), np.float64("nan"), filled).view(np.int64)
@@ -365,9 +327,6 @@ def _ordered_longs(values: Any) -> tuple[Longs, Mask]:
 
 def _ordered_bytes(values: Any, text_bytes: int) -> Bytes:
     """Return bytes that compare as the values do, an array of shape (rows, 8 or `text_bytes`); null is all zeros."""
-    import numpy as np
-    import pyarrow as pa
-
     kind = values.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return _first_bytes(values, text_bytes)
@@ -380,27 +339,17 @@ def _ordered_bytes(values: Any, text_bytes: int) -> Bytes:
 
 
 def _longs(values: Any) -> tuple[Longs, Mask]:
-    import pyarrow as pa
-
     narrow = {pa.date32(): pa.int32(), pa.bool_(): pa.int8()}.get(values.type)
     return _filled((values if narrow is None else values.cast(narrow)).cast(pa.int64()), 0)
 
 
 def _filled(values: Any, stand_in: float) -> tuple[Any, Mask]:
     """Return the values with nulls replaced, and which were null, as arrays of numpy."""
-    import numpy as np
-
-    from airflow_iceberg.format.arrow.buffers import numbers_of, valid_of
-
     valid = valid_of(values)
     return np.where(valid, numbers_of(values), stand_in), ~valid
 
 
 def _first_bytes(values: Any, count: int) -> Bytes:
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     starts = pc.binary_slice(values.cast(pa.binary()), 0, count).to_pylist()
     # numpy pads with zeros, which is below every other byte.
     padded = np.array([start or b"" for start in starts], dtype=f"S{count}")

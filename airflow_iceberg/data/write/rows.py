@@ -9,24 +9,23 @@ import logging
 import os
 from typing import TYPE_CHECKING, TypeAlias
 
+import pyarrow as pa
+
 from airflow_iceberg.data.cast.new_columns import with_new_columns
+from airflow_iceberg.data.cast.row_check import RowCheck
 from airflow_iceberg.data.cast.rows import check_columns, conform
 from airflow_iceberg.data.write.options import WriteOptions, data_location
 from airflow_iceberg.data.write.parquet_file import UNSORTED_ORDER_ID
 from airflow_iceberg.data.write.partitioned import PartitionedWriter
 from airflow_iceberg.data.write.sorted import SortedRuns, unsortable, write_order
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.format.manifests.entries import DataFile
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.storage.base import FileIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import pyarrow as pa
-
-    from airflow_iceberg.data.cast.row_check import RowCheck
-    from airflow_iceberg.format.manifests.entries import DataFile
-    from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-    from airflow_iceberg.format.schemas.schema import Schema
-    from airflow_iceberg.storage.base import FileIO
 
     Rows: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader
 
@@ -93,8 +92,6 @@ def write_rows(
 
 
 def _check_arrow(rows: object) -> None:
-    import pyarrow as pa
-
     if not isinstance(rows, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
         raise InvalidInputError(
             f"expected an Arrow table, record batch or record batch reader, got {type(rows).__name__}; "
@@ -135,8 +132,6 @@ def encoding_threads() -> int:
 
 
 def _tables(rows: Rows) -> Iterator[pa.Table]:
-    import pyarrow as pa
-
     if isinstance(rows, pa.Table):
         yield rows
     elif isinstance(rows, pa.RecordBatch):

@@ -12,18 +12,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+import pyarrow as pa
+
+from airflow_iceberg.data.write.ordering import RowOrder, SortedRows, sort_rows
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from airflow_iceberg.data.write.ordering import RowOrder, SortedRows
-    from airflow_iceberg.format.manifests.entries import DataFile
-    from airflow_iceberg.format.partitions.spec import PartitionSpec
-    from airflow_iceberg.format.schemas.schema import Schema
-    from airflow_iceberg.format.sort_orders import SortOrder
+from airflow_iceberg.format.manifests.entries import DataFile
+from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.schemas.arrow import schema_to_arrow
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.sort_orders import SortOrder
 
 log = logging.getLogger(__name__)
 
@@ -38,17 +37,11 @@ def write_order(order: SortOrder, schema: Schema, spec: PartitionSpec) -> Sorted
         InvalidInputError: a column of the order is gone, lies in a list, or has no order.
         UnsupportedError: a transform that is not known.
     """
-    from airflow_iceberg.data.write.ordering import SortedRows
-
     return SortedRows(order, schema, spec=spec)
 
 
 def unsortable(order: SortOrder, schema: Schema, spec: PartitionSpec) -> str | None:
     """Return why rows cannot be sorted by an order, None if they can."""
-    import pyarrow as pa
-
-    from airflow_iceberg.format.schemas.arrow import schema_to_arrow
-
     try:
         rows = schema_to_arrow(schema).empty_table()
         write_order(order, schema, spec).keys(rows)
@@ -107,10 +100,6 @@ class SortedRuns:
             writer.abort()
 
     def _end_run(self) -> None:
-        import pyarrow as pa
-
-        from airflow_iceberg.data.write.ordering import sort_rows
-
         if not self._held:
             return
         rows = pa.concat_tables(self._held)

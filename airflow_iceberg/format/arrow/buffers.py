@@ -71,11 +71,10 @@ def valid_of(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
     return numbers_of(column.is_valid())
 
 
-def bytes_array(values: Sequence[bytes], kind: pa.DataType) -> pa.Array:
-    """Return pieces of bytes as a column of a type: binary, or string where they are UTF-8."""
-    offsets = np.zeros(len(values) + 1, np.int32)
-    np.cumsum(np.fromiter(map(len, values), np.int32, len(values)), out=offsets[1:])
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(values))])
+def bytes_array(values: Sequence[bytes], kind: pa.DataType, valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    """Return pieces of bytes as a column of a type: binary, or string where they are UTF-8; all without `valid`."""
+    buffers = [None if valid is None else _bits(valid), _offsets(values), pa.py_buffer(b"".join(values))]
+    return pa.Array.from_buffers(kind, len(values), buffers)
 
 
 def text_array(texts: Sequence[str]) -> pa.Array:
@@ -97,9 +96,66 @@ def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     return pa.array(values, kind)
 
 
+def strict_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Return whole numbers, times, bytes, texts (as bytes in UTF-8) or lists of them as an array; None is null.
+
+    Nothing is converted, unlike `array_of`.
+
+    Raises:
+        ValueError: a value of another kind, or out of the type's range.
+    """
+    expected = _strict_type(kind)
+    found = set(map(type, values))
+    others = found - {expected, type(None)}
+    if others:
+        raise ValueError(f"unexpected {others.pop().__name__}")
+    if expected not in found:
+        return pa.nulls(len(values), kind)
+    valid, known = None, values
+    if type(None) in found:
+        valid = np.fromiter((value is not None for value in values), np.bool_, len(values))
+        known = [value or expected() for value in values]
+    if expected is int:
+        return number_array(_whole_numbers(known, kind), valid).view(kind)
+    if expected is list:
+        items = strict_array([item for value in known for item in value], kind.value_type)
+        validity = None if valid is None else _bits(valid)
+        return pa.Array.from_buffers(kind, len(values), [validity, _offsets(known)], children=[items])
+    result = bytes_array(known, kind, valid)
+    if kind == pa.string():
+        result.validate(full=True)  # UTF-8
+    return result
+
+
+def _strict_type(kind: pa.DataType) -> type:
+    if pa.types.is_list(kind):
+        return list
+    return bytes if pa.types.is_binary(kind) or pa.types.is_string(kind) else int
+
+
+def _whole_numbers(values: Sequence[int], kind: pa.DataType) -> npt.NDArray[Any]:
+    try:
+        numbers = np.array(values, np.int64)
+    except OverflowError as error:
+        raise ValueError(str(error)) from error
+    width = np.dtype(f"int{kind.bit_width}")
+    limits = np.iinfo(width)
+    if numbers.min() < limits.min or numbers.max() > limits.max:
+        raise ValueError(f"a number that does not fit into {kind}")
+    return numbers.astype(width, copy=False)
+
+
 def single(value: Any, kind: pa.DataType) -> pa.Scalar:
     """Return one value as `pa.scalar` does."""
     return pa.scalar(None, kind) if value is None else array_of([value], kind)[0]
+
+
+def _offsets(values: Sequence[Any]) -> pa.Buffer:
+    offsets = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, values), np.int64, len(values)), out=offsets[1:])
+    if offsets[-1] >= 1 << 31:
+        raise ValueError("more than 2 GB in one batch")
+    return pa.py_buffer(offsets.astype(np.int32))
 
 
 def _bits(flags: npt.NDArray[np.bool_]) -> pa.Buffer:

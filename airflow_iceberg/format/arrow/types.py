@@ -7,9 +7,12 @@ nothing (`data.cast.rows`), transforms over columns (`transforms`).
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
+from airflow_iceberg.format.arrow.buffers import array_of, single
 from airflow_iceberg.format.types import (
     BinaryType,
     BooleanType,
@@ -39,9 +42,6 @@ from airflow_iceberg.format.types import (
     VariantType,
 )
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 FIELD_ID_KEY = b"PARQUET:field_id"
 _DOC_KEY = b"doc"
 
@@ -52,8 +52,6 @@ def type_to_arrow(type_: IcebergType, *, with_field_ids: bool = False) -> "pa.Da
     Raises:
         UnsupportedError: a type that has no Arrow form.
     """
-    import pyarrow as pa
-
     if isinstance(type_, StructType):
         return pa.struct([_field_to_arrow(child, with_field_ids) for child in type_.fields])
     if isinstance(type_, ListType):
@@ -76,8 +74,6 @@ _BUILDERS: dict[type[IcebergType], "pa.DataType"] = {}
 
 def _primitive_builders() -> Mapping[type[IcebergType], "pa.DataType"]:
     if not _BUILDERS:
-        import pyarrow as pa
-
         _BUILDERS.update(
             {
                 BooleanType: pa.bool_(),
@@ -106,8 +102,6 @@ def _primitive_builders() -> Mapping[type[IcebergType], "pa.DataType"]:
 
 
 def _field_to_arrow(child: NestedField, with_field_ids: bool) -> "pa.Field":
-    import pyarrow as pa
-
     metadata = {FIELD_ID_KEY: str(child.id).encode()} if with_field_ids else {}
     if with_field_ids and child.doc is not None:
         metadata[_DOC_KEY] = child.doc.encode()
@@ -177,7 +171,6 @@ def _type_from_arrow(arrow_type: "pa.DataType", column: str, next_id: Callable[[
 
 def primitive_from_arrow(arrow_type: "pa.DataType") -> IcebergType | None:
     """Return the least Iceberg type that holds every value of a primitive Arrow type, None where there is none."""
-    import pyarrow as pa
     import pyarrow.types as kinds
 
     if isinstance(arrow_type, pa.BaseExtensionType):
@@ -231,10 +224,6 @@ def _arrow_checks() -> tuple[tuple[Callable[[Any], bool], IcebergType], ...]:
 
 def array_from_values(type_: IcebergType, values: Sequence[Value]) -> "pa.Array":
     """Return canonical values as an Arrow array of the type's Arrow type; None becomes null."""
-    import pyarrow as pa
-
-    from airflow_iceberg.format.arrow.buffers import array_of
-
     plain = [_to_plain(type_, value) for value in values]
     return pa.array(plain, type_to_arrow(type_)) if None in plain else array_of(plain, type_to_arrow(type_))
 
@@ -266,8 +255,6 @@ def values_from_array(type_: IcebergType, array: "pa.Array | pa.ChunkedArray") -
         type_: Iceberg type of the column.
         array: of that type's Arrow type, or of one that casts to it without loss.
     """
-    import pyarrow as pa
-
     if isinstance(array, pa.ChunkedArray):
         return [value for chunk in array.chunks for value in values_from_array(type_, chunk)]
     if isinstance(array, pa.DictionaryArray):
@@ -311,6 +298,4 @@ def _nested_values(type_: IcebergType, array: "pa.Array") -> list[Value]:
 
 def value_to_scalar(type_: IcebergType, value: Value) -> "pa.Scalar":
     """Return a canonical value as an Arrow scalar of the type's Arrow type."""
-    from airflow_iceberg.format.arrow.buffers import single
-
     return single(_to_plain(type_, value), type_to_arrow(type_))

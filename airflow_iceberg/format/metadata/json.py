@@ -1,14 +1,17 @@
 """Table metadata <-> its JSON document, for format versions 1, 2 and 3.
 
-Here: what each version leaves out or says twice. Not here: what the fields mean (`metadata`).
+Here: what each version leaves out or says twice. Not here: what the fields mean (`table_metadata`).
 """
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
+from airflow_iceberg.format.decompression import gunzip
 from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.format.metadata.table_metadata import NO_PARTITION_ID, SUPPORTED_FORMAT_VERSIONS, TableMetadata
 from airflow_iceberg.format.partitions.spec import PartitionSpec
@@ -34,13 +37,47 @@ _KNOWN = frozenset(
 )
 
 
-def read_metadata(value: Mapping[str, Any], path: str | None) -> TableMetadata:
-    """Return the metadata in a JSON document.
+def read(data: bytes, *, path: str | None = None) -> TableMetadata:
+    """Read a metadata file; gzip is told by its first bytes, whatever the file is called.
 
     Raises:
-        FormatError: it breaks the specification.
-        UnsupportedError: a format version later than 3.
+        FormatError: the file is torn, no JSON, or breaks the specification.
+        UnsupportedError: format version 4 or later.
     """
+    return from_dict(_parse(data, path), path=path)
+
+
+def write(metadata: TableMetadata) -> bytes:
+    """Return the metadata file, not compressed."""
+    document = to_dict(metadata)
+    try:
+        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can spell and UTF-8 cannot
+        return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _parse(data: bytes, path: str | None) -> Mapping[str, Any]:
+    if not data:
+        raise FormatError("unexpected empty file (expected table metadata); the file is torn", path=path)
+    try:
+        if data[:2] == b"\x1f\x8b":
+            data = gunzip(data)
+        document = json.loads(data, parse_constant=_no_number)
+    except (ValueError, EOFError, OSError, zlib.error, RecursionError) as error:
+        raise FormatError(
+            f"unexpected content (expected a JSON document: {error}); the file is torn, or not what it seems", path=path
+        ) from error
+    if not isinstance(document, dict):
+        raise FormatError(f"unexpected type {type(document).__name__} (expected object)", path=path)
+    return document
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
+
+
+def from_dict(value: Mapping[str, Any], *, path: str | None = None) -> TableMetadata:
+    """Return the metadata in a JSON document; raises like `read`."""
     fields = Fields(value, "", path)
     version = fields.int("format-version")
     if version not in SUPPORTED_FORMAT_VERSIONS:
@@ -150,7 +187,7 @@ def _read_snapshots(fields: Fields) -> tuple[Snapshot, ...]:
     return tuple(Snapshot.from_dict(item, path=fields.path, where=f"snapshots[{i}]") for i, item in enumerate(items))
 
 
-def write_metadata(metadata: TableMetadata) -> dict[str, Any]:
+def to_dict(metadata: TableMetadata) -> dict[str, Any]:
     """Return the JSON document, in the order in which Iceberg Java writes it, for diffs."""
     result: dict[str, Any] = {"format-version": metadata.format_version}
     if metadata.table_uuid is not None:

@@ -1,20 +1,17 @@
 """Table metadata: the document that a catalog points to.
 
-Here: `TableMetadata` and its JSON form for format versions 1 to 3, and the metadata of a new table. Not here: how it
-changes (`changes`), and where it is kept (`catalogs`).
+Here: `TableMetadata`, and the metadata of a new table. Not here: its JSON form (`json`), how it changes (`updates`),
+and where it is kept (`catalogs`).
 """
 
 from __future__ import annotations
 
-import json
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError
 from airflow_iceberg.format import types as t
-from airflow_iceberg.format.decompression import gunzip
 from airflow_iceberg.format.manifests.schemas import avro_name
 from airflow_iceberg.format.partitions.spec import PartitionField, PartitionSpec
 from airflow_iceberg.format.schemas.schema import Schema, assign_fresh_ids
@@ -85,37 +82,6 @@ class TableMetadata:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_snapshots_by_id", {snapshot.snapshot_id: snapshot for snapshot in self.snapshots})
         _check(self)
-
-    @classmethod
-    def from_json(cls, data: bytes, *, path: str | None = None) -> TableMetadata:
-        """Read a metadata file; gzip is told by its first bytes, whatever the file is called.
-
-        Raises:
-            FormatError: the file is torn, no JSON, or breaks the specification.
-            UnsupportedError: format version 4 or later.
-        """
-        return cls.from_dict(_parse(data, path), path=path)
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any], *, path: str | None = None) -> TableMetadata:
-        """Read the JSON document; raises like `from_json`."""
-        from airflow_iceberg.format.metadata.json import read_metadata
-
-        return read_metadata(value, path)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON document, in the order in which Iceberg Java writes it."""
-        from airflow_iceberg.format.metadata.json import write_metadata
-
-        return write_metadata(self)
-
-    def to_json(self) -> bytes:
-        """Return the metadata file, not compressed."""
-        document = self.to_dict()
-        try:
-            return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
-        except UnicodeEncodeError:  # half of a surrogate pair, which JSON can spell and UTF-8 cannot
-            return json.dumps(document, separators=(",", ":")).encode()
 
     def schema(self, schema_id: int | None = None) -> Schema:
         """Return a schema, by default the current one.
@@ -247,26 +213,6 @@ def _find(what: str, wanted: int, known: Mapping[int, _T]) -> _T:
     if wanted not in known:
         raise NotFoundError(f"no {what} with id {wanted}; the table has: {', '.join(map(str, sorted(known)))}")
     return known[wanted]
-
-
-def _parse(data: bytes, path: str | None) -> Mapping[str, Any]:
-    if not data:
-        raise FormatError("unexpected empty file (expected table metadata); the file is torn", path=path)
-    try:
-        if data[:2] == b"\x1f\x8b":
-            data = gunzip(data)
-        document = json.loads(data, parse_constant=_no_number)
-    except (ValueError, EOFError, OSError, zlib.error, RecursionError) as error:
-        raise FormatError(
-            f"unexpected content (expected a JSON document: {error}); the file is torn, or not what it seems", path=path
-        ) from error
-    if not isinstance(document, dict):
-        raise FormatError(f"unexpected type {type(document).__name__} (expected object)", path=path)
-    return document
-
-
-def _no_number(text: str) -> Any:
-    raise ValueError(f"{text} is not JSON")
 
 
 def _check(metadata: TableMetadata) -> None:

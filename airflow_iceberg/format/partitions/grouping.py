@@ -4,9 +4,10 @@ The rules (which transform, what is equal) stand in `partitioning` and `values`;
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,16 +16,12 @@ from airflow_iceberg.format.arrow.buffers import number_array
 from airflow_iceberg.format.arrow.types import values_from_array
 from airflow_iceberg.format.partitions.spec import PartitionField, PartitionSpec
 from airflow_iceberg.format.schemas.schema import Schema
-from airflow_iceberg.format.transforms.columns import physical
+from airflow_iceberg.format.transforms.columns import apply, physical
 from airflow_iceberg.format.transforms.transform import VoidTransform
 from airflow_iceberg.format.types import BinaryType, DecimalType, FixedType, IcebergType, StringType, UUIDType, Value
 from airflow_iceberg.format.values.numbers import unscaled
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Longs = npt.NDArray[np.int64]
-    import pyarrow as pa
+Longs = npt.NDArray[np.int64]
 
 # Integers in a range of at most this many values are codes as they are; others are dictionary-encoded.
 _MAX_PLAIN_RANGE = 1 << 20
@@ -55,9 +52,9 @@ def _partition_column(table: pa.Table, child: PartitionField, schema: Schema) ->
     for step in path[1:]:
         column = pc.struct_field(column, step.name)
     if not _is_encoded_first(child.transform.result_type(source.type)):
-        return child.transform.apply_arrow(column, source.type)
+        return apply(child.transform, column, source.type)
     # Encoded chunk by chunk: the strings of many chunks together may be more than one Arrow array can hold.
-    chunks = [child.transform.apply_arrow(chunk, source.type).dictionary_encode() for chunk in column.chunks]
+    chunks = [apply(child.transform, chunk, source.type).dictionary_encode() for chunk in column.chunks]
     return pa.chunked_array(chunks).unify_dictionaries().combine_chunks()
 
 

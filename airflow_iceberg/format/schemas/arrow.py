@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from airflow_iceberg.errors import UnsupportedError
 from airflow_iceberg.format.arrow.types import FIELD_ID_KEY, _field_from_arrow, _field_to_arrow, _nested
 from airflow_iceberg.format.schemas.schema import Schema, assign_fresh_ids
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 def schema_to_arrow(schema: Schema, *, with_field_ids: bool = True) -> pa.Schema:
@@ -22,8 +21,6 @@ def schema_to_arrow(schema: Schema, *, with_field_ids: bool = True) -> pa.Schema
     Raises:
         UnsupportedError: a type that has no Arrow form.
     """
-    import pyarrow as pa
-
     try:
         return pa.schema([_field_to_arrow(child, with_field_ids) for child in schema.fields])
     except UnicodeEncodeError as error:  # half of a surrogate pair, which JSON can spell

@@ -1,12 +1,13 @@
 """Partition transforms over Arrow columns: the same results as `Transform.apply`, computed by numpy on whole buffers.
 
-The hot path of every load. The rules (what a day is, what is hashed of a decimal) stand in `transforms` and
-`_calendar`; here is only how they are applied to buffers.
+The hot path of every load. The rules (what a day is, what is hashed of a decimal) are in `transform` and
+`format.values.calendar`; here is only how they are applied to buffers.
 """
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -38,9 +39,6 @@ from airflow_iceberg.format.types import (
 )
 from airflow_iceberg.format.values.numbers import units_per_second
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
 # Below this share of distinct values in a sample, a column of strings is dictionary-encoded before it is hashed.
 _REPEATS_WORTH_ENCODING = 0.5
 _SAMPLE_ROWS = 8_192
@@ -50,21 +48,26 @@ _LONG_DIGITS = 18
 _MAX_LOOKUP_DAYS = 1_000_000
 
 
-def apply_to_column(transform: Transform, array: Any, source_type: IcebergType) -> pa.Array:
-    """Apply a known transform to a column; the pair is checked by the caller.
+def apply(transform: Transform, array: Any, source_type: IcebergType) -> pa.Array:
+    """Return the partition values of a column, equal to `Transform.apply` on each value; nulls stay null.
 
     Args:
-        transform: any but an unknown one.
-        array: Array or ChunkedArray of the source type, dictionary-encoded or not.
+        array: Array or ChunkedArray of the Arrow type of the source type, dictionary-encoded or not.
         source_type: Iceberg type of the column.
-    Returns:
-        One array of the transform's result type, with the nulls of the source.
+    Raises:
+        InvalidInputError: the transform is not defined for this type.
+        UnsupportedError: the transform is unknown.
     """
+    transform.check_type(source_type)
+    return _apply(transform, array, source_type)
+
+
+def _apply(transform: Transform, array: Any, source_type: IcebergType) -> pa.Array:
     if isinstance(array, pa.ChunkedArray):
-        chunks = [apply_to_column(transform, chunk, source_type) for chunk in array.chunks]
+        chunks = [_apply(transform, chunk, source_type) for chunk in array.chunks]
         return pa.concat_arrays(chunks) if chunks else pa.array([], type_to_arrow(transform.result_type(source_type)))
     if pa.types.is_dictionary(array.type):
-        return apply_to_column(transform, array.dictionary, source_type).take(array.indices)
+        return _apply(transform, array.dictionary, source_type).take(array.indices)
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if isinstance(transform, VoidTransform):

@@ -1,13 +1,14 @@
-"""Partition transforms: what value of a partition a value belongs to, of one value and of a column.
+"""Partition transforms: which partition value a value has.
 
-Here: the transforms, their spec strings, result types and human strings. Not here: how a filter is projected onto a
-partition (`expressions.projection`), partition specs and paths (`partitioning`), the hash function (`murmur3`).
+Here: the transforms of one value, their spec strings, result types and human strings. Not here: transforms of whole
+columns (`columns`), how a filter is projected onto a partition (`expressions.projection`), partition specs and paths
+(`format.partitions.spec`), the hash function (`murmur3`).
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.format.transforms import murmur3
@@ -40,9 +41,6 @@ from airflow_iceberg.format.values.numbers import (
 )
 from airflow_iceberg.format.values.text import human_day, human_value
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 _MAX_PARAMETER = (1 << 31) - 1
 
 
@@ -71,22 +69,8 @@ class Transform:
         Raises:
             InvalidInputError: the transform is not for this type.
         """
-        self._check(source_type)
+        self.check_type(source_type)
         return None if value is None else self._apply(value, source_type)
-
-    def apply_arrow(self, array: "pa.Array | pa.ChunkedArray", source_type: IcebergType) -> "pa.Array":
-        """Return the partition values of a column, equal to `apply` on each value; nulls stay null.
-
-        Args:
-            array: of the Arrow type that belongs to the source type; dictionary-encoded and chunked columns are fine.
-            source_type: Iceberg type of the column.
-        Raises:
-            InvalidInputError: the transform is not for this type.
-        """
-        self._check(source_type)
-        from airflow_iceberg.format.transforms import columns
-
-        return columns.apply_to_column(self, array, source_type)
 
     def to_human_string(self, value: Value, source_type: IcebergType) -> str:
         """Return a partition value as people and partition paths write it; None is ``null``.
@@ -97,7 +81,8 @@ class Transform:
         """
         return "null" if value is None else self._human(value, source_type)
 
-    def _check(self, source_type: IcebergType) -> None:
+    def check_type(self, source_type: IcebergType) -> None:
+        """Raise InvalidInputError if the transform is not defined for a type."""
         if not self.can_transform(source_type):
             raise InvalidInputError(f"transform {self} is not defined for type {source_type}")
 
@@ -311,10 +296,7 @@ class UnknownTransform(Transform):
         # Nobody can know; Java says string, so that files with such a spec can be read at all.
         return StringType()
 
-    def apply(self, value: Value, source_type: IcebergType) -> Value:
-        raise UnsupportedError(f"cannot apply the unknown transform '{self.text}'")
-
-    def apply_arrow(self, array: "pa.Array | pa.ChunkedArray", source_type: IcebergType) -> "pa.Array":
+    def check_type(self, source_type: IcebergType) -> None:
         raise UnsupportedError(f"cannot apply the unknown transform '{self.text}'")
 
     def _human(self, value: Value, source_type: IcebergType) -> str:

@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.data.read.selection import choose_snapshot, project
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
-from airflow_iceberg.expressions.binding import Expression, parse_filter
+from airflow_iceberg.expressions.binding import parse_filter
+from airflow_iceberg.expressions.tree import Expression
+from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.schemas.schema import Schema
@@ -160,7 +162,7 @@ def plan_read(
 
     if isinstance(selected_fields, str):
         raise InvalidInputError(f"selected_fields is the text {selected_fields!r}, expected a list of columns")
-    metadata = TableMetadata.from_json(io.read(metadata_location), path=metadata_location)
+    metadata = metadata_json.read(io.read(metadata_location), path=metadata_location)
     if "encryption.key-id" in metadata.properties:
         raise UnsupportedError(f"table {metadata.location} is encrypted and cannot be read here")
     snapshot, schema = choose_snapshot(metadata, snapshot_id=snapshot_id, ref=ref, as_of_ms=as_of_ms)

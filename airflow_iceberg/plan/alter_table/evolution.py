@@ -1,32 +1,15 @@
-"""Changes of a table as people write them, and what they make of its metadata.
+"""A table between two states: what the changes of a list work on, and the updates that they add up to.
 
-A list of changes, each an object with one key that says what to do; the same in Python, JSON and YAML:
-
-    [
-        {"add_column": {"name": "price", "type": "decimal(9, 2)", "after": "id"}},
-        {"rename_column": {"from": "ts", "to": "moment"}},
-        {"replace_partition_field": {"from": "day(moment)", "to": "hour(moment)"}},
-        {"set_properties": {"write.target-file-size-bytes": "134217728"}},
-    ]
-
-They are made in this order and land together, or not at all. docs/how-to/alter-a-table.md lists them.
-
-Here: the one commit that comes of a list. Not here: the words (`change_list`), what each does to a schema
-(`schema_evolution`) or a partition spec (`partition_evolution`), and how the commit lands (`commit`).
-
-A list whose result stands already is no change. That is told change by change: a column that is there as it is to be
-added, one that was dropped or renamed before. And it is told of the list as a whole, as a list may undo what it did
-itself (rename `a` to `b`, add a new `a`): when the list makes of an earlier schema of the table just the current one,
-it was made. So a task that is run again finds its work done, without a mark in the table.
+Not here: what a change does to a schema (`format.schemas.evolution`) or a partition spec
+(`format.partitions.evolution`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import islice, product
+from collections.abc import Iterator
 from typing import Any
 
-from airflow_iceberg.errors import IcebergError, InvalidInputError, UnsupportedError
+from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.format.metadata.table_metadata import SUPPORTED_FORMAT_VERSIONS, TableMetadata, check_fits
 from airflow_iceberg.format.metadata.updates import (
     AddPartitionSpec,
@@ -56,31 +39,7 @@ from airflow_iceberg.format.schemas.evolution import SchemaEvolution
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.sort_orders import SortOrder
 from airflow_iceberg.format.types import IcebergType, PrimitiveType, walk_fields
-from airflow_iceberg.plan.alter_properties import follow_columns
-from airflow_iceberg.plan.alter_words import Changes, Step, read_changes
-
-# How many earlier states are looked through for one that the list has made the current one of.
-_MOST_STATES = 200
-
-
-def evolve(metadata: TableMetadata, changes: Changes, *, new_uuid: str | None = None) -> Change:
-    """Return what a list of changes makes of a table; without updates when its result stands already.
-
-    Args:
-        new_uuid: for a table of version 1 that has none yet; the caller's dice.
-    Raises:
-        InvalidInputError: not a change, or one that the specification does not allow.
-        NotFoundError: it names a column or partition field that the table does not have.
-        AlreadyExistsError: it adds something that is there and is different.
-    Spec: Schema Evolution, Partition Evolution; REST protocol, table requirements.
-    """
-    steps = read_changes(changes)
-    if _stands_already(metadata, steps):
-        return Change()
-    result = Evolution(metadata)
-    for step in steps:
-        step(result)
-    return result.change(new_uuid)
+from airflow_iceberg.plan.alter_table.properties import follow_columns
 
 
 class Evolution:
@@ -230,23 +189,3 @@ def _masked(schema: Schema, known: int) -> list[tuple[Any, ...]]:
 def _kind(type_: IcebergType) -> Any:
     """Return a primitive type itself and the kind of a nested one, whose fields are walked over anyway."""
     return type_ if isinstance(type_, PrimitiveType) else type(type_)
-
-
-def _stands_already(metadata: TableMetadata, steps: Sequence[Step]) -> bool:
-    """Whether the list makes of some earlier state of the table just the current one."""
-    schemas = [s for s in reversed(metadata.schemas) if s.schema_id != metadata.current_schema_id]
-    specs = [metadata.spec(), *(s for s in reversed(metadata.partition_specs) if s is not metadata.spec())]
-    states = product([*schemas, metadata.schema()], specs)
-    for schema, spec in islice(states, _MOST_STATES):
-        if schema.schema_id == metadata.current_schema_id and spec is metadata.spec():
-            continue
-        earlier = Evolution(metadata, schema=schema, spec=spec)
-        try:
-            for step in steps:
-                step(earlier)
-            if earlier.stands_in(metadata):
-                return True
-        except IcebergError:
-            # The list does not fit that state, so it did not start from it.
-            continue
-    return False

@@ -1,12 +1,9 @@
-"""The words of changes: what a list of them says, checked before anything is done.
-
-Part of `evolution`, which says what such a list looks like.
-"""
+"""The words of changes: what a list of them says, checked before anything is done."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.metadata.table_metadata import RESERVED_PROPERTIES
@@ -14,12 +11,10 @@ from airflow_iceberg.format.properties.kinds import property_text
 from airflow_iceberg.format.schemas.evolution import Position
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.sort_orders import sort_order_from_shorthand
-
-if TYPE_CHECKING:
-    from airflow_iceberg.plan.alter_table import Evolution
+from airflow_iceberg.plan.alter_table.evolution import Evolution
 
 Changes = Sequence[Mapping[str, Any]]
-Step = Callable[["Evolution"], None]
+Step = Callable[[Evolution], None]
 
 
 def read_changes(changes: Changes) -> tuple[Step, ...]:

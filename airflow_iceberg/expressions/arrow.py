@@ -1,0 +1,150 @@
+"""A bound predicate as an Arrow expression, or as a mask over columns of Arrow.
+
+Not here: binding (`binding`), and what the predicate says of one row (`tree.matches`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_iceberg.errors import InvalidInputError, UnsupportedError
+from airflow_iceberg.expressions.binding import column_path
+from airflow_iceberg.expressions.tree import (
+    AlwaysFalse,
+    AlwaysTrue,
+    And,
+    Column,
+    Comparison,
+    Expression,
+    In,
+    IsNan,
+    IsNull,
+    Like,
+    NotIn,
+    NotLike,
+    NotNan,
+    NotNull,
+    NotStartsWith,
+    Or,
+    Predicate,
+    StartsWith,
+    like_regex,
+)
+from airflow_iceberg.format.arrow.types import array_from_values, value_to_scalar
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.types import DoubleType, FloatType, IcebergType, Value
+
+
+def to_arrow(expression: Expression, schema: Schema) -> pc.Expression:
+    """Return a bound predicate as an Arrow expression over the columns of a schema.
+
+    A row passes where the expression is true; where SQL says null it is null or false.
+
+    Args:
+        schema: of the rows that are filtered; columns are found in it by field id, so it may be a later or a projected
+            one.
+    Raises:
+        InvalidInputError: a column of the predicate is not in the schema.
+    """
+
+    def reference(column: Column) -> pc.Expression:
+        path = None if column.field_id is None else column_path(schema, column.field_id)
+        if path is None:
+            raise InvalidInputError(f"column '{column}' of the filter is not among the rows' columns")
+        return pc.field(tuple(field.name for field in path)) if len(path) > 1 else pc.field(path[0].name)
+
+    if isinstance(expression, (AlwaysTrue, AlwaysFalse)):
+        return pc.scalar(isinstance(expression, AlwaysTrue))
+    return _build(expression, reference)
+
+
+def row_mask(expression: Expression, read_column: Callable[[Column], pa.Array]) -> pa.Array:
+    """Return which rows a bound predicate selects: true, and null or false for the others.
+
+    Args:
+        expression: anything but a constant.
+        read_column: the values of a column, one for each row, as the Arrow type of the column.
+    """
+    return _build(expression, read_column)
+
+
+def _build(expression: Expression, read_column: Callable[[Column], Any]) -> Any:
+    """Build an Arrow expression or compute a mask: Arrow's functions take either.
+
+    AND and OR are joined as a balanced tree: thousands of alternatives would otherwise be nested as deeply.
+    """
+    if isinstance(expression, (And, Or)):
+        join = pc.and_kleene if isinstance(expression, And) else pc.or_kleene
+        parts = [_build(child, read_column) for child in expression.operands]
+        while len(parts) > 1:
+            pairs = [parts[index : index + 2] for index in range(0, len(parts), 2)]
+            parts = [join(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
+        return parts[0]
+    if not isinstance(expression, Predicate) or expression.column.field_id is None:
+        raise InvalidInputError(f"the filter '{expression}' is not bound to a schema")
+    return _build_predicate(expression, read_column(expression.column))
+
+
+def _build_predicate(predicate: Predicate, column: Any) -> Any:
+    match predicate:
+        case IsNull():
+            return pc.is_null(column)
+        case NotNull():
+            return pc.is_valid(column)
+        case IsNan():
+            return pc.and_kleene(pc.is_valid(column), pc.is_nan(column))
+        case NotNan():
+            return pc.or_kleene(pc.is_null(column), pc.invert(pc.is_nan(column)))
+        case StartsWith():
+            return pc.starts_with(column, pattern=predicate.prefix)
+        case NotStartsWith():
+            return pc.invert(pc.starts_with(column, pattern=predicate.prefix))
+        case Like():
+            return _build_like(predicate.pattern, column)
+        case NotLike():
+            return pc.invert(_build_like(predicate.pattern, column))
+        case In():
+            return pc.is_in(column, value_set=_value_set(predicate.column.type, predicate.literals))
+        case NotIn():
+            found = pc.is_in(column, value_set=_value_set(predicate.column.type, predicate.literals))
+            return pc.and_kleene(pc.is_valid(column), pc.invert(found))
+        case Comparison():
+            return _build_comparison(predicate, column)
+    raise UnsupportedError(f"the predicate '{predicate}' cannot be applied to rows")
+
+
+def _build_like(pattern: str, column: Any) -> Any:
+    if "\\" not in pattern:
+        return pc.match_like(column, pattern)
+    # Arrow's LIKE takes the escape in '%\\' for one of what follows, and finds nothing.
+    return pc.match_substring_regex(column, pattern=f"^(?s:{like_regex(pattern).pattern})$")
+
+
+def _build_comparison(predicate: Comparison, column: Any) -> Any:
+    functions = {
+        "=": pc.equal,
+        "!=": pc.not_equal,
+        "<": pc.less,
+        "<=": pc.less_equal,
+        ">": pc.greater,
+        ">=": pc.greater_equal,
+    }
+    assert predicate.column.type is not None
+    result = functions[predicate.op](column, value_to_scalar(predicate.column.type, predicate.literal))
+    if predicate.op in (">", ">=") and isinstance(predicate.column.type, (FloatType, DoubleType)):
+        # Arrow compares as IEEE 754 does, where nothing is true of NaN; in Spark it is above every number.
+        return pc.or_kleene(result, pc.is_nan(column))
+    return result
+
+
+def _value_set(kind: IcebergType | None, literals: tuple[Value, ...]) -> pa.Array:
+    assert kind is not None
+    values: list[Value] = list(literals)
+    if isinstance(kind, (FloatType, DoubleType)) and 0.0 in values:
+        # Arrow looks values up by their bits, and -0.0 has others.
+        values += [0.0, -0.0]
+    return array_from_values(kind, values)
