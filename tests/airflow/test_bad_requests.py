@@ -118,7 +118,12 @@ PREDICATES = [
     ("day > '2026-02-30'", "invalid date '2026-02-30' compared with column 'day'"),
     ("id", "cannot compare column 'id' (long) with True, and by itself it is no predicate"),
     ("id = name", "two columns cannot be compared in a filter yet: 'id = name'"),
-    ("upper(name) = 'A'", "'UPPER(name)' is not supported in a filter; compare columns with literals"),
+    (
+        "id = 1 and upper(name) = 'A'",
+        "a function, cast or calculation on a column is not supported in a filter: 'UPPER(name)' in 'id = 1 and "
+        "upper(name) = 'A''; compare the column name itself with literals: list the spellings that occur, such as "
+        "name in ('abc', 'ABC')",
+    ),
     ("delete from s.t", "'DELETE FROM s.t' is not supported in a filter"),
 ]
 
