@@ -24,7 +24,7 @@ from airflow_iceberg.quarantine import purge, put_aside
 from airflow_iceberg.reachability import statistics_paths
 from airflow_iceberg.shared_location import check_not_shared
 from airflow_iceberg.spec.arrow_numbers import number_array, numbers_of
-from airflow_iceberg.staging import STAGING_FOLDER, of_dead_jobs
+from airflow_iceberg.staging import STAGING_FOLDER, of_dead_jobs, remove_folders
 from airflow_iceberg.storage.base import FileStatus
 from airflow_iceberg.walk.listing import (
     METADATA,
@@ -200,6 +200,7 @@ def _carry_out(
         _delete(table, orphans, "orphan files")
         found = replace(found, outcome="deleted")
     _delete(table, listed.staging, "files of dead jobs")
+    remove_folders(table.io, table.location, (status.location for status in listed.staging))
     purged = () if request.purge_older_than_ms is None else purge(table, request.purge_older_than_ms, keep=aside)
     return replace(found, purged_quarantines=purged)
 

@@ -31,7 +31,7 @@ from airflow_iceberg.reachability import Deletable, RefSize, find_deletable, siz
 from airflow_iceberg.spec._fields import Fields
 from airflow_iceberg.spec.manifests import FileContent
 from airflow_iceberg.spec.snapshots import Snapshot
-from airflow_iceberg.staging import STAGING_FOLDER, of_dead_jobs, remove
+from airflow_iceberg.staging import STAGING_FOLDER, of_dead_jobs, remove, remove_folders
 from airflow_iceberg.walk.running import Progress, in_bytes
 from airflow_iceberg.walking import Walker
 
@@ -344,6 +344,7 @@ def _clear_dead(table: Table, notes: _Notes, removed: _Removed, walk: Walk) -> i
         elif _delete_files(table, note, removed, walk):
             done.append(note.location)
     remove(table.io, done)
+    remove_folders(table.io, table.location, done)
     return len(done)
 
 
@@ -445,6 +446,7 @@ def _delete_files(table: Table, note: _Note, removed: _Removed, walk: Walk) -> b
     except StorageError as error:
         # All is done that it was written for: a later expiry finds no work in it, and removes it.
         log.warning("%s: the files are gone, but not their list: %s", table.name, error)
+    remove_folders(table.io, table.location, [note.location])
     return True
 
 
