@@ -18,7 +18,7 @@ from uuid import UUID
 from airflow_iceberg.commit.conflicts import ChangedFiles, History
 from airflow_iceberg.commit.operation import OperationKey, find_landed
 from airflow_iceberg.commit.removals import Removal, RemovalFilter, WithData, missing
-from airflow_iceberg.commit.rerun import check_not_overtaken
+from airflow_iceberg.commit.rerun import EarlierRuns, check_not_overtaken
 from airflow_iceberg.commit.snapshot_writer import AddedFiles, SnapshotWriter
 from airflow_iceberg.errors import InvalidInputError, StalePlanError, UnsupportedError
 from airflow_iceberg.spec.changes import (
@@ -118,6 +118,8 @@ class SnapshotAction(ABC):
 
     A subclass says what it changes on a base (`changes`), and may look at what is removed before it goes (`check`).
     """
+
+    _earlier: EarlierRuns | None = None
 
     def __init__(self, io: FileIO, settings: CommitSettings) -> None:
         self.settings = settings
@@ -249,7 +251,9 @@ class SnapshotAction(ABC):
         return find_landed(metadata, operation, branch) is not None
 
     def succeeded(self, metadata: TableMetadata) -> None:
-        """Remove what lost attempts wrote."""
+        """Remove what lost attempts wrote, and say what was replaced of the task's earlier runs."""
+        if self._earlier is not None and metadata.snapshot(self.snapshot_id) is not None:
+            self._earlier.log_replaced(metadata.location, self.settings.branch)
         self.writer.remove_unused(metadata.snapshot(self.snapshot_id))
 
     def failed(self) -> None:
