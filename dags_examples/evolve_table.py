@@ -12,9 +12,9 @@ from typing import Any
 
 from airflow.sdk import dag, task
 
-from airflow_iceberg.operators.evolve import IcebergAlterTableOperator, IcebergCreateTableOperator
+from airflow_iceberg.operators import IcebergAlterTableOperator, IcebergCreateTableOperator
 
-TABLE = "shop.orders"
+TABLE = "shop.evolving_orders"
 
 
 @dag(schedule=None, tags=["iceberg", "example"], doc_md=__doc__)

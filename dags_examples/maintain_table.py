@@ -13,9 +13,9 @@ from datetime import timedelta
 
 from airflow.sdk import dag, task
 
-from airflow_iceberg.operators.evolve import IcebergCreateTableOperator
-from airflow_iceberg.operators.maintain import (
+from airflow_iceberg.operators import (
     IcebergCompactOperator,
+    IcebergCreateTableOperator,
     IcebergExpireSnapshotsOperator,
     IcebergRemoveOrphanFilesOperator,
     IcebergRestoreOrphanFilesOperator,

@@ -24,8 +24,7 @@ from pathlib import Path
 
 from airflow.sdk import Param, dag, task
 
-from airflow_iceberg.operators.evolve import IcebergCreateTableOperator
-from airflow_iceberg.operators.write import FileOptions, IcebergAppendOperator
+from airflow_iceberg.operators import FileOptions, IcebergAppendOperator, IcebergCreateTableOperator
 
 TABLE = "nyc.flights"
 FLIGHTS = {

@@ -13,11 +13,14 @@ from datetime import timedelta
 
 from airflow.sdk import Param, dag, task
 
-from airflow_iceberg.operators.change import IcebergDeleteOperator
-from airflow_iceberg.operators.evolve import IcebergCreateTableOperator
-from airflow_iceberg.operators.maintain import IcebergCompactOperator, IcebergExpireSnapshotsOperator
+from airflow_iceberg.operators import (
+    IcebergCompactOperator,
+    IcebergCreateTableOperator,
+    IcebergDeleteOperator,
+    IcebergExpireSnapshotsOperator,
+)
 
-TABLE = "shop.orders"
+TABLE = "shop.customer_orders"
 
 
 @dag(

@@ -1,4 +1,4 @@
-"""`make docs` fails for what a reader would stumble over, and the page of the package on an index has links that work."""
+"""`make docs` fails for what a reader would stumble over, and a package index shows links of the project that work."""
 
 import re
 import shlex

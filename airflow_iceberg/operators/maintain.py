@@ -37,7 +37,7 @@ class IcebergCompactOperator(JobOperator):
         strategy: `"binpack"` puts rows together as they are; `"sort"` sorts them, `"zorder"` clusters them.
         sort_by: for `sort` such a list as `["ts desc nulls last"]`, by default the table's sort order; for `zorder`
             columns.
-        where: a predicate in SQL: only files that may hold matching rows, `"day >= '{{ ds }}'"`.
+        where: a predicate in SQL: only files that may hold matching rows, `"day >= '{{ params.first_day }}'"`.
         options: by Iceberg's names, `{"target-file-size-bytes": 268435456, "min-input-files": 10,
             "partial-progress.enabled": True}`.
         branch: the branch to compact.
@@ -208,7 +208,7 @@ class IcebergExpireSnapshotsOperator(WalkOperator):
 
     Args:
         table: namespace and name, `sales.orders`.
-        older_than: snapshots of before that moment may go: a `datetime`, ISO text (`"{{ ds }}"`, UTC if it names no
+        older_than: snapshots of before that moment may go: a `datetime`, ISO text (a template; UTC if it names no
             zone) or a `timedelta`, the age. By default the table's `history.expire.max-snapshot-age-ms` (5 days).
         retain_last: so many snapshots of each branch stay; by default the table's
             `history.expire.min-snapshots-to-keep` (1).
