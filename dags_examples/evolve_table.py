@@ -12,10 +12,9 @@ from typing import Any
 
 from airflow.sdk import dag, task
 
-from airflow_iceberg.operators.alter_table import IcebergAlterTableOperator
-from airflow_iceberg.operators.create_table import IcebergCreateTableOperator
+from airflow_iceberg.operators import IcebergAlterTableOperator, IcebergCreateTableOperator
 
-TABLE = "shop.orders"
+TABLE = "shop.evolving_orders"
 
 
 @dag(schedule=None, tags=["iceberg", "example"], doc_md=__doc__)
@@ -33,7 +32,7 @@ def evolve_table() -> None:
         import pyarrow as pa
 
         from airflow_iceberg.commit.operation_key import OperationKey
-        from airflow_iceberg.hooks.iceberg import IcebergHook
+        from airflow_iceberg.hooks import IcebergHook
 
         table = IcebergHook().load_table(TABLE)
         first = columns["id"][0]

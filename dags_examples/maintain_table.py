@@ -13,14 +13,14 @@ from datetime import timedelta
 
 from airflow.sdk import dag, task
 
-from airflow_iceberg.operators.compact import IcebergCompactOperator
-from airflow_iceberg.operators.create_table import IcebergCreateTableOperator
-from airflow_iceberg.operators.expire_snapshots import IcebergExpireSnapshotsOperator
-from airflow_iceberg.operators.remove_orphan_files import (
+from airflow_iceberg.operators import (
+    IcebergCompactOperator,
+    IcebergCreateTableOperator,
+    IcebergExpireSnapshotsOperator,
     IcebergRemoveOrphanFilesOperator,
     IcebergRestoreOrphanFilesOperator,
+    IcebergRewriteManifestsOperator,
 )
-from airflow_iceberg.operators.rewrite_manifests import IcebergRewriteManifestsOperator
 
 TABLE = "shop.visits"
 
@@ -38,7 +38,7 @@ def maintain_table() -> None:
 
         import pyarrow as pa
 
-        from airflow_iceberg.hooks.iceberg import IcebergHook
+        from airflow_iceberg.hooks import IcebergHook
 
         table = IcebergHook().load_table(TABLE)
         for number in range(6):
@@ -57,7 +57,7 @@ def maintain_table() -> None:
     expire = IcebergExpireSnapshotsOperator(
         task_id="expire", table=TABLE, older_than=timedelta(seconds=0), retain_last=3, clean_expired_metadata=True
     )
-    look = IcebergRemoveOrphanFilesOperator(task_id="look", table=TABLE, action="dry_run")
+    look = IcebergRemoveOrphanFilesOperator(task_id="look", table=TABLE, action="dry-run")
     clean = IcebergRemoveOrphanFilesOperator(task_id="clean", table=TABLE, purge_older_than=timedelta(days=14))
 
     @task.short_circuit

@@ -24,9 +24,7 @@ from pathlib import Path
 
 from airflow.sdk import Param, dag, task
 
-from airflow_iceberg.operators._rows import FileOptions
-from airflow_iceberg.operators.append import IcebergAppendOperator
-from airflow_iceberg.operators.create_table import IcebergCreateTableOperator
+from airflow_iceberg.operators import FileOptions, IcebergAppendOperator, IcebergCreateTableOperator
 
 TABLE = "nyc.flights"
 FLIGHTS = {

@@ -12,7 +12,7 @@ from typing import Any
 
 from airflow.sdk import dag, task
 
-from airflow_iceberg.sensors.iceberg import IcebergSnapshotSensor
+from airflow_iceberg.sensors import IcebergSnapshotSensor
 
 TABLE = "nyc.flights"
 
@@ -32,7 +32,7 @@ def nycflights13_wait() -> None:
     @task
     def report(snapshot: dict[str, Any]) -> dict[str, Any]:
         """Count the flights of the snapshot, and those that left more than an hour late, by carrier."""
-        from airflow_iceberg.hooks.iceberg import IcebergHook
+        from airflow_iceberg.hooks import IcebergHook
 
         table = IcebergHook().load_table(TABLE)
         snapshot_id = int(snapshot["snapshot_id"])

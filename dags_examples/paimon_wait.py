@@ -13,9 +13,11 @@ from typing import Any
 
 from airflow.sdk import dag, task
 
-from airflow_iceberg.sensors.paimon import PaimonSnapshotSensor
+from airflow_iceberg.sensors import PaimonSnapshotSensor
 
 TABLE = "db.orders"
+# `{{ ds }}` is undefined in runs without a logical date: those that an asset, or a person without a date, starts.
+DAY = "{{ (dag_run.logical_date or dag_run.run_after) | ds }}"
 
 
 @dag(schedule=None, tags=["paimon", "example"], doc_md=__doc__)
@@ -23,7 +25,7 @@ def paimon_wait() -> None:
     new_orders = PaimonSnapshotSensor(
         task_id="new_orders",
         table=TABLE,
-        partition={"dt": "{{ ds }}"},
+        partition={"dt": DAY},
         min_new_records=3,
         commit_kinds=["APPEND", "OVERWRITE"],
         wait_for_table=True,
@@ -35,7 +37,7 @@ def paimon_wait() -> None:
     @task
     def report(snapshot: dict[str, Any]) -> dict[str, Any]:
         """Sum up the files of the snapshot by partition."""
-        from airflow_iceberg.hooks.paimon import PaimonHook
+        from airflow_iceberg.hooks import PaimonHook
 
         table = PaimonHook().get_table(TABLE)
         partitions = table.inspect.partitions(int(snapshot["snapshot_id"]))

@@ -13,12 +13,14 @@ from datetime import timedelta
 
 from airflow.sdk import Param, dag, task
 
-from airflow_iceberg.operators.compact import IcebergCompactOperator
-from airflow_iceberg.operators.create_table import IcebergCreateTableOperator
-from airflow_iceberg.operators.delete import IcebergDeleteOperator
-from airflow_iceberg.operators.expire_snapshots import IcebergExpireSnapshotsOperator
+from airflow_iceberg.operators import (
+    IcebergCompactOperator,
+    IcebergCreateTableOperator,
+    IcebergDeleteOperator,
+    IcebergExpireSnapshotsOperator,
+)
 
-TABLE = "shop.orders"
+TABLE = "shop.customer_orders"
 
 
 @dag(
@@ -46,7 +48,7 @@ def privacy_delete() -> None:
 
         import pyarrow as pa
 
-        from airflow_iceberg.hooks.iceberg import IcebergHook
+        from airflow_iceberg.hooks import IcebergHook
 
         table = IcebergHook().load_table(TABLE)
         if table.current_snapshot() is None:

@@ -12,10 +12,11 @@ import datetime
 
 from airflow.sdk import dag, task
 
-from airflow_iceberg.operators.create_table import IcebergCreateTableOperator
-from airflow_iceberg.operators.overwrite import IcebergOverwriteOperator
+from airflow_iceberg.operators import IcebergCreateTableOperator, IcebergOverwriteOperator
 
 TABLE = "shop.sales"
+# `{{ ds }}` is undefined in runs without a logical date: those that an asset, or a person without a date, starts.
+DAY = "{{ (dag_run.logical_date or dag_run.run_after) | ds }}"
 
 
 @dag(
@@ -39,7 +40,7 @@ def reload_day() -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        from airflow_iceberg.hooks.iceberg import IcebergHook
+        from airflow_iceberg.hooks import IcebergHook
 
         table = IcebergHook().load_table(TABLE)
         folder = unquote(urlsplit(table.location).path)
@@ -53,7 +54,7 @@ def reload_day() -> None:
         table=TABLE,
         files="{{ ti.xcom_pull('deliver') }}",
         # The table is partitioned by month: files that hold other days, too, keep the rows of these.
-        overwrite_filter="day = DATE '{{ ds }}'",
+        overwrite_filter=f"day = DATE '{DAY}'",
         spark_conn_id=None,
     )
     daily = IcebergCreateTableOperator(
@@ -66,7 +67,7 @@ def reload_day() -> None:
         replace="partitions",
         spark_conn_id=None,
     )
-    create >> deliver("{{ ds }}") >> [by_filter, daily]
+    create >> deliver(DAY) >> [by_filter, daily]
     by_filter >> by_partition
     daily >> by_partition
 

@@ -150,56 +150,66 @@ class TestTheWaitingDagReportsOnTheSnapshotThatWokeIt:
         assert scenario.report["an_hour_late"] == sum(minutes is not None and minutes > 60 for minutes in late)
 
 
+@pytest.fixture(scope="module")
+def warehouse(airflow_db: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One warehouse for all examples, as a person has who tries them one after the other."""
+    warehouse = tmp_path_factory.mktemp("warehouse").as_uri()
+    connection = {"conn_type": "iceberg_catalog", "extra": {"type": "hadoop", "warehouse": warehouse}}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AIRFLOW_CONN_ICEBERG_CATALOG_DEFAULT", json.dumps(connection))
+        yield warehouse
+
+
+class TestExamplesDoNotMeet:
+    """Each runs by itself and next to all others, in any order: the tests below share a warehouse, and no table."""
+
+    def test_each_has_tables_of_its_own(self) -> None:
+        writers = [path for path in DAGS if "IcebergCreateTableOperator(" in path.read_text()]
+        tables = [load_module(path).TABLE for path in writers]
+        assert len(writers) == 5
+        assert len(set(tables)) == len(tables)
+        # A name that begins with that of another could be one of its further tables.
+        assert not [(one, two) for one in tables for two in tables if one != two and two.startswith(f"{one}_")]
+
+
+@pytest.fixture(scope="module")
+def evolved(warehouse: str) -> Any:
+    from airflow_iceberg.catalogs import load_catalog
+    from airflow_iceberg.table import Table
+
+    module = load_module(EXAMPLES / "evolve_table.py")
+    dag = module.DAG
+    run = dag.test(logical_date=DATE, run_after=DATE)
+    assert run.state == "success"
+    assert (xcom(run, "sell_before"), xcom(run, "alter")["changed"], xcom(run, "sell_after")) == (2, True, 3)
+    again = dag.test(logical_date=DATE, run_after=DATE)
+    assert again.state == "success"
+    assert (xcom(again, "sell_before"), xcom(again, "alter")["changed"], xcom(again, "sell_after")) == (3, False, 3)
+    return Table.load(load_catalog("demo", type="hadoop", warehouse=warehouse), module.TABLE)
+
+
 class TestATableIsChangedWhileItHoldsRows:
     """Old rows read in the new schema beside new ones; a second run of the DAG finds everything made."""
 
-    @pytest.fixture
-    def table(self, airflow_db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-        from airflow_iceberg.catalogs import load_catalog
-        from airflow_iceberg.table import Table
-
-        warehouse = (tmp_path / "warehouse").as_uri()
-        iceberg = {"conn_type": "iceberg_catalog", "extra": {"type": "hadoop", "warehouse": warehouse}}
-        monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_CATALOG_DEFAULT", json.dumps(iceberg))
-        dag = load_module(EXAMPLES / "evolve_table.py").DAG
-        run = dag.test(logical_date=DATE, run_after=DATE)
-        assert run.state == "success"
-        assert (xcom(run, "sell_before"), xcom(run, "alter")["done_by_this_try"], xcom(run, "sell_after")) == (
-            2,
-            True,
-            3,
-        )
-        again = dag.test(logical_date=DATE, run_after=DATE)
-        assert again.state == "success"
-        assert (xcom(again, "sell_before"), xcom(again, "alter")["done_by_this_try"], xcom(again, "sell_after")) == (
-            3,
-            False,
-            3,
-        )
-        return Table.load(load_catalog("demo", type="hadoop", warehouse=warehouse), "shop.orders")
-
-    def test_old_rows_and_new_ones(self, table: Any) -> None:
-        rows = table.scan(selected_fields=("id", "customer", "pieces")).to_arrow().sort_by("id").to_pylist()
+    def test_old_rows_and_new_ones(self, evolved: Any) -> None:
+        rows = evolved.scan(selected_fields=("id", "customer", "pieces")).to_arrow().sort_by("id").to_pylist()
         assert [(row["id"], row["pieces"]) for row in rows] == [(1, 3), (2, 4), (3, 5_000_000_000)]
         ada = {"name": "Ada", "city": "London", "country": "GB"}
         assert [row["customer"] for row in rows] == [None, None, ada]
 
-    def test_new_files_lie_in_the_new_partitions(self, table: Any) -> None:
-        assert [field.name for field in table.spec().fields] == ["ts_month", "id_bucket_4"]
-        specs = table.inspect.files()["spec_id"].to_pylist()
+    def test_new_files_lie_in_the_new_partitions(self, evolved: Any) -> None:
+        assert [field.name for field in evolved.spec().fields] == ["ts_month", "id_bucket_4"]
+        specs = evolved.inspect.files()["spec_id"].to_pylist()
         assert sorted(specs) == [0, 0, 1]
 
 
 class TestATableIsMaintained:
     """Six small files become one, old snapshots go with their files, and nothing of the table is ever an orphan."""
 
-    def test_twice_in_a_row(self, airflow_db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_twice_in_a_row(self, warehouse: str) -> None:
         from airflow_iceberg.catalogs import load_catalog
         from airflow_iceberg.table import Table
 
-        warehouse = tmp_path.as_uri()
-        connection = {"conn_type": "iceberg_catalog", "extra": {"type": "hadoop", "warehouse": warehouse}}
-        monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_CATALOG_DEFAULT", json.dumps(connection))
         module = load_module(EXAMPLES / "maintain_table.py")
         for number, files in ((1, 6), (2, 7)):
             day = datetime(2026, 1, number, tzinfo=UTC)
@@ -217,13 +227,10 @@ class TestATableIsMaintained:
 class TestACustomerIsForgotten:
     """The rows of one customer go, and no others; the second time there is nothing to do."""
 
-    def test_twice_in_a_row(self, airflow_db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_twice_in_a_row(self, warehouse: str) -> None:
         from airflow_iceberg.catalogs import load_catalog
         from airflow_iceberg.table import Table
 
-        warehouse = tmp_path.as_uri()
-        connection = {"conn_type": "iceberg_catalog", "extra": {"type": "hadoop", "warehouse": warehouse}}
-        monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_CATALOG_DEFAULT", json.dumps(connection))
         module = load_module(EXAMPLES / "privacy_delete.py")
         for number, (outcome, rows, compacted) in ((1, ("committed", 30, 3)), (2, ("nothing", 0, 0))):
             day = datetime(2026, 1, number, tzinfo=UTC)
@@ -241,15 +248,10 @@ class TestACustomerIsForgotten:
 class TestADayIsLoadedAgain:
     """Each run replaces the rows of its day, and leaves those of other days."""
 
-    def test_two_days_and_one_of_them_again(
-        self, airflow_db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_two_days_and_one_of_them_again(self, warehouse: str) -> None:
         from airflow_iceberg.catalogs import load_catalog
         from airflow_iceberg.table import Table
 
-        warehouse = tmp_path.as_uri()
-        connection = {"conn_type": "iceberg_catalog", "extra": {"type": "hadoop", "warehouse": warehouse}}
-        monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_CATALOG_DEFAULT", json.dumps(connection))
         module = load_module(EXAMPLES / "reload_day.py")
         # Of the third run the day is that of the first, of which 100 rows are there.
         for date, hour, rows, replaced in ((1, 0, 100, 0), (2, 0, 100, 0), (1, 12, 200, 100)):
@@ -262,6 +264,11 @@ class TestADayIsLoadedAgain:
             for name in (module.TABLE, f"{module.TABLE}_daily"):
                 assert Table.load(catalog, name).scan(f"day = DATE '2026-01-0{date}'").count() == rows
         assert Table.load(catalog, module.TABLE).scan().count() == 300
+        # A run that an asset starts has no logical date; its day is that of its start.
+        run = module.DAG.test(logical_date=None, run_after=datetime(2026, 1, 3, 8, tzinfo=UTC))
+        assert run.state == "success"
+        assert run.logical_date is None
+        assert Table.load(catalog, module.TABLE).scan("day = DATE '2026-01-03'").count() == 100
 
 
 class TestAPaimonTableIsWaitedFor:

@@ -109,6 +109,13 @@ class Catalog(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}(name={self.name!r})"
 
+    def missing(self) -> str | None:
+        """Return what of the catalog itself does not exist and is created by the first change, in words; or None.
+
+        Nothing is created. By default everything of a catalog is there, or is a server's.
+        """
+        return None
+
     @abstractmethod
     def create_namespace(
         self, namespace: str | Namespace, properties: Mapping[str, str] | None = None, *, if_not_exists: bool = False

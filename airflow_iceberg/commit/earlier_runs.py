@@ -7,6 +7,7 @@ nothing is doubled. What is done with the answer is in `commit.snapshot_action`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 
 from airflow_iceberg.commit.operation_key import APPENDED_FILE, OPERATION_KEY, OperationKey, find_other_epochs
@@ -16,6 +17,8 @@ from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.storage.base import FileIO
+
+log = logging.getLogger(__name__)
 
 WAYS_OUT = (
     "run it with on_rerun='append' if the earlier rows are gone or may stay, with on_rerun='skip' to leave the table "
@@ -56,6 +59,20 @@ class EarlierRuns:
         self._retried = try_number > 1
         self._replace = replace and key.epoch > 0
         self._entries: dict[str, tuple[ManifestEntry, ...]] = {}
+        self._found: tuple[str, str] | None = None
+
+    def log_replaced(self, table: str, branch: str) -> None:
+        """Say which rows the commit has replaced, on the base that `files_to_replace` was last asked for.
+
+        Args:
+            table: its location.
+        """
+        if self._found is not None:
+            what, snapshots = self._found
+            log.info(
+                "%s, branch %s: the task was cleared, so its new rows replaced those of its earlier run: %s, %s",
+                *(table, branch, what, snapshots),
+            )
 
     def files_to_replace(self, metadata: TableMetadata) -> frozenset[str]:
         """Return the paths of the live files that the new rows replace; empty when no earlier run committed.
@@ -63,6 +80,7 @@ class EarlierRuns:
         Raises:
             IncompatibleChangeError: it cannot be told which rows of the table are those of the earlier run.
         """
+        self._found = None
         check_not_overtaken(metadata, self._key, self._branch)
         head = metadata.ref_snapshot(self._branch)
         if head is None or not (self._replace or self._retried):
@@ -78,7 +96,19 @@ class EarlierRuns:
         named = frozenset() if knows_all else self._by_name(metadata, live)
         if not (knows_all or earlier or named):
             self._check_never_rewritten(metadata, live)
-        return named | (added & live.keys())
+        replaced = named | (added & live.keys())
+        self._remember([live[path] for path in replaced], earlier)
+        return replaced
+
+    def _remember(self, replaced: list[ManifestEntry], earlier: list[Snapshot]) -> None:
+        if not self._replace or not (replaced or earlier):
+            return
+        records = sum(entry.data_file.record_count for entry in replaced)
+        ids = ", ".join(str(snapshot.snapshot_id) for snapshot in earlier)
+        self._found = (
+            f"{_counted(records, 'row')} in {_counted(len(replaced), 'data file')}",
+            f"committed in snapshot {ids}" if ids else "committed in a snapshot that was expired since",
+        )
 
     def _history_tells_all(self, metadata: TableMetadata, head: Snapshot) -> bool:
         """Whether a commit of this run could not have left the branch's history by expiry."""
@@ -186,6 +216,10 @@ def _is_appended(metadata: TableMetadata, entry: ManifestEntry) -> bool:
         return True
     snapshot = None if entry.snapshot_id is None else metadata.snapshot(entry.snapshot_id)
     return snapshot is not None and snapshot.operation == "append"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _name(path: str) -> str:

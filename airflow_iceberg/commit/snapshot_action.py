@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from airflow_iceberg.commit.checks import check_same_table, of_this_table
 from airflow_iceberg.commit.conflicts import ChangedFiles, History
-from airflow_iceberg.commit.earlier_runs import check_not_overtaken
+from airflow_iceberg.commit.earlier_runs import EarlierRuns, check_not_overtaken
 from airflow_iceberg.commit.operation_key import find_landed
 from airflow_iceberg.commit.removals import Removal, RemovalFilter, WithData, missing
 from airflow_iceberg.commit.settings import CommitSettings
@@ -31,12 +31,7 @@ from airflow_iceberg.format.manifests.entries import (
     ManifestFile,
 )
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-from airflow_iceberg.format.metadata.updates import (
-    AddSnapshot,
-    AssertRefSnapshotId,
-    Change,
-    SetSnapshotRef,
-)
+from airflow_iceberg.format.metadata.updates import AddSnapshot, AssertRefSnapshotId, Change, SetSnapshotRef
 from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef, summarize
 from airflow_iceberg.storage.base import FileIO
 
@@ -69,6 +64,8 @@ class SnapshotAction(ABC):
 
     A subclass says what it changes on a base (`changes`), and may look at what is removed before it goes (`check`).
     """
+
+    _earlier: EarlierRuns | None = None
 
     def __init__(self, io: FileIO, settings: CommitSettings) -> None:
         self.settings = settings
@@ -200,7 +197,9 @@ class SnapshotAction(ABC):
         return find_landed(metadata, key, branch) is not None
 
     def succeeded(self, metadata: TableMetadata) -> None:
-        """Remove what lost attempts wrote."""
+        """Remove what lost attempts wrote, and say what was replaced of the task's earlier runs."""
+        if self._earlier is not None and metadata.snapshot(self.snapshot_id) is not None:
+            self._earlier.log_replaced(metadata.location, self.settings.branch)
         self.writer.remove_unused(metadata.snapshot(self.snapshot_id))
 
     def failed(self) -> None:

@@ -5,6 +5,7 @@ Here: Spark's syntax for predicates. Not here: names, types and folding (`filter
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from functools import lru_cache
@@ -240,6 +241,8 @@ class _Reader:
         raise self._unsupported(node)
 
     def _negative(self, node: sql.Neg) -> Any:
+        if _is_column(node.this.unnest()):
+            raise self._unsupported(node)
         value = self._literal(node.this)
         if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
             return value.copy_negate() if isinstance(value, Decimal) else -value
@@ -247,6 +250,8 @@ class _Reader:
 
     def _cast(self, node: sql.Cast) -> Any:
         """Evaluate a cast of a literal, as also ``DATE '…'`` and ``5L`` are."""
+        if _is_column(node.this.unnest()):
+            raise self._unsupported(node)
         value, kind = self._literal(node.this), node.to.this
         if value is None:
             return None
@@ -259,10 +264,45 @@ class _Reader:
             raise self._unsupported(node) from None
 
     def _unsupported(self, node: sql.Expression) -> UnsupportedError:
+        """Say what is not supported, in which filter, and how the same rows are selected without it."""
+        shown, column = node.sql("spark"), node.find(sql.Column)
+        if not isinstance(node, _CALCULATIONS):
+            return UnsupportedError(
+                f"'{shown}' is not supported in a filter; got the filter '{self._text}', expected columns that are "
+                f"compared with literals by {_OPERATORS}"
+            )
+        if column is None:
+            return UnsupportedError(
+                f"a calculated value is not supported in a filter: '{shown}' in '{self._text}'; write the value as a "
+                "literal, such as 42, 'text' or DATE '2026-01-31' (a DAG can calculate it with a template)"
+            )
         return UnsupportedError(
-            f"'{node.sql('spark')}' is not supported in a filter; compare columns with literals by "
-            "= != < <= > >= IN BETWEEN LIKE IS NULL, joined with AND, OR and NOT"
+            f"a function, cast or calculation on a column is not supported in a filter: '{shown}' in '{self._text}'; "
+            f"compare the column {column.sql('spark')} itself with literals: {_instead(node, column.sql('spark'))}"
         )
+
+
+# What calculates a value from others.
+_CALCULATIONS = (sql.Func, sql.Cast, sql.Neg, sql.Add, sql.Sub, sql.Mul, sql.Div, sql.Mod, sql.Case, sql.DPipe)
+_OPERATORS = "= != < <= > >= IN BETWEEN LIKE IS NULL, joined with AND, OR and NOT"
+# By the names of functions: what selects the same rows with the column alone.
+_INSTEAD: Mapping[str, str] = {
+    r"date|time|year|month|week|day|hour|minute|second|quarter": (
+        "use a range, such as {column} >= '2026-01-31' and {column} < '2026-02-01'"
+    ),
+    r"upper|lower|ucase|lcase|initcap|trim": "list the spellings that occur, such as {column} in ('abc', 'ABC')",
+    r"substr|^left$|startswith|regexp|like": "use LIKE with % and _, such as {column} like 'abc%'",
+    r"coalesce|nvl|ifnull": "write null as a condition of its own, such as ({column} = 0 or {column} is null)",
+    r"^(add|sub|mul|div|neg)$": "calculate the literal instead: {column} > 9 for {column} + 1 > 10",
+}
+
+
+def _instead(node: sql.Expression, column: str) -> str:
+    name = node.name if isinstance(node, sql.Anonymous) else node.key
+    if isinstance(node, sql.Cast):
+        name = node.to.this.value
+    found = (words for pattern, words in _INSTEAD.items() if re.search(pattern, name.lower()))
+    return next(found, f"use {_OPERATORS}").format(column=column)
 
 
 def _is_column(node: sql.Expression) -> bool:

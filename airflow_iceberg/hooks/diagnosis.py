@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from airflow_iceberg.errors import IcebergError
+from airflow_iceberg.errors import IcebergError, NotFoundError
+from airflow_iceberg.storage.conditional_create import Presence, find_directory, require_conditional_create
 
 if TYPE_CHECKING:
     from airflow_iceberg.catalogs.base import Catalog, TableState
@@ -34,6 +35,7 @@ _PORTS = {
 }
 _TIMEOUT_S = 10
 _NAMESPACES_LOOKED_INTO = 20
+_NOT_YET = "it does not exist yet"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,10 +56,14 @@ class Diagnosis:
 
     Args:
         secrets: texts that no answer may show.
+
+    Attributes:
+        cautions: what is no failure, and what a person who mistyped something has to see first.
     """
 
     def __init__(self, secrets: Sequence[str] = ()) -> None:
         self.secrets = list(secrets)
+        self.cautions: list[str] = []
         self._worked: list[str] = []
 
     def follow(self, steps: Iterator[Step]) -> str | None:
@@ -75,6 +81,14 @@ class Diagnosis:
     def worked(self) -> str:
         """What worked, in order."""
         return self._clean("; ".join(self._worked))
+
+    def report(self, what: str) -> str:
+        """Return the text for a connection whose steps all worked: the cautions, then what works and which steps.
+
+        Args:
+            what: what the connection leads to.
+        """
+        return self._clean("".join(f"{caution}. " for caution in self.cautions) + f"{what} works: {self.worked}")
 
     def _clean(self, text: str) -> str:
         for secret in sorted(self.secrets, key=len, reverse=True):
@@ -94,12 +108,26 @@ def network_steps(properties: Mapping[str, str]) -> Iterator[Step]:
                 yield Step(what=f"speak TLS with {where}", run=lambda host=host, port=port: _speak_tls(host, port))  # type: ignore[misc]
 
 
-def catalog_steps(catalog: Catalog) -> Iterator[Step]:
-    """Yield what a catalog is asked for, from its namespaces to a file of its warehouse."""
+def catalog_steps(catalog: Catalog, cautions: list[str]) -> Iterator[Step]:
+    """Yield what a catalog is asked for, from its namespaces to a file of its warehouse.
+
+    No step creates what the first table would create: a mistyped name would then exist. A caution says so instead.
+
+    Args:
+        cautions: filled by the steps.
+    """
     spaces: list[tuple[str, ...]] = []
     loaded: list[TableState] = []
+    looked: list[str] = []
+
+    def look() -> str:
+        looked.append(look_into(catalog.io, warehouse, cautions))
+        return looked[0]
 
     def log_in() -> str:
+        if missing := catalog.missing():
+            cautions.append(f"{missing}: the first table creates it; if it should exist, correct the connection")
+            return missing
         spaces.extend(catalog.list_namespaces())
         return "1 namespace" if len(spaces) == 1 else f"{len(spaces)} namespaces"
 
@@ -107,16 +135,38 @@ def catalog_steps(catalog: Catalog) -> Iterator[Step]:
     warehouse = catalog.properties.get("warehouse", "").rstrip("/")
     is_location = bool(re.match(r"[A-Za-z0-9+.-]+:/|/", warehouse))
     if is_location:
-        yield Step(what=f"list the warehouse {warehouse}", run=lambda: look_into(catalog.io, warehouse))
+        yield Step(what=f"list the warehouse {warehouse}", run=look)
     yield Step(what="read a table", run=lambda: _read_a_table(catalog, spaces, loaded))
-    where = warehouse if is_location else f"{loaded[0].metadata.location.rstrip('/')}/metadata" if loaded else ""
+    where = f"{loaded[0].metadata.location.rstrip('/')}/metadata" if loaded else ""
+    if is_location:
+        where = "" if looked == [_NOT_YET] else warehouse
     if where:
         yield Step(what=f"create a file in {where} only if it isn't there", run=lambda: _probe(catalog, loaded, where))
 
 
-def look_into(io: FileIO, warehouse: str) -> str:
-    """Return whether there is any file below a location, for a person."""
-    return "it is empty" if next(iter(io.list(warehouse)), None) is None else "it has files"
+def look_into(io: FileIO, warehouse: str, cautions: list[str]) -> str:
+    """Return whether there is any file below a location, for a person.
+
+    Args:
+        cautions: gets a sentence if the location does not exist yet.
+    Raises:
+        NotFoundError: neither the location nor the folder above it exists.
+    """
+    if next(iter(io.list(warehouse)), None) is not None:
+        return "it has files"
+    presence = find_directory(io, warehouse)
+    if presence is Presence.PRESENT:
+        return "it is empty"
+    if presence is Presence.NOWHERE:
+        raise NotFoundError(
+            "neither this folder nor the folder above it exists; correct the warehouse of the connection, or create "
+            "the folder"
+        )
+    cautions.append(
+        f"the warehouse {warehouse} does not exist yet: the first table creates it; if it should exist, correct the "
+        "warehouse of the connection"
+    )
+    return _NOT_YET
 
 
 def _addresses(properties: Mapping[str, str]) -> Iterator[tuple[str, str, int | None]]:
@@ -163,8 +213,6 @@ def _read_a_table(catalog: Catalog, spaces: Sequence[tuple[str, ...]], loaded: l
 
 
 def _probe(catalog: Catalog, loaded: Sequence[TableState], where: str) -> None:
-    from airflow_iceberg.storage.conditional_create import require_conditional_create
-
     own = loaded[0].io if loaded and where.startswith(loaded[0].metadata.location) else None
     require_conditional_create(own or catalog.io, where)
 

@@ -117,12 +117,12 @@ class IcebergHook(BaseHook):
             diagnosis.follow(iter([Step(what="read the connection", run=read_the_connection)]))
             or diagnosis.follow(network_steps(self.config.properties))
             or diagnosis.follow(iter([Step(what="open the catalog", run=open_the_catalog)]))
-            or diagnosis.follow(catalog_steps(self.catalog))
+            or diagnosis.follow(catalog_steps(self.catalog, diagnosis.cautions))
         )
         if failed:
             return False, failed
         kind = self.config.properties.get("type", "guessed from its uri")
-        return True, f"catalog {self.config.name!r} (type {kind}) works: {diagnosis.worked}"
+        return True, diagnosis.report(f"catalog {self.config.name!r} (type {kind})")
 
 
 async def load_catalog_async(iceberg_conn_id: str) -> Catalog:

@@ -166,7 +166,7 @@ class PaimonHook(BaseHook):
 
         diagnosis = Diagnosis()
         failed = diagnosis.follow(self._steps(diagnosis))
-        return (False, failed) if failed else (True, f"the connection works: {diagnosis.worked}")
+        return (False, failed) if failed else (True, diagnosis.report("the connection"))
 
     def _steps(self, diagnosis: Diagnosis) -> Iterator[Step]:
         from airflow_iceberg.hooks.diagnosis import Step, look_into, network_steps
@@ -186,7 +186,10 @@ class PaimonHook(BaseHook):
             yield Step(what=f"open the table at {self.config.path}", run=open_the_table)
         else:
             warehouse = self.config.warehouse or ""
-            yield Step(what=f"look into the warehouse {warehouse}", run=lambda: look_into(self.io, warehouse))
+            yield Step(
+                what=f"look into the warehouse {warehouse}",
+                run=lambda: look_into(self.io, warehouse, diagnosis.cautions),
+            )
 
 
 async def load_config_async(paimon_conn_id: str) -> PaimonConfig:

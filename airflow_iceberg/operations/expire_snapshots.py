@@ -37,7 +37,7 @@ from airflow_iceberg.inventory.reachable_files import (
 from airflow_iceberg.inventory.run import Progress, in_bytes
 from airflow_iceberg.operations.expiry_notes import NOTE, Note, Notes
 from airflow_iceberg.operations.file_inventory import Walker
-from airflow_iceberg.operations.staging import STAGING_FOLDER, of_dead_jobs, remove
+from airflow_iceberg.operations.staging import STAGING_FOLDER, of_dead_jobs, remove, remove_folders
 from airflow_iceberg.operations.work import Work, reread
 from airflow_iceberg.plan.expire_snapshots import Expiry, check_may_delete
 from airflow_iceberg.plan.orphan_files import DEFAULT_AGE_MS
@@ -256,6 +256,7 @@ def _clear_dead(table: OpenTable, notes: Notes, removed: _Removed, walk: Walk) -
         elif _delete_files(table, note, removed, walk):
             done.append(note.location)
     remove(table.io, done)
+    remove_folders(table.io, table.location, done)
     return len(done)
 
 
@@ -334,6 +335,7 @@ def _delete_files(table: OpenTable, note: Note, removed: _Removed, walk: Walk) -
     except StorageError as error:
         # All is done that it was written for: a later expiry finds no work in it, and removes it.
         log.warning("%s: the files are gone, but not their list: %s", table.name, error)
+    remove_folders(table.io, table.location, [note.location])
     return True
 
 

@@ -20,14 +20,7 @@ from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.commit.write_result import OperationResult, Outcome
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.arrow.buffers import number_array, numbers_of
-from airflow_iceberg.inventory.listed_files import (
-    METADATA,
-    OLD,
-    STAGED,
-    find_folders,
-    is_metadata_file,
-    statuses,
-)
+from airflow_iceberg.inventory.listed_files import METADATA, OLD, STAGED, find_folders, is_metadata_file, statuses
 from airflow_iceberg.inventory.named_files import find_manifests, hashed_paths
 from airflow_iceberg.inventory.reachable_files import statistics_paths
 from airflow_iceberg.inventory.run import Progress, in_bytes
@@ -35,7 +28,7 @@ from airflow_iceberg.inventory.units import ListingUnit, UnitResult, listing_uni
 from airflow_iceberg.operations.file_inventory import Walker, expected_files
 from airflow_iceberg.operations.quarantine import Quarantine, purge, put_aside
 from airflow_iceberg.operations.shared_location import check_not_shared
-from airflow_iceberg.operations.staging import STAGING_FOLDER, of_dead_jobs
+from airflow_iceberg.operations.staging import STAGING_FOLDER, of_dead_jobs, remove_folders
 from airflow_iceberg.operations.work import Work, reread
 from airflow_iceberg.plan.expire_snapshots import check_may_delete
 from airflow_iceberg.plan.orphan_files import MISMATCH_MODES, KnownFiles, Spelling, older_than_ms
@@ -172,6 +165,7 @@ def remove_orphan_files(work: Work, request: OrphanRequest, *, walk: Walk | None
         _delete(table, orphans, "orphan files")
         found = replace(found, outcome=Outcome.COMMITTED)
     _delete(table, listed.staging, "files of dead jobs")
+    remove_folders(table.io, table.location, (status.location for status in listed.staging))
     purged = () if request.purge_older_than_ms is None else purge(table, request.purge_older_than_ms, keep=quarantine)
     return replace(found, purged_quarantines=purged)
 

@@ -24,6 +24,7 @@ from airflow_iceberg.jobs.protocol.plan import Condition, JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.storage.base import FileIO, FileStatus
+from airflow_iceberg.storage.directories import remove_empty
 
 log = logging.getLogger(__name__)
 
@@ -238,6 +239,7 @@ def clear(io: FileIO, plan: JobPlan, files: Sequence[DataFile] = ()) -> None:
         log.warning("cannot list %s, left it behind: %s", plan.staging_location, error)
         leftovers = []
     remove(io, [*(file.file_path for file in files), *leftovers])
+    remove_empty(io, plan.staging_location)
 
 
 def remove(io: FileIO, locations: Sequence[str]) -> None:
@@ -246,6 +248,13 @@ def remove(io: FileIO, locations: Sequence[str]) -> None:
         io.delete(locations)
     except IcebergError as error:
         log.warning("left unreferenced files behind: %s", error)
+
+
+def remove_folders(io: FileIO, table_location: str, documents: Iterable[str]) -> None:
+    """Remove the folders of documents that were removed, and the staging folder, as far as they are empty."""
+    root = f"{table_location.rstrip('/')}/{STAGING_FOLDER}/"
+    for name in sorted({document.removeprefix(root).partition("/")[0] for document in documents}):
+        remove_empty(io, f"{root}{name}")
 
 
 def of_dead_jobs(files: Iterable[FileStatus], root: str, before_ms: int) -> tuple[FileStatus, ...]:

@@ -19,7 +19,7 @@ class IcebergAppendOperator(RowsOperator):
 
     Args:
         table: namespace and name, `sales.orders`.
-        files: URL or path, or several, with globs: `"s3://bucket/{{ ds }}/*.parquet"`.
+        files: URL or path, or several, with globs: `"s3://bucket/{{ params.day }}/*.parquet"`.
         sql: a query in Spark's SQL, or the name of a `.sql` file.
         python_callable: `"package.module:function"`, called in the Spark job with the SparkSession and `op_kwargs`;
             returns a DataFrame.

@@ -27,7 +27,7 @@ class IcebergCompactOperator(JobOperator):
         strategy: `"binpack"` puts rows together as they are; `"sort"` sorts them, `"zorder"` clusters them.
         sort_by: for `sort` such a list as `["ts desc nulls last"]`, by default the table's sort order; for `zorder`
             columns.
-        where: a predicate in SQL: only files that may hold matching rows, `"day >= '{{ ds }}'"`.
+        where: a predicate in SQL: only files that may hold matching rows, `"day >= '{{ params.first_day }}'"`.
         options: by Iceberg's names, `{"target-file-size-bytes": 268435456, "min-input-files": 10,
             "partial-progress.enabled": True}`.
         branch: the branch to compact.

@@ -25,7 +25,7 @@ class IcebergExpireSnapshotsOperator(InventoryOperator):
 
     Args:
         table: namespace and name, `sales.orders`.
-        older_than: snapshots of before that moment may go: a `datetime`, ISO text (`"{{ ds }}"`, UTC if it names no
+        older_than: snapshots of before that moment may go: a `datetime`, ISO text (a template; UTC if it names no
             zone) or a `timedelta`, the age. By default the table's `history.expire.max-snapshot-age-ms` (5 days).
         retain_last: so many snapshots of each branch stay; by default the table's
             `history.expire.min-snapshots-to-keep` (1).

@@ -26,14 +26,14 @@ class IcebergOverwriteOperator(RowsOperator):
 
     Args:
         table: namespace and name, `sales.orders`.
-        overwrite_filter: a predicate in SQL, `"day = DATE '{{ ds }}'"`, for `replace="matching"`. Rows of which it is
+        overwrite_filter: a predicate in SQL, `"id = {{ params.id }}"`, for `replace="matching"`. Rows of which it is
             null stay. The new rows have to satisfy it, or the task fails and names the row. Files that match in part
             are rewritten without the rows that go.
         replace: `"matching"`, `"partitions"` or `"table"`. Partitions are those of the table's current spec: files of
             older specs stay, and of a table without partitions everything goes.
         isolation_level: `"serializable"` minds rows that others have added meanwhile where this task replaces rows;
             `"snapshot"` minds only what they removed.
-        files: URL or path, or several, with globs: `"s3://bucket/{{ ds }}/*.parquet"`.
+        files: URL or path, or several, with globs: `"s3://bucket/{{ params.day }}/*.parquet"`.
         sql: a query in Spark's SQL, or the name of a `.sql` file.
         python_callable: `"package.module:function"`, called in the Spark job with the SparkSession and `op_kwargs`;
             returns a DataFrame.

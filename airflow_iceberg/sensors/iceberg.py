@@ -44,7 +44,7 @@ class IcebergSnapshotSensor(BaseSensorOperator):
         after_snapshot_id: only snapshots committed after this one; `{{ ti.xcom_pull("load")["snapshot_id"] }}`.
         after: only snapshots newer than `"last_seen"`, the one that the previous run of this task returned (at the
             first run any snapshot counts); than `"logical_date"`, that of the run, or where it has none its
-            `run_after`; or than an ISO 8601 time, `{{ data_interval_start }}`. Without `after` and
+            `run_after`; or than an ISO 8601 time, `{{ dag_run.run_after }}`. Without `after` and
             `after_snapshot_id` it is `"last_seen"`.
         operations: only these, some of append, overwrite, delete, replace; None for all.
         include_maintenance: count snapshots that change no rows, too.

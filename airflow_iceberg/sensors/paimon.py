@@ -57,7 +57,7 @@ class PaimonSnapshotSensor(BaseSensorOperator):
         min_watermark: the snapshot's watermark is at least this: milliseconds since the epoch, or an ISO 8601 time.
         min_new_records: so many records came since then, in all snapshots of these kinds together.
         partition: the snapshot changed this partition, by files or by deletion vectors; some or all keys,
-            `{"dt": "{{ ds }}"}`. `min_new_records` and `fully_compacted` are about this partition, too.
+            `{"dt": "{{ params.day }}"}`. `min_new_records` and `fully_compacted` are about this partition, too.
         tag: the snapshot that this tag is of; it is waited for until there is one.
         fully_compacted: the snapshot has one sorted run in each bucket, none of them at level 0.
         on_lost_snapshots: after a rollback or an expired gap, `"fail"`, or `"return"` the table's latest snapshot with

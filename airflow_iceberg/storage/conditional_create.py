@@ -1,4 +1,4 @@
-"""Whether a store really creates a file only if it isn't there: asked before a table relies on it.
+"""What is asked of a store before anything relies on it: is there such a directory, and is a creation a condition?
 
 Servers that speak S3's protocol (and emulators of the others) may accept the condition and ignore it, and then two
 commits both succeed and one is lost.
@@ -7,9 +7,35 @@ commits both succeed and one is lost.
 from __future__ import annotations
 
 import uuid
+from enum import Enum
 
 from airflow_iceberg.errors import AlreadyExistsError, UnsupportedError
 from airflow_iceberg.storage.base import FileIO
+from airflow_iceberg.storage.directories import open_directory
+
+
+class Presence(Enum):
+    """Whether a directory exists: `CREATABLE` does not, but the directory above it does."""
+
+    PRESENT = "present"
+    CREATABLE = "creatable"
+    NOWHERE = "nowhere"
+
+
+def find_directory(io: FileIO, location: str) -> Presence:
+    """Tell whether there is a directory at a location; nothing is created.
+
+    Raises:
+        UnsupportedError: the location is a file.
+    """
+    if io.exists(location):
+        raise UnsupportedError(f"cannot use {location} as a directory: it is a file")
+    with open_directory(io, location, "look for") as (store, path):
+        if store.is_directory(path):
+            return Presence.PRESENT
+        # Object stores have no directories: a prefix without objects may be written to wherever its bucket exists.
+        above = path.rstrip("/").rpartition("/")[0] or "/"
+        return Presence.CREATABLE if store.is_conditional or store.is_directory(above) else Presence.NOWHERE
 
 
 def require_conditional_create(io: FileIO, directory: str) -> None:

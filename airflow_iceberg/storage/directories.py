@@ -30,6 +30,7 @@ class Directories(Protocol):
     def is_directory(self, path: str) -> bool: ...
     def make_directory(self, path: str) -> None: ...
     def remove_directory(self, path: str) -> None: ...
+    def remove_empty(self, path: str, above: str) -> None: ...
     def remove_tree(self, path: str) -> None: ...
     def replace(self, path: str, data: bytes) -> None: ...
 
@@ -54,6 +55,19 @@ def open_directory(io: FileIO, location: str, verb: str) -> Iterator[tuple[Direc
         raise
     except OSError as error:
         raise StorageError(f"cannot {verb} {location}: {(error.strerror or str(error)).lower()}") from error
+
+
+def remove_empty(io: FileIO, location: str) -> None:
+    """Remove a directory whose files were removed, with the directories in it, and the directory above it.
+
+    Each of them is removed only if it is empty at that moment, so a task that creates a file there at the same time
+    keeps its directory. What cannot be removed is left; object stores have no directories.
+    """
+    own = getattr(io, "directory", None)
+    if own is None:
+        return
+    with suppress(IcebergError), own(location.rstrip("/"), "remove the directory") as (store, path):
+        store.remove_empty(path, path.rpartition("/")[0])
 
 
 class FsspecDirectories:
@@ -90,6 +104,9 @@ class FsspecDirectories:
     def remove_directory(self, path: str) -> None:
         """Remove an empty directory."""
         self._filesystem.rmdir(path)
+
+    def remove_empty(self, path: str, above: str) -> None:
+        """Do nothing: in memory an empty directory takes no room."""
 
     def remove_tree(self, path: str) -> None:
         """Remove a directory and all in it."""

@@ -388,7 +388,7 @@ class TestOnceOnly:
         assert events_of(asset) == [found]
 
     def test_a_cleared_task_replaces_its_rows_in_one_commit(
-        self, lake: Lake, new_dag: Callable, run_dag: Callable, clear: Callable
+        self, lake: Lake, new_dag: Callable, run_dag: Callable, clear: Callable, caplog: pytest.LogCaptureFixture
     ) -> None:
         lake.create()
         lake.append([100])
@@ -398,9 +398,16 @@ class TestOnceOnly:
         first = run.result("append")
         lake.append([200])
         lake.write_file("a.parquet", [3])
-        run = clear(dag, run)
+        with caplog.at_level("INFO", "airflow_iceberg"):
+            run = clear(dag, run)
         second = run.result("append")
         assert lake.ids() == [3, 100, 200]
+        assert [line for line in caplog.messages if "replaced" in line] == [
+            (
+                f"{lake.load().location}, branch main: the task was cleared, so its new rows replaced those of its "
+                f"earlier run: 2 rows in 1 data file, committed in snapshot {first['snapshot_id']}"
+            )
+        ]
         assert second["operation"] == "overwrite"
         assert (second["added_records"], second["deleted_records"]) == (1, 2)
         assert first["operation_key"].removesuffix("/0") + "/1" == second["operation_key"]

@@ -117,7 +117,10 @@ PREDICATES = [
     ("day > '2026-02-30'", "invalid date '2026-02-30' compared with column 'day'"),
     ("id", "cannot compare column 'id' (long) with True, and by itself it is no predicate"),
     ("id = name", "two columns cannot be compared in a filter yet: 'id = name'"),
-    ("upper(name) = 'A'", "'UPPER(name)' is not supported in a filter; compare columns with literals"),
+    (
+        "id = 1 and upper(name) = 'A'",
+        "in a filter: 'UPPER(name)' in 'id = 1 and upper(name) = 'A''; compare the column name itself with literals",
+    ),
     ("delete from s.t", "'DELETE FROM s.t' is not supported in a filter"),
 ]
 

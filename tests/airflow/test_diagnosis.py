@@ -34,6 +34,88 @@ def press(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     return run
 
 
+def files_below(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*"))
+
+
+class TestNothingIsCreated:
+    """What the first table would create is missing for a mistyped name, too: it is said first, and stays missing."""
+
+    def pressed(self, monkeypatch: pytest.MonkeyPatch, **fields: Any) -> tuple[bool, str]:
+        monkeypatch.setenv("AIRFLOW_CONN_TRIED", json.dumps({"conn_type": "iceberg_catalog", **fields}))
+        return IcebergHook("tried").test_connection()
+
+    def test_a_warehouse_that_may_be_new_or_mistyped(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        warehouse = (tmp_path / "warehose").as_uri()
+        worked, message = self.pressed(monkeypatch, extra={"type": "hadoop", "warehouse": warehouse})
+        assert worked
+        assert message == (
+            f"the warehouse {warehouse} does not exist yet: the first table creates it; if it should exist, correct "
+            "the warehouse of the connection. catalog 'tried' (type hadoop) works: read the connection; open the "
+            "catalog; log in and list the namespaces: 0 namespaces; "
+            f"list the warehouse {warehouse}: it does not exist yet; read a table: there is none yet"
+        )
+        assert files_below(tmp_path) == []
+
+    def test_a_warehouse_in_a_folder_that_does_not_exist(self, tmp_path: Path, press: Callable) -> None:
+        warehouse = (tmp_path / "dta" / "warehouse").as_uri()
+        message = press(extra={"type": "hadoop", "warehouse": warehouse})
+        assert message.startswith(
+            f"could not list the warehouse {warehouse}: neither this folder nor the folder above it exists; correct "
+            "the warehouse of the connection, or create the folder (worked: "
+        )
+        assert files_below(tmp_path) == []
+
+    def test_a_warehouse_that_is_a_file(self, tmp_path: Path, press: Callable) -> None:
+        (tmp_path / "w").write_text("")
+        warehouse = (tmp_path / "w").as_uri()
+        message = press(extra={"type": "hadoop", "warehouse": warehouse})
+        assert message.startswith(f"could not list the warehouse {warehouse}: cannot use {warehouse} as a directory: ")
+
+    def test_an_empty_warehouse_is_written_to_and_left_empty(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        worked, message = self.pressed(monkeypatch, extra={"type": "hadoop", "warehouse": tmp_path.as_uri()})
+        assert worked
+        assert message.startswith("catalog 'tried' (type hadoop) works: ")
+        assert f"create a file in {tmp_path.as_uri()} only if it isn't there" in message
+        assert files_below(tmp_path) == []
+
+    def test_the_database_of_a_sql_catalog(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        extra = {"type": "sql", "warehouse": tmp_path.as_uri()}
+        worked, message = self.pressed(monkeypatch, host=f"sqlite:///{tmp_path}/catalgo.db", extra=extra)
+        assert worked
+        assert message.startswith(
+            f"the sqlite database {tmp_path}/catalgo.db does not exist yet: the first table creates it; if it should "
+            "exist, correct the connection. catalog 'tried' (type sql) works: "
+        )
+        assert files_below(tmp_path) == []
+
+    def test_the_tables_of_a_sql_catalog(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        import sqlite3
+
+        path = tmp_path / "airflow.db"
+        with sqlite3.connect(path) as connection:
+            connection.execute("create table dag (id int)")
+        extra = {"type": "sql", "warehouse": tmp_path.as_uri()}
+        worked, message = self.pressed(monkeypatch, host=f"sqlite:///{path}", extra=extra)
+        assert worked
+        assert message.startswith(f"the sqlite database {path} has no Iceberg tables yet: the first table creates ")
+        with sqlite3.connect(path) as connection:
+            assert connection.execute("select name from sqlite_master").fetchall() == [("dag",)]
+
+    def test_an_object_store_has_no_folder_that_could_be_missing(
+        self, seaweedfs: SeaweedFS, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from airflow_iceberg.storage import load_file_io
+
+        extra = {**seaweedfs.s3_properties, "type": "hadoop", "warehouse": "s3://lake/new/warehose"}
+        worked, message = self.pressed(monkeypatch, extra=extra)
+        assert worked
+        assert message.startswith("the warehouse s3://lake/new/warehose does not exist yet: the first table creates ")
+        assert list(load_file_io(seaweedfs.s3_properties).list("s3://lake/new")) == []
+
+
 class TestNames:
     """A host that nobody knows is found out before anybody logs in, whatever the catalog."""
 
@@ -157,7 +239,7 @@ class TestLogins:
         message = press(host=f"sqlite:///{tmp_path}/c.db", extra=extra)
         step, _, worked = message.partition("(worked: ")
         assert step.startswith("could not list the warehouse s3://lake/w: ")
-        assert "log in and list the namespaces: 0 namespaces" in worked
+        assert f"log in and list the namespaces: the sqlite database {tmp_path}/c.db does not exist yet" in worked
 
     @pytest.mark.parametrize(("kind", "path"), [("nessie", "/api/v2"), ("glue", ""), ("rest", "")])
     def test_of_a_server_that_refuses_everybody(self, kind: str, path: str, press: Callable) -> None:

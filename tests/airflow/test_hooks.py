@@ -197,6 +197,7 @@ class TestTheTestButton:
     def test_a_catalog_that_works(self, lake: Lake) -> None:
         lake.create("a.t")
         lake.create("b.t")
+        lake.append([1], "a.t")
         worked, message = IcebergHook().test_connection()
         assert worked
         assert message.startswith("catalog 'lake' (type sql) works: read the connection; open the catalog; log in and ")

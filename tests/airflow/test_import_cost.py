@@ -16,6 +16,7 @@ MODULES = (
     "airflow_iceberg.sensors.iceberg",
     "airflow_iceberg.backends.spark_submit",
     "airflow_iceberg.triggers.iceberg",
+    "airflow_iceberg.operators",
 )
 HEAVY = {"pyarrow", "pyspark", "numpy", "pandas", "fastavro", "fsspec", "sqlglot", "sqlalchemy", "requests"}
 
@@ -41,6 +42,16 @@ def imports() -> dict[str, tuple[float, list[str]]]:
     done = subprocess.run([sys.executable, "-c", PROBE, *MODULES], capture_output=True, text=True, check=True)
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
     return {module: (seconds, brought) for module, seconds, brought in lines}
+
+
+def test_every_name_of_the_operators_is_imported_from_one_place() -> None:
+    from airflow_iceberg import operators
+
+    assert sorted(operators.__all__) == sorted(operators._MODULES)
+    for name in operators.__all__:
+        assert getattr(operators, name).__name__ == name
+    with pytest.raises(ImportError, match="cannot import name 'IcebergNoOperator'"):
+        from airflow_iceberg.operators import IcebergNoOperator  # type: ignore[attr-defined]  # noqa: F401
 
 
 @pytest.mark.parametrize("module", MODULES)

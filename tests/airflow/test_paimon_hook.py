@@ -96,6 +96,11 @@ class TestTheButton:
         [
             ({"warehouse": "{w}"}, True, "look into the warehouse {w}: it has files"),
             ({"warehouse": "{w}/empty"}, True, "look into the warehouse {w}/empty: it is empty"),
+            (
+                {"warehouse": "{w}/tpyo/lake"},
+                False,
+                "could not look into the warehouse {w}/tpyo/lake: neither this folder nor the folder above it exists",
+            ),
             ({"path": "{w}/db.db/t"}, True, "open the table at {w}/db.db/t: its latest snapshot is 1"),
             ({"path": "{w}/db.db/x"}, False, "could not open the table at {w}/db.db/x: no Paimon table at"),
             (
@@ -116,11 +121,23 @@ class TestTheButton:
     ) -> None:
         lake = PaimonLake(tmp_path)
         lake.write("a")
+        (tmp_path / "empty").mkdir()
         filled = {name: value.format(w=tmp_path) for name, value in extra.items()}
         monkeypatch.setenv("AIRFLOW_CONN_P", json.dumps({"conn_type": "paimon", "extra": filled}))
         found, text = PaimonHook("p").test_connection()
         start = "the connection works: read the connection; " if works else ""
         assert (found, text.startswith(start + message.format(w=tmp_path))) == (works, True), text
+
+    def test_a_warehouse_that_does_not_exist_yet_is_said_first(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        warehouse = tmp_path / "new"
+        connection = {"conn_type": "paimon", "extra": {"warehouse": str(warehouse)}}
+        monkeypatch.setenv("AIRFLOW_CONN_P", json.dumps(connection))
+        found, text = PaimonHook("p").test_connection()
+        assert found
+        assert text.startswith(f"the warehouse {warehouse} does not exist yet: the first table creates it; if it ")
+        assert not warehouse.exists()
 
     def test_it_shows_no_password(self, monkeypatch: pytest.MonkeyPatch) -> None:
         extra = {"warehouse": "s4://me:hush-hush@b/w"}

@@ -42,10 +42,14 @@ class TestTheEarlierRunsRowsGo:
     """They are swapped for the new ones in one commit, wherever the new ones go."""
 
     @pytest.mark.parametrize("change", [Overwrite, DynamicOverwrite])
-    def test_an_overwrite_that_came_out_elsewhere(self, catalog, change):
+    def test_an_overwrite_that_came_out_elsewhere(self, catalog, change, caplog):
+        caplog.set_level("INFO", "airflow_iceberg.commit")
         plan(catalog, change("b", ids(5)), key=FIRST).commit()
+        assert caplog.messages == []
         plan(catalog, change("c", ids(6)), key=CLEARED).commit()
         assert rows_of(catalog) == Counter([("a", 1), ("a", 2), ("c", 6)])
+        (line,) = caplog.messages
+        assert "replaced those of its earlier run: 1 row in 1 data file, committed in snapshot " in line
 
     def test_an_append_that_became_an_overwrite(self, catalog):
         plan(catalog, Append("b", ids(5)), key=FIRST).commit()

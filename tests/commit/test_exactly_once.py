@@ -125,6 +125,24 @@ class TestClearAndRunAgain:
         assert (result.operation, result.deleted_records, result.added_records) == ("overwrite", 2, 1)
         assert len(Table.load(catalog, "db.t").snapshots()) == 3
 
+    def test_the_log_says_so_and_only_then(self, load, ids, catalog, caplog):
+        caplog.set_level("INFO", "airflow_iceberg.commit")
+        first = load(1, 2)
+        load(1, 2, try_number=2)
+        assert caplog.messages == []
+        load(3, key=epoch(1))
+        assert [line.partition(": ")[2] for line in caplog.messages] == [
+            (
+                "the task was cleared, so its new rows replaced those of its earlier run: 2 rows in 1 data file, "
+                f"committed in snapshot {first.snapshot_id}"
+            )
+        ]
+        caplog.clear()
+        expire(catalog, first.snapshot_id)
+        load(4, key=epoch(2))
+        (line,) = caplog.messages
+        assert ": 1 row in 1 data file, committed in snapshot " in line
+
     def test_a_second_clear_replaces_the_second_run(self, load, ids):
         for number in range(4):
             load(number, key=epoch(number))
@@ -183,7 +201,7 @@ def compact(catalog):
         files,
         settings_for(table.metadata),
         written_schema=table.schema(),
-        earlier=SimpleNamespace(files_to_replace=lambda metadata: live),
+        earlier=SimpleNamespace(files_to_replace=lambda metadata: live, log_replaced=lambda table, branch: None),
     )
     commit(catalog, state, action)
     return action.snapshot_id
@@ -234,12 +252,15 @@ class TestARetryAfterExpiry:
 class TestWhatCannotBeTold:
     """Where the earlier rows cannot be told apart any more, nothing is committed and the way out is named."""
 
-    def test_an_expired_run_is_known_by_the_names_of_its_files(self, load, ids, catalog):
+    def test_an_expired_run_is_known_by_the_names_of_its_files(self, load, ids, catalog, caplog):
         first = load(1)
         load(9, key=dataclasses.replace(KEY, task_id="other"))
         expire(catalog, first.snapshot_id)
+        caplog.set_level("INFO", "airflow_iceberg.commit")
         load(2, key=epoch(1))
         assert ids() == [2, 9]
+        (line,) = caplog.messages
+        assert line.endswith(": 1 row in 1 data file, committed in a snapshot that was expired since")
 
     def test_files_of_unknown_origin_may_hold_rows_of_an_expired_run(self, load, ids, catalog):
         """A compaction, expired as well, could have carried a part of the rows into the younger file."""

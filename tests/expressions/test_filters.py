@@ -460,6 +460,44 @@ class TestRefusals:
         with pytest.raises(UnsupportedError):
             parse(text)
 
+    @pytest.mark.parametrize(
+        ("text", "shown", "instead"),
+        [
+            ("upper(s) = 'X'", "UPPER(s)", "list the spellings that occur, such as s in ('abc', 'ABC')"),
+            ("'x' = lower(st.in.c)", "LOWER(st.in.c)", "list the spellings that occur, such as st.in.c in ("),
+            (
+                "date(ts) = '2026-01-31'",
+                "CAST(ts AS DATE)",
+                "use a range, such as ts >= '2026-01-31' and ts < '2026-02-01'",
+            ),
+            ("ts::date > '2026-01-31'", "CAST(ts AS DATE)", "use a range, such as ts >= "),
+            ("cast(ts as date) in ('2026-01-31')", "CAST(ts AS DATE)", "use a range, such as ts >= "),
+            ("date_trunc('day', ts) = '2026-01-31'", "DATE_TRUNC('DAY', ts)", "use a range, such as ts >= "),
+            ("year(ts) = 2026", "YEAR(ts)", "use a range, such as ts >= "),
+            ("substring(s, 1, 2) = 'ab'", "SUBSTRING(s, 1, 2)", "use LIKE with % and _, such as s like 'abc%'"),
+            ("coalesce(i, 0) = 0", "COALESCE(i, 0)", "write null as a condition of its own, such as (i = 0 or i is "),
+            ("i + 1 > 10", "i + 1", "calculate the literal instead: i > 9 for i + 1 > 10"),
+            ("-i > 3", "-i", "calculate the literal instead"),
+            ("cast(i as string) = '1'", "CAST(i AS STRING)", "use = != < <= > >= IN BETWEEN LIKE IS NULL, joined"),
+            ("my_udf(i) = 1", "MY_UDF(i)", "use = != < <= > >= IN BETWEEN LIKE IS NULL, joined"),
+        ],
+    )
+    def test_a_function_of_a_column_says_how_to_do_without(self, text: str, shown: str, instead: str) -> None:
+        with pytest.raises(UnsupportedError) as caught:
+            parse(f"id = 1 or {text}")
+        start = "a function, cast or calculation on a column is not supported in a filter: "
+        assert str(caught.value).startswith(f"{start}'{shown}' in 'id = 1 or {text}'; compare the column ")
+        assert f" itself with literals: {instead}" in str(caught.value)
+
+    def test_a_calculated_value_is_to_be_written_as_a_literal(self) -> None:
+        with pytest.raises(UnsupportedError) as caught:
+            parse("ts > current_timestamp()")
+        assert str(caught.value) == (
+            "a calculated value is not supported in a filter: 'CURRENT_TIMESTAMP()' in 'ts > current_timestamp()'; "
+            "write the value as a literal, such as 42, 'text' or DATE '2026-01-31' (a DAG can calculate it with a "
+            "template)"
+        )
+
     def test_an_unknown_column_is_named_with_those_that_exist(self) -> None:
         with pytest.raises(NotFoundError, match=r"no column 'nope' \(columns: id, i, f"):
             parse("nope = 1")

@@ -7,7 +7,8 @@ import pytest
 from airflow_iceberg.errors import AlreadyExistsError, NotFoundError, StorageError
 from airflow_iceberg.inventory.listed_files import find_folders
 from airflow_iceberg.storage import FsspecFileIO
-from airflow_iceberg.storage.conditional_create import require_conditional_create
+from airflow_iceberg.storage.conditional_create import Presence, find_directory, require_conditional_create
+from airflow_iceberg.storage.directories import remove_empty
 
 
 class StoreContract:
@@ -134,6 +135,21 @@ class StoreContract:
         io.create(f"{root}/b", b"")
         io.delete([f"{root}/a", f"{root}/nope", f"{root}/no/where", f"{root}/b"])
         assert list(io.list(root)) == []
+
+    def test_directories_are_removed_when_they_are_empty(self, io, root):
+        names = ("above/mine/deep/f", "above/mine/g", "above/other/h")
+        for name in names:
+            io.create(f"{root}/{name}", b"")
+        io.delete([f"{root}/above/mine/deep/f"])
+        remove_empty(io, f"{root}/above/mine")
+        assert sorted(status.location for status in io.list(root)) == [f"{root}/{name}" for name in names[1:]]
+        io.delete([f"{root}/above/mine/g"])
+        remove_empty(io, f"{root}/above/mine")
+        assert find_directory(io, f"{root}/above/mine") is Presence.CREATABLE
+        assert io.exists(f"{root}/above/other/h")
+        io.delete([f"{root}/above/other/h"])
+        remove_empty(io, f"{root}/above/other")
+        assert find_directory(io, f"{root}/above") is Presence.CREATABLE
 
     def test_a_directory_is_not_a_file(self, io, root):
         io.create(f"{root}/d/f", b"")

@@ -64,6 +64,17 @@ class SqlCatalog(PointerCatalog):
     def __repr__(self) -> str:
         return f"SqlCatalog(name={self.name!r}, database={str(self._opened)!r})"
 
+    def missing(self) -> str | None:
+        """Return that the database, or the catalog's tables in it, do not exist; None if they are not to be created."""
+        if self.properties.get("init_catalog_tables", "true").lower() == "false":
+            return None
+        if self._opened.is_missing_file():
+            return f"the {self._opened} does not exist yet"
+        names = ("iceberg_tables", "iceberg_namespace_properties")
+        if any(self._opened.column_names(name) is None for name in names):
+            return f"the {self._opened} has no Iceberg tables yet"
+        return None
+
     # -- the pointer ---------------------------------------------------------------------------------------------
 
     def read_pointer(self, table: TableId) -> Pointer | None:

@@ -153,6 +153,12 @@ class Database:
                 # SQLite answers "busy" before it has written anything; every other failure of a commit is open.
                 raise self._failed_write(error, is_sure=_is_busy(error)) from _chain(error, self.url)
 
+    def is_missing_file(self) -> bool:
+        """Tell whether the database is a file that does not exist, and that connecting to it would create."""
+        path = self.url.database or ":memory:"
+        is_file = self.url.get_backend_name() == "sqlite" and not path.startswith((":memory:", "file:"))
+        return is_file and not os.path.exists(path) and os.path.isdir(os.path.dirname(os.path.abspath(path)))
+
     def column_names(self, table: str) -> frozenset[str] | None:
         """Return the names of a table's columns in lower case, or None if there is no such table."""
         with self.read() as connection:

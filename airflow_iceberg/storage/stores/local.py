@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from airflow_iceberg.storage.stores.store import Location, Settings
 
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+_TRIES = 100
 _NO_DIRECTORY_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EBADF}
 
 
@@ -89,8 +90,7 @@ def _write_synced(path: str, data: bytes) -> None:
     try:
         descriptor = _open_new(path)
     except FileNotFoundError:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        descriptor = _open_new(path)
+        descriptor = _open_in_new_directory(path)
     try:
         with os.fdopen(descriptor, "wb", buffering=0) as file:
             _write_all(file.fileno(), data)
@@ -99,6 +99,18 @@ def _write_synced(path: str, data: bytes) -> None:
         with suppress(OSError):
             os.unlink(path)
         raise
+
+
+def _open_in_new_directory(path: str) -> int:
+    """Make the directory and the file; another task may remove the directory again as long as it is empty."""
+    for attempt in range(1, _TRIES + 1):
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            return _open_new(path)
+        except FileNotFoundError:
+            if attempt == _TRIES:
+                raise
+    raise AssertionError("unreachable")
 
 
 def _open_new(path: str) -> int:
@@ -223,6 +235,14 @@ class LocalStore:
     def remove_directory(self, path: str) -> None:
         """Remove an empty directory."""
         os.rmdir(path)
+
+    def remove_empty(self, path: str, above: str) -> None:
+        """Remove a directory, those in it and the one above it, each if it is empty; links are not followed."""
+        for directory, _, _ in os.walk(path, topdown=False):
+            with suppress(OSError):
+                os.rmdir(directory)
+        with suppress(OSError):
+            os.rmdir(above)
 
     def remove_tree(self, path: str) -> None:
         """Remove a directory and all in it."""

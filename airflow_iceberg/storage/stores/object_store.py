@@ -326,6 +326,9 @@ class ObjectStore(ABC):
         for failure in self.delete([f"{bucket}/{marker}"]).values():
             raise failure
 
+    def remove_empty(self, path: str, above: str) -> None:  # noqa: B027 - there is nothing to do
+        """Do nothing: without objects there is no prefix."""
+
     def remove_tree(self, path: str) -> None:
         """Remove all objects below a prefix."""
         bucket, key = split(path)

@@ -112,6 +112,20 @@ class RenamingStore(ABC):
                 failures[path] = error
         return failures
 
+    @abstractmethod
+    def remove_directory(self, path: str) -> None:
+        """Remove a directory, which the NameNode refuses if it is not empty."""
+
+    def remove_empty(self, path: str, above: str) -> None:
+        """Remove a directory, those in it and the one above it, each if it is empty."""
+        with suppress(OSError):
+            for name, is_directory in self.children(path):
+                if is_directory:
+                    self.remove_empty(f"{path}/{name}", "")
+            self.remove_directory(path)
+            if above:
+                self.remove_directory(above)
+
     def names(self, path: str, prefix: str) -> list[str]:
         """Return the files of a directory whose names begin like this."""
         return [name for name, is_directory in self.children(path) if name.startswith(prefix) and not is_directory]

@@ -109,6 +109,10 @@ class Store(Directories, Protocol):
         """Remove an empty directory."""
         ...
 
+    def remove_empty(self, path: str, above: str) -> None:
+        """Remove a directory, those in it and the one above it, each if it is empty; never raises `OSError`."""
+        ...
+
     def remove_tree(self, path: str) -> None:
         """Remove a directory with all that is in it; one that isn't there is no error."""
         ...

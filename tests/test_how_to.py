@@ -1,0 +1,247 @@
+"""The how-to pages tell one story about one table; their snippets run here as they are, in the order of the navigation.
+
+Only the paths of the pages, /landing and /data, are those of a temporary folder. Whatever a snippet defines, the next
+one can use. DAGs run through `dag.test()`, without Spark; the page about Spark alone starts one.
+"""
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.support.paimon_writer import PaimonBuilder
+from tests.test_docs import DOCS, FENCE, PAGES, ROOT
+from tests.test_examples import xcom
+
+DAY = datetime(2026, 1, 1, tzinfo=UTC)
+ORDER = re.findall(r"- how-to/([\w-]+)\.md", (ROOT / ".ci" / "mkdocs.yml").read_text())
+SPARK = "read-in-a-spark-job"
+# Variables of templates that a run without a logical date does not have.
+UNDEFINED = re.compile(r"(?<![.|\w])(?:ds|ts|ds_nodash|ts_nodash\w*|logical_date|data_interval_\w+|prev_\w+_success)\b")
+
+
+def snippets(page: str) -> list[str]:
+    blocks = FENCE.findall((DOCS / "how-to" / f"{page}.md").read_text())
+    return [code for language, code in blocks if language == "python"]
+
+
+def register(dag: Any) -> None:
+    """Let Airflow's database know a DAG that is in no file of the DAGs' folder."""
+    from airflow.dag_processing.bundles.manager import DagBundlesManager
+    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+
+    DagBundlesManager().sync_bundles_to_db()
+    bag = DagBag(os.devnull)
+    bag.bag_dag(dag)
+    sync_bag_to_db(bag, "dags-folder", None)
+
+
+@dataclass
+class Story:
+    """What the snippets have made so far."""
+
+    folder: Path
+    told: list[str] = field(default_factory=list)
+    names: dict[str, Any] = field(default_factory=dict)
+    results: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def warehouse(self) -> str:
+        return f"file://{self.folder}/data/warehouse"
+
+    @property
+    def table(self) -> Any:
+        from airflow_iceberg.catalogs import load_catalog
+        from airflow_iceberg.table import Table
+
+        return Table.load(load_catalog("prod", type="hadoop", warehouse=self.warehouse), "sales.orders")
+
+    def count(self, row_filter: str | None = None) -> int:
+        return int(self.table.scan(row_filter).count())
+
+    def tell(self, page: str) -> None:
+        """Run the snippets of all pages up to this one that did not run yet."""
+        for each in ORDER[: ORDER.index(page) + 1]:
+            if each not in self.told and each != SPARK:
+                for number, code in enumerate(snippets(each)):
+                    self.run(f"{each}_{number}", self.here(code))
+                self.told.append(each)
+
+    def here(self, code: str) -> str:
+        return code.replace('"/landing/', f'"{self.folder}/landing/').replace(
+            "file:///data/", f"file://{self.folder}/data/"
+        )
+
+    def run(self, name: str, code: str) -> None:
+        """Run a snippet; then the DAG that it ends with, or the tasks that it defined outside of a DAG."""
+        from airflow.sdk import DAG
+
+        with DAG(f"how_to_{name}", schedule=None) as dag:
+            value = self.value_of(name, code)
+        if isinstance(value, dict):
+            self.check_result(value)
+        elif isinstance(value, DAG):
+            self.run_dag(value)
+        if dag.task_ids:
+            self.run_dag(dag)
+
+    def value_of(self, name: str, code: str) -> Any:
+        """Run a snippet and return the value of its last line, None if that is no expression."""
+        tree = ast.parse(code)
+        last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, name, "exec"), self.names)
+        return last and eval(compile(ast.Expression(last.value), name, "eval"), self.names)
+
+    def run_dag(self, dag: Any) -> None:
+        known = {"quarantine": (self.results.get("clean") or {}).get("quarantine")}
+        conf = {param: known[param] for param in dag.params if param in known}
+        register(dag)
+        run = dag.test(logical_date=DAY, run_after=DAY, run_conf=conf)
+        assert run.state == "success", dag.dag_id
+        self.results = {task_id: xcom(run, task_id) for task_id in dag.task_ids}
+
+    def check_result(self, shown: dict[str, Any]) -> None:
+        """The page shows what a task returns: one of those that ran last has returned such a thing."""
+        results = [result for result in self.results.values() if isinstance(result, dict)]
+        found = next(result for result in results if set(result) == set(shown))
+        for name, value in shown.items():
+            assert value is None or found[name] is None or type(value) is type(found[name]), name
+
+
+@pytest.fixture(scope="module")
+def story(airflow_db: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    story = Story(folder=tmp_path_factory.mktemp("how-to"))
+    landing = story.folder / "landing" / "orders" / "2026-01-01"
+    landing.mkdir(parents=True)
+    (story.folder / "data").mkdir()
+    numbers = range(1, 301)
+    columns = {
+        "id": list(numbers),
+        "day": [date(2026, 1, 1)] * 300,
+        "customer_id": [number % 20 for number in numbers],
+        "status": ["new"] * 300,
+        "amount": [Decimal(number) for number in numbers],
+    }
+    pq.write_table(pa.table(columns), landing / "part-0.parquet")
+    iceberg = {"conn_type": "iceberg_catalog", "extra": {"type": "hadoop", "warehouse": story.warehouse}}
+    paimon = {"conn_type": "paimon", "extra": {"warehouse": str(story.folder / "paimon")}}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AIRFLOW_CONN_ICEBERG_CATALOG_DEFAULT", json.dumps(iceberg))
+        patch.setenv("AIRFLOW_CONN_PAIMON_DEFAULT", json.dumps(paimon))
+        yield story
+
+
+def write_paimon(folder: Path) -> None:
+    """Make the Paimon table of the page, of seven snapshots with rows of the day."""
+    from airflow_iceberg.storage import load_file_io
+
+    table = PaimonBuilder(
+        load_file_io(),
+        f"{folder}/paimon/db.db/orders",
+        fields={"id": "BIGINT", "dt": "DATE"},
+        partition_keys=["dt"],
+        primary_keys=["dt", "id"],
+    )
+    for number in range(7):
+        table.commit([table.add(f"f{number}", partition=((DAY.date() - date(1970, 1, 1)).days,), rows=1)])
+
+
+class TestTheStory:
+    """One table, from its first load to its maintenance."""
+
+    def test_it_is_loaded(self, story: Story) -> None:
+        story.tell("load-a-table")
+        assert story.count() == 300
+        assert story.results["load"]["added_records"] == 300
+
+    def test_its_rows_are_changed(self, story: Story) -> None:
+        story.tell("change-rows")
+        assert story.results["reload"]["replaced_records"] == 285  # the others were deleted by the page's first DAG
+        assert (story.count("day = DATE '2026-01-01'"), story.count("day = DATE '2026-01-02'")) == (300, 2)
+        assert story.count("channel = 'shop'") == 1
+
+    def test_its_schema_is_altered(self, story: Story) -> None:
+        story.tell("alter-a-table")
+        names = [column.name for column in story.table.schema().fields]
+        assert names == ["id", "day", "customer_id", "state", "amount", "currency", "channel"]
+        assert [column.name for column in story.table.spec().fields] == ["day_month"]
+        assert story.count("state = 'new'") == 300
+
+    def test_it_is_waited_for(self, story: Story) -> None:
+        story.tell("wait-for-a-snapshot")
+        assert story.results["report"] == 200
+        assert story.results["new_orders"]["snapshot_id"] == str(story.table.current_snapshot().snapshot_id)
+
+    def test_it_is_maintained(self, story: Story) -> None:
+        story.tell("wait-for-a-snapshot")
+        orphan = Path(story.table.location.removeprefix("file://")) / "data" / "left-by-a-killed-job.parquet"
+        orphan.write_bytes(b"rows")
+        os.utime(orphan, (1_700_000_000,) * 2)
+        story.tell("maintain-a-table")
+        assert story.results["restore"]["restored_files"] == 1
+        assert orphan.exists()
+        assert story.count() == 302
+
+    def test_it_is_used_in_python(self, story: Story) -> None:
+        story.tell("tables-in-python")
+        assert story.count() == 304
+
+    def test_another_table_is_waited_for(self, story: Story) -> None:
+        write_paimon(story.folder)
+        story.tell("wait-for-paimon")
+        assert story.results["new_orders"]["snapshot_id"] == "7"
+
+    @pytest.mark.spark
+    @pytest.mark.slow
+    def test_it_is_read_in_a_spark_job(self, story: Story) -> None:
+        story.tell(SPARK)
+        page = "\n".join(story.here(code) for code in snippets(SPARK))
+        program = f"""
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+{page}
+print("counted", frame.count())
+spark.stop()
+"""
+        # The workers are to run in this environment, and not with the first Python of the path.
+        environ = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-c", program]
+        done = subprocess.run(command, env=environ, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+        expected = story.count("day >= '2026-01-01' and amount > 10")
+        assert f"counted {expected}" in done.stdout
+
+    def test_every_page_is_told(self) -> None:
+        assert sorted(ORDER) == sorted(path.stem for path in (DOCS / "how-to").glob("*.md"))
+
+
+def shown_templates() -> list[tuple[str, str]]:
+    examples = [*(ROOT / "dags_examples").glob("*.py"), *(ROOT / "airflow_iceberg").rglob("*.py")]
+    return [
+        (str(path.relative_to(ROOT)), template)
+        for path in [*PAGES, *examples]
+        for template in re.findall(r"(?<!`)\{\{(.*?)\}\}(?!`)", path.read_text())
+    ]
+
+
+class TestTemplatesWorkInEveryRun:
+    """A run that an asset starts has no logical date, so that `ds` and its kin are undefined in it."""
+
+    def test_there_are_templates(self) -> None:
+        assert any("dag_run.run_after" in template for _, template in shown_templates())
+
+    def test_none_of_them_needs_a_logical_date(self) -> None:
+        wrong = [(where, text) for where, text in shown_templates() if UNDEFINED.search(re.sub(r"\|\s*\w+", "", text))]
+        assert wrong == []

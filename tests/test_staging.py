@@ -1,0 +1,159 @@
+"""What operations leave of the staging folder: nothing, not even empty folders, however many tasks run at once."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.errors import NotFoundError
+from airflow_iceberg.jobs.protocol.source import Source
+from airflow_iceberg.jobs.run_local import run_local
+from airflow_iceberg.operations.compact import CompactRequest, compact
+from airflow_iceberg.operations.delete import DeleteRequest, delete
+from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
+from airflow_iceberg.operations.overwrite import OverwriteRequest, overwrite
+from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, remove_orphan_files
+from airflow_iceberg.operations.work import Work
+from airflow_iceberg.storage import load_file_io
+from airflow_iceberg.storage.directories import remove_empty
+from airflow_iceberg.table import Table
+from tests.support.append_steps import commit_append, discard, plan_append
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    catalog = load_catalog("test", type="hadoop", warehouse=(tmp_path / "warehouse").as_uri())
+    catalog.create_namespace("db")
+    table = Table.create(catalog, "db.t", schema={"id": "long", "part": "int"}, sort_by=["id"])
+    for start in range(0, 60, 10):
+        table.append(pa.table({"id": range(start, start + 10), "part": [start % 20] * 10}))
+    return table
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Source:
+    path = tmp_path / "source.parquet"
+    pq.write_table(pa.table({"id": pa.array([100, 101], pa.int64()), "part": pa.array([1, 1], pa.int32())}), path)
+    return Source.from_files([str(path)])
+
+
+def load(table: Table) -> Table:
+    return Table.load(table.catalog, table.name)
+
+
+def folder(table: Table) -> Path:
+    return Path(table.location.removeprefix("file://")) / ".staging"
+
+
+def append(table: Table, source: Source) -> None:
+    plan = plan_append(table, source)
+    assert folder(table).exists()
+    commit_append(table, plan, run_local(plan, table.io))
+
+
+OPERATIONS: dict[str, Callable[[Table, Source], object]] = {
+    "append": append,
+    "discard": lambda table, source: discard(table, plan_append(table, source)),
+    "overwrite": lambda table, source: overwrite(
+        Work(table, run=lambda plan: run_local(plan, table.io)),
+        OverwriteRequest(rows=source, overwrite_filter="part = 1"),
+    ),
+    "delete": lambda table, _: delete(
+        Work(table, run=lambda plan: run_local(plan, table.io)), DeleteRequest(predicate="id = 3")
+    ),
+    "compact": lambda table, _: compact(Work(table, run=lambda plan: run_local(plan, table.io)), CompactRequest()),
+    "expire_snapshots": lambda table, _: expire_snapshots(
+        Work(table), ExpireRequest(older_than_ms=2**62, retain_last=1)
+    ),
+}
+
+
+class TestNoFolderRemains:
+    """On file systems with folders, an operation removes those that it made."""
+
+    @pytest.mark.parametrize("name", OPERATIONS)
+    def test_of_an_operation(self, name: str, table: Table, source: Source) -> None:
+        before = table.metadata_location
+        OPERATIONS[name](table, source)
+        assert name == "discard" or load(table).metadata_location != before
+        assert not folder(table).exists()
+
+    @pytest.mark.parametrize("name", ["expire_snapshots", "remove_orphan_files"])
+    def test_of_jobs_that_died_long_ago(self, name: str, table: Table) -> None:
+        dead = folder(table) / "dead" / "exchange" / "0" / "x.arrow"
+        dead.parent.mkdir(parents=True)
+        dead.touch()
+        os.utime(dead, (1_700_000_000,) * 2)
+        if name == "expire_snapshots":
+            assert expire_snapshots(Work(table), ExpireRequest()).staging_files == 1
+        else:
+            assert remove_orphan_files(Work(table), OrphanRequest()).staging_files == 1
+        assert not folder(table).exists()
+
+    def test_the_folders_of_other_tries_stay(self, table: Table, source: Source) -> None:
+        other = plan_append(table, source)
+        append(load(table), source)
+        assert [path.name for path in folder(table).iterdir()] == [other.staging_location.rpartition("/")[2]]
+        commit_append(table, other, run_local(other, table.io))
+        assert not folder(table).exists()
+
+    def test_tasks_that_run_at_once_do_not_disturb_each_other(self, table: Table, source: Source) -> None:
+        def work(_: int) -> None:
+            mine = load(table)
+            plan = plan_append(mine, source)
+            commit_append(mine, plan, run_local(plan, mine.io, threads=1))
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(work, range(24)))
+        assert load(table).scan("id >= 100").count() == 48
+        assert not folder(table).exists()
+
+
+class TestRemovingEmptyFolders:
+    """A folder is removed if it is empty at that moment, and only below what was named."""
+
+    def test_a_file_is_created_while_its_folder_is_removed_again_and_again(self, tmp_path: Path) -> None:
+        io = load_file_io()
+        created = threading.Event()
+
+        def remove() -> None:
+            while not created.is_set():
+                remove_empty(io, str(tmp_path / "a" / "b"))
+
+        remover = threading.Thread(target=remove)
+        remover.start()
+        try:
+            for number in range(500):
+                location = str(tmp_path / "a" / "b" / "c" / str(number))
+                io.create(location, b"x")
+                assert io.read(location) == b"x"
+                io.delete([location])
+        finally:
+            created.set()
+            remover.join()
+
+    def test_what_holds_a_file_stays(self, tmp_path: Path) -> None:
+        (tmp_path / "above" / "mine" / "deep" / "deeper").mkdir(parents=True)
+        (tmp_path / "above" / "mine" / "file").touch()
+        remove_empty(load_file_io(), (tmp_path / "above" / "mine").as_uri())
+        assert [path.name for path in (tmp_path / "above" / "mine").iterdir()] == ["file"]
+
+    def test_links_are_not_followed(self, tmp_path: Path) -> None:
+        (tmp_path / "elsewhere" / "empty").mkdir(parents=True)
+        (tmp_path / "above" / "mine").mkdir(parents=True)
+        (tmp_path / "above" / "mine" / "link").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+        remove_empty(load_file_io(), (tmp_path / "above" / "mine").as_uri())
+        assert (tmp_path / "elsewhere" / "empty").is_dir()
+
+    def test_one_that_is_not_there_is_no_error(self, tmp_path: Path) -> None:
+        remove_empty(load_file_io(), (tmp_path / "a" / "b").as_uri())
+        with pytest.raises(NotFoundError):
+            load_file_io().read((tmp_path / "a" / "b").as_uri())
