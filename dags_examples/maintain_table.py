@@ -57,7 +57,7 @@ def maintain_table() -> None:
     expire = IcebergExpireSnapshotsOperator(
         task_id="expire", table=TABLE, older_than=timedelta(seconds=0), retain_last=3, clean_expired_metadata=True
     )
-    look = IcebergRemoveOrphanFilesOperator(task_id="look", table=TABLE, action="dry-run")
+    look = IcebergRemoveOrphanFilesOperator(task_id="look", table=TABLE, action="dry_run")
     clean = IcebergRemoveOrphanFilesOperator(task_id="clean", table=TABLE, purge_older_than=timedelta(days=14))
 
     @task.short_circuit

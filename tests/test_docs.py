@@ -37,12 +37,12 @@ def users_classes() -> set[str]:
     """Return the operators and sensors that a DAG author may use: public subclasses of Airflow's base classes."""
     found = set()
     package = ROOT / "airflow_iceberg"
-    for path in [*(package / "operators").glob("*.py"), package / "sensors.py", package / "paimon_sensors.py"]:
+    for path in [*(package / "operators").glob("*.py"), *(package / "sensors").glob("*.py")]:
         for node in ast.parse(path.read_text()).body:
             bases = {ast.unparse(base) for base in node.bases} if isinstance(node, ast.ClassDef) else set()
-            # What operators share lies in modules of a private name, or in a class without a name of Iceberg's.
-            is_shared = path.name.startswith("_") or (isinstance(node, ast.ClassDef) and node.name == "RowsOperator")
-            if bases & {"BaseOperator", "BaseSensorOperator", "JobOperator", "RowsOperator"} and not is_shared:
+            # What operators share is in modules with a private name.
+            shared = {"TableOperator", "JobOperator", "InventoryOperator", "RowsOperator"}
+            if bases & {"BaseSensorOperator", *shared} and not path.name.startswith("_"):
                 found.add(node.name)
     return found
 
@@ -141,12 +141,9 @@ class TestCodeInPagesIsRight:
         names = [module.name for module in pkgutil.iter_modules(operators.__path__)]
         modules = [iceberg, paimon, *(importlib.import_module(f"{operators.__name__}.{one}") for one in names)]
         cls = next(vars(module)[name] for module in modules if name in vars(module))
-        return {
-            *inspect.signature(cls.__init__).parameters,
-            *inspect.signature(BaseSensorOperator.__init__).parameters,
-            "task_id",
-            "outlets",
-        }
+        ours = [base for base in cls.__mro__ if base.__module__.startswith("airflow_iceberg")]
+        known = [inspect.signature(base.__init__).parameters for base in (*ours, BaseSensorOperator)]
+        return {"task_id", "outlets", *(name for parameters in known for name in parameters)}
 
 
 class TestThePropertiesThatAreNamedAreRead:
