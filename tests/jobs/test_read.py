@@ -19,7 +19,7 @@ from airflow_iceberg.jobs.spark_schema import SparkRows, spark_ddl
 from airflow_iceberg.spec.arrow import schema_to_arrow
 from airflow_iceberg.spec.schema import schema_from_shorthand
 from airflow_iceberg.table import Table
-from tests.jobs.submissions import HERE, SPARK_4_CONNECT, VERSIONS, submit
+from tests.jobs.submissions import HERE, VERSIONS
 from tests.support import golden
 
 COLUMNS = {
@@ -243,7 +243,7 @@ class TestBadInput:
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
-def answers(request, tmp_path_factory):
+def answers(request, spark_of, tmp_path_factory):
     """What a version of Spark gives for several reads, in one session."""
     root = tmp_path_factory.mktemp("read")
     table = append(append(new_table(root / "a", partition_by=["day"]), range(8)), range(8, 12))
@@ -265,12 +265,7 @@ def answers(request, tmp_path_factory):
         "variant": (variants.metadata_location, {"show": ["id", "to_json(v) as v"]}),
     }
     (root / "questions").write_text(json.dumps(questions))
-    program = HERE / "read_program.py"
-    more = ["--connect"] if request.param == SPARK_4_CONNECT else []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TZ", "UTC")
-        done = submit(request.param, root, program, str(root / "questions"), str(root / "answers"), *more)
-    assert done.returncode == 0, done.stderr[-5000:]
+    spark_of(request.param).run(HERE / "read_program.py", str(root / "questions"), str(root / "answers"))
     return pickle.loads((root / "answers").read_bytes())
 
 

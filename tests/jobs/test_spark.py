@@ -14,7 +14,8 @@ from airflow_iceberg.jobs.protocol import Condition, JobPlan, JobResult, Source
 from airflow_iceberg.plan.filters import parse
 from airflow_iceberg.spec.variant import Primitive, decode
 from tests.jobs.builders import IO, data_files, files_below, make_plan, rows_of
-from tests.jobs.submissions import HERE, SPARK_4_CONNECT, SPARK_35, VERSIONS, submit, write_csv_files
+from tests.jobs.submissions import HERE, SPARK_35, VERSIONS, write_csv_files
+from tests.support.spark_programs import SparkPrograms
 from tests.test_deleting import make as make_table
 
 EVERY_TYPE = {
@@ -111,16 +112,12 @@ def delete_plan(root: Path) -> JobPlan:
 class Ran:
     """All cases, run in one session of a version of Spark."""
 
-    def __init__(self, version: str, root: Path) -> None:
-        self.version = version
-        self.plans = make_cases(root)
-        locations = [plan.location for plan in self.plans.values()]
-        more = ["--connect"] if version == SPARK_4_CONNECT else []
-        self.process = submit(version, root, HERE / "spark_program.py", *more, *locations)
+    def __init__(self, spark: SparkPrograms, root: Path) -> None:
+        self.version, self.plans = spark.version, make_cases(root)
+        spark.run(HERE / "spark_program.py", *(plan.location for plan in self.plans.values()))
 
     def result(self, name: str) -> JobResult:
         plan = self.plans[name]
-        assert IO.exists(plan.result_location), self.process.stderr[-5000:]
         return JobResult.from_json(IO.read(plan.result_location), path=plan.result_location)
 
     def rows(self, name: str) -> list[dict[str, Any]]:
@@ -136,8 +133,8 @@ class Ran:
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
-def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    return Ran(request.param, tmp_path_factory.mktemp(request.param))
+def ran(request: pytest.FixtureRequest, spark_of: Any, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return Ran(spark_of(request.param), tmp_path_factory.mktemp(request.param))
 
 
 class TestChanges:
