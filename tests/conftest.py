@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.airflow_home import migrate, point_airflow_at
+from tests.support.sampling import use_profile
 from tests.support.spark_programs import SparkPrograms
 
 # At import, not in a fixture: test modules import airflow while they are collected.
@@ -28,6 +29,7 @@ def remove_airflow_home() -> None:
 
 
 point_airflow_at(AIRFLOW_HOME)
+use_profile()
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 # No Spark of the tests lives long enough to earn back what the optimising compiler takes: half of the processor time.
 for options in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
@@ -67,6 +69,8 @@ SHARED = ("java", "spark_of")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the files that take longest first: no worker has a long one left when the others are done."""
     for item in items:
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker(pytest.mark.generated)
         if item.get_closest_marker("long"):
             item.add_marker(pytest.mark.timeout(0))
         for shared in SHARED:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from airflow_iceberg.catalogs import load_catalog
@@ -31,6 +31,7 @@ from airflow_iceberg.table import Table
 from airflow_iceberg.walk.manifest_lists import read_manifests
 from tests.support.changes import write_equality_deletes
 from tests.support.memory import MemoryCatalog
+from tests.support.sampling import examples
 
 KEY = OperationKey(dag_id="d", run_id="r", task_id="delete")
 COW, MOR = "copy-on-write", "merge-on-read"
@@ -550,7 +551,7 @@ class TestAgainstBruteForce:
         predicates=st.lists(PREDICATES, min_size=1, max_size=3),
         job=st.booleans(),
     )
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @examples(60, suppress_health_check=list(HealthCheck))
     def test_any_deletes(self, version, mode, partition_by, files, more, predicates, job):
         table = Table.create(
             MemoryCatalog(),
@@ -574,7 +575,7 @@ class TestAgainstBruteForce:
             expected = kept
 
     @given(values=ROWS, more=ROWS, predicate=PREDICATES, mode=st.sampled_from([COW, MOR]))
-    @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+    @examples(30, suppress_health_check=list(HealthCheck))
     def test_columns_with_an_initial_default(self, values, more, predicate, mode):
         table = Table.create(
             MemoryCatalog(),

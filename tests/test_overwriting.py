@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from airflow_iceberg.catalogs import load_catalog
@@ -20,6 +20,7 @@ from airflow_iceberg.jobs.protocol import JobPlan, JobResult, Source
 from airflow_iceberg.overwriting import OverwriteRequest, OverwriteResult, overwrite
 from airflow_iceberg.table import Table
 from tests.support.memory import MemoryCatalog
+from tests.support.sampling import examples
 from tests.test_deleting import (
     KEY,
     PREDICATES,
@@ -277,7 +278,7 @@ class TestAgainstBruteForce:
         new=ROWS,
         predicate=PREDICATES,
     )
-    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+    @examples(40, suppress_health_check=list(HealthCheck))
     def test_any_overwrite(self, version, partition_by, files, new, predicate):
         table = Table.create(
             MemoryCatalog(),

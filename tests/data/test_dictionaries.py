@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_iceberg.data import dictionaries
@@ -32,6 +32,7 @@ from airflow_iceberg.spec.manifests import DataFile
 from airflow_iceberg.spec.partitioning import PartitionSpec
 from airflow_iceberg.spec.schema import Schema, schema_from_shorthand
 from airflow_iceberg.storage.fsspec_io import load_file_io
+from tests.support.sampling import examples
 
 SCHEMA = schema_from_shorthand({"id": "long", "color": "string", "note": "string", "inner": "struct<kind: string>"})
 COLORS = ("red", "green", "blue", "", "rot \N{SNOWMAN}")
@@ -273,7 +274,7 @@ class TestRewriting:
         files = write(tmp_path, [rows(COLORS * 500)])
         both_ways(tmp_path, files, **properties)
 
-    @settings(max_examples=40, deadline=None)
+    @examples(40)
     @given(
         texts=st.lists(
             st.lists(st.none() | st.text(max_size=5), min_size=1, max_size=6).map(lambda found: found * 60),

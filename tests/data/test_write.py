@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from airflow_iceberg.data.cast import conform
 from airflow_iceberg.data.options import WriteOptions
@@ -25,6 +25,7 @@ from airflow_iceberg.spec.schema import Schema, schema_from_shorthand
 from airflow_iceberg.storage.fsspec_io import load_file_io
 from tests.data.test_metrics import arrow, schemas_and_rows
 from tests.support import samples
+from tests.support.sampling import examples
 
 MIB = 1024 * 1024
 SCHEMA = schema_from_shorthand({"id": "long not null", "name": "string", "ratio": "double"})
@@ -157,7 +158,7 @@ class TestTheFile:
         found = {column.path_in_schema for column in columns if column.bloom_filter_length}
         assert found == {"id", "l.list.element", "m.key_value.key"}
 
-    @settings(max_examples=60, deadline=None)
+    @examples(60)
     @given(schemas_and_rows())
     def test_what_is_read_is_what_was_written(self, case: tuple[Schema, list[list[tuple[Any, ...]]]]):
         schema, parts = case
