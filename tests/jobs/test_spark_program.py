@@ -16,7 +16,8 @@ from airflow_iceberg.jobs.protocol import JobResult, Source
 from tests.jobs.builders import IO, data_files, files_below, make_plan, rows_of
 from tests.jobs.submissions import SPARK_4, SPARK_35, submission, submit, write_csv_files
 
-OF_SPARK_4 = pytest.param(SPARK_4, marks=pytest.mark.spark)
+# With make test the operators submit it to Spark 4.
+OF_SPARK_4 = pytest.param(SPARK_4, marks=[pytest.mark.spark, pytest.mark.services])
 
 
 class TestProgram:
