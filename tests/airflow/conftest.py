@@ -199,6 +199,34 @@ def run_async() -> Callable[[Any], Any]:
 
 
 @pytest.fixture
+def run_beside(run_async: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Runs a coroutine in which a function is held up until the event loop has moved on, and returns its result."""
+    import asyncio
+
+    began, moved = threading.Event(), threading.Event()
+
+    def run(owner: Any, name: str, coroutine: Any) -> Any:
+        real = getattr(owner, name)
+
+        def held(*arguments: Any, **options: Any) -> Any:
+            began.set()
+            assert moved.wait(60), "the event loop stands still"
+            return real(*arguments, **options)
+
+        async def watch() -> Any:
+            waiting = asyncio.create_task(coroutine)
+            while not began.is_set():
+                await asyncio.sleep(0.01)
+            moved.set()
+            return await waiting
+
+        monkeypatch.setattr(owner, name, held)
+        return run_async(watch())
+
+    return run
+
+
+@pytest.fixture
 def before_look(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Callable[[], Any]]:
     """Does something before those who wait look at the table again, however long that takes.
 

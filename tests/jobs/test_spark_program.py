@@ -71,7 +71,7 @@ def test_a_killed_worker_leaves_only_files_that_nobody_refers_to(signalled: str,
         for victim in victims:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(victim, signal.SIGKILL)
-        process.wait(timeout=300)
+        process.wait(timeout=500)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -84,7 +84,7 @@ def test_a_killed_worker_leaves_only_files_that_nobody_refers_to(signalled: str,
         assert (result.status, named) == ("failed", set())
 
 
-def wait_for(happened: Any, seconds: float = 240.0) -> None:
+def wait_for(happened: Any, seconds: float = 500.0) -> None:
     end = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < end, "waited in vain"

@@ -79,7 +79,7 @@ class IcebergJava:
 
     def __exit__(self, *_: object) -> None:
         self._process.stdin.close()
-        self._process.wait(timeout=60)
+        self._process.wait(timeout=300)
         self._process.stdout.close()
 
     def sql(self, statement: str) -> list[dict[str, Any]]:

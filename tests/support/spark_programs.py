@@ -69,7 +69,7 @@ class SparkPrograms:
         connection.close()
 
     def _accept(self, server: socket.socket) -> socket.socket:
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + 500
         while True:
             with contextlib.suppress(TimeoutError):
                 return server.accept()[0]
@@ -81,7 +81,7 @@ class SparkPrograms:
 
     def __exit__(self, *_: object) -> None:
         self._line.close()
-        self._process.wait(timeout=120)
+        self._process.wait(timeout=300)
 
     def run(self, program: Path, *arguments: str) -> None:
         """Run a program to its end.
