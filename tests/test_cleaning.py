@@ -17,6 +17,7 @@ from airflow_iceberg.commit.operation import OperationKey
 from airflow_iceberg.errors import AlreadyExistsError, IncompatibleChangeError, InvalidInputError, NotFoundError
 from airflow_iceberg.quarantine import quarantines, restore_quarantine
 from airflow_iceberg.table import Table
+from tests.support.builders import ids, new_table
 
 DAY = 24 * 60 * 60
 KEY = OperationKey(dag_id="d", run_id="r", task_id="clean")
@@ -36,9 +37,7 @@ OLD = {
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
     """A table whose files are all ten days old."""
-    catalog = load_catalog("test", type="hadoop", warehouse=tmp_path.as_uri())
-    catalog.create_namespace("db")
-    table = Table.create(catalog, "db.t", schema={"id": "long", "_day": "int"}, partition_by=["_day"])
+    table = new_table(tmp_path, schema={"id": "long", "_day": "int"}, partition_by=["_day"])
     for start in range(3):
         table.append(pa.table({"id": pa.array([start], pa.int64()), "_day": pa.array([start], pa.int32())}))
     age(table)
@@ -68,10 +67,6 @@ def litter(table: Table, *names: str, days: float = 10) -> list[Path]:
 
 def run(table: Table, **request: object) -> OrphanResult:
     return remove_orphans(table, OrphanRequest(**request))  # type: ignore[arg-type]
-
-
-def ids(table: Table) -> list[int]:
-    return sorted(table.scan().to_arrow()["id"].to_pylist())
 
 
 class TestWhatIsAnOrphan:

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.base import Catalog
 from airflow_iceberg.changing import now_ms
 from airflow_iceberg.commit.operation import OperationKey
@@ -29,6 +28,7 @@ from airflow_iceberg.jobs.protocol import JobPlan, JobResult
 from airflow_iceberg.spec.manifests import DataFile, ManifestEntry
 from airflow_iceberg.table import Table
 from airflow_iceberg.walk.manifest_lists import read_manifests
+from tests.support.builders import ids, new_catalog
 from tests.support.changes import write_equality_deletes
 from tests.support.memory import MemoryCatalog
 from tests.support.sampling import examples
@@ -41,9 +41,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string()), ("d", pa.float64(
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Catalog:
-    catalog = load_catalog("test", type="hadoop", warehouse=tmp_path.as_uri())
-    catalog.create_namespace("db")
-    return catalog
+    return new_catalog(tmp_path)
 
 
 def make(catalog: Catalog, version: int = 2, mode: str = COW, **properties: str) -> Table:
@@ -74,10 +72,6 @@ def run(table: Table, predicate: str, **request: Any) -> DeleteResult:
 
 def no_job(plan: JobPlan) -> JobResult:
     raise AssertionError("a job was started")
-
-
-def ids(table: Table) -> list[int]:
-    return sorted(table.scan().to_arrow()["id"].to_pylist())
 
 
 def live(table: Table) -> list[ManifestEntry]:

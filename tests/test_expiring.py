@@ -22,6 +22,7 @@ from airflow_iceberg.expiring import ExpireRequest, expire_snapshots
 from airflow_iceberg.jobs.local import run_local
 from airflow_iceberg.spec.changes import Change, SetStatistics
 from airflow_iceberg.table import Table
+from tests.support.builders import new_table
 
 KEY = OperationKey(dag_id="d", run_id="r", task_id="expire")
 ALL = ExpireRequest(older_than_ms=2**62)
@@ -30,9 +31,7 @@ ALL = ExpireRequest(older_than_ms=2**62)
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
     """Five appends of ten rows, then a compaction that replaces all files."""
-    catalog = load_catalog("test", type="hadoop", warehouse=tmp_path.as_uri())
-    catalog.create_namespace("db")
-    table = Table.create(catalog, "db.t", schema={"id": "long"})
+    table = new_table(tmp_path, schema={"id": "long"})
     for start in range(0, 50, 10):
         append(table, start)
     compact(table, CompactionRequest(), run=lambda plan: run_local(plan, table.io))

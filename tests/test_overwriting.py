@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.base import Catalog
 from airflow_iceberg.commit.operation import OperationKey
 from airflow_iceberg.errors import InvalidInputError, NotFoundError, StalePlanError
@@ -19,6 +18,7 @@ from airflow_iceberg.jobs.local import run_local
 from airflow_iceberg.jobs.protocol import JobPlan, JobResult, Source
 from airflow_iceberg.overwriting import OverwriteRequest, OverwriteResult, overwrite
 from airflow_iceberg.table import Table
+from tests.support.builders import new_catalog
 from tests.support.memory import MemoryCatalog
 from tests.support.sampling import examples
 from tests.test_deleting import (
@@ -40,9 +40,7 @@ SERIALIZABLE, SNAPSHOT = "serializable", "snapshot"
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Catalog:
-    catalog = load_catalog("test", type="hadoop", warehouse=tmp_path.as_uri())
-    catalog.create_namespace("db")
-    return catalog
+    return new_catalog(tmp_path)
 
 
 @pytest.fixture

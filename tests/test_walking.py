@@ -15,7 +15,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.cleaning import OrphanRequest, known_files, remove_orphans
 from airflow_iceberg.commit.refs import create_ref, drop_ref
 from airflow_iceberg.commit.snapshot_writer import read_entries
@@ -30,6 +29,7 @@ from airflow_iceberg.walk.manifest_lists import read_manifests
 from airflow_iceberg.walk.running import Progress, in_bytes
 from airflow_iceberg.walking import Walker, expected_files
 from tests.jobs.submissions import HERE, SPARK_4
+from tests.support.builders import new_catalog
 from tests.support.spark_programs import SparkPrograms
 
 ALL = ExpireRequest(older_than_ms=2**62)
@@ -77,8 +77,7 @@ def way(request: pytest.FixtureRequest) -> Way:
 
 def make(folder: Path, *, version: int = 3) -> Table:
     """A table with a history: deletes, a tag, a branch that went its own way, a compaction, files ten days old."""
-    catalog = load_catalog("test", type="hadoop", warehouse=folder.as_uri())
-    catalog.create_namespace("db")
+    catalog = new_catalog(folder)
     schema, properties = {"id": "long", "part": "int"}, {"format-version": str(version)}
     table = Table.create(catalog, "db.t", schema=schema, partition_by=["part"], properties=properties)
     for start in range(0, 40, 10):

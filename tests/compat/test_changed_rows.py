@@ -9,6 +9,7 @@ from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.deleting import DeleteRequest, delete
 from airflow_iceberg.jobs.local import run_local
 from airflow_iceberg.table import Table
+from tests.support.builders import new_catalog
 from tests.test_deleting import COW, MOR, delete_files, ids, make, rows
 
 
@@ -43,8 +44,7 @@ def test_java_reads_the_same_as_we_do_and_goes_on(java, warehouse, version, mode
 @pytest.mark.parametrize("mode", [COW, MOR])
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_pyiceberg_and_duckdb_read_the_same_as_we_do(duck, tmp_path, version, mode):
-    catalog = load_catalog("ours", type="hadoop", warehouse=tmp_path.as_uri())
-    catalog.create_namespace("db")
+    catalog = new_catalog(tmp_path)
     table = make(catalog, version, mode)
     table.delete("id in (3, 4, 23)")
     table.delete("id in (5, 6)")

@@ -15,7 +15,6 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.compacting import CompactionRequest, compact
 from airflow_iceberg.deleting import DeleteRequest, delete
 from airflow_iceberg.errors import InvalidInputError
@@ -24,6 +23,7 @@ from airflow_iceberg.jobs.protocol import JobPlan, JobResult, Source
 from airflow_iceberg.overwriting import OverwriteRequest, overwrite
 from airflow_iceberg.plan.filters import Comparison
 from airflow_iceberg.table import Table
+from tests.support.builders import new_table
 
 PROGRAM = Path(__file__).parent / "bare_program.py"
 
@@ -49,9 +49,7 @@ def run_bare(table: Table, zipped: Path) -> Callable[[JobPlan], JobResult]:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    catalog = load_catalog("bare", type="hadoop", warehouse=tmp_path.as_uri())
-    catalog.create_namespace("db")
-    table = Table.create(catalog, "db.t", schema={"id": "long not null", "day": "date"}, sort_by=["id"])
+    table = new_table(tmp_path, schema={"id": "long not null", "day": "date"}, sort_by=["id"])
     table.alter([{"upgrade_format_version": 3}])
     for start in (0, 10):
         table.append(pa.table({"id": list(range(start, start + 10)), "day": pa.array([start] * 10, pa.date32())}))

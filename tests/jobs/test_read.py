@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import InvalidInputError, NotFoundError, UnsupportedError
 from airflow_iceberg.jobs import read
 from airflow_iceberg.jobs.read import plan_read, read_table
@@ -21,6 +20,7 @@ from airflow_iceberg.spec.schema import schema_from_shorthand
 from airflow_iceberg.table import Table
 from tests.jobs.submissions import HERE, VERSIONS
 from tests.support import golden
+from tests.support.builders import new_catalog
 
 COLUMNS = {
     "id": "long not null",
@@ -83,8 +83,7 @@ def in_spark(number: int) -> dict[str, Any]:
 
 
 def new_table(folder: Path, columns: dict[str, str] = COLUMNS, **settings: Any) -> Table:
-    catalog = load_catalog("test", type="hadoop", warehouse=folder.as_uri())
-    catalog.create_namespace("db")
+    catalog = new_catalog(folder)
     return Table.create(catalog, "db.t", schema=columns, **settings)
 
 

@@ -7,7 +7,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.data import sorted_write
 from airflow_iceberg.data.ordering import sort_rows
 from airflow_iceberg.data.sorted_write import write_order
@@ -18,14 +17,14 @@ from airflow_iceberg.spec.arrow import schema_to_arrow
 from airflow_iceberg.spec.manifests import DataFile
 from airflow_iceberg.staging import staged_files
 from airflow_iceberg.table import Table
+from tests.support.builders import new_catalog
 
 COLUMNS = {"id": "long", "day": "date", "name": "string"}
 ORDER = ["name desc nulls last", "id"]
 
 
 def new_table(folder: Path, **settings: Any) -> Table:
-    catalog = load_catalog("test", type="hadoop", warehouse=(folder / "warehouse").as_uri())
-    catalog.create_namespace("db")
+    catalog = new_catalog(folder / "warehouse")
     return Table.create(catalog, "db.t", schema=COLUMNS, **{"sort_by": ORDER, **settings})
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.deletion_plan import MERGE_ON_READ, plan_deletion, read_changes, write_delete_plan
 from airflow_iceberg.errors import IcebergError, InvalidInputError, StorageError
 from airflow_iceberg.jobs.protocol import Condition, JobPlan, JobResult, Source
@@ -15,6 +14,7 @@ from airflow_iceberg.plan.filters import parse
 from airflow_iceberg.spec.variant import Primitive, decode
 from tests.jobs.builders import IO, data_files, files_below, make_plan, rows_of
 from tests.jobs.submissions import HERE, SPARK_35, VERSIONS, write_csv_files
+from tests.support.builders import new_catalog
 from tests.support.spark_programs import SparkPrograms
 from tests.test_deleting import make as make_table
 
@@ -102,8 +102,7 @@ def make_cases(root: Path) -> Mapping[str, JobPlan]:
 
 def delete_plan(root: Path) -> JobPlan:
     """Return the plan of a delete of three rows of 40 in four files, as vectors."""
-    catalog = load_catalog("lake", type="hadoop", warehouse=root.as_uri())
-    catalog.create_namespace("db")
+    catalog = new_catalog(root)
     table = make_table(catalog, 3, MERGE_ON_READ)
     deletion = plan_deletion(table.scan("id in (3, 4, 23)"))
     return write_delete_plan(table.io, table.metadata, deletion, mode=MERGE_ON_READ, table="db.t")
