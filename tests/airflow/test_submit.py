@@ -306,10 +306,11 @@ class TestOnARealSpark:
         thread = threading.Thread(target=run)
         thread.start()
         while made._hook is None or made._hook._submit_sp is None:
+            assert thread.is_alive(), ended
             time.sleep(0.1)
         pid = made._hook._submit_sp.pid
         made.cancel()
-        thread.join(60)
+        thread.join(300)
         assert not thread.is_alive()
         assert len(ended) == 1
         with pytest.raises(ProcessLookupError):

@@ -486,10 +486,10 @@ class TestAKilledWriter:
             os.kill(writer.pid, signal.SIGKILL)
 
         proxy.on(*UPDATE, kill)
-        assert writer.communicate(timeout=120)[0] == ""
+        assert writer.communicate(timeout=500)[0] == ""
         assert writer.returncode == -signal.SIGKILL
         assert ids(catalog) == [1]
-        again = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        again = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
         assert again.stdout.strip() == "found", again.stderr
         assert ids(catalog) == [1]
 

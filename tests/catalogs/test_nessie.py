@@ -685,11 +685,11 @@ class TestAKilledWriter:
             os.kill(writer.pid, signal.SIGKILL)
 
         proxy.on("POST", "/history/commit", kill)
-        assert writer.communicate(timeout=120)[0] == ""
+        assert writer.communicate(timeout=500)[0] == ""
         assert writer.returncode == -signal.SIGKILL
         assert ids(catalog, "db.t") == [1]
         again = subprocess.run(
-            [sys.executable, "-c", program, through_proxy], capture_output=True, text=True, timeout=120
+            [sys.executable, "-c", program, through_proxy], capture_output=True, text=True, timeout=500
         )
         assert again.stdout.strip() == "found", again.stderr
         assert ids(catalog, "db.t") == [1]

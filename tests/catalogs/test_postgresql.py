@@ -168,7 +168,7 @@ class TestIsolation:
 
 
 def wait_until_somebody_waits_for_a_lock(connection):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
     while not connection.exec_driver_sql(waiting).scalar():
         assert time.monotonic() < deadline, "nobody waits for the lock"

@@ -189,7 +189,7 @@ class TestManyAreRead:
         for i in range(9):
             plan(catalog, Append("a", ids(i))).commit()
         planned = plan(catalog, Append("a", ids(9)))
-        catalog.io.meeting = threading.Barrier(2, timeout=60)
+        catalog.io.meeting = threading.Barrier(2, timeout=300)
         planned.commit()
         catalog.io.meeting = None
         table = Table.load(catalog, NAME)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from airflow_iceberg.data.write.metrics import MAX_INFERRED_PROPERTY, MetricsConfig, leaf_columns
@@ -36,6 +36,7 @@ from airflow_iceberg.format.types import (
 from airflow_iceberg.format.values import bytes as values
 from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 from tests.support import strategies
+from tests.support.sampling import examples
 
 
 def write(schema: Schema, rows: Sequence[Sequence[Any]], **properties: str) -> DataFile:
@@ -271,7 +272,7 @@ def schemas_and_rows(draw: st.DrawFn) -> tuple[Schema, list[list[tuple[Any, ...]
 class TestAgainstCountingByHand:
     """What is taken while writing equals what one finds by looking at every value."""
 
-    @settings(max_examples=120, deadline=None)
+    @examples(120)
     @given(schemas_and_rows(), st.sampled_from(("truncate(2)", "truncate(16)", "full")))
     def test_counts_and_bounds_are_those_of_the_rows(self, case: tuple[Schema, Any], mode: str):
         schema, parts = case

@@ -7,7 +7,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.data.dictionaries import dictionary_columns
 from airflow_iceberg.data.read.file import read_file
 from airflow_iceberg.data.write import ordering
@@ -26,14 +25,14 @@ from airflow_iceberg.operations.staging import staged_files
 from airflow_iceberg.plan.compact import RewriteOptions
 from airflow_iceberg.table import Table
 from tests.support import golden
+from tests.support.builders import new_catalog
 
 # Tables whose rows would have to be understood to be written again, and the one of a format that is not finished.
 LEFT_OUT = [name for name, table in golden.tables().items() if table.is_refused or "geo" in name]
 
 
 def new_table(folder: Path, **properties: str) -> Table:
-    catalog = load_catalog("test", type="hadoop", warehouse=folder.as_uri())
-    catalog.create_namespace("db")
+    catalog = new_catalog(folder)
     schema = {"id": "long", "day": "date", "name": "string"}
     return Table.create(catalog, "db.t", schema=schema, partition_by=["day"], properties=properties)
 

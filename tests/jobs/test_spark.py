@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import IcebergError, InvalidInputError, StorageError
 from airflow_iceberg.expressions.binding import parse
 from airflow_iceberg.format.values.variant import Primitive, decode
@@ -16,8 +15,10 @@ from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.operations.row_changes import MERGE_ON_READ, plan_deletion, read_changes, write_delete_plan
 from tests.jobs.builders import IO, data_files, files_below, make_plan, rows_of
-from tests.jobs.submissions import HERE, SPARK_4_CONNECT, SPARK_35, VERSIONS, submit, write_csv_files
+from tests.jobs.submissions import HERE, SPARK_35, VERSIONS, write_csv_files
 from tests.operations.test_delete import make as make_table
+from tests.support.builders import new_catalog
+from tests.support.spark_programs import SparkPrograms
 
 EVERY_TYPE = {
     "b": "boolean",
@@ -103,8 +104,7 @@ def make_cases(root: Path) -> Mapping[str, JobPlan]:
 
 def delete_plan(root: Path) -> JobPlan:
     """Return the plan of a delete of three rows of 40 in four files, as vectors."""
-    catalog = load_catalog("lake", type="hadoop", warehouse=root.as_uri())
-    catalog.create_namespace("db")
+    catalog = new_catalog(root)
     table = make_table(catalog, 3, MERGE_ON_READ)
     deletion = plan_deletion(table.scan("id in (3, 4, 23)"))
     return write_delete_plan(table.io, table.metadata, deletion, mode=MERGE_ON_READ, table="db.t")
@@ -113,16 +113,12 @@ def delete_plan(root: Path) -> JobPlan:
 class Ran:
     """All cases, run in one session of a version of Spark."""
 
-    def __init__(self, version: str, root: Path) -> None:
-        self.version = version
-        self.plans = make_cases(root)
-        locations = [plan.location for plan in self.plans.values()]
-        more = ["--connect"] if version == SPARK_4_CONNECT else []
-        self.process = submit(version, root, HERE / "spark_program.py", *more, *locations)
+    def __init__(self, spark: SparkPrograms, root: Path) -> None:
+        self.version, self.plans = spark.version, make_cases(root)
+        spark.run(HERE / "spark_program.py", *(plan.location for plan in self.plans.values()))
 
     def result(self, name: str) -> JobResult:
         plan = self.plans[name]
-        assert IO.exists(plan.result_location), self.process.stderr[-5000:]
         return JobResult.from_json(IO.read(plan.result_location), path=plan.result_location)
 
     def rows(self, name: str) -> list[dict[str, Any]]:
@@ -138,8 +134,8 @@ class Ran:
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
-def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    return Ran(request.param, tmp_path_factory.mktemp(request.param))
+def ran(request: pytest.FixtureRequest, spark_of: Any, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return Ran(spark_of(request.param), tmp_path_factory.mktemp(request.param))
 
 
 class TestChanges:

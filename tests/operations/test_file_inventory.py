@@ -5,19 +5,16 @@ from __future__ import annotations
 import logging
 import os
 import re
-import shlex
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.commit.actions.snapshot_refs import create_ref, drop_ref
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, StorageError, UnsupportedError
 from airflow_iceberg.inventory.manifests import read_entries, read_manifests
@@ -25,20 +22,24 @@ from airflow_iceberg.inventory.run import Progress, in_bytes
 from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.run_local import run_local
-from airflow_iceberg.jobs.spark.installation import environment
 from airflow_iceberg.jobs.spark.package import build_zip
 from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
 from airflow_iceberg.operations.file_inventory import Walker, expected_files
-from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, known_files, remove_orphan_files
+from airflow_iceberg.operations.remove_orphan_files import (
+    OrphanRequest,
+    known_files,
+    remove_orphan_files,
+)
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
-from tests.jobs.submissions import HERE
+from tests.jobs.submissions import HERE, SPARK_4
+from tests.support.builders import new_catalog
+from tests.support.spark_programs import SparkPrograms
 
 ALL = ExpireRequest(older_than_ms=2**62)
 DRY = ExpireRequest(older_than_ms=2**62, dry_run=True)
 DAY = 24 * 60 * 60
-SERVER = Path(__file__).parent / "benchmarks" / "job_server.py"
 
 Way = Callable[[Table], Walker]
 
@@ -56,56 +57,18 @@ def in_a_job(table: Table, *, spark_from_files: int = 0, ran: list[JobPlan] | No
     return Walker(Work(table, run=run), spark_from_files=spark_from_files)
 
 
-@pytest.fixture(scope="module")
-def on_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Way]:
-    """One Spark for all walks of this module; the core comes to it in the zip, as by spark-submit."""
-    folder = tmp_path_factory.mktemp("walks")
-    core = build_zip(folder / "zip")
-    submitted = ["--master", "local[2]", "--py-files", str(core), "--conf", "spark.ui.enabled=false"]
-    submitted += ["--conf", f"spark.sql.warehouse.dir={folder}/warehouse"]
-    environ = {
-        **os.environ,
-        **environment(),
-        "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": str(core),
-        "PYSPARK_SUBMIT_ARGS": shlex.join([*submitted, "pyspark-shell"]),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(
-            [sys.executable, str(SERVER)],
-            cwd=folder,
-            env=environ,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    # A Spark that hangs ends the tests and not the run.
-    guard = threading.Timer(300, process.kill)
-    guard.start()
-    # The JVM may have something to say first.
-    said = next((line for line in process.stdout if line.startswith("spark ")), "")
-    assert said.startswith("spark 4"), (folder / "log").read_text()[-5000:]
-
+@pytest.fixture(scope="session")
+def on_spark(spark_of: Callable[[str], SparkPrograms]) -> Way:
     def walker(table: Table) -> Walker:
         def run(plan: JobPlan) -> JobResult:
-            process.stdin.write(f"{plan.location}\n")
-            process.stdin.flush()
-            process.stdout.readline()
+            spark_of(SPARK_4).run(HERE / "spark_program.py", plan.location)
             result = JobResult.from_json(table.io.read(plan.result_location))
             assert result.engine.startswith("spark 4")
             return result
 
         return Walker(Work(table, run=run), spark_from_files=0)
 
-    yield walker
-    process.stdin.close()
-    process.wait()
-    guard.cancel()
-    process.stdout.close()
+    return walker
 
 
 @pytest.fixture(params=["here", "job", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.services])])
@@ -119,8 +82,7 @@ def way(request: pytest.FixtureRequest) -> Way:
 
 def make(folder: Path, *, version: int = 3) -> Table:
     """A table with a history: deletes, a tag, a branch that went its own way, a compaction, files ten days old."""
-    catalog = load_catalog("test", type="hadoop", warehouse=folder.as_uri())
-    catalog.create_namespace("db")
+    catalog = new_catalog(folder)
     schema, properties = {"id": "long", "part": "int"}, {"format-version": str(version)}
     table = Table.create(catalog, "db.t", schema=schema, partition_by=["part"], properties=properties)
     for start in range(0, 40, 10):
