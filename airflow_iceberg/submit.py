@@ -14,7 +14,6 @@ import json
 import logging
 import os
 import re
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -305,24 +304,15 @@ class SparkSubmit:
         A driver in client mode is a process of this machine: it gets the storage's properties by its environment, where
         neither the command line nor Spark's UI shows them.
         """
-        from airflow_iceberg.jobs.local_spark import environment
+        from airflow_iceberg.jobs.local_spark import find_submit
 
         is_here = self._deploy_mode != "cluster"
         local = {**spark_environment(self._storage), **self._storage_variable()} if is_here else {}
         with _as_environment(self._config.env_vars):
             try:
-                found = environment()
-                home = os.environ.get("SPARK_HOME") or found["SPARK_HOME"]
-            except NotFoundError as error:
-                if os.environ.get("SPARK_HOME") or not shutil.which(binary):
-                    raise NotFoundError(f"cannot submit with connection {self._conn_id!r}: {error}") from error
-                return Machine(binary=str(shutil.which(binary)), environment=local)
-        path = Path(home) / "bin" / binary
-        if not path.exists():
-            elsewhere = shutil.which(binary)
-            if elsewhere is None:
-                raise NotFoundError(f"there is no {binary} in {path.parent}; set SPARK_HOME to a Spark 3.5 or 4")
-            path = Path(elsewhere)
+                path, found = find_submit(binary)
+            except (NotFoundError, UnsupportedError) as error:
+                raise type(error)(f"cannot submit with connection {self._conn_id!r}: {error}") from error
         return Machine(binary=str(path), environment={**self._python(found), **local})
 
     def _python(self, found: Mapping[str, str]) -> dict[str, str]:

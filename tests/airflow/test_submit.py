@@ -110,6 +110,25 @@ class TestTheSparkOfThisMachine:
         with pytest.raises(NotFoundError, match=f"there is no spark-submit in {tmp_path}/bin"):
             backend(connection(host="local[1]"), table, env_vars={"SPARK_HOME": str(tmp_path)})
 
+    def test_a_spark_submit_on_the_path_takes_the_place_of_neither_a_wrong_home_nor_a_missing_java(
+        self, connection: Callable, table: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        import importlib.util
+
+        from airflow_iceberg.jobs.local_spark import spark_home
+
+        submit = spark_home() / "bin" / "spark-submit"
+        monkeypatch.setenv("PATH", str(submit.parent))
+        monkeypatch.delenv("JAVA_HOME", raising=False)
+        wrong = {"SPARK_HOME": str(tmp_path)}
+        with pytest.raises(NotFoundError, match=f"'somewhere': there is no spark-submit in {tmp_path}/bin; set SPARK_"):
+            backend(connection(host="local[1]"), table, env_vars=wrong)
+        monkeypatch.delenv("SPARK_HOME", raising=False)
+        # As if neither pyspark nor the extra `java` were installed.
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None)
+        with pytest.raises(NotFoundError, match="'somewhere': no Java 17 or 21 for Spark; found none; set JAVA_HOME"):
+            backend(connection(host="local[1]"), table)
+
     def test_nothing_is_left_behind_when_it_is_missing(
         self, lake: Lake, connection: Callable, new_dag: Callable, run_dag: Callable, failures: list
     ) -> None:
