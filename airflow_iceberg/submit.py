@@ -16,13 +16,15 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoundException
 
-from airflow_iceberg.errors import InvalidInputError, NotFoundError, StalePlanError, UnsupportedError
+from airflow_iceberg.backends.driver_link import DriverLink
+from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, StalePlanError, UnsupportedError
+from airflow_iceberg.jobs.driver_guard import TASK_VARIABLE
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -44,6 +46,8 @@ _SECRET_SETTING = re.compile(REDACTION.removeprefix("(?i)"), re.IGNORECASE)
 # kernel hands out, cleared first, took a tenth of a compaction's processor time.
 WORKER_SETTINGS: Mapping[str, str] = {"spark.executorEnv.MIMALLOC_PURGE_DELAY": "60000"}
 DEFAULT_BINARY = "spark-submit"
+# How long a driver may take to end after it was killed; the system needs milliseconds.
+END_SECONDS = 10
 SUBMITTED_TYPES = ("spark", "yarn", "k8s", "local", "mesos")
 
 
@@ -100,13 +104,22 @@ def hide(key: str, value: Any) -> Any:
 
 
 class Backend(Protocol):
-    """Where jobs run."""
+    """Where jobs run.
+
+    Attributes:
+        is_killed: the job was cancelled; what it stages is not used, whatever it reports.
+    """
+
+    is_killed: bool
 
     def run(self, plan: JobPlan) -> None:
         """Run a job to its end; raises AirflowException when it ended badly, whatever it wrote."""
 
     def cancel(self) -> None:
-        """End the job that is running, if any; called from a signal handler."""
+        """End the job that is running, if any; called from a signal handler, and again while it runs."""
+
+    def explain(self, error: IcebergError) -> IcebergError:
+        """Return an error of a job with its cause first, where the back end knows more than the job could say."""
 
 
 def open_backend(spark_conn_id: str | None, config: SparkConfig, *, table: Table, source: Source, name: str) -> Backend:
@@ -137,7 +150,7 @@ def run_job(backend: Backend, table: Table, plan: JobPlan) -> JobResult:
     """Run a job and return what it staged.
 
     Raises:
-        IcebergError: the job's own error, of the class that the job raised.
+        IcebergError: the job was cancelled; or its own error, of the class that the job raised.
         StalePlanError: the job died without a word; carries the last lines of its output.
     """
     ended_badly: AirflowException | None = None
@@ -145,12 +158,17 @@ def run_job(backend: Backend, table: Table, plan: JobPlan) -> JobResult:
         backend.run(plan)
     except AirflowException as error:
         ended_badly = error
+    if backend.is_killed:
+        # No StalePlanError, upon which some operations would plan again and start the next job.
+        raise IcebergError(f"the job for table {plan.table} was killed; nothing was committed") from ended_badly
     try:
         result = table.read_result(plan)
     except StalePlanError as error:
         if ended_badly is None:
             raise
-        raise StalePlanError(f"{error}; {ended_badly}") from ended_badly
+        raise StalePlanError(f"{backend.explain(error)}; {ended_badly}") from ended_badly
+    except IcebergError as error:
+        raise backend.explain(error) from error
     if ended_badly is not None:
         # Spark can fail while it shuts down, long after the result was written.
         log.warning("the job wrote its result and ended badly afterwards: %s", ended_badly)
@@ -203,15 +221,21 @@ class InProcess:
 
     def __init__(self, io: FileIO) -> None:
         self._io = io
+        self.is_killed = False
 
     def run(self, plan: JobPlan) -> None:
         """Run the job to its end."""
         from airflow_iceberg.jobs.local import run_local
 
-        run_local(plan, self._io)
+        run_local(plan, self._io, is_stopped=lambda: self.is_killed)
 
     def cancel(self) -> None:
-        """Do nothing: the threads end with the process that Airflow is about to end."""
+        """Begin no further task of the job; those that run end by themselves, or with this process."""
+        self.is_killed = True
+
+    def explain(self, error: IcebergError) -> IcebergError:
+        """Return the error as it is."""
+        return error
 
 
 class SparkSubmit:
@@ -223,6 +247,8 @@ class SparkSubmit:
         self._storage = storage
         self._name = name
         self._hook: Any = None
+        self._link: DriverLink | None = None
+        self.is_killed = False
         extra = connection.extra_dejson
         master = self._master = connection.host or ""
         self._deploy_mode = config.deploy_mode or extra.get("deploy-mode") or "client"
@@ -249,25 +275,57 @@ class SparkSubmit:
         from airflow_iceberg.jobs.package import build_zip, main_program
 
         # A folder of this submission's own: in a shared one somebody else could lay a zip of his in our way.
-        with tempfile.TemporaryDirectory(prefix="airflow-iceberg-") as folder:
-            hook = self._hook = self._open_hook(plan, build_zip(folder))
+        with tempfile.TemporaryDirectory(prefix="airflow-iceberg-") as folder, DriverLink(self._lose_worker) as link:
+            self._link = link
+            self._hook = hook = self._open_hook(plan, build_zip(folder), task=link.path)
+            if self.is_killed:
+                return
             try:
                 hook.submit(str(main_program()))
+            except AirflowException:
+                raise
+            except BaseException:  # Airflow's timeout is no Exception, and the job must not outlive it
+                self.cancel()
+                hook.reap()
+                raise
             finally:
-                self._hook = None
+                link.end_drivers()
+                if not link.wait(END_SECONDS):
+                    log.warning("a driver of connection %r has not ended after %s s", self._conn_id, END_SECONDS)
 
     def cancel(self) -> None:
-        """Kill the submission, and on a cluster the application."""
+        """Kill the submission with its driver, and on a cluster the application."""
+        is_first, self.is_killed = not self.is_killed, True
+        if self._link is not None:
+            self._link.end_drivers()
         if self._hook is not None:
             self._hook.on_kill()
+        if self._link is not None:
+            # Airflow may start the next try as soon as this returns.
+            self._link.wait(END_SECONDS)
+        if is_first:
+            log.warning("job %r: killed; nothing was committed", self._name)
 
-    def _open_hook(self, plan: JobPlan, core: Path) -> Any:
+    def explain(self, error: IcebergError) -> IcebergError:
+        """Return an error that the job could not explain with what the output of Spark says about its cause."""
+        if self._hook is None or type(error) not in (IcebergError, StalePlanError):
+            return error
+        cause = self._hook.output.cause(str(error), died=isinstance(error, StalePlanError))
+        return type(error)(f"{cause}; {error}") if cause else error
+
+    def _lose_worker(self) -> None:
+        log.warning("the Airflow worker that watched this task has ended")
+        self.cancel()
+
+    def _open_hook(self, plan: JobPlan, core: Path, *, task: str) -> Any:
         from airflow_iceberg._submit_hook import IcebergSubmitHook
 
         config = self._config
+        is_here = self._deploy_mode != "cluster"
+        link = {TASK_VARIABLE: task} if is_here else {}
         return IcebergSubmitHook(
             conn_id=self._conn_id,
-            machine=self._machine,
+            machine=replace(self._machine, environment={**self._machine.environment, **link}),
             conf={
                 "spark.redaction.regex": REDACTION,
                 **WORKER_SETTINGS,

@@ -63,7 +63,8 @@ LAYERS = {
     ),
     # Starting a job is knowing where it runs: in this process, or on a Spark that gets the core as a zip.
     "submit": layer(
-        "airflow errors table storage.base jobs.protocol jobs.local jobs.package jobs.local_spark", "airflow"
+        "airflow errors table storage.base jobs.protocol jobs.local jobs.package jobs.local_spark jobs.driver_guard",
+        "airflow",
     ),
 }
 
@@ -103,6 +104,7 @@ TOP = {
     "sensors": "airflow",
     "triggers": "airflow",
     "submit": "submit",
+    "backends": "submit",
     "_submit_hook": "submit",
 }
 # Airflow modules know each other; that is one layer. What may start jobs is known to the operators only.

@@ -25,6 +25,11 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
         return _fail("usage: main.py PLAN_LOCATION")
     try:
+        from airflow_iceberg.jobs.driver_guard import start_guard
+
+        # Before anything that takes long is imported.
+        start_guard(f"job {arguments[0]}")
+
         from airflow_iceberg.errors import IcebergError
         from airflow_iceberg.jobs.protocol import JobPlan
         from airflow_iceberg.storage.fsspec_io import load_file_io
@@ -55,13 +60,22 @@ def _run(plan: "JobPlan", io: "FileIO", storage: dict[str, str]) -> int:
         spark = _session(plan)
     except Exception as error:  # noqa: BLE001 - whatever keeps Spark from starting belongs into the result
         traceback.print_exc()
-        result = stages.write_result(plan, io, JobResult.failed(error))
+        result = stages.write_result(plan, io, JobResult.failed(_readable(error)))
     else:
         try:
             result = run_spark(plan, io, spark, storage=storage)
         finally:
             spark.stop()
     return _say(plan, result)
+
+
+def _readable(error: Exception) -> Exception:
+    """Return an error of Spark without the stack traces in its text."""
+    try:
+        from airflow_iceberg.jobs.spark import as_iceberg_error
+    except ImportError:
+        return error
+    return as_iceberg_error(error)
 
 
 def _session(plan: "JobPlan") -> Any:

@@ -31,6 +31,7 @@ class JobOperator(BaseOperator):
     spark_conn_id: str | None
     spark_config: SparkConfig | None
     _backend: Backend | None = None
+    _is_killed: bool = False
 
     def carry_out(self, context: Context, work: Callable[..., Result]) -> Result:
         """Load the table and do work on it that may run jobs.
@@ -59,7 +60,8 @@ class JobOperator(BaseOperator):
         return replace(content, **rendered)
 
     def on_kill(self) -> None:
-        """Cancel the job; what it staged stays unreferenced, and the next try starts afresh."""
+        """Cancel the job and start no other; what it staged stays unreferenced, and the next try starts afresh."""
+        self._is_killed = True
         if self._backend is not None:
             self._backend.cancel()
 
@@ -75,6 +77,9 @@ class JobOperator(BaseOperator):
                 f"branch={config.conf[asked[0]]!r} to write to a branch of the table, and publish that"
             )
         self._backend = open_backend(self.spark_conn_id, config, table=table, source=source, name=name)
+        if self._is_killed:
+            # By a signal between two jobs of the task, or while its first one was planned.
+            self._backend.cancel()
         return self._backend
 
     def run_job(self, table: Table, plan: JobPlan, *, name: str) -> JobResult:
