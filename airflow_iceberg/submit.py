@@ -317,12 +317,12 @@ class SparkSubmit:
         log.warning("the Airflow worker that watched this task has ended")
         self.cancel()
 
-    def _open_hook(self, plan: JobPlan, core: Path, *, task: str) -> Any:
+    def _open_hook(self, plan: JobPlan, core: Path, *, task: str | None = None) -> Any:
         from airflow_iceberg._submit_hook import IcebergSubmitHook
 
         config = self._config
-        is_here = self._deploy_mode != "cluster"
-        link = {TASK_VARIABLE: task} if is_here else {}
+        # A driver on a cluster cannot reach the task's socket.
+        link = {} if task is None or self._deploy_mode == "cluster" else {TASK_VARIABLE: task}
         return IcebergSubmitHook(
             conn_id=self._conn_id,
             machine=replace(self._machine, environment={**self._machine.environment, **link}),

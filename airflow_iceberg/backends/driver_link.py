@@ -79,9 +79,11 @@ class DriverLink:
         self.end_drivers()
         self._stop.close()
         self._thread.join()
-        # Each of them is the end of a driver that is left.
-        for each in (self._listener, self._stopped, *self._drivers.values()):
-            each.close()
+        self._listener.close()
+        self._stopped.close()
+        # For a driver that is left, and for one that has only just connected, this is the end of the task.
+        for driver in self._drivers.values():
+            driver.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _serve(self) -> None:
@@ -103,8 +105,7 @@ class DriverLink:
                 if descriptor == _STDIN:
                     threading.Thread(target=self._on_lost_worker, daemon=True).start()
                 else:
-                    # Its guard never sends anything: this is its end.
-                    self._drivers.pop(descriptor).close()
+                    _take_leave(self._drivers.pop(descriptor))
 
     def _accept(self) -> socket.socket:
         driver, _ = self._listener.accept()
@@ -119,3 +120,12 @@ class DriverLink:
 def _tell_to_end(driver: socket.socket) -> None:
     with contextlib.suppress(OSError):
         driver.send(b"e")
+
+
+def _take_leave(driver: socket.socket) -> None:
+    """Answer a guard whose driver has ended: the task lives, and logs that itself."""
+    _tell_to_end(driver)
+    with contextlib.suppress(OSError):
+        # What was not read would cost the other side the answer.
+        driver.recv(1)
+    driver.close()

@@ -7,6 +7,7 @@ A process and not a thread: code of the user can keep Python's lock for minutes,
 Standard library only, because it starts before anything else is imported.
 """
 
+import atexit
 import contextlib
 import ctypes
 import os
@@ -25,7 +26,7 @@ KILLED = 137
 _PR_SET_PDEATHSIG = 1
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 # How long it may take until it is noticed that the driver has ended while children of the driver keep its pipe open.
-_LOOK_MS = 500
+_LOOK_MS = 100
 
 
 def start_guard(job: str) -> None:
@@ -49,11 +50,19 @@ def start_guard(job: str) -> None:
         os.close(open_while_alive)
         _guard(job, driver, ended, task)
     os.close(ended)
+    atexit.register(_tell_that_it_ends_by_itself, open_while_alive, driver)
     if task is not None:
         task.close()
     if sys.platform == "linux":
         # Should the guard be killed, too.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def _tell_that_it_ends_by_itself(guard: int, driver: int) -> None:
+    # Children that were forked from the driver end, too.
+    if os.getpid() == driver:
+        with contextlib.suppress(OSError):
+            os.write(guard, b".")
 
 
 def _connect(path: str) -> socket.socket | None:
@@ -76,9 +85,9 @@ def _guard(job: str, driver: int, ended: int, task: socket.socket | None) -> NoR
         log = _log_of(task)
         reason = _wait(driver, ended, task)
         if reason is not None:
-            if reason:
-                _say(log, job, reason)
             _kill(driver)
+            if task is None or _has_ended(task):
+                _say(log, job, reason)
     finally:
         os._exit(0)
 
@@ -101,7 +110,7 @@ def _log_of(task: socket.socket | None) -> int:
 
 
 def _wait(driver: int, ended: int, task: socket.socket | None) -> str | None:
-    """Return why the driver has to end ("" when the task asks for it and tells why itself), None when it has ended."""
+    """Return why the driver was or is to be killed, None when it ends by itself."""
     parents = {} if task is None else {task.fileno(): "the task"}
     if stat.S_ISFIFO(os.fstat(_STDIN).st_mode) or stat.S_ISSOCK(os.fstat(_STDIN).st_mode):
         parents[_STDIN] = "spark-submit"
@@ -110,15 +119,28 @@ def _wait(driver: int, ended: int, task: socket.socket | None) -> str | None:
         poll.register(descriptor, select.POLLIN)
     while True:
         ready = {descriptor for descriptor, _ in poll.poll(_LOOK_MS)}
-        # The parents first: Linux has killed the driver already when spark-submit was killed.
         for descriptor in parents:
-            if descriptor in ready:
-                if not _read(descriptor):
-                    return f"{parents[descriptor]} has ended"
-                if descriptor != _STDIN:
-                    return ""
-        if ended in ready or os.getppid() != driver:
-            return None
+            # The task also says something when the driver has to end.
+            if descriptor in ready and not (descriptor == _STDIN and _read(_STDIN)):
+                return f"{parents[descriptor]} has ended"
+        if ended in ready:
+            if _read(ended):
+                return None
+            poll.unregister(ended)
+        if os.getppid() != driver:
+            # Linux kills the driver together with spark-submit, and can do so before the pipe is closed.
+            return "the driver was killed"
+
+
+def _has_ended(task: socket.socket) -> bool:
+    """Tell the task that the driver has ended; return whether the task has ended before, and cannot log it itself.
+
+    A task that lives has not said that nothing was committed yet: the driver may have written its result already.
+    """
+    with contextlib.suppress(OSError):
+        task.send(b"d")
+        return not _read(task.fileno())
+    return True
 
 
 def _read(descriptor: int) -> bytes:

@@ -154,12 +154,15 @@ class TestAProcessThatIsKilled:
         chain.wait_until_it_works()[victim].kill()
         reap(chain)
         chain.check_all_end()
-        assert "killed; nothing was committed" in chain.log()
         assert lake.load().current_snapshot() is None
         if victim in ("spark-submit", "driver"):
+            who = "spark-submit" if victim == "spark-submit" else "the driver"
             assert chain.error().startswith(
-                f"AirflowException: {'the ' * (victim == 'driver')}{victim} was killed by SIGK"
+                f"AirflowException: {who} was killed by SIGKILL; the job for table s.t ended "
             )
+            assert "nothing was committed" in chain.error().splitlines()[0]
+        else:
+            assert "killed; nothing was committed" in chain.log()
 
     @pytest.mark.parametrize("victim", ["task", pytest.param("spark-submit", marks=WITH_SERVICES)])
     def test_and_its_guard_before_it(self, victim: str, start: Callable[..., Chain]) -> None:

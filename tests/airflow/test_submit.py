@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from airflow_iceberg.errors import InvalidInputError, NotFoundError, UnsupportedError
+from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, UnsupportedError
 from airflow_iceberg.jobs.protocol import Source
 from airflow_iceberg.operators.write import IcebergAppendOperator
 from airflow_iceberg.submit import InProcess, SparkConfig, SparkSubmit, open_backend, storage_properties
@@ -233,6 +233,57 @@ class TestWhatTheJobIsTold:
         }
         hook, _ = self.submission(connection, monkeypatch, lake, conf=conf)
         assert "s3cr3t" not in hook._mask_cmd(hook._build_spark_submit_command("/main.py"))
+
+
+class TestACancelledJob:
+    """In this process, too: what it has staged is not committed, and no other is begun."""
+
+    def test_fails_though_it_could_have_reported_files(self, lake: Lake) -> None:
+        from airflow_iceberg.submit import run_job
+
+        table = lake.create()
+        source = Source.from_files(str(lake.write_file("a.parquet", [1])))
+        made = open_backend(None, SparkConfig(), table=table, source=source, name="job")
+        plan = table.plan_append(source)
+        made.cancel()
+        with pytest.raises(IcebergError, match=r"^the job for table s\.t was killed; nothing was committed$") as error:
+            run_job(made, table, plan)
+        assert type(error.value) is IcebergError
+        assert lake.data_files() == []
+
+    def test_while_it_reads_its_first_file_begins_no_other(
+        self, lake: Lake, new_dag: Callable, run_dag: Callable, failures: list, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from airflow_iceberg.jobs import local
+
+        lake.create()
+        for number in range(3):
+            lake.write_file(f"{number}.parquet", [number])
+        begun: list[int] = []
+        running: list[IcebergAppendOperator] = []
+        run_task, execute = local.run_task, IcebergAppendOperator.execute
+
+        def killed_meanwhile(context: Any, spec: Any) -> Any:
+            begun.append(spec.number)
+            running[0].on_kill()
+            return run_task(context, spec)
+
+        def executed(operator: Any, context: Any) -> Any:
+            running.append(operator)
+            return execute(operator, context)
+
+        monkeypatch.setattr(local, "run_task", killed_meanwhile)
+        monkeypatch.setattr(local, "default_threads", lambda: 1)
+        monkeypatch.setattr(IcebergAppendOperator, "execute", executed)
+        with new_dag(retries=0) as dag:
+            IcebergAppendOperator(
+                task_id="append", table="s.t", files=f"{lake.folder}/source/*.parquet", spark_conn_id=None
+            )
+        assert run_dag(dag).state == "failed"
+        assert "was killed; nothing was committed" in str(failures[0])
+        assert len(begun) == 1
+        assert lake.load().current_snapshot() is None
+        assert (lake.staged(), lake.data_files()) == ([], [])
 
 
 @pytest.mark.spark
