@@ -256,7 +256,7 @@ class TestACancelledJob:
     ) -> None:
         from airflow_iceberg.jobs import local
 
-        lake.create()
+        lake.create(properties={"write.target-file-size-bytes": "1"})
         for number in range(3):
             lake.write_file(f"{number}.parquet", [number])
         begun: list[int] = []
