@@ -248,6 +248,7 @@ class SparkSubmit:
         self._name = name
         self._hook: Any = None
         self._link: DriverLink | None = None
+        self._is_logged = False
         self.is_killed = False
         extra = connection.extra_dejson
         master = self._master = connection.host or ""
@@ -295,7 +296,7 @@ class SparkSubmit:
 
     def cancel(self) -> None:
         """Kill the submission with its driver, and on a cluster the application."""
-        is_first, self.is_killed = not self.is_killed, True
+        self.is_killed = True
         if self._link is not None:
             self._link.end_drivers()
         if self._hook is not None:
@@ -303,7 +304,9 @@ class SparkSubmit:
         if self._link is not None:
             # Airflow may start the next try as soon as this returns.
             self._link.wait(END_SECONDS)
-        if is_first:
+        # Said once, also when the first of two cancellations was interrupted by the other.
+        if not self._is_logged:
+            self._is_logged = True
             log.warning("job %r: killed; nothing was committed", self._name)
 
     def explain(self, error: IcebergError) -> IcebergError:

@@ -34,10 +34,7 @@ def main(arguments: list[str]) -> int:
         from airflow_iceberg.jobs.protocol import JobPlan
         from airflow_iceberg.storage.fsspec_io import load_file_io
     except ImportError as error:
-        return _fail(
-            f"cannot import airflow_iceberg under {sys.executable} ({error}); pass its zip with --py-files, and "
-            "install pyarrow and fsspec for the Python of the driver and the workers (PYSPARK_PYTHON)"
-        )
+        return _fail(_missing(error))
     try:
         storage = json.loads(os.environ.get(STORAGE_VARIABLE) or "{}")
         io = load_file_io(storage)
@@ -70,12 +67,21 @@ def _run(plan: "JobPlan", io: "FileIO", storage: dict[str, str]) -> int:
 
 
 def _readable(error: Exception) -> Exception:
-    """Return an error of Spark without the stack traces in its text."""
-    try:
-        from airflow_iceberg.jobs.spark import as_iceberg_error
-    except ImportError:
-        return error
+    """Return an error of Spark without the stack traces in its text, and a missing package with what to do."""
+    from airflow_iceberg.errors import IcebergError
+
+    if isinstance(error, ImportError):
+        return IcebergError(_missing(error))
+    from airflow_iceberg.jobs.spark import as_iceberg_error
+
     return as_iceberg_error(error)
+
+
+def _missing(error: ImportError) -> str:
+    return (
+        f"cannot import airflow_iceberg under {sys.executable} ({error}); pass its zip with --py-files, and "
+        "install pyarrow and fsspec for the Python of the driver and the workers (PYSPARK_PYTHON)"
+    )
 
 
 def _session(plan: "JobPlan") -> Any:

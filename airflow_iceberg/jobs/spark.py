@@ -262,6 +262,12 @@ def as_iceberg_error(error: Exception) -> IcebergError:
     """Return an error of Spark as one of ours, in one readable text without stack traces."""
     if isinstance(error, IcebergError):
         return error
+    if isinstance(error, ImportError):
+        # Of our own modules or Spark's: what a user's function cannot import is told apart where it is called.
+        return IcebergError(
+            f"the Python of the driver, {sys.executable}, cannot run the job: {error}; install the package there, or "
+            f"set spark.pyspark.driver.python (PYSPARK_DRIVER_PYTHON) to a Python that has it"
+        )
     return IcebergError(f"the Spark job failed: {_text(error)}")
 
 

@@ -76,7 +76,6 @@ class TestTheFirstLineNamesTheCause:
 
     def test_a_package_that_the_driver_lacks(self, failing: Callable[..., IcebergError], bare_python: str) -> None:
         error = failing(conf={"spark.pyspark.driver.python": bare_python, "spark.pyspark.python": sys.executable})
-        assert isinstance(error, StalePlanError)
         assert first_line(error).startswith(
             f"the Python of the driver, {bare_python}, cannot run the job: No module named "
         )
