@@ -78,7 +78,7 @@ LAYERS = {
     # Starting a job is knowing where it runs: in this process, or on a Spark that gets the core as a zip.
     "backends": layer(
         "errors redaction hooks retries commit.open_table operations.staging storage.base jobs.protocol jobs.run_local "
-        "jobs.spark.package jobs.spark.installation",
+        "jobs.spark.package jobs.spark.installation jobs.spark.driver_guard",
         "airflow",
     ),
     "triggers": layer(

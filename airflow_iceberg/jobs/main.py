@@ -26,14 +26,16 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
         return _fail("usage: main.py PLAN_LOCATION")
     try:
+        from airflow_iceberg.jobs.spark.driver_guard import start_guard
+
+        # Before anything that takes long is imported.
+        start_guard(f"job {arguments[0]}")
+
         from airflow_iceberg.errors import IcebergError
         from airflow_iceberg.jobs.protocol.plan import JobPlan
         from airflow_iceberg.storage.stores.fsspec_io import load_file_io
     except ImportError as error:
-        return _fail(
-            f"cannot import airflow_iceberg under {sys.executable} ({error}); pass its zip with --py-files, and "
-            "install pyarrow and fsspec for the Python of the driver and the workers (PYSPARK_PYTHON)"
-        )
+        return _fail(_missing(error))
     try:
         storage = json.loads(os.environ.get(STORAGE_VARIABLE) or "{}")
         io = load_file_io(storage)
@@ -56,13 +58,31 @@ def _run(plan: "JobPlan", io: "FileIO", storage: dict[str, str]) -> int:
         spark = _session(plan)
     except Exception as error:  # noqa: BLE001 - whatever keeps Spark from starting belongs into the result
         traceback.print_exc()
-        result = phase.write_result(plan, io, JobResult.failed(error))
+        result = phase.write_result(plan, io, JobResult.failed(_readable(error)))
     else:
         try:
             result = run_spark(plan, io, spark, storage=storage)
         finally:
             spark.stop()
     return _say(plan, result)
+
+
+def _readable(error: Exception) -> Exception:
+    """Return an error of Spark without the stack traces in its text, and a missing package with what to do."""
+    from airflow_iceberg.errors import IcebergError
+
+    if isinstance(error, ImportError):
+        return IcebergError(_missing(error))
+    from airflow_iceberg.jobs.spark.run import as_iceberg_error
+
+    return as_iceberg_error(error)
+
+
+def _missing(error: ImportError) -> str:
+    return (
+        f"cannot import airflow_iceberg under {sys.executable} ({error}); pass its zip with --py-files, and "
+        "install pyarrow and fsspec for the Python of the driver and the workers (PYSPARK_PYTHON)"
+    )
 
 
 def _session(plan: "JobPlan") -> Any:

@@ -63,13 +63,13 @@ def checked(reports: Sequence[TaskReport], io: "FileIO") -> list[TaskReport]:
     for report in reports:
         by_number.setdefault(report.number, report)
     ordered = [by_number[number] for number in sorted(by_number)]
-    for report in ordered:
-        if report.error is not None:
-            _remove(io, [document["file-path"] for other in ordered for document in other.data_files])
-            raise report.error.to_exception()
-    if any(report.is_stopped for report in ordered):
+    failed = next((report.error for report in ordered if report.error is not None), None)
+    if failed is None and not any(report.is_stopped for report in ordered):
+        return ordered
+    _remove(io, [document["file-path"] for report in ordered for document in report.data_files])
+    if failed is None:
         raise IcebergError("the job was stopped, and no task says why; run it again")
-    return ordered
+    raise failed.to_exception()
 
 
 def result(plan: JobPlan, reports: Sequence[TaskReport], *, source_files: int | None, timings: Timings) -> JobResult:

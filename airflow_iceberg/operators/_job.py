@@ -92,6 +92,7 @@ class JobOperator(TableOperator):
     """
 
     _backend: Backend | None = None
+    _is_killed: bool = False
 
     def __init__(
         self,
@@ -110,7 +111,8 @@ class JobOperator(TableOperator):
         return replace(work, run=lambda plan: self.run_job(work.table, plan, name=str(work.operation_key)))
 
     def on_kill(self) -> None:
-        """Cancel the job; what it staged stays unreferenced, and the next try starts afresh."""
+        """Cancel the job and start no other; what it staged stays unreferenced, and the next try starts afresh."""
+        self._is_killed = True
         if self._backend is not None:
             self._backend.cancel()
 
@@ -126,6 +128,9 @@ class JobOperator(TableOperator):
                 f"branch={config.conf[asked[0]]!r} to write to a branch of the table"
             )
         self._backend = open_backend(self.spark_conn_id, config, table=table, source=source, name=name)
+        if self._is_killed:
+            # By a signal between two jobs of the task, or while its first one was planned.
+            self._backend.cancel()
         return self._backend
 
     def run_job(self, table: OpenTable, plan: JobPlan, *, name: str) -> JobResult:

@@ -14,6 +14,7 @@ import importlib
 import logging
 import os
 import pickle
+import re
 import sys
 import tempfile
 import traceback
@@ -266,6 +267,12 @@ def as_iceberg_error(error: Exception) -> IcebergError:
     """Return an error of Spark as one of ours, in one readable text without stack traces."""
     if isinstance(error, IcebergError):
         return error
+    if isinstance(error, ImportError):
+        # Of our own modules or Spark's: what a user's function cannot import is told apart where it is called.
+        return IcebergError(
+            f"the Python of the driver, {sys.executable}, cannot run the job: {error}; install the package there, or "
+            f"set spark.pyspark.driver.python (PYSPARK_DRIVER_PYTHON) to a Python that has it"
+        )
     return IcebergError(f"the Spark job failed: {_text(error)}")
 
 
@@ -276,7 +283,7 @@ def _text(error: Exception) -> str:
     name = cause.getClass().getSimpleName() if cause is not None else type(error).__name__
     if "Traceback (most recent call last)" in text:
         return _python_error(text)
-    for end in ("\nJVM stacktrace", "\n\tat ", "\nDriver stacktrace", ";\n", "; line "):
+    for end in ("\nJVM stacktrace", "\n\tat ", "\nDriver stacktrace", "\nThis stopped SparkContext", ";\n", "; line "):
         text = text.split(end, 1)[0]
     return f"{name}: {text.strip()[:MAX_MESSAGE]}"
 
@@ -287,9 +294,15 @@ def _java_cause(error: Exception) -> Any:
     "Job aborted due to stage failure" carries its cause as text only in Spark 3.5: then that text it is.
     """
     cause = getattr(error, "java_exception", None)
-    while cause is not None and cause.getCause() is not None:
+    while cause is not None and cause.getCause() is not None and not _repeats(cause, cause.getCause()):
         cause = cause.getCause()
     return cause
+
+
+def _repeats(error: Any, cause: Any) -> bool:
+    """Return whether an error says all that its cause says and more, as a program's name that cannot be started."""
+    is_same = error.getClass().getName() == cause.getClass().getName()
+    return is_same and str(cause.getMessage()) in str(error.getMessage())
 
 
 def _python_error(text: str) -> str:
@@ -297,8 +310,13 @@ def _python_error(text: str) -> str:
     after = text.rsplit("Traceback (most recent call last)", 1)[1].splitlines()[1:]
     lines = [line.strip() for line in after if line.strip() and not line[0].isspace()]
     found = lines[0] if lines else text.strip()
-    hint = "; the Python of the workers lacks it, see PYSPARK_PYTHON" if found.startswith("ModuleNotFoundError") else ""
-    return f"{found[:MAX_MESSAGE]}{hint}"
+    missing = re.match(r"ModuleNotFoundError: No module named '([^']+)'", found)
+    if missing:
+        return (
+            f"the Python of the executors has no package {missing[1]!r}; install it there, or set spark.pyspark.python "
+            f"(PYSPARK_PYTHON) to a Python that has it; code of your own comes with py_files"
+        )
+    return found[:MAX_MESSAGE]
 
 
 # ---- the workers' side
