@@ -39,6 +39,7 @@ from airflow_iceberg.expressions.binding import parse
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata, new_table_metadata
 from airflow_iceberg.format.partitions.spec import PartitionField, PartitionSpec, spec_from_shorthand
 from airflow_iceberg.format.properties.kinds import property_text
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef
@@ -123,7 +124,7 @@ class Table:
             now_ms=now_ms(),
         )
         check_writable(metadata, str(table))
-        check_properties_to_set(metadata, metadata.properties)
+        check_properties_to_set(metadata.properties)
         try:
             return cls._of(catalog, catalog.create(table, metadata))
         except AlreadyExistsError:
@@ -676,8 +677,8 @@ class Table:
         WriteOptions.from_properties(self.properties, self.schema(), self.sort_order())
         RetryPolicy.of(self.metadata)
         MergePolicy.of(self.metadata)
-        for name in ("write.summary.partition-limit", "write.metadata.previous-versions-max"):
-            self.metadata.property_int(name, 0)
+        properties = TableProperties.of(self.properties)
+        _ = properties.summary_partition_limit, properties.metadata_previous_versions_max
 
     def __repr__(self) -> str:
         return f"Table({self.name!r}, {self.metadata_location!r})"

@@ -199,6 +199,41 @@ class TestTheFormatCoreIsPure:
         assert not [call for call in calls if IMPURE_CALLS.match(call)]
 
 
+def texts(module: Module) -> Iterator[str]:
+    """Yield the texts of a module that are no docstrings, parts of f-strings among them."""
+    tree = module.tree()
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.value
+
+
+class TestPropertiesAreReadInOnePlace:
+    """The name of a table property stands in `format.properties` alone, with its kind and its default.
+
+    Elsewhere it is an attribute: `TableProperties.of(properties).gc_enabled`, or `TableProperties.gc_enabled.name`.
+    """
+
+    NAME = re.compile(
+        r"(?<![\w./-])((write|commit|history|gc|read)\.([a-z*]|$)|schema\.name-mapping\.|encryption\.key-id)"
+    )
+
+    @pytest.mark.parametrize(
+        "module", [m for m in ALL if not m.name.startswith("format.properties")], ids=lambda module: module.name
+    )
+    def test_no_other_module_spells_one(self, module: Module) -> None:
+        assert not [text for text in texts(module) if self.NAME.search(text)]
+
+    def test_a_name_is_seen(self, tmp_path: Path) -> None:
+        program = tmp_path / "program.py"
+        program.write_text(
+            '"""Of `gc.enabled`."""\nA = "gc.enabled"\nB = f"property write.data.path is {A}"\nC = "write."\n'
+            'D = "airflow_iceberg.data.write.sorted"\nE = "read.split.target-size"\nF = "bread.x"\n'
+        )
+        found = [text for text in texts(Module(name="x", path=program)) if self.NAME.search(text)]
+        assert sorted(found) == ["gc.enabled", "property write.data.path is ", "read.split.target-size", "write."]
+
+
 class TestPaimonDoesItsInputInOneModule:
     """Of the modules of `paimon` only `table` knows the border to the stores."""
 

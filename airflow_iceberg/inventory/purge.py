@@ -17,14 +17,13 @@ from airflow_iceberg.catalogs.base import TableId, TableState
 from airflow_iceberg.errors import FormatError, IcebergError, NotFoundError
 from airflow_iceberg.format.manifests.entries import ManifestFile
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.inventory.named_files import find_manifests
 from airflow_iceberg.inventory.run import Progress, walk_here
 from airflow_iceberg.inventory.units import manifest_units
 from airflow_iceberg.storage.base import FileIO
 
 log = logging.getLogger(__name__)
-
-GC_ENABLED = "gc.enabled"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,7 +60,7 @@ def find_files(io: FileIO, state: TableState) -> TableFiles:
     metadata = state.metadata
     try:
         manifests = find_manifests(io, metadata.snapshots)
-        is_owner = metadata.property_bool(GC_ENABLED, True)
+        is_owner = TableProperties.of(metadata.properties).gc_enabled
         content = _content(io, manifests.values(), f"{state.table}: files to purge") if is_owner else ()
     except (NotFoundError, FormatError) as error:
         raise FormatError(

@@ -18,6 +18,7 @@ from urllib.parse import quote_plus
 from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.arrow.buffers import number_array, numbers_of
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.inventory.listed_files import (
     METADATA,
     OLD,
@@ -272,7 +273,7 @@ def _listing_units(table: Table, root: str, below: str, before_ms: int) -> list[
 
 
 def _warn_of_other_places(table: Table, root: str) -> None:
-    for name in ("write.data.path", "write.metadata.path"):
+    for name in (TableProperties.data_path.name, TableProperties.metadata_path.name):
         place = table.properties.get(name)
         if place is not None and not f"{place.rstrip('/')}/".startswith(root):
             log.warning("%s: orphans in %s (%s) are not looked for, only below %s", table.name, place, name, root)

@@ -17,7 +17,7 @@ from airflow_iceberg.data.read.selection import choose_snapshot, project
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions.binding import AlwaysTrue, Expression, parse_filter
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-from airflow_iceberg.format.properties.known import ENCRYPTION_KEY
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.inventory.manifests import read_columns, read_manifests
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 # Files in flight while a whole result is read: enough to keep both reading and decoding busy.
 READ_THREADS = 4
-NAME_MAPPING = "schema.name-mapping.default"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -174,7 +173,7 @@ class TableScan:
         return DeleteReader(
             self.io,
             schemas=(self.metadata.schema(), *older),
-            name_mapping=self.metadata.properties.get(NAME_MAPPING),
+            name_mapping=TableProperties.of(self.metadata.properties).name_mapping,
             specs=self.metadata.partition_specs,
         )
 
@@ -188,7 +187,7 @@ class TableScan:
             table_schema=self.schema,
             spec=self.metadata.spec(task.file.spec_id),
             row_filter=task.residual,
-            name_mapping=self.metadata.properties.get(NAME_MAPPING),
+            name_mapping=TableProperties.of(self.metadata.properties).name_mapping,
             delete_files=task.delete_files,
             deletes=deletes,
             sequence_number=task.sequence_number,
@@ -231,5 +230,7 @@ def check_not_encrypted(metadata: TableMetadata) -> None:
     Raises:
         UnsupportedError: it has a key.
     """
-    if ENCRYPTION_KEY in metadata.properties:
-        raise UnsupportedError(f"table {metadata.location} is encrypted ({ENCRYPTION_KEY}) and cannot be read here")
+    if TableProperties.of(metadata.properties).encryption_key_id is not None:
+        raise UnsupportedError(
+            f"table {metadata.location} is encrypted ({TableProperties.encryption_key_id}) and cannot be read here"
+        )
