@@ -234,6 +234,40 @@ class TestPropertiesAreReadInOnePlace:
         assert sorted(found) == ["gc.enabled", "property write.data.path is ", "read.split.target-size", "write."]
 
 
+class TestSecretsAreKnownInOnePlace:
+    """What a secret is says `redaction`: no other module has a pattern of its own, which would know fewer."""
+
+    WORDS = re.compile(r"secret|passw|token|credential", re.IGNORECASE)
+
+    @classmethod
+    def is_pattern(cls, text: str) -> bool:
+        """Whether a text is a choice of words, of which some are those of secrets."""
+        return "|" in text and len({word.lower() for word in cls.WORDS.findall(text)}) > 1
+
+    def patterns(self, module: Module) -> list[str]:
+        """Choices within a text, and texts of several secrets that are given to the module `re`, together."""
+        found = [text for text in texts(module) if self.is_pattern(text)]
+        for node in ast.walk(module.tree()):
+            if isinstance(node, ast.JoinedStr) and self.is_pattern(ast.unparse(node)):
+                found.append(ast.unparse(node))
+            if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("re."):
+                given = "".join(ast.unparse(argument) for argument in node.args[:1])
+                found += [given] if len({word.lower() for word in self.WORDS.findall(given)}) > 1 else []
+        return found
+
+    @pytest.mark.parametrize("module", [m for m in ALL if m.name != "redaction"], ids=lambda module: module.name)
+    def test_no_other_module_has_a_pattern_of_them(self, module: Module) -> None:
+        assert self.patterns(module) == []
+
+    def test_a_pattern_is_seen(self, tmp_path: Path) -> None:
+        program = tmp_path / "program.py"
+        program.write_text(
+            'A = "set secret or token"\nB = "x|secret|"\nC = "secret|y|Token"\nD = f"{A}secret|{B}|passw"\n'
+            'E = re.compile(r"[?]token=|[?]credential=")\nF = re.search("(secret)(.*)(token)", "x")\n'
+        )
+        assert len({text.strip("r'\"") for text in self.patterns(Module(name="x", path=program))}) == 4
+
+
 class TestPaimonDoesItsInputInOneModule:
     """Of the modules of `paimon` only `table` knows the border to the stores."""
 

@@ -19,8 +19,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_iceberg.backends.config import _SECRET_SETTING, REDACTION, STORAGE_VARIABLE, Machine, SparkConfig
+from airflow_iceberg.backends.config import STORAGE_VARIABLE, Machine, SparkConfig
 from airflow_iceberg.errors import InvalidInputError, NotFoundError, UnsupportedError
+from airflow_iceberg.redaction import SPARK_PATTERN, secrets_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -86,7 +87,7 @@ class SparkSubmit:
                 f"spark connection {self._conn_id!r}: Spark's standalone master runs no Python programs in deploy mode "
                 f"cluster; use client"
             )
-        if self._deploy_mode == "cluster" and any(_SECRET_SETTING.search(key) for key in storage):
+        if self._deploy_mode == "cluster" and secrets_of(storage):
             raise UnsupportedError(
                 f"spark connection {self._conn_id!r}: a driver in deploy mode cluster would get the catalog's storage "
                 f"credentials on spark-submit's command line; use deploy mode client, or let the cluster have its own "
@@ -119,7 +120,7 @@ class SparkSubmit:
             conn_id=self._conn_id,
             machine=self._machine,
             conf={
-                "spark.redaction.regex": REDACTION,
+                "spark.redaction.regex": SPARK_PATTERN,
                 **WORKER_SETTINGS,
                 **spark_settings(self._storage),
                 **config.conf,
