@@ -21,14 +21,10 @@ from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_iceberg.backends.config import STORAGE_VARIABLE, Machine
 from airflow_iceberg.backends.spark_output import SparkOutput
+from airflow_iceberg.redaction import shown_command
 
 _PR_SET_PDEATHSIG = 1
 _REAP_SECONDS = 10
-# "--conf some.credential=…", as the provider logs it; its own pattern knows only secrets and passwords.
-_SETTING = re.compile(
-    r"(\S*(?:secret|passw|token|credential|access.?key|account.?key|connection.?string)[^\s=]*=)(\S+)", re.IGNORECASE
-)
-# Its value is JSON, with blanks in it.
 _STORAGE = re.compile(rf"({STORAGE_VARIABLE}=)(\{{.*?\}})(?=\s--|\s\S+\.py\b|$)")
 
 
@@ -92,9 +88,10 @@ class IcebergSubmitHook(SparkSubmitHook):
         return [self._machine.binary]
 
     def _mask_cmd(self, connection_cmd: str | list[str]) -> str:
-        text = connection_cmd if isinstance(connection_cmd, str) else " ".join(connection_cmd)
-        text = _STORAGE.sub(r"\1******", text)
-        return super()._mask_cmd(_SETTING.sub(r"\1******", text))
+        if isinstance(connection_cmd, str):
+            # The value of the variable is JSON, with blanks in it.
+            connection_cmd = _STORAGE.sub(r"\1******", connection_cmd).split(" ")
+        return super()._mask_cmd(shown_command(connection_cmd))
 
 
 def _die_with_parent(libc: ctypes.CDLL) -> Any:

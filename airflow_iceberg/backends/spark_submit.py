@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowException
 
-from airflow_iceberg.backends.config import _SECRET_SETTING, REDACTION, STORAGE_VARIABLE, Machine, SparkConfig
+from airflow_iceberg.backends.config import STORAGE_VARIABLE, Machine, SparkConfig
 from airflow_iceberg.backends.driver_link import DriverLink
 from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, StalePlanError, UnsupportedError
 from airflow_iceberg.jobs.spark.driver_guard import TASK_VARIABLE
+from airflow_iceberg.redaction import SPARK_PATTERN, secrets_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -96,7 +97,7 @@ class SparkSubmit:
                 f"spark connection {self._conn_id!r}: Spark's standalone master runs no Python programs in deploy mode "
                 f"cluster; use client"
             )
-        if self._deploy_mode == "cluster" and any(_SECRET_SETTING.search(key) for key in storage):
+        if self._deploy_mode == "cluster" and secrets_of(storage):
             raise UnsupportedError(
                 f"spark connection {self._conn_id!r}: a driver in deploy mode cluster would get the catalog's storage "
                 f"credentials on spark-submit's command line; use deploy mode client, or let the cluster have its own "
@@ -163,7 +164,7 @@ class SparkSubmit:
             conn_id=self._conn_id,
             machine=replace(self._machine, environment={**self._machine.environment, **link}),
             conf={
-                "spark.redaction.regex": REDACTION,
+                "spark.redaction.regex": SPARK_PATTERN,
                 **WORKER_SETTINGS,
                 **spark_settings(self._storage),
                 **config.conf,

@@ -16,14 +16,13 @@ from dataclasses import dataclass, fields
 from airflow_iceberg.errors import FormatError, IcebergError, NotFoundError
 from airflow_iceberg.format.manifests.entries import ManifestFile
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.inventory.named_files import find_manifests
 from airflow_iceberg.inventory.run import Progress, walk_here
 from airflow_iceberg.inventory.units import manifest_units
 from airflow_iceberg.storage.base import FileIO
 
 log = logging.getLogger(__name__)
-
-GC_ENABLED = "gc.enabled"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,7 +61,7 @@ def find_files(io: FileIO, table: str, metadata: TableMetadata, metadata_locatio
     """
     try:
         manifests = find_manifests(io, metadata.snapshots)
-        is_owner = metadata.property_bool(GC_ENABLED, True)
+        is_owner = TableProperties.of(metadata.properties).gc_enabled
         content = _content(io, manifests.values(), f"{table}: files to purge") if is_owner else ()
     except (NotFoundError, FormatError) as error:
         raise FormatError(

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_iceberg.errors import AlreadyExistsError, IcebergError
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.jobs import exchange
 from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.result import SUCCEEDED, JobResult
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from airflow_iceberg.storage.base import FileIO
 
 log = logging.getLogger(__name__)
-
-TARGET_FILE_SIZE = "write.target-file-size-bytes"
-DEFAULT_TARGET_FILE_SIZE_BYTES = 512 << 20
 
 RunTasks = Callable[[Sequence[TaskSpec]], list[TaskReport]]
 
@@ -51,7 +49,7 @@ class Timings:
 
 def target_file_size_bytes(plan: JobPlan) -> int:
     """Return `write.target-file-size-bytes` of the table."""
-    return int(plan.properties.get(TARGET_FILE_SIZE, DEFAULT_TARGET_FILE_SIZE_BYTES))
+    return TableProperties.of(plan.properties).target_file_size_bytes
 
 
 def checked(reports: Sequence[TaskReport], io: "FileIO") -> list[TaskReport]:

@@ -13,6 +13,7 @@ from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.manifests.entries import DataFile, ManifestContent
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.sort_orders import SortOrder
 from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.jobs.protocol.plan import JobPlan
@@ -20,7 +21,7 @@ from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.protocol.table_input import WORK_FILE, FileUnit, TableInput, WorkItem, cut_group, write_work
 from airflow_iceberg.operations import staging
 from airflow_iceberg.operations.work import Work
-from airflow_iceberg.plan.compact import TARGET_FILE_SIZE, FileGroup, RewriteOptions, plan_groups
+from airflow_iceberg.plan.compact import FileGroup, RewriteOptions, plan_groups
 from airflow_iceberg.plan.dangling_deletes import dangling_deletes
 from airflow_iceberg.scan.table_scan import TableScan
 
@@ -131,7 +132,7 @@ def write_rewrite_plan(
         claimed_order_id=claimed_order_id(metadata, sort_order),
         spec=compaction.spec,
         # A task writes one file: it may grow a little beyond the target before a second one is begun.
-        properties={TARGET_FILE_SIZE: str(compaction.options.write_max_file_size_bytes)},
+        properties={TableProperties.target_file_size_bytes.name: str(compaction.options.write_max_file_size_bytes)},
     )
     plan = replace(
         plan,

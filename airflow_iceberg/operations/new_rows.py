@@ -27,6 +27,7 @@ from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.expressions.binding import parse, parse_filter
 from airflow_iceberg.expressions.tree import Expression
 from airflow_iceberg.format.manifests.entries import DataFile
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.jobs.protocol.plan import Condition, JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
@@ -227,5 +228,5 @@ def check_options(table: OpenTable) -> None:
     WriteOptions.from_properties(table.properties, table.schema(), table.sort_order())
     RetryPolicy.of(table.metadata)
     MergePolicy.of(table.metadata)
-    for name in ("write.summary.partition-limit", "write.metadata.previous-versions-max"):
-        table.metadata.property_int(name, 0)
+    properties = TableProperties.of(table.properties)
+    _ = properties.summary_partition_limit, properties.metadata_previous_versions_max

@@ -20,7 +20,15 @@ from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.commit.write_result import OperationResult, Outcome
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.arrow.buffers import number_array, numbers_of
-from airflow_iceberg.inventory.listed_files import METADATA, OLD, STAGED, find_folders, is_metadata_file, statuses
+from airflow_iceberg.format.properties.table_properties import TableProperties
+from airflow_iceberg.inventory.listed_files import (
+    METADATA,
+    OLD,
+    STAGED,
+    find_folders,
+    is_metadata_file,
+    statuses,
+)
 from airflow_iceberg.inventory.named_files import find_manifests, hashed_paths
 from airflow_iceberg.inventory.reachable_files import statistics_paths
 from airflow_iceberg.inventory.run import Progress, in_bytes
@@ -252,7 +260,7 @@ def _listing_units(table: OpenTable, root: str, below: str, before_ms: int) -> l
 
 
 def _warn_of_other_places(table: OpenTable, root: str) -> None:
-    for name in ("write.data.path", "write.metadata.path"):
+    for name in (TableProperties.data_path.name, TableProperties.metadata_path.name):
         place = table.properties.get(name)
         if place is not None and not f"{place.rstrip('/')}/".startswith(root):
             log.warning("%s: orphans in %s (%s) are not looked for, only below %s", table.name, place, name, root)

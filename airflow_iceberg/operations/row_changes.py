@@ -26,12 +26,12 @@ from airflow_iceberg.expressions.metrics import file_must_match
 from airflow_iceberg.expressions.tree import AlwaysTrue, Expression
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.protocol.table_input import (
-    NAME_MAPPING,
     WORK_FILE,
     FileUnit,
     TableInput,
@@ -49,7 +49,7 @@ from airflow_iceberg.storage.base import FileIO
 log = logging.getLogger(__name__)
 
 COPY_ON_WRITE, MERGE_ON_READ = "copy-on-write", "merge-on-read"
-DELETE_MODE, DELETE_ISOLATION = "write.delete.mode", "write.delete.isolation-level"
+DELETE_ISOLATION = TableProperties.delete_isolation_level.name
 # A task of a merge-on-read delete looks at so much: its vectors share one Puffin file.
 _ITEM_BYTES = 256 << 20
 
@@ -106,9 +106,9 @@ def delete_mode(metadata: TableMetadata, asked: str | None) -> str:
         InvalidInputError: no such mode, or one that the table's version does not have.
         UnsupportedError: delete files in a format that is not written.
     """
-    mode = (asked or metadata.properties.get(DELETE_MODE) or COPY_ON_WRITE).strip().lower()
+    mode = (asked or TableProperties.of(metadata.properties).delete_mode or COPY_ON_WRITE).strip().lower()
     if mode not in (COPY_ON_WRITE, MERGE_ON_READ):
-        where = "mode" if asked else f"property {DELETE_MODE}"
+        where = "mode" if asked else f"property {TableProperties.delete_mode}"
         raise InvalidInputError(f"{where} is {mode!r}, expected {COPY_ON_WRITE!r} or {MERGE_ON_READ!r}")
     if mode == COPY_ON_WRITE or metadata.format_version > 1:
         _check_delete_format(metadata, mode)
@@ -122,10 +122,10 @@ def delete_mode(metadata: TableMetadata, asked: str | None) -> str:
 
 
 def _check_delete_format(metadata: TableMetadata, mode: str) -> None:
-    chosen = metadata.properties.get("write.delete.format.default", "parquet")
+    chosen = TableProperties.of(metadata.properties).delete_file_format
     if mode == MERGE_ON_READ and metadata.format_version == 2 and chosen.strip().lower() != "parquet":
         raise UnsupportedError(
-            f"property write.delete.format.default is {chosen!r}: delete files are written as parquet"
+            f"property {TableProperties.delete_file_format} is {chosen!r}: delete files are written as parquet"
         )
 
 
@@ -176,7 +176,7 @@ def read_as(io: FileIO, metadata: TableMetadata) -> ReadAs:
         io=io,
         schemas=all_schemas(metadata),
         specs={spec.spec_id: spec for spec in metadata.partition_specs},
-        name_mapping=metadata.properties.get(NAME_MAPPING),
+        name_mapping=TableProperties.of(metadata.properties).name_mapping,
     )
 
 

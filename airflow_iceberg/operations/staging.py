@@ -19,6 +19,8 @@ from airflow_iceberg.errors import FormatError, IcebergError, NotFoundError, Sta
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.properties.known import WRITE_PREFIX
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.sort_orders import SortOrder
 from airflow_iceberg.jobs.protocol.plan import Condition, JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
@@ -112,7 +114,7 @@ def new_plan(
     """
     if source.kind != "table" and arrangement == "none":
         arrangement, claimed_order_id = _write_arrangement(metadata)
-    chosen = {key: value for key, value in metadata.properties.items() if key.startswith("write.")}
+    chosen = {key: value for key, value in metadata.properties.items() if key.startswith(WRITE_PREFIX)}
     return JobPlan(
         operation=name,
         operation_key=None if operation_key is None else str(operation_key),
@@ -181,9 +183,9 @@ def distribution_mode(metadata: TableMetadata) -> str:
 
     `write.distribution-mode`; by default `range` for a table with a sort order, `hash` for a partitioned one.
     """
-    chosen = metadata.properties.get("write.distribution-mode")
+    chosen = TableProperties.of(metadata.properties).distribution_mode
     if chosen is not None:
-        return chosen.strip().lower()
+        return chosen
     if metadata.sort_order().fields:
         return "range"
     return "none" if metadata.spec().is_unpartitioned else "hash"

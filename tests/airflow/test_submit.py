@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +214,24 @@ class TestWhatTheJobIsTold:
         with pytest.raises(UnsupportedError, match="on spark-submit's command line") as error:
             self.submission(connection, monkeypatch, lake, master="yarn", deploy_mode="cluster")
         assert "s3cr3t" not in str(error.value)
+
+    @pytest.mark.parametrize(
+        ("storage", "is_safe"),
+        [
+            ({"s3.endpoint": "https://h", "s3.region": "r", "gcs.oauth2.token": "anon"}, True),
+            ({"s3.proxy-uri": "http://me:s3cr3t@proxy"}, False),
+            ({"gcs.session-kwargs": '{"headers": {"x-key": "s3cr3t-key"}}'}, False),
+            ({"adls.auth.shared-key.account.key": "a"}, False),
+        ],
+    )
+    def test_cluster_mode_is_safe_where_no_value_holds_a_secret(
+        self, storage: dict[str, str], is_safe: bool, connection: Callable
+    ) -> None:
+        from airflow.sdk import BaseHook
+
+        spark = BaseHook.get_connection(connection(host="yarn"))
+        with nullcontext() if is_safe else pytest.raises(UnsupportedError, match="storage credentials"):
+            SparkSubmit(spark, SparkConfig(deploy_mode="cluster"), storage=storage, name="job")
 
     @pytest.mark.parametrize(("master", "name"), [("local[1]", "PYSPARK_PYTHON"), ("yarn", "PYSPARK_DRIVER_PYTHON")])
     def test_only_what_runs_here_uses_the_python_of_here(

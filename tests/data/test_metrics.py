@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from airflow_iceberg.data.write.metrics import MAX_INFERRED_PROPERTY, MetricsConfig, leaf_columns
+from airflow_iceberg.data.write.metrics import MetricsConfig, leaf_columns
 from airflow_iceberg.data.write.options import WriteOptions
 from airflow_iceberg.data.write.partitioned import PartitionedWriter
 from airflow_iceberg.errors import InvalidInputError
@@ -150,7 +150,9 @@ class TestConfig:
         )
         found = []
         for limit in range(1, 6):
-            config = MetricsConfig.from_properties({MAX_INFERRED_PROPERTY: str(limit)}, schema)
+            config = MetricsConfig.from_properties(
+                {"write.metadata.metrics.max-inferred-column-defaults": str(limit)}, schema
+            )
             kept = {name for name, number in schema.names.items() if config.mode(number).kind is MetricsKind.TRUNCATE}
             found.append(kept & {"s.t.deep", "s.x", "l.element", "a", "b"})
         added = [found[0], *(after - before for before, after in itertools.pairwise(found))]

@@ -9,14 +9,15 @@ import pytest
 
 from airflow_iceberg.data.write.options import WriteOptions
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.format.properties.known import WRITE_PROPERTIES, State, find_property, property_warnings
+from airflow_iceberg.format.properties.known import PROPERTIES, find_property, property_warnings
+from airflow_iceberg.format.properties.property import State
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.table import Table
 from tests.support.builders import new_catalog, new_table
 from tests.support.parquet_pages import DATA, DATA_V2, DICTIONARY, pages_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "write-properties.md"
-ROW = re.compile(r"^\| `(write\.[^`]+)` \| ([a-z ]+) \|", re.MULTILINE)
+ROW = re.compile(r"^\| `([a-z-]+[.-][^`]+)` \| ([a-z ]+) \|", re.MULTILINE)
 # The constants of TableProperties in Iceberg Java 1.10.2, and what came after it up to 21 August 2026; "x" stands for a
 # column.
 NAMES = """
@@ -48,9 +49,7 @@ class TestTheList:
     """Every property of Iceberg is known, and the page says what becomes of it."""
 
     def test_the_page_says_what_the_code_does(self):
-        assert dict(ROW.findall(PAGE.read_text())) == {
-            name: known.state.value for name, known in WRITE_PROPERTIES.items()
-        }
+        assert dict(ROW.findall(PAGE.read_text())) == {name: known.state.value for name, known in PROPERTIES.items()}
 
     @pytest.mark.parametrize("name", NAMES.split())
     def test_every_property_of_iceberg_is_known(self, name):
@@ -64,14 +63,14 @@ class TestTheList:
 class TestWarnings:
     """What is set and not followed is said, once."""
 
-    @pytest.mark.parametrize("name", [name for name, known in WRITE_PROPERTIES.items() if known.state is State.WARNED])
+    @pytest.mark.parametrize("name", [name for name, known in PROPERTIES.items() if known.state is State.WARNED])
     def test_a_property_that_is_not_followed(self, name):
         name = name.replace("*", "dict-size-bytes")
         (warning,) = property_warnings({name: "7"})
         assert warning.startswith(f"property {name} is set, and this writer does not follow it")
 
     @pytest.mark.parametrize(
-        "name", [name for name, known in WRITE_PROPERTIES.items() if known.state in (State.FOLLOWED, State.UNUSED)]
+        "name", [name for name, known in PROPERTIES.items() if known.state in (State.FOLLOWED, State.UNUSED)]
     )
     def test_a_property_that_is_followed_or_of_others(self, name):
         assert property_warnings({name.replace("*", "x"): "7"}) == ()

@@ -111,7 +111,7 @@ class TestRows:
     def test_reference_tables_give_the_rows_of_their_scan(self, name, monkeypatch):
         found = golden.table(name)
         table = Table.from_metadata(found.metadata_location, io=found.io)
-        monkeypatch.setattr(read, "DEFAULT_SPLIT_BYTES", 1)
+        monkeypatch.setattr(read, "_split_bytes", lambda metadata: 1)
         reader, items = plan_read(table.io, table.metadata_location)
         batches = [batch for item in items for batch in reader.rows(table.io, item)]
         schema = schema_to_arrow(reader.projection, with_field_ids=False)

@@ -14,7 +14,6 @@ from typing import Unpack
 from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, parse_namespace
 from airflow_iceberg.catalogs.hadoop.versions import MetadataDirectory, Version, version_of
 from airflow_iceberg.catalogs.pointer import (
-    METADATA_PATH,
     Outside,
     Pointer,
     PointerCatalog,
@@ -32,7 +31,8 @@ from airflow_iceberg.errors import (
     UnsupportedError,
 )
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-from airflow_iceberg.inventory.purge import GC_ENABLED, delete_files
+from airflow_iceberg.format.properties.table_properties import TableProperties
+from airflow_iceberg.inventory.purge import delete_files
 from airflow_iceberg.storage.conditional_create import require_conditional_create
 from airflow_iceberg.storage.directories import FsspecDirectories, open_directory
 
@@ -199,9 +199,10 @@ class HadoopCatalog(PointerCatalog):
 
     def _refuse_relocation(self, table: TableId, base: TableState | None, metadata: TableMetadata) -> None:
         where = self.default_location(table)
-        if METADATA_PATH in metadata.properties:
+        if TableProperties.metadata_path.name in metadata.properties:
             raise UnsupportedError(
-                f"cannot set {METADATA_PATH} on {table}: a Hadoop catalog finds metadata only in {where}/metadata"
+                f"cannot set {TableProperties.metadata_path} on {table}: a Hadoop catalog finds metadata only in "
+                f"{where}/metadata"
             )
         if base is not None and base.metadata.location != metadata.location:
             raise UnsupportedError(
@@ -256,10 +257,10 @@ class HadoopCatalog(PointerCatalog):
 
     def drop_pointer(self, table: TableId) -> None:
         """Remove the table's directory."""
-        if not self.load(table).metadata.property_bool(GC_ENABLED, True):
+        if not TableProperties.of(self.load(table).metadata.properties).gc_enabled:
             raise InvalidInputError(
-                f"cannot drop {table}: its property {GC_ENABLED} is false, and a Hadoop catalog drops a table with its "
-                "files; remove the property first"
+                f"cannot drop {table}: its property {TableProperties.gc_enabled} is false, and a Hadoop catalog drops "
+                "a table with its files; remove the property first"
             )
         location = self.default_location(table)
         try:

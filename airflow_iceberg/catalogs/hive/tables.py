@@ -19,6 +19,7 @@ from airflow_iceberg.catalogs.hive.thrift_interface import (
 )
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import (
     BinaryType,
@@ -73,7 +74,7 @@ _PLACEHOLDER_CLASSES = (
 )
 
 # Properties that mean the same to Hive under another name.
-_HIVE_NAMES = {"gc.enabled": "external.table.purge"}
+_HIVE_NAMES = {TableProperties.gc_enabled.name: "external.table.purge"}
 _STATISTICS = {"total-data-files": "numFiles", "total-records": "numRows", "total-files-size": "totalSize"}
 # Ours alone: no property of the table may set them.
 _OWN = frozenset({METADATA_LOCATION, PREVIOUS_METADATA_LOCATION, TABLE_TYPE, "EXTERNAL", _STORAGE_HANDLER, TABLE_OWNER})

@@ -13,6 +13,7 @@ from typing import Any
 
 from airflow_iceberg.catalogs.rest.protocol import config_texts
 from airflow_iceberg.errors import FormatError
+from airflow_iceberg.redaction import is_secret
 from airflow_iceberg.storage import load_file_io
 from airflow_iceberg.storage.base import FileIO, FileStatus
 
@@ -29,7 +30,6 @@ _GO_WITH_KEYS = frozenset(
         *("client.access-key-id", "client.secret-access-key", "client.session-token", "client.profile-name"),
     }
 )
-_CREDENTIAL = re.compile(r"token|secret|access-key|sas|credential", re.IGNORECASE)
 _SIGNING_ENABLED, _SIGNER = "s3.remote-signing-enabled", "s3.signer"
 _SIGNER_URI, _SIGNER_ENDPOINT = "s3.signer.uri", "s3.signer.endpoint"
 # Where a server hands out newer credentials of a table, and whether it is to be asked, by the kind of store.
@@ -157,7 +157,7 @@ def table_io(
     def open_(where: str) -> FileIO:
         given, found = delegation.properties_for(where), properties(where, delegation)
         is_refused = any(_refresh_word(name) == "enabled" and value.lower() == "false" for name, value in given.items())
-        expires = any(_CREDENTIAL.search(name) for name in given) and not is_refused
+        expires = any(is_secret(name) for name in given) and not is_refused
         refresh = (lambda: properties(where, renew(given))) if expires or is_signed(found) else None
         return load_file_io(found, refresh=refresh)
 

@@ -21,6 +21,7 @@ from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
 
 from airflow_iceberg.errors import CommitConflictError, CommitUnknownError, InvalidInputError, StorageError
+from airflow_iceberg.redaction import is_secret
 
 log = logging.getLogger(__name__)
 
@@ -342,7 +343,7 @@ def _is_busy(error: SQLAlchemyError) -> bool:
 
 
 def _without_password(text: str, url: URL) -> str:
-    secrets = [url.password, *(url.query.get(key) for key in ("password", "sslpassword"))]
+    secrets = [url.password, *(value for key, value in url.query.items() if is_secret(key))]
     for secret in secrets:
         if secret:
             text = text.replace(str(secret), "***")

@@ -18,6 +18,7 @@ from airflow_iceberg.expressions.json import expression_from_json, expression_to
 from airflow_iceberg.expressions.tree import Expression
 from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.sort_orders import UNSORTED, SortOrder
 from airflow_iceberg.jobs.protocol.document import VERSION, _document, _to_bytes
@@ -134,7 +135,9 @@ class JobPlan:
             raise InvalidInputError(f"a job of operation {self.operation!r} cannot read a source of {self.source.kind}")
         if self.distribution_mode not in DISTRIBUTION_MODES:
             known = ", ".join(DISTRIBUTION_MODES)
-            raise InvalidInputError(f"unknown write.distribution-mode {self.distribution_mode!r}; one of {known}")
+            raise InvalidInputError(
+                f"unknown {TableProperties.distribution_mode} {self.distribution_mode!r}; one of {known}"
+            )
         if self.arrangement not in ARRANGEMENTS:
             raise InvalidInputError(f"unknown arrangement {self.arrangement!r}; one of {', '.join(ARRANGEMENTS)}")
         if (self.operation == "delete") != (self.delete_mode in DELETE_MODES):

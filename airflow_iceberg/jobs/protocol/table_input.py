@@ -20,6 +20,7 @@ from airflow_iceberg.expressions.tree import Expression
 from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import StructType
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from airflow_iceberg.storage.base import FileIO
 
 WORK_FILE = "work.jsonl.gz"
-NAME_MAPPING = "schema.name-mapping.default"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,7 +111,7 @@ class TableInput:
             work_location=work_location,
             schemas=all_schemas(metadata),
             specs=metadata.partition_specs,
-            name_mapping=metadata.properties.get(NAME_MAPPING),
+            name_mapping=TableProperties.of(metadata.properties).name_mapping,
             row_filter=row_filter,
             keeps_lineage=metadata.format_version >= 3,
         )

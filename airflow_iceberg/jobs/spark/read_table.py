@@ -27,8 +27,9 @@ from airflow_iceberg.expressions.tree import Expression
 from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
-from airflow_iceberg.jobs.protocol.table_input import NAME_MAPPING, FileUnit, all_schemas, cut_group
+from airflow_iceberg.jobs.protocol.table_input import FileUnit, all_schemas, cut_group
 from airflow_iceberg.plan.scan import FileScanTask, plan_files
 
 if TYPE_CHECKING:
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from airflow_iceberg.format.snapshots import Snapshot
     from airflow_iceberg.storage.base import FileIO
 
-SPLIT_SIZE = "read.split.target-size"
-DEFAULT_SPLIT_BYTES = 128 << 20
 # Opening a file costs about as much as reading so many bytes: a task does not get thousands of tiny files.
 OPEN_FILE_BYTES = 4 << 20
 
@@ -163,7 +162,7 @@ def plan_read(
     if isinstance(selected_fields, str):
         raise InvalidInputError(f"selected_fields is the text {selected_fields!r}, expected a list of columns")
     metadata = metadata_json.read(io.read(metadata_location), path=metadata_location)
-    if "encryption.key-id" in metadata.properties:
+    if TableProperties.of(metadata.properties).encryption_key_id is not None:
         raise UnsupportedError(f"table {metadata.location} is encrypted and cannot be read here")
     snapshot, schema = choose_snapshot(metadata, snapshot_id=snapshot_id, ref=ref, as_of_ms=as_of_ms)
     projection = project(metadata, schema, tuple(selected_fields), case_sensitive=True)
@@ -177,7 +176,7 @@ def plan_read(
         schema=schema,
         schemas=all_schemas(metadata),
         specs=metadata.partition_specs,
-        name_mapping=metadata.properties.get(NAME_MAPPING),
+        name_mapping=TableProperties.of(metadata.properties).name_mapping,
     )
     return reader, _items(tasks, _split_bytes(metadata))
 
@@ -213,10 +212,7 @@ def _items(tasks: Sequence[FileScanTask], split_bytes: int) -> list[tuple[ReadUn
 
 
 def _split_bytes(metadata: TableMetadata) -> int:
-    text = metadata.properties.get(SPLIT_SIZE, str(DEFAULT_SPLIT_BYTES)).strip()
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise InvalidInputError(f"property {SPLIT_SIZE} is '{text}' (expected a number of bytes above 0)")
-    return int(text)
+    return TableProperties.of(metadata.properties).split_size_bytes
 
 
 def _metadata_location(given: Any) -> str:
