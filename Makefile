@@ -75,7 +75,7 @@ format: $(DEV)  ## put the code into the common shape
 	@$(VENV)/bin/ruff check --fix .
 	@$(VENV)/bin/ruff format .
 
-bench: $(DEV) $(JAVA) $(PAIMON)  ## measure side by side with the peers, into build/bench.json
+bench: $(DEV) $(JAVA) $(PAIMON)  ## measure side by side with the peers, into build/bench.json; ARGS="orphans --runs 5"
 	@mkdir -p build
 	@$(SPARK_ENV) $(PY) -m tests.benchmarks $(ARGS)
 

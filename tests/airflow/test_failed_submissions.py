@@ -17,6 +17,7 @@ from airflow_iceberg.errors import IcebergError, StalePlanError
 from airflow_iceberg.jobs.protocol.source import Source
 from tests.airflow.conftest import Lake
 from tests.airflow.live import _free_port
+from tests.support.append_steps import plan_append
 
 QUIET = {"spark.ui.enabled": "false"}
 WITH_SERVICES = pytest.mark.services
@@ -33,7 +34,7 @@ def failing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Iceber
         config["conf"] = {**QUIET, **config.pop("conf", {})}
         made = open_backend("spark_default", SparkConfig(**config), table=table, source=source, name="job")
         with pytest.raises(IcebergError) as caught:
-            run_job(made, table, table.plan_append(source))
+            run_job(made, table, plan_append(table, source))
         assert lake.load().current_snapshot() is None
         return caught.value
 

@@ -266,7 +266,7 @@ class TestACancelledJob:
         table = lake.create()
         source = Source.from_files(str(lake.write_file("a.parquet", [1])))
         made = open_backend(None, SparkConfig(), table=table, source=source, name="job")
-        plan = table.plan_append(source)
+        plan = plan_append(table, source)
         made.cancel()
         with pytest.raises(IcebergError, match=r"^the job for table s\.t was killed; nothing was committed$") as error:
             run_job(made, table, plan)
