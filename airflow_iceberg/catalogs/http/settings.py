@@ -1,7 +1,7 @@
-"""How a REST catalog's server is talked to: addresses, time-outs, certificates, proxies, and what must stay hidden.
+"""The connection to a catalog server: addresses, time-outs, certificates, proxies, and the secrets to hide.
 
-Lives here: the properties of the connection itself; those of certificates are Nessie's, too. Not here: sending
-(`rest_http`) and proofs of identity (`rest_auth`).
+Here: REST's properties of a connection; those of certificates are Nessie's, too. Not here: sending (`http.client`) and
+proofs of identity (`http.auth`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TOKEN = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """How a catalog's server is talked to.
+    """The properties of a connection.
 
     Attributes:
         timeouts_s: to connect, and to wait for each part of an answer.
@@ -45,10 +45,10 @@ class Settings:
 
     @classmethod
     def of(cls, catalog: str, properties: Mapping[str, str]) -> Settings:
-        """Read the properties: `header.*`, `ssl.*` and `rest.client.*`, as PyIceberg and Iceberg Java call them.
+        """Read the properties: `header.*`, `ssl.*` and `rest.client.*`, with the names of PyIceberg and Iceberg Java.
 
         Raises:
-            InvalidInputError: one of them cannot be understood.
+            InvalidInputError: one of them is not valid.
         """
 
         def number(name: str, default: int) -> int:
@@ -135,7 +135,7 @@ def _proxy(properties: Mapping[str, str]) -> str | None:
 
 
 class Secrets:
-    """Texts that no message may show, and how they are taken out of one."""
+    """Texts that no message may show."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         found = set(hidden_texts(properties))

@@ -1,8 +1,8 @@
 """`NessieCatalog`: tables as content objects of a Nessie server, on any of its branches, tags and commits.
 
-Lives here: which content means what, and what became of a commit. Not here: contents and commits as
-such (`nessie_contents`, `nessie_tree`), names (`nessie_names`), branches and tags (`nessie_references`), HTTP
-(`nessie_client`), metadata files (`pointer`).
+Here: the meaning of contents, and the outcome of a commit. Not here: documents and commits (`nessie.contents`,
+`nessie.tree`), names (`nessie.keys`), branches and tags (`nessie.references`), HTTP (`nessie.client`), metadata files
+(`pointer`).
 
 A commit names the hash of the branch that its base was read at. Nessie refuses it only if the table itself was changed
 since; commits to other tables are no conflict. What a commit says of itself, and what it leaves in the table's
@@ -128,9 +128,10 @@ class NessieCatalog(DescribingCatalog):
     def _landed(self, place: Place, wanted: Content, error: CommitUnknownError) -> Pointer:
         """Return the pointer if the branch's history holds our commit; raise the error if it is still unknown.
 
-        The table's current content alone doesn't tell: others may have committed on top, have dropped the table, or
+        The table's current content is not enough: other writers may have committed on top, have dropped the table, or
         have removed our file's name from the log of metadata files.
         """
+        # Differs from Java: it reports an unknown outcome without a look at the history.
         try:
             hash_ = self._find(place, wanted)
         except (IcebergError, Refusal) as unreadable:
@@ -255,7 +256,7 @@ class NessieCatalog(DescribingCatalog):
         if not TableProperties.of(self.load(table).metadata.properties).gc_enabled:
             raise InvalidInputError(
                 f"cannot purge {table}: its property {_GC_ENABLED} is false, since other branches and older commits "
-                "may need its files; drop it without purge, and let nessie-gc find what nobody needs"
+                "may need its files; drop it without purge, and let nessie-gc find the files that are not needed"
             )
         return super().find_purgeable(table)
 

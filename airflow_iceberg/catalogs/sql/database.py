@@ -1,6 +1,6 @@
 """The database behind a SQL catalog: its address, its two tables, transactions, and what each failure means.
 
-Lives here: all that is about SQLAlchemy, drivers and dialects. Not here: what the rows mean (`sql`).
+Here: all that is about SQLAlchemy, drivers and dialects. Not here: what the rows mean (`sql.catalog`).
 
 A failure is told apart by when it came: before a statement was sent nothing can have happened (`StorageError`); a
 connection lost afterwards leaves it open (`CommitUnknownError`).
@@ -306,8 +306,8 @@ def _new_engine(url: URL) -> Engine:
 def _new_sqlite_engine(url: URL) -> Engine:
     """Return an engine whose writing transactions take SQLite's write lock at once.
 
-    A transaction that starts by reading and writes later fails with "locked", without waiting, when somebody else wrote
-    in between; one that starts with BEGIN IMMEDIATE waits for its turn.
+    A transaction that starts by reading and writes later fails with "locked", without waiting, when another writer
+    wrote in between; one that starts with BEGIN IMMEDIATE waits for its turn.
     """
     arguments: dict[str, Any] = {"check_same_thread": False}
     if "timeout" not in url.query:
