@@ -62,7 +62,7 @@ def spark_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str
 
 
 # Fixtures of a session that cost more than any test: who asks for the same one runs on the same worker.
-SHARED = ("java", "spark_of")
+SHARED = ("java", "spark_of", "iceberg_java", "iceberg_java_hive_4")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -73,9 +73,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.generated)
         if item.get_closest_marker("long"):
             item.add_marker(pytest.mark.timeout(0))
-        for shared in SHARED:
-            if shared in getattr(item, "fixturenames", ()):
-                item.add_marker(pytest.mark.xdist_group(shared))
+        shared = [name for name in SHARED if name in getattr(item, "fixturenames", ())]
+        if shared:
+            item.add_marker(pytest.mark.xdist_group(shared[-1]))
     long = {item.path for item in items if any(item.get_closest_marker(name) for name in ("slow", "spark", "java"))}
     items.sort(key=lambda item: (item.get_closest_marker("xdist_group") is None, item.path not in long))
 
