@@ -39,7 +39,7 @@ ARGS ?=
 # than the two cores that are expected, since tests wait a good deal; tests/conftest.py puts the longest files first.
 WORKERS ?= 3
 # A worker that dies fails the run; one that is started in its place would never be given its tests.
-PARALLEL = -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --max-worker-restart 0
+PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 # What `make stress` makes its cases from: new ones each time.
 SEED := $(or $(SEED),$(shell date +%s))
