@@ -39,7 +39,7 @@ ARGS ?=
 # than the two cores that are expected, since tests wait a good deal; tests/conftest.py puts the longest files first.
 WORKERS ?= 3
 # A worker that dies fails the run; one that is started in its place would never be given its tests.
-PARALLEL = -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --max-worker-restart 0
+PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 # What `make stress` makes its cases from: new ones each time.
 SEED := $(or $(SEED),$(shell date +%s))
@@ -54,11 +54,12 @@ test: $(DEV) $(JAVA) $(PAIMON)  ## run all tests that need nothing but this mach
 	@mkdir -p build
 	@$(SPARK_ENV) $(PYTEST) -m "not services and not long" $(PARALLEL) $(ARGS)
 
+test-services: WORKERS = 2
 test-services: $(DEV) $(JAVA)  ## run the tests against services, started for the run
 	@mkdir -p build
-	@$(SPARK_ENV) $(PYTEST) -m "services and not long" $(ARGS)
+	@$(SPARK_ENV) $(PYTEST) -m "services and not long" $(PARALLEL) $(ARGS)
 
-stress: $(DEV) $(JAVA) $(PAIMON)  ## run the races and the stress at full length, and other generated cases (SEED=7), for hours; ARGS="-k hive"
+stress: $(DEV) $(JAVA) $(PAIMON)  ## run what takes hours: races and stress at full length, all generated cases, from a new seed or SEED=7
 	@mkdir -p build
 	@echo "the cases are those of SEED=$(SEED)"
 	@AIRFLOW_ICEBERG_TEST_SEED=$(SEED) $(SPARK_ENV) $(PYTEST) -m "long or generated" --hypothesis-seed=$(SEED) $(ARGS)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -61,11 +60,11 @@ def spark_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str
         yield start
 
 
+pytest_plugins = ["tests.support.sharing"]
 # Fixtures of a session that cost more than any test: who asks for the same one runs on the same worker.
-SHARED = ("java", "spark_of")
+SHARED = ("java", "spark_of", "iceberg_java", "iceberg_java_hive_4")
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the files that take longest first: no worker has a long one left when the others are done."""
     for item in items:
@@ -73,24 +72,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.generated)
         if item.get_closest_marker("long"):
             item.add_marker(pytest.mark.timeout(0))
-        for shared in SHARED:
-            if shared in getattr(item, "fixturenames", ()):
-                item.add_marker(pytest.mark.xdist_group(shared))
+        shared = [name for name in SHARED if name in getattr(item, "fixturenames", ())]
+        if shared:
+            item.add_marker(pytest.mark.xdist_group(shared[-1]))
     long = {item.path for item in items if any(item.get_closest_marker(name) for name in ("slow", "spark", "java"))}
     items.sort(key=lambda item: (item.get_closest_marker("xdist_group") is None, item.path not in long))
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `--dist loadgroup`, hand out whole files, and all files of a group to one worker."""
-    from xdist.scheduler import LoadGroupScheduling
-
-    class ByGroupOrFile(LoadGroupScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            group = super()._split_scope(nodeid)
-            return nodeid.partition("::")[0] if group == nodeid else group
-
-    return ByGroupOrFile(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 class Failures:
