@@ -151,8 +151,9 @@ class SparkSubmit:
         return type(error)(f"{cause}; {error}") if cause else error
 
     def _lose_worker(self) -> None:
-        log.warning("the Airflow worker that watched this task has ended")
         self.cancel()
+        # The worker has taken the task's log along; it may be kept elsewhere, too.
+        log.warning("the Airflow worker that watched this task has ended")
 
     def _open_hook(self, plan: JobPlan, core: Path, *, task: str | None = None) -> Any:
         from airflow_iceberg.backends._submit_hook import IcebergSubmitHook

@@ -110,8 +110,10 @@ def kill_worker_of_a_waiting_spark() -> None:
     real = SparkSubmit.run
 
     def run(backend: Any, plan: Any) -> None:
-        real(backend, plan)
-        (FOLDER / "ended-with-its-worker").write_text("the job was cancelled" if backend.is_killed else "")
+        try:
+            real(backend, plan)
+        finally:
+            (FOLDER / "ended-with-its-worker").write_text("the job was cancelled" if backend.is_killed else "")
 
     SparkSubmit.run = run  # type: ignore[method-assign]
     watch_spark(lambda spark: os.kill(os.getppid(), signal.SIGKILL))
