@@ -15,7 +15,8 @@ class IcebergAppendOperator(RowsOperator):
     """Appends rows to a table, exactly once per run of the DAG.
 
     A job stages new files, and this task commits them in one snapshot that has the task's operation key. A retry first
-    looks for that key, so it commits nothing twice. The rows come from exactly one of `files`, `sql` and `python_callable`.
+    looks for that key, so it commits nothing twice. The rows come from exactly one of `files`, `sql` and
+    `python_callable`.
 
     Args:
         table: the namespace and name of the table, `sales.orders`.

@@ -29,7 +29,7 @@ class IcebergCompactOperator(JobOperator):
             list of columns.
         where: a predicate in SQL, `"day >= '{{ params.first_day }}'"`; only files that may have matching rows are
             rewritten.
-        options: options with the names that Iceberg gives them, `{"target-file-size-bytes": 268435456, "min-input-files": 10,
+        options: options with Iceberg's names, `{"target-file-size-bytes": 268435456, "min-input-files": 10,
             "partial-progress.enabled": True}`.
         branch: the branch to compact.
         snapshot_properties: additional entries of the snapshots' summaries.

@@ -26,14 +26,14 @@ class IcebergCreateTableOperator(TableOperator):
 
     Args:
         table: the namespace and name of the table, `sales.orders`.
-        schema: names and types of the columns, `{"id": "long not null", "ts": "timestamptz"}`, or such an object as JSON
-            text.
+        schema: names and types of the columns, `{"id": "long not null", "ts": "timestamptz"}`, or such an object as
+            JSON text.
         partition_by: partition fields, `["day(ts)", "bucket(16, id)"]`.
         sort_by: sort order, `["ts desc nulls last"]`.
         properties: table properties.
         location: the location of the table; by default the catalog chooses it.
-        if_not_exists: whether an existing table is kept unchanged; if False, an existing table fails the task, unless an
-            earlier try of this task has created it.
+        if_not_exists: whether an existing table is kept unchanged; if False, an existing table fails the task, unless
+            an earlier try of this task has created it.
         create_namespace: whether the namespace is created if it does not exist.
         iceberg_conn_id: the id of the catalog's connection.
 

@@ -21,8 +21,8 @@ class IcebergOverwriteOperator(RowsOperator):
     """Replaces rows of a table by new ones in one commit, exactly once per run of the DAG.
 
     `replace` selects which existing rows are replaced: `"matching"` the rows that `overwrite_filter` selects,
-    `"partitions"` all rows of the partitions that have new rows, `"table"` every row. Readers see either the old rows or
-    the new ones. If another writer changes the rows that are replaced, nothing is committed, and Airflow retries the
+    `"partitions"` all rows of the partitions that have new rows, `"table"` every row. Readers see either the old rows
+    or the new ones. If another writer changes the rows that are replaced, nothing is committed, and Airflow retries the
     task.
 
     Args:
@@ -32,8 +32,8 @@ class IcebergOverwriteOperator(RowsOperator):
             are rewritten without the matching rows.
         replace: `"matching"`, `"partitions"` or `"table"`. Partitions are those of the table's current spec: files of
             older specs are kept; if the current spec has no partition fields, all rows are replaced.
-        isolation_level: with `"serializable"`, rows that other writers added meanwhile where this task replaces rows are
-            conflicts; with `"snapshot"` only rows that other writers removed are.
+        isolation_level: with `"serializable"`, rows that other writers added meanwhile where this task replaces rows
+            are conflicts; with `"snapshot"` only rows that other writers removed are.
         files: one or more URLs or paths of source files, with globs: `"s3://bucket/{{ params.day }}/*.parquet"`.
         sql: a query in Spark SQL, or the name of a `.sql` file.
         python_callable: the name of a function, `"package.module:function"`, that the Spark job calls with the

@@ -22,8 +22,8 @@ class IcebergRemoveOrphanFilesOperator(InventoryOperator):
     """Finds files below a table's location that no metadata of the table names, and moves them to a quarantine.
 
     It does the work of Iceberg's procedure `remove_orphan_files`, and `IcebergRestoreOrphanFilesOperator` can undo it.
-    Files of the last three days are kept, since the files of running jobs are in no snapshot yet. Jobs list the files of
-    a large table and read its manifests.
+    Files of the last three days are kept, since the files of running jobs are in no snapshot yet. Jobs list the files
+    of a large table and read its manifests.
 
     Args:
         table: the namespace and name of the table, `sales.orders`.
@@ -39,8 +39,8 @@ class IcebergRemoveOrphanFilesOperator(InventoryOperator):
         spark_conn_id: the id of the `spark` connection that the jobs for a large table are submitted to; None does
             everything in this process.
         spark_config: resources and options of those jobs, a `SparkConfig` or a dictionary of its fields.
-        spark_from_files: the number of files from which on a table is large; for listing, the number in the summaries of
-            its snapshots, for manifests, the number of their entries; 1,000,000.
+        spark_from_files: the number of files from which on a table is large; for listing, the number in the summaries
+            of its snapshots, for manifests, the number of their entries; 1,000,000.
 
     Returns:
         the fields of `OrphanResult`, as plain values; see docs/reference.md.
