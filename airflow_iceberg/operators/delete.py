@@ -18,9 +18,9 @@ class IcebergDeleteOperator(JobOperator):
     """Deletes the rows that a predicate selects, exactly once per run of the DAG.
 
     Files that have only selected rows are deleted without being opened; if there are no others, no job is started.
-    Other files are rewritten without the selected rows (copy-on-write), or the rows are marked as deleted in delete files
-    (merge-on-read: position deletes in format version 2, deletion vectors in version 3). If another writer changes the
-    same files, the delete is re-planned on the latest snapshot.
+    Other files are rewritten without the selected rows (copy-on-write), or the rows are marked as deleted in delete
+    files (merge-on-read: position deletes in format version 2, deletion vectors in version 3). If another writer changes
+    the same files, the delete is re-planned on the latest snapshot.
 
     Args:
         table: the namespace and name of the table, `sales.orders`.
