@@ -27,8 +27,8 @@ class IcebergHook(BaseHook):
     """Opens the catalog of an Airflow connection, and its tables.
 
     Args:
-        iceberg_conn_id: a connection of type `iceberg_catalog`; connections of the official provider's type `iceberg`
-            are taken as they are.
+        iceberg_conn_id: the id of a connection of type `iceberg_catalog`; connections of the official provider's type
+            `iceberg` also work.
     """
 
     conn_name_attr = "iceberg_conn_id"

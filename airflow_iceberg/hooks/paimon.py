@@ -106,10 +106,10 @@ class PaimonConfig:
 
 
 class PaimonHook(BaseHook):
-    """Opens Paimon tables, to look into their metadata.
+    """Opens Paimon tables, to inspect their metadata.
 
     Args:
-        paimon_conn_id: a connection of type `paimon`.
+        paimon_conn_id: the id of a connection of type `paimon`.
     """
 
     conn_name_attr = "paimon_conn_id"

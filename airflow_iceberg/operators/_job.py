@@ -35,8 +35,8 @@ class TableOperator(BaseOperator):
     """An operator whose work is done on one table, in this process.
 
     Args:
-        table: namespace and name, `sales.orders`.
-        iceberg_conn_id: the catalog's connection.
+        table: the namespace and name of the table, `sales.orders`.
+        iceberg_conn_id: the id of the catalog's connection.
     """
 
     def __init__(self, *, table: str, iceberg_conn_id: str = IcebergHook.default_conn_name, **kwargs: Any) -> None:
@@ -87,7 +87,7 @@ class JobOperator(TableOperator):
     """An operator that may run jobs.
 
     Args:
-        spark_conn_id: where jobs run: a `spark` connection submits them; None runs them in this process.
+        spark_conn_id: the id of the `spark` connection that jobs are submitted to; None runs them in this process.
         spark_config: resources and options of the Spark jobs, a `SparkConfig` or a dictionary of its fields.
     """
 
@@ -144,7 +144,7 @@ class InventoryOperator(JobOperator):
     """An operator that reads all manifests of a table, and may list its files.
 
     Args:
-        spark_from_files: the number of files from which on a job on Spark reads them; 1,000,000.
+        spark_from_files: the number of files from which on a Spark job reads them; 1,000,000.
     """
 
     def __init__(self, *, spark_from_files: int | str | None = None, **kwargs: Any) -> None:

@@ -27,8 +27,8 @@ class FileOptions:
     """How the source files are read.
 
     Attributes:
-        file_format: parquet, csv, jsonl, orc or avro; None goes by each file's suffix.
-        format_options: of the format, e.g. `{"delimiter": ";"}` for CSV.
+        file_format: parquet, csv, jsonl, orc or avro; None means the format of each file's suffix.
+        format_options: options of the format, for example `{"delimiter": ";"}` for CSV.
     """
 
     file_format: str | None = None

@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 class IcebergAlterTableOperator(TableOperator):
     """Changes schema, partitioning, sort order, properties or format version of a table, all in one commit.
 
-    A list whose result stands already changes nothing: the task may be tried again, cleared, or run every day.
+    If the table already has the result of the changes, nothing is changed, so the task can be retried, cleared, or run
+    every day.
 
     Args:
-        table: namespace and name, `sales.orders`.
-        changes: what to do, in this order, or such a list as JSON text:
+        table: the namespace and name of the table, `sales.orders`.
+        changes: a list of changes, made in this order, or such a list as JSON text:
             `[{"add_column": {"name": "price", "type": "decimal(9, 2)", "after": "id"}},
             {"rename_column": {"from": "ts", "to": "moment"}}]`; docs/how-to/alter-a-table.md lists all changes.
-        iceberg_conn_id: the catalog's connection.
+        iceberg_conn_id: the id of the catalog's connection.
 
     Returns:
         the fields of `AlterTableResult`, as plain values; see docs/reference.md.

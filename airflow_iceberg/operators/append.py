@@ -14,29 +14,30 @@ if TYPE_CHECKING:
 class IcebergAppendOperator(RowsOperator):
     """Appends rows to a table, exactly once per run of the DAG.
 
-    A job stages new files; this task commits them in one snapshot that carries the task's operation key. A retry looks
-    for that key first and does nothing twice. The rows come from exactly one of `files`, `sql` and `python_callable`.
+    A job stages new files, and this task commits them in one snapshot that has the task's operation key. A retry first
+    looks for that key, so it commits nothing twice. The rows come from exactly one of `files`, `sql` and
+    `python_callable`.
 
     Args:
-        table: namespace and name, `sales.orders`.
-        files: URL or path, or several, with globs: `"s3://bucket/{{ params.day }}/*.parquet"`.
-        sql: a query in Spark's SQL, or the name of a `.sql` file.
-        python_callable: `"package.module:function"`, called in the Spark job with the SparkSession and `op_kwargs`;
-            returns a DataFrame.
-        op_kwargs: keyword arguments for the callable, JSON values.
-        file_options: how `files` are read.
-        iceberg_conn_id: the catalog's connection.
-        spark_conn_id: where the job runs: a `spark` connection submits it; None runs it in this process without Spark,
-            for `files` only.
-        spark_config: resources and options of the Spark job.
+        table: the namespace and name of the table, `sales.orders`.
+        files: one or more URLs or paths of source files, with globs: `"s3://bucket/{{ params.day }}/*.parquet"`.
+        sql: a query in Spark SQL, or the name of a `.sql` file.
+        python_callable: the name of a function, `"package.module:function"`, that the Spark job calls with the
+            SparkSession and `op_kwargs`, and that returns a DataFrame.
+        op_kwargs: keyword arguments of the function, JSON values.
+        file_options: format and format options of `files`, a `FileOptions` or a dictionary of its fields.
+        iceberg_conn_id: the id of the catalog's connection.
+        spark_conn_id: the id of the `spark` connection that the job is submitted to; None runs it in this process
+            without Spark, for `files` only.
+        spark_config: resources and options of the Spark job, a `SparkConfig` or a dictionary of its fields.
         branch: the branch to append to.
-        snapshot_properties: entries for the snapshot's summary.
-        on_rerun: when a person cleared the task and an earlier run has committed: `"replace"` its rows by the new ones
-            in one commit, `"append"` the new ones as well, or `"skip"` the work.
-        on_empty: when the source has no rows: `"nothing"` is committed and the task succeeds, `"skip"` marks the task
-            as skipped, `"fail"` fails it.
-        schema_evolution: `"add_columns"` lets columns that the source has more, and wider types where that is legal,
-            join the table's schema in the same commit; by default they fail the task.
+        snapshot_properties: additional entries of the snapshot's summary.
+        on_rerun: what a cleared task does if its earlier run has committed: `"replace"` replaces the rows of the
+            earlier run by the new ones in one commit, `"append"` adds the new ones, `"skip"` does nothing.
+        on_empty: what happens if the source has no rows: `"nothing"` commits nothing and the task succeeds, `"skip"`
+            marks the task as skipped, `"fail"` fails it.
+        schema_evolution: `"add_columns"` adds new columns of the source to the table's schema, and widens types where
+            that is legal, in the same commit; by default new columns and wider types fail the task.
 
     Returns:
         the fields of `WriteResult`, as plain values; see docs/reference.md.

@@ -17,24 +17,25 @@ if TYPE_CHECKING:
 
 
 class IcebergCompactOperator(JobOperator):
-    """Rewrites small, large and much deleted files into files of the target size; no row changes.
+    """Rewrites small files, large files and files with many deleted rows into files of the target size; no row changes.
 
-    The work of Iceberg's procedure `rewrite_data_files`, with its names and defaults. When every file is as it should
-    be, nothing is started. Groups whose files other writers change meanwhile are planned again, alone.
+    It does the work of Iceberg's procedure `rewrite_data_files`, with its names and defaults. If no file needs a
+    rewrite, no job is started. If other writers change files of a group, only this group is re-planned.
 
     Args:
-        table: namespace and name, `sales.orders`.
-        strategy: `"binpack"` puts rows together as they are; `"sort"` sorts them, `"zorder"` clusters them.
-        sort_by: for `sort` such a list as `["ts desc nulls last"]`, by default the table's sort order; for `zorder`
-            columns.
-        where: a predicate in SQL: only files that may hold matching rows, `"day >= '{{ params.first_day }}'"`.
-        options: by Iceberg's names, `{"target-file-size-bytes": 268435456, "min-input-files": 10,
+        table: the namespace and name of the table, `sales.orders`.
+        strategy: `"binpack"` keeps the order of rows, `"sort"` sorts them, `"zorder"` clusters them.
+        sort_by: for `sort` a list such as `["ts desc nulls last"]`, by default the table's sort order; for `zorder` a
+            list of columns.
+        where: a predicate in SQL, `"day >= '{{ params.first_day }}'"`; only files that may have matching rows are
+            rewritten.
+        options: options with Iceberg's names, `{"target-file-size-bytes": 268435456, "min-input-files": 10,
             "partial-progress.enabled": True}`.
         branch: the branch to compact.
-        snapshot_properties: entries for the snapshots' summaries.
-        iceberg_conn_id: the catalog's connection.
-        spark_conn_id: where the job runs: a `spark` connection submits it; None runs it in this process.
-        spark_config: resources and options of the Spark job.
+        snapshot_properties: additional entries of the snapshots' summaries.
+        iceberg_conn_id: the id of the catalog's connection.
+        spark_conn_id: the id of the `spark` connection that the job is submitted to; None runs it in this process.
+        spark_config: resources and options of the Spark job, a `SparkConfig` or a dictionary of its fields.
 
     Returns:
         the fields of `CompactResult`, as plain values; see docs/reference.md.

@@ -25,16 +25,17 @@ class IcebergCreateTableOperator(TableOperator):
     """Creates a table.
 
     Args:
-        table: namespace and name, `sales.orders`.
-        schema: `{"id": "long not null", "ts": "timestamptz"}`, or such an object as JSON text.
-        partition_by: `["day(ts)", "bucket(16, id)"]`.
-        sort_by: `["ts desc nulls last"]`.
-        properties: the table's properties.
-        location: where the table lies; the catalog's own choice by default.
-        if_not_exists: leave a table that is there as it is; False fails then, unless an earlier try of this very task
-            has made it.
-        create_namespace: make the namespace when it is missing.
-        iceberg_conn_id: the catalog's connection.
+        table: the namespace and name of the table, `sales.orders`.
+        schema: names and types of the columns, `{"id": "long not null", "ts": "timestamptz"}`, or such an object as
+            JSON text.
+        partition_by: partition fields, `["day(ts)", "bucket(16, id)"]`.
+        sort_by: sort order, `["ts desc nulls last"]`.
+        properties: table properties.
+        location: the location of the table; by default the catalog chooses it.
+        if_not_exists: whether an existing table is kept unchanged; if False, an existing table fails the task, unless
+            an earlier try of this task has created it.
+        create_namespace: whether the namespace is created if it does not exist.
+        iceberg_conn_id: the id of the catalog's connection.
 
     Returns:
         the fields of `CreateTableResult`, as plain values; see docs/reference.md.

@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 class IcebergDeleteOperator(JobOperator):
     """Deletes the rows that a predicate selects, exactly once per run of the DAG.
 
-    Files that hold nothing but selected rows go by metadata alone, and if there are no others no job is started. Other
-    files are rewritten without the rows (copy-on-write), or the rows are marked as deleted beside them (merge-on-read:
-    position deletes in format version 2, deletion vectors in version 3). When other writers change the same files
-    meanwhile, all is planned again on the newer table.
+    Files that have only selected rows are deleted without being opened; if there are no others, no job is started.
+    Other files are rewritten without the selected rows (copy-on-write), or the rows are marked as deleted in delete
+    files (merge-on-read: position deletes in format version 2, deletion vectors in version 3). If another writer changes
+    the same files, the delete is re-planned on the latest snapshot.
 
     Args:
-        table: namespace and name, `sales.orders`.
-        predicate: in SQL, `"customer_id = {{ params.customer }}"`. A row goes where it is true, not where it is null;
-            `"true"` deletes every row.
+        table: the namespace and name of the table, `sales.orders`.
+        predicate: the rows to delete, in SQL: `"customer_id = {{ params.customer }}"`. Rows for which it is true are
+            deleted, rows for which it is false or null are kept; `"true"` deletes every row.
         mode: `"copy-on-write"` or `"merge-on-read"`; by default the table's `write.delete.mode`, copy-on-write.
-        max_rows: a seat belt: when more rows would go, the task fails and nothing is deleted.
-        isolation_level: `"serializable"` minds matching rows that others have added meanwhile, `"snapshot"` does not;
-            by default the table's `write.delete.isolation-level`, serializable.
+        max_rows: the maximum number of deleted rows; if more rows match, the task fails and nothing is deleted.
+        isolation_level: with `"serializable"`, matching rows that other writers added meanwhile are conflicts, with
+            `"snapshot"` they are not; by default the table's `write.delete.isolation-level`, serializable.
         branch: the branch to delete from.
-        snapshot_properties: entries for the snapshot's summary.
-        iceberg_conn_id: the catalog's connection.
-        spark_conn_id: where the job runs: a `spark` connection submits it; None runs it in this process.
-        spark_config: resources and options of the Spark job.
+        snapshot_properties: additional entries of the snapshot's summary.
+        iceberg_conn_id: the id of the catalog's connection.
+        spark_conn_id: the id of the `spark` connection that the job is submitted to; None runs it in this process.
+        spark_config: resources and options of the Spark job, a `SparkConfig` or a dictionary of its fields.
 
     Returns:
         the fields of `WriteResult`, as plain values; see docs/reference.md.

@@ -16,26 +16,28 @@ if TYPE_CHECKING:
 
 
 class IcebergExpireSnapshotsOperator(InventoryOperator):
-    """Removes old snapshots, then the files that only they reached.
+    """Removes old snapshots, then the files that no other snapshot uses.
 
-    The work of Iceberg's procedure `expire_snapshots`, with its rules for branches and tags. Files are deleted only
-    once the commit is known to have landed; a try that dies in between is finished by the next one, or, once it is
-    three days old, by the next task that expires snapshots of the table. The manifests of a large table are read by a
-    job.
+    It does the work of Iceberg's procedure `expire_snapshots`, with its rules for branches and tags. Files are deleted
+    only after the commit is known to have succeeded. If a try is killed before that, the next try deletes them, or,
+    three days later, the next task that expires snapshots of the table. A job reads the manifests of a large table.
 
     Args:
-        table: namespace and name, `sales.orders`.
-        older_than: snapshots of before that moment may go: a `datetime`, ISO text (a template; UTC if it names no
-            zone) or a `timedelta`, the age. By default the table's `history.expire.max-snapshot-age-ms` (5 days).
-        retain_last: so many snapshots of each branch stay; by default the table's
+        table: the namespace and name of the table, `sales.orders`.
+        older_than: the time before which snapshots are expired: a `datetime`, ISO text (also from a template; UTC if it
+            has no time zone), or an age as a `timedelta`. By default the table's `history.expire.max-snapshot-age-ms`
+            (5 days).
+        retain_last: the number of snapshots of each branch that are always kept; by default the table's
             `history.expire.min-snapshots-to-keep` (1).
-        snapshot_ids: these go besides.
-        clean_expired_metadata: forget schemas and partition specs that nothing uses any more.
-        dry_run: change nothing, and say what would go and how many bytes each ref keeps alive.
-        iceberg_conn_id: the catalog's connection.
-        spark_conn_id: where the job for a large table runs; None reads every table in this process.
-        spark_config: resources and options of that job.
-        spark_from_files: a table is large from so many entries of manifests on; 1,000,000.
+        snapshot_ids: ids of further snapshots to expire.
+        clean_expired_metadata: whether schemas and partition specs that nothing uses any more are removed.
+        dry_run: whether nothing is changed, and the result reports what would be removed and how many bytes each ref
+            keeps.
+        iceberg_conn_id: the id of the catalog's connection.
+        spark_conn_id: the id of the `spark` connection that the job for a large table is submitted to; None reads every
+            table in this process.
+        spark_config: resources and options of that job, a `SparkConfig` or a dictionary of its fields.
+        spark_from_files: the number of manifest entries from which on a table is large; 1,000,000.
 
     Returns:
         the fields of `ExpireResult`, as plain values; see docs/reference.md.

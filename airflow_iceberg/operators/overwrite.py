@@ -20,38 +20,40 @@ if TYPE_CHECKING:
 class IcebergOverwriteOperator(RowsOperator):
     """Replaces rows of a table by new ones in one commit, exactly once per run of the DAG.
 
-    `replace` says what goes: `"matching"` the rows that `overwrite_filter` selects, `"partitions"` all rows of the
-    partitions that the new rows touch, `"table"` every row. Readers see the old rows or the new ones, never a mixture.
-    Another writer's change of what is replaced ends the task with nothing committed, and Airflow tries it again.
+    `replace` selects which existing rows are replaced: `"matching"` the rows that `overwrite_filter` selects,
+    `"partitions"` all rows of the partitions that have new rows, `"table"` every row. Readers see either the old rows
+    or the new ones. If another writer changes the rows that are replaced, nothing is committed, and Airflow retries the
+    task.
 
     Args:
-        table: namespace and name, `sales.orders`.
-        overwrite_filter: a predicate in SQL, `"id = {{ params.id }}"`, for `replace="matching"`. Rows of which it is
-            null stay. The new rows have to satisfy it, or the task fails and names the row. Files that match in part
-            are rewritten without the rows that go.
+        table: the namespace and name of the table, `sales.orders`.
+        overwrite_filter: a predicate in SQL, `"id = {{ params.id }}"`, for `replace="matching"`. Rows for which it is
+            null are kept. The new rows must satisfy it, or the task fails and names the row. Files that match in part
+            are rewritten without the matching rows.
         replace: `"matching"`, `"partitions"` or `"table"`. Partitions are those of the table's current spec: files of
-            older specs stay, and of a table without partitions everything goes.
-        isolation_level: `"serializable"` minds rows that others have added meanwhile where this task replaces rows;
-            `"snapshot"` minds only what they removed.
-        files: URL or path, or several, with globs: `"s3://bucket/{{ params.day }}/*.parquet"`.
-        sql: a query in Spark's SQL, or the name of a `.sql` file.
-        python_callable: `"package.module:function"`, called in the Spark job with the SparkSession and `op_kwargs`;
-            returns a DataFrame.
-        op_kwargs: keyword arguments for the callable, JSON values.
-        file_options: how `files` are read.
-        iceberg_conn_id: the catalog's connection.
-        spark_conn_id: where the jobs run: a `spark` connection submits them; None runs them in this process without
-            Spark, for `files` only.
-        spark_config: resources and options of the Spark jobs.
+            older specs are kept; if the current spec has no partition fields, all rows are replaced.
+        isolation_level: with `"serializable"`, rows that other writers added meanwhile where this task replaces rows
+            are conflicts; with `"snapshot"` only rows that other writers removed are.
+        files: one or more URLs or paths of source files, with globs: `"s3://bucket/{{ params.day }}/*.parquet"`.
+        sql: a query in Spark SQL, or the name of a `.sql` file.
+        python_callable: the name of a function, `"package.module:function"`, that the Spark job calls with the
+            SparkSession and `op_kwargs`, and that returns a DataFrame.
+        op_kwargs: keyword arguments of the function, JSON values.
+        file_options: format and format options of `files`, a `FileOptions` or a dictionary of its fields.
+        iceberg_conn_id: the id of the catalog's connection.
+        spark_conn_id: the id of the `spark` connection that the jobs are submitted to; None runs them in this process
+            without Spark, for `files` only.
+        spark_config: resources and options of the Spark jobs, a `SparkConfig` or a dictionary of its fields.
         branch: the branch to write to.
-        snapshot_properties: entries for the snapshot's summary.
-        on_rerun: when a person cleared the task and an earlier run has committed: `"replace"` its rows by the new ones
-            in one commit, wherever they are; `"append"` leaves those that the filter does not select; `"skip"` the
-            work.
-        on_empty: when the source has no rows: `"nothing"` is committed and the task succeeds, `"delete"` what is
-            replaced all the same (not for partitions), `"skip"` marks the task as skipped, `"fail"` fails it.
-        schema_evolution: `"add_columns"` lets columns that the source has more, and wider types where that is legal,
-            join the table's schema in the same commit; by default they fail the task.
+        snapshot_properties: additional entries of the snapshot's summary.
+        on_rerun: what a cleared task does if its earlier run has committed: `"replace"` also replaces the rows of the
+            earlier run by the new ones in one commit, wherever they are; `"append"` keeps those of them that the filter
+            does not select; `"skip"` does nothing.
+        on_empty: what happens if the source has no rows: `"nothing"` commits nothing and the task succeeds, `"delete"`
+            deletes the rows that would be replaced (not for partitions), `"skip"` marks the task as skipped, `"fail"`
+            fails it.
+        schema_evolution: `"add_columns"` adds new columns of the source to the table's schema, and widens types where
+            that is legal, in the same commit; by default new columns and wider types fail the task.
 
     Returns:
         the fields of `WriteResult`, as plain values; see docs/reference.md.

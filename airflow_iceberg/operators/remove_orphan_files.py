@@ -19,26 +19,28 @@ if TYPE_CHECKING:
 
 
 class IcebergRemoveOrphanFilesOperator(InventoryOperator):
-    """Finds files below a table that are not the table's, and moves them into a quarantine.
+    """Finds files below a table's location that no metadata of the table names, and moves them to a quarantine.
 
-    The work of Iceberg's procedure `remove_orphan_files`, with a way back: `IcebergRestoreOrphanFilesOperator`. Files
-    of the last three days stay, since those of running jobs are in no table yet. The files of a large table are listed,
-    and its manifests read, by jobs.
+    It does the work of Iceberg's procedure `remove_orphan_files`, and `IcebergRestoreOrphanFilesOperator` can undo it.
+    Files of the last three days are kept, since the files of running jobs are in no snapshot yet. Jobs list the files
+    of a large table and read its manifests.
 
     Args:
-        table: namespace and name, `sales.orders`.
-        action: `"quarantine"` moves orphans to `<table>/.quarantine/<run>/`, `"delete"` deletes them for good,
-            `"dry_run"` only says which they are.
-        older_than: files written before that moment: a `datetime`, ISO text or a `timedelta`, the age; 3 days.
-        location: a folder below the table's location; all of it by default.
+        table: the namespace and name of the table, `sales.orders`.
+        action: what is done with orphan files: `"quarantine"` moves them to `<table>/.quarantine/<run>/`, `"delete"`
+            deletes them permanently, `"dry_run"` only reports them.
+        older_than: the time before which orphan files were written: a `datetime`, ISO text, or an age as a `timedelta`;
+            3 days.
+        location: the folder to search, below the table's location; by default the whole location.
         options: `equal_schemes`, `equal_authorities` (`{"nn1,nn2": "cluster"}`), `prefix_mismatch_mode` (`"error"`,
-            `"ignore"`, `"delete"`), `allow_recent` (take an `older_than` of less than 24 hours).
-        purge_older_than: quarantines of before that moment are deleted for good, given like `older_than`.
-        iceberg_conn_id: the catalog's connection.
-        spark_conn_id: where the jobs for a large table run; None does everything in this process.
-        spark_config: resources and options of those jobs.
-        spark_from_files: a table is large from so many files on, by the summaries of its snapshots for listing them,
-            by entries of manifests for reading these; 1,000,000.
+            `"ignore"`, `"delete"`), `allow_recent` (accept an `older_than` of less than 24 hours).
+        purge_older_than: the time before which quarantines are deleted permanently, given like `older_than`.
+        iceberg_conn_id: the id of the catalog's connection.
+        spark_conn_id: the id of the `spark` connection that the jobs for a large table are submitted to; None does
+            everything in this process.
+        spark_config: resources and options of those jobs, a `SparkConfig` or a dictionary of its fields.
+        spark_from_files: the number of files from which on a table is large; for listing, the number in the summaries
+            of its snapshots, for manifests, the number of their entries; 1,000,000.
 
     Returns:
         the fields of `OrphanResult`, as plain values; see docs/reference.md.
@@ -113,13 +115,13 @@ _ORPHAN_OPTIONS = ("allow_recent", "equal_authorities", "equal_schemes", "prefix
 
 
 class IcebergRestoreOrphanFilesOperator(TableOperator):
-    """Moves the files of a quarantine back to where they were.
+    """Moves the files of a quarantine back to their original locations.
 
     Args:
-        table: namespace and name, `sales.orders`.
-        quarantine: its name, as the task that made it returned it:
+        table: the namespace and name of the table, `sales.orders`.
+        quarantine: the name of the quarantine, from the result of the task that created it:
             `"{{ ti.xcom_pull('clean')['quarantine'] }}"`.
-        iceberg_conn_id: the catalog's connection.
+        iceberg_conn_id: the id of the catalog's connection.
 
     Returns:
         the fields of `RestoreResult`, as plain values; see docs/reference.md.

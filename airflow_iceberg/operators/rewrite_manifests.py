@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 class IcebergRewriteManifestsOperator(TableOperator):
-    """Puts manifests together, clustered by partition, so that scans open fewer of them; no data file is touched.
+    """Merges manifests, clustered by partition, so that scans open fewer of them; no data file is changed.
 
-    The work of Iceberg's procedure `rewrite_manifests`. It runs in this process.
+    It does the work of Iceberg's procedure `rewrite_manifests`, in this process.
 
     Args:
-        table: namespace and name, `sales.orders`.
-        spec_id: manifests of this partition spec alone; all by default.
+        table: the namespace and name of the table, `sales.orders`.
+        spec_id: the partition spec whose manifests are rewritten; by default all specs.
         branch: the branch whose manifests are rewritten.
-        snapshot_properties: entries for the snapshot's summary.
-        iceberg_conn_id: the catalog's connection.
+        snapshot_properties: additional entries of the snapshot's summary.
+        iceberg_conn_id: the id of the catalog's connection.
 
     Returns:
         the fields of `RewriteManifestsResult`, as plain values; see docs/reference.md.

@@ -35,21 +35,21 @@ LAST_SEEN_KEY = "iceberg_last_seen"
 class IcebergSnapshotSensor(BaseSensorOperator):
     """Waits until a branch of a table has a snapshot that is new to this task, and returns the newest such snapshot.
 
-    Our own maintenance (compaction, rewritten manifests) changes no rows and does not count.
+    Snapshots of compactions and of rewritten manifests change no rows and do not count.
 
     Args:
-        table: namespace and name, `sales.orders`.
-        iceberg_conn_id: the catalog's connection.
-        branch: the branch (or tag) to look at.
-        after_snapshot_id: only snapshots committed after this one; `{{ ti.xcom_pull("load")["snapshot_id"] }}`.
-        after: only snapshots newer than `"last_seen"`, the one that the previous run of this task returned (at the
-            first run any snapshot counts); than `"logical_date"`, that of the run, or where it has none its
-            `run_after`; or than an ISO 8601 time, `{{ dag_run.run_after }}`. Without `after` and
-            `after_snapshot_id` it is `"last_seen"`.
-        operations: only these, some of append, overwrite, delete, replace; None for all.
-        include_maintenance: count snapshots that change no rows, too.
-        wait_for_table: wait for a table or branch that is not there yet, instead of failing at once.
-        deferrable: free the worker while waiting and wait in the triggerer; needs one.
+        table: the namespace and name of the table, `sales.orders`.
+        iceberg_conn_id: the id of the catalog's connection.
+        branch: the branch (or tag) to check.
+        after_snapshot_id: the snapshot after which snapshots count; `{{ ti.xcom_pull("load")["snapshot_id"] }}`.
+        after: the start after which snapshots count: `"last_seen"`, the snapshot that the previous run of this task
+            returned (in the first run any snapshot counts); `"logical_date"`, that of the run, or its `run_after` if it
+            has none; or an ISO 8601 time, `{{ dag_run.run_after }}`. The default is `"last_seen"` if
+            `after_snapshot_id` is not given.
+        operations: the operations that count, some of append, overwrite, delete, replace; None for all.
+        include_maintenance: whether snapshots that change no rows count, too.
+        wait_for_table: whether the sensor waits for a table or branch that does not exist, instead of failing at once.
+        deferrable: whether the sensor waits in the triggerer and frees its worker slot; it needs a triggerer.
 
     Returns:
         table, branch, snapshot_id (text), parent_snapshot_id, timestamp_ms, operation and counts.

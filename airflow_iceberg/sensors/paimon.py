@@ -41,29 +41,31 @@ PAIMON_LAST_SEEN_KEY = "paimon_last_seen"
 class PaimonSnapshotSensor(BaseSensorOperator):
     """Waits until a Paimon table has a snapshot that is new to this task, and returns the newest one that counts.
 
-    Everything that is asked for has to hold for the snapshot. A table that was rolled back behind what this task has
-    seen, and snapshots that expired before it could see them, are never waited through: that fails at once with a
-    `SnapshotsLostError`, and the next run begins with what the table is by then.
+    The snapshot must meet all conditions that are given. If the table was rolled back to before what this task has
+    seen, or if snapshots expired before this task could see them, the task fails at once with a `SnapshotsLostError`, and
+    the next run starts from the state of the table at that time.
 
     Args:
         table: `database.table` in the connection's warehouse, or a location; None for the table of the connection.
-        paimon_conn_id: the connection, of type `paimon`.
-        branch: the branch to look at.
-        after_snapshot_id: only snapshots after this one; `{{ ti.xcom_pull("load")["snapshot_id"] }}`.
-        after: only snapshots after `"last_seen"`, those that the previous run of this task had seen (at the first run
-            any snapshot counts); than `"logical_date"`, that of the run, or where it has none its `run_after`; or than
-            an ISO 8601 time. Without `after` and `after_snapshot_id` it is `"last_seen"`, and with a `tag` any time.
-        commit_kinds: only these, some of APPEND, COMPACT, OVERWRITE, ANALYZE; None for all.
-        min_watermark: the snapshot's watermark is at least this: milliseconds since the epoch, or an ISO 8601 time.
-        min_new_records: so many records came since then, in all snapshots of these kinds together.
-        partition: the snapshot changed this partition, by files or by deletion vectors; some or all keys,
-            `{"dt": "{{ params.day }}"}`. `min_new_records` and `fully_compacted` are about this partition, too.
-        tag: the snapshot that this tag is of; it is waited for until there is one.
-        fully_compacted: the snapshot has one sorted run in each bucket, none of them at level 0.
-        on_lost_snapshots: after a rollback or an expired gap, `"fail"`, or `"return"` the table's latest snapshot with
-            `event` saying what happened, for a DAG that then reads the table as a whole.
-        wait_for_table: wait for a table or branch that is not there yet, instead of failing at once.
-        deferrable: free the worker while waiting and wait in the triggerer; needs one.
+        paimon_conn_id: the id of a connection of type `paimon`.
+        branch: the branch to check.
+        after_snapshot_id: the snapshot after which snapshots count; `{{ ti.xcom_pull("load")["snapshot_id"] }}`.
+        after: the start after which snapshots count: `"last_seen"`, what the previous run of this task had seen (in the
+            first run any snapshot counts); `"logical_date"`, that of the run, or its `run_after` if it has none; or an
+            ISO 8601 time. If neither `after` nor `after_snapshot_id` is given, it is `"last_seen"`, and with a `tag`
+            any time.
+        commit_kinds: the kinds of snapshots that count, some of APPEND, COMPACT, OVERWRITE, ANALYZE; None for all.
+        min_watermark: the minimum watermark of the snapshot: milliseconds since the epoch, or an ISO 8601 time.
+        min_new_records: the minimum number of records that were added since the start, in all snapshots of these kinds
+            together.
+        partition: the partition that the snapshot changed, by files or by deletion vectors; some or all keys,
+            `{"dt": "{{ params.day }}"}`. `min_new_records` and `fully_compacted` apply to this partition, too.
+        tag: the tag of the snapshot; the sensor waits until the tag exists.
+        fully_compacted: whether the snapshot must have only one sorted run in each bucket, none of them at level 0.
+        on_lost_snapshots: what happens after a rollback or an expired gap: `"fail"`, or `"return"` the table's latest
+            snapshot, with `event` naming the cause, for a DAG that then reads the whole table.
+        wait_for_table: whether the sensor waits for a table or branch that does not exist, instead of failing at once.
+        deferrable: whether the sensor waits in the triggerer and frees its worker slot; it needs a triggerer.
 
     Returns:
         table, branch, event (`snapshot`), snapshot_id (text), identity, timestamp_ms, commit_kind, schema_id, and

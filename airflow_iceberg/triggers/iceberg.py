@@ -84,15 +84,15 @@ def _int(text: str | None) -> int | None:
 
 
 class IcebergSnapshotTrigger(BaseTrigger):
-    """Fires once, when a branch has a snapshot that meets the condition, or when waiting has become pointless.
+    """Fires once, when a branch has a snapshot that meets the condition, or when no snapshot can meet it any more.
 
     Args:
-        table: namespace and name, `sales.orders`.
-        iceberg_conn_id: the catalog's connection.
+        table: the namespace and name of the table, `sales.orders`.
+        iceberg_conn_id: the id of the catalog's connection.
         branch, after_snapshot_id, after_snapshot_ms, after_ms, operations, include_maintenance: see
             `SnapshotCondition`; the id as text.
-        wait_for_table: wait for a table or branch that is not there instead of giving up.
-        poll_interval: seconds between two looks.
+        wait_for_table: whether the trigger waits for a table or branch that does not exist, instead of failing.
+        poll_interval: seconds between two checks.
     """
 
     def __init__(

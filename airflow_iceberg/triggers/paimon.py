@@ -62,19 +62,19 @@ def _is_there(table: PaimonTable) -> bool:
 
 
 class PaimonSnapshotTrigger(BaseTrigger):
-    """Fires when a table has a snapshot that meets the condition, or when waiting has become pointless.
+    """Fires when a table has a snapshot that meets the condition, or when no snapshot can meet it any more.
 
-    It fires with the status `moved`, too, when what it has seen should be kept: a triggerer that is started anew begins
-    where the trigger did, and the snapshots from there on must not have expired by then.
+    It also fires, with the status `moved`, when the progress should be stored: a restarted triggerer starts where the
+    trigger had started, and the snapshots after that point must not have expired by then.
 
     Args:
-        table: location of the table, as the connection gives it for a name.
-        paimon_conn_id: the connection.
-        branch: the branch to look at.
-        seen: how far the table had been looked at, as `Seen.to_dict` gives it.
+        table: the location of the table, which the connection gives for its name.
+        paimon_conn_id: the id of the connection.
+        branch: the branch to check.
+        seen: how far the table had been checked, as `Seen.to_dict` gives it.
         after_ms, commit_kinds, min_watermark, min_new_records, partition, tag, fully_compacted: see `PaimonCondition`.
-        wait_for_table: wait for a table or branch that is not there instead of giving up.
-        poll_interval: seconds between two looks.
+        wait_for_table: whether the trigger waits for a table or branch that does not exist, instead of failing.
+        poll_interval: seconds between two checks.
     """
 
     def __init__(
