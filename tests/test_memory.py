@@ -161,7 +161,7 @@ from airflow_iceberg.jobs.protocol.table_input import read_work
 from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 
 io = load_file_io()
-items = read_work(io, JobPlan.from_json(io.read(sys.argv[1])).source.table)
+items = read_work(io, JobPlan.from_json(io.read(sys.argv[1])).task.table)
 done(tasks=len(items), files=sum(len(item.units) for item in items),
      size=sum(item.size_bytes for item in items), largest=max(item.size_bytes for item in items))
 """
@@ -197,11 +197,11 @@ from pathlib import Path
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.delete import DeleteRequest, delete
-from airflow_iceberg.jobs import sorting
+from airflow_iceberg.jobs import compact_sorted
 from airflow_iceberg.jobs.run_local import run_local
-from airflow_iceberg.jobs.protocol.plan import Source
-from airflow_iceberg.jobs.spark.run import Worker
-from airflow_iceberg.jobs.append import TaskReport
+from airflow_iceberg.jobs.protocol.source import Source
+from airflow_iceberg.jobs.spark.worker import Worker
+from airflow_iceberg.jobs.task import TaskReport
 from airflow_iceberg.table import Table
 
 folder = Path(sys.argv[1])
@@ -228,7 +228,7 @@ for strategy, columns in (("binpack", ()), ("sort", ("amount", "name")), ("zorde
     request = CompactRequest(strategy=strategy, sort_by=columns, options={"rewrite-all": True})
     compact(table, request, run=run)
     after(strategy)
-sorting.SMALL_GROUP_BYTES, sorting.RANGE_BYTES = 0, 4000
+compact_sorted.SMALL_GROUP_BYTES, compact_sorted.RANGE_BYTES = 0, 4000
 compact(table, CompactRequest(strategy="sort", sort_by=("name",), options={"rewrite-all": True}), run=run)
 after("sort by ranges")
 if sys.argv[2] == "3":

@@ -1,4 +1,4 @@
-"""Units of a walk: how they are cut, how they travel, and what comes of them."""
+"""Units of a file inventory: how they are cut, how they travel, and their results."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class TestDocuments:
 
     @pytest.mark.parametrize("data", [b"", b"x", write_unit(ManifestUnit(manifests=()))[:-9]])
     def test_a_damaged_one_is_an_error_with_its_path(self, data: bytes) -> None:
-        with pytest.raises(FormatError, match="the document of a unit of a walk is damaged") as caught:
+        with pytest.raises(FormatError, match="the document of a unit of an inventory is damaged") as caught:
             read_unit(data, path="file:///x")
         assert caught.value.path == "file:///x"
 
