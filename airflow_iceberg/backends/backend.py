@@ -48,13 +48,14 @@ class Backend(Protocol):
 
 
 def open_backend(
-    spark_conn_id: str | None, config: SparkConfig, *, table: OpenTable, source: Source, name: str
+    spark_conn_id: str | None, config: SparkConfig, *, table: OpenTable, source: Source | None, name: str
 ) -> Backend:
     """Return the back end of a connection, ready to run; whatever can be known to be missing is found here.
 
     Args:
         spark_conn_id: None runs the job in this process.
-        table: that the job writes to.
+        table: the table of the job.
+        source: the source of new rows; None for a job that reads the table alone.
         name: what the job is called where it runs.
     Raises:
         NotFoundError: no such connection, no Spark, no Java.
@@ -62,7 +63,7 @@ def open_backend(
         UnsupportedError: a back end, or a source for it, that this version does not have.
     """
     if spark_conn_id is None:
-        if source.kind in ("sql", "callable"):
+        if source is not None and source.kind in ("sql", "callable"):
             what = "a sql query" if source.kind == "sql" else "a python_callable"
             raise UnsupportedError(
                 f"{what} needs Spark, got spark_conn_id=None; name a connection of type spark, or load files"
@@ -111,7 +112,7 @@ def _reaching(table: OpenTable) -> Mapping[str, str]:
 
 
 class InProcess:
-    """Runs a job over threads of this very process: files only, no JVM."""
+    """Runs a job over threads of this very process, without a JVM."""
 
     def __init__(self, io: FileIO) -> None:
         self._io = io

@@ -1,4 +1,4 @@
-"""Runs the units of a walk over threads of this process, and says how far it is."""
+"""Runs the units of a file inventory over threads of this process, and logs the progress."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EVERY_SECONDS = 10.0
 
 
 class Progress:
-    """Says how far something is: files, bytes and the share that is done, at most one line in some seconds.
+    """Logs the progress of something: files, bytes and the share that is done, at most one line in some seconds.
 
     Args:
         what: begins the line: "sales.orders: files of expired snapshots".
@@ -48,7 +48,7 @@ class Progress:
         self._said = clock()
         self._lock = threading.Lock()
 
-    def come_past(self, files: int, size_bytes: int) -> None:
+    def count(self, files: int, size_bytes: int) -> None:
         """Count files; may be called from any thread."""
         with self._lock:
             self._files += files
@@ -80,8 +80,8 @@ def in_bytes(count: int) -> str:
     return f"{count} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
 
 
-class Walk(Protocol):
-    """Runs units and gives what comes of each, in their order."""
+class RunUnits(Protocol):
+    """Runs units and yields the result of each, in their order."""
 
     def __call__(self, units: Sequence[Unit], *, what: str, files: int | None = None) -> Generator[UnitResult]:
         """Run units.
@@ -95,17 +95,17 @@ class Walk(Protocol):
         ...
 
 
-def walk_here(
+def run_units(
     io: FileIO, units: Iterable[Unit], progress: Progress, *, threads: int = THREADS
 ) -> Generator[UnitResult]:
-    """Yield what comes of each unit, in their order; memory does not grow with their number.
+    """Yield the result of each unit, in their order; memory does not grow with their number.
 
     Raises:
         FormatError, NotFoundError, StorageError: of the first unit that fails.
     """
     rest = iter(units)
     waiting: deque[tuple[Unit, Future[bytes]]] = deque()
-    pool = ThreadPoolExecutor(threads, thread_name_prefix="iceberg-walk")
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="iceberg-inventory")
     pace = _Pace()
     try:
         while True:
@@ -115,7 +115,7 @@ def walk_here(
                 unit = next(rest, None)
                 if unit is None:
                     break
-                waiting.append((unit, pool.submit(run_unit, io, unit, progress.come_past)))
+                waiting.append((unit, pool.submit(run_unit, io, unit, progress.count)))
             if not waiting:
                 return
             unit, future = waiting[0]

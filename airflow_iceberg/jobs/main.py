@@ -2,7 +2,8 @@
 
 One file that needs nothing but Python and pyspark to start; `airflow_iceberg` itself comes beside it, as the zip in
 `--py-files` or installed on the cluster. Storage properties, which may hold secrets, come as JSON in the environment
-variable AIRFLOW_ICEBERG_STORAGE and never on the command line.
+variable AIRFLOW_ICEBERG_STORAGE and never on the command line. Its imports are in its functions: what is missing goes
+into a message, or into the result document once there can be one.
 
 Exit code: 0 the result document says succeeded, 1 it says failed, 2 no result document could be written.
 """
@@ -22,7 +23,7 @@ STORAGE_VARIABLE = "AIRFLOW_ICEBERG_STORAGE"
 
 
 def main(arguments: list[str]) -> int:
-    """Run the plan at a location and say in one line what came of it."""
+    """Run the plan at a location and print one line about its result."""
     if len(arguments) != 1:
         return _fail("usage: main.py PLAN_LOCATION")
     try:
@@ -49,8 +50,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _run(plan: "JobPlan", io: "FileIO", storage: dict[str, str]) -> int:
-    from airflow_iceberg.jobs import phase
-    from airflow_iceberg.jobs.protocol.result import JobResult
+    from airflow_iceberg.jobs.protocol.result import JobResult, write_result
 
     try:
         from airflow_iceberg.jobs.spark.run import run_spark
@@ -58,7 +58,7 @@ def _run(plan: "JobPlan", io: "FileIO", storage: dict[str, str]) -> int:
         spark = _session(plan)
     except Exception as error:  # noqa: BLE001 - whatever keeps Spark from starting belongs into the result
         traceback.print_exc()
-        result = phase.write_result(plan, io, JobResult.failed(_readable(error)))
+        result = write_result(plan, io, JobResult.failed(_readable(error)))
     else:
         try:
             result = run_spark(plan, io, spark, storage=storage)
@@ -73,7 +73,7 @@ def _readable(error: Exception) -> Exception:
 
     if isinstance(error, ImportError):
         return IcebergError(_missing(error))
-    from airflow_iceberg.jobs.spark.run import as_iceberg_error
+    from airflow_iceberg.jobs.spark.errors import as_iceberg_error
 
     return as_iceberg_error(error)
 
@@ -97,8 +97,8 @@ def _say(plan: "JobPlan", result: "JobResult") -> int:
         _print(f"{what}: failed: {result.error.kind}: {result.error.message}")
         return 1
     rows, files, seconds = result.record_count, len(result.data_files), result.timings.get("total", 0.0)
-    if plan.operation == "walk":
-        _print(f"{what}: found {rows} files in {len(result.walked)} tasks in {seconds:.1f} s ({result.engine})")
+    if plan.operation == "inventory":
+        _print(f"{what}: found {rows} files in {len(result.units)} tasks in {seconds:.1f} s ({result.engine})")
         return 0
     _print(f"{what}: staged {rows} rows in {files} files in {seconds:.1f} s ({result.engine})")
     return 0

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from airflow_iceberg.jobs.protocol.plan import JobPlan
     from airflow_iceberg.jobs.protocol.result import JobResult
     from airflow_iceberg.jobs.protocol.source import Source
-    from airflow_iceberg.operations.file_inventory import Walker
+    from airflow_iceberg.operations.file_inventory import FileInventory
     from airflow_iceberg.operations.work import Work
 
 
@@ -116,7 +116,7 @@ class JobOperator(TableOperator):
         if self._backend is not None:
             self._backend.cancel()
 
-    def open_backend(self, table: OpenTable, source: Source, *, name: str) -> Backend:
+    def open_backend(self, table: OpenTable, source: Source | None, *, name: str) -> Backend:
         """Return what runs jobs; whatever can be known to be missing is found here."""
         from airflow_iceberg.backends.backend import open_backend
 
@@ -156,16 +156,14 @@ class InventoryOperator(JobOperator):
         work = super().work(context)
         return work if self.spark_conn_id is not None else replace(work, run=None)
 
-    def open_walker(self, work: Work) -> Walker:
+    def open_inventory(self, work: Work) -> FileInventory:
         """Return what reads the table's files; what a job would lack is found before anything is changed."""
-        from airflow_iceberg.jobs.protocol.source import Source
-        from airflow_iceberg.operations.file_inventory import Walker, expected_files
+        from airflow_iceberg.operations.file_inventory import FileInventory, expected_files
 
-        walker = Walker(work, spark_from_files=whole_number("spark_from_files", self.spark_from_files))
-        if walker.is_for_spark(expected_files(work.table.metadata)):
-            source = Source(kind="units", units=(work.table.location,))
-            self.open_backend(work.table, source, name=str(work.operation_key))
-        return walker
+        inventory = FileInventory(work, spark_from_files=whole_number("spark_from_files", self.spark_from_files))
+        if inventory.is_for_spark(expected_files(work.table.metadata)):
+            self.open_backend(work.table, None, name=str(work.operation_key))
+        return inventory
 
 
 def operation_key_of(context: Context) -> OperationKey:

@@ -1,4 +1,4 @@
-"""Units of a walk: how they are cut, how they travel, and what comes of them."""
+"""Units of a file inventory: how they are cut, how they travel, and their results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from airflow_iceberg.errors import FormatError, NotFoundError
 from airflow_iceberg.format.manifests.entries import ManifestContent, ManifestFile
-from airflow_iceberg.inventory.run import Progress, walk_here
+from airflow_iceberg.inventory.run import Progress, run_units
 from airflow_iceberg.inventory.units import (
     UNIT_BYTES,
     UNIT_MANIFESTS,
@@ -84,7 +84,7 @@ class TestDocuments:
 
     @pytest.mark.parametrize("data", [b"", b"x", write_unit(ManifestUnit(manifests=()))[:-9]])
     def test_a_damaged_one_is_an_error_with_its_path(self, data: bytes) -> None:
-        with pytest.raises(FormatError, match="the document of a unit of a walk is damaged") as caught:
+        with pytest.raises(FormatError, match="the document of a unit of an inventory is damaged") as caught:
             read_unit(data, path="file:///x")
         assert caught.value.path == "file:///x"
 
@@ -117,5 +117,5 @@ class TestRunningHere:
     def test_units_that_wait_for_their_store_run_side_by_side(self) -> None:
         Waiting.together = threading.Barrier(8)
         units = [Waiting(root="", folders=(str(number),), before_ms=0) for number in range(16)]
-        outcomes = walk_here(MemoryFileIO(), units, Progress("units", whole=len(units)))
+        outcomes = run_units(MemoryFileIO(), units, Progress("units", whole=len(units)))
         assert [outcome.files for outcome in outcomes] == list(range(16))

@@ -10,8 +10,9 @@ from airflow_iceberg.format.sort_orders import sort_order_from_shorthand
 from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
-from airflow_iceberg.operations.compact_job import plan_compaction, write_rewrite_plan
+from airflow_iceberg.operations.compact_job import plan_compaction, write_compact_plan
 from airflow_iceberg.operations.staging import staged_files
+from airflow_iceberg.operations.work import Work
 from airflow_iceberg.plan.compact import RewriteOptions
 from airflow_iceberg.table import Table
 from tests.jobs.submissions import HERE, SPARK_4, SPARK_35
@@ -31,7 +32,7 @@ def rewrite_plan(folder: Path, order: list[str] | None) -> tuple[Table, JobPlan]
     table.delete("id < 10", mode="merge-on-read")
     compaction = plan_compaction(table.scan(), RewriteOptions.of({"rewrite-all": True}, {}))
     sort_order = sort_order_from_shorthand(order, table.schema()) if order else None
-    return table, write_rewrite_plan(table.io, table.metadata, compaction, table=table.name, sort_order=sort_order)
+    return table, write_compact_plan(Work(table), compaction, sort_order=sort_order)
 
 
 def append_plan(folder: Path, source: Source, **settings: object) -> tuple[Table, JobPlan]:

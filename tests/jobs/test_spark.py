@@ -10,10 +10,12 @@ import pytest
 from airflow_iceberg.errors import IcebergError, InvalidInputError, StorageError
 from airflow_iceberg.expressions.binding import parse
 from airflow_iceberg.format.values.variant import Primitive, decode
+from airflow_iceberg.jobs import exchange
 from airflow_iceberg.jobs.protocol.plan import Condition, JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.operations.row_changes import MERGE_ON_READ, plan_deletion, read_changes, write_delete_plan
+from airflow_iceberg.operations.work import Work
 from tests.jobs.builders import IO, data_files, files_below, make_plan, rows_of
 from tests.jobs.submissions import HERE, SPARK_35, VERSIONS, write_csv_files
 from tests.operations.test_delete import make as make_table
@@ -91,14 +93,12 @@ def make_cases(root: Path) -> Mapping[str, JobPlan]:
         "no_function": (Source.from_callable("frames:nothing"), {}),
         "no_frame": (Source.from_callable("frames:no_frame"), {}),
         "unwritable": (good, {"data_location": f"file://{wall}/data"}),
-        "unwritable_staging": (
-            Source.from_sql(query),
-            {"partition_by": ["day"], "staging_location": f"file://{wall}/s"},
-        ),
+        "unwritable_staging": (Source.from_sql(query), {"partition_by": ["day"]}),
     }
     plans = {name: make_plan(root / "tables" / name, source, **more) for name, (source, more) in cases.items()}
     for plan in plans.values():
         IO.create(plan.location, plan.to_json())
+    IO.create(exchange.location(plans["unwritable_staging"]), b"a file where a directory should be")
     return {**plans, "delete": delete_plan(root / "lake")}
 
 
@@ -107,7 +107,7 @@ def delete_plan(root: Path) -> JobPlan:
     catalog = new_catalog(root)
     table = make_table(catalog, 3, MERGE_ON_READ)
     deletion = plan_deletion(table.scan("id in (3, 4, 23)"))
-    return write_delete_plan(table.io, table.metadata, deletion, mode=MERGE_ON_READ, table="db.t")
+    return write_delete_plan(Work(table), deletion, mode=MERGE_ON_READ)
 
 
 class Ran:
@@ -265,7 +265,7 @@ class TestFailure:
     def test_a_location_that_cannot_be_written(self, ran: Ran, name: str) -> None:
         error = ran.error(name)
         assert type(error) is StorageError
-        assert f"/wall/{'data' if name == 'unwritable' else 's'}" in str(error)
+        assert ("/wall/data" if name == "unwritable" else exchange.location(ran.plans[name])) in str(error)
 
     def test_no_message_holds_a_stack_trace_or_a_plan(self, ran: Ran) -> None:
         for name in ran.plans:
