@@ -1,7 +1,7 @@
 """Iceberg types and values as Arrow's, and back: the one place that knows which type stands for which.
 
-pyarrow is imported inside the functions: the module can be imported where there is none. Not here: which casts lose
-nothing (`data.cast.rows`), transforms over columns (`transforms`).
+Not here: schemas (`format.schemas.arrow`), which casts lose nothing (`data.cast.rows`), transforms over columns
+(`format.transforms.columns`).
 """
 
 import uuid
@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.types as kinds
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
 from airflow_iceberg.format.arrow.buffers import array_of, single
@@ -44,64 +45,55 @@ from airflow_iceberg.format.types import (
 
 FIELD_ID_KEY = b"PARQUET:field_id"
 _DOC_KEY = b"doc"
+_PRIMITIVES: Mapping[type[IcebergType], pa.DataType] = {
+    BooleanType: pa.bool_(),
+    IntegerType: pa.int32(),
+    LongType: pa.int64(),
+    FloatType: pa.float32(),
+    DoubleType: pa.float64(),
+    DateType: pa.date32(),
+    TimeType: pa.time64("us"),
+    TimestampType: pa.timestamp("us"),
+    TimestamptzType: pa.timestamp("us", tz="UTC"),
+    TimestampNsType: pa.timestamp("ns"),
+    TimestamptzNsType: pa.timestamp("ns", tz="UTC"),
+    StringType: pa.string(),
+    UUIDType: pa.binary(16),
+    BinaryType: pa.binary(),
+    GeometryType: pa.binary(),
+    GeographyType: pa.binary(),
+    UnknownType: pa.null(),
+    VariantType: pa.struct(
+        [pa.field("metadata", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)]
+    ),
+}
 
 
-def type_to_arrow(type_: IcebergType, *, with_field_ids: bool = False) -> "pa.DataType":
+def type_to_arrow(type_: IcebergType, *, with_field_ids: bool = False) -> pa.DataType:
     """Return the Arrow type of an Iceberg type.
 
     Raises:
         UnsupportedError: a type that has no Arrow form.
     """
     if isinstance(type_, StructType):
-        return pa.struct([_field_to_arrow(child, with_field_ids) for child in type_.fields])
+        return pa.struct([field_to_arrow(child, with_field_ids) for child in type_.fields])
     if isinstance(type_, ListType):
-        return pa.list_(_field_to_arrow(type_.element_field, with_field_ids))
+        return pa.list_(field_to_arrow(type_.element_field, with_field_ids))
     if isinstance(type_, MapType):
-        key = _field_to_arrow(type_.key_field, with_field_ids)
-        return pa.map_(key, _field_to_arrow(type_.value_field, with_field_ids))
+        key = field_to_arrow(type_.key_field, with_field_ids)
+        return pa.map_(key, field_to_arrow(type_.value_field, with_field_ids))
     if isinstance(type_, DecimalType):
         return pa.decimal128(type_.precision, type_.scale)
     if isinstance(type_, FixedType):
         return pa.binary(type_.length)
-    build = _primitive_builders().get(type(type_))
-    if build is None:
+    found = _PRIMITIVES.get(type(type_))
+    if found is None:
         raise UnsupportedError(f"type {type_} has no Arrow form")
-    return build
+    return found
 
 
-_BUILDERS: dict[type[IcebergType], "pa.DataType"] = {}
-
-
-def _primitive_builders() -> Mapping[type[IcebergType], "pa.DataType"]:
-    if not _BUILDERS:
-        _BUILDERS.update(
-            {
-                BooleanType: pa.bool_(),
-                IntegerType: pa.int32(),
-                LongType: pa.int64(),
-                FloatType: pa.float32(),
-                DoubleType: pa.float64(),
-                DateType: pa.date32(),
-                TimeType: pa.time64("us"),
-                TimestampType: pa.timestamp("us"),
-                TimestamptzType: pa.timestamp("us", tz="UTC"),
-                TimestampNsType: pa.timestamp("ns"),
-                TimestamptzNsType: pa.timestamp("ns", tz="UTC"),
-                StringType: pa.string(),
-                UUIDType: pa.binary(16),
-                BinaryType: pa.binary(),
-                GeometryType: pa.binary(),
-                GeographyType: pa.binary(),
-                UnknownType: pa.null(),
-                VariantType: pa.struct(
-                    [pa.field("metadata", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)]
-                ),
-            }
-        )
-    return _BUILDERS
-
-
-def _field_to_arrow(child: NestedField, with_field_ids: bool) -> "pa.Field":
+def field_to_arrow(child: NestedField, with_field_ids: bool) -> pa.Field:
+    """Return a field with its comment and, where asked for, its id at every depth."""
     metadata = {FIELD_ID_KEY: str(child.id).encode()} if with_field_ids else {}
     if with_field_ids and child.doc is not None:
         metadata[_DOC_KEY] = child.doc.encode()
@@ -109,9 +101,8 @@ def _field_to_arrow(child: NestedField, with_field_ids: bool) -> "pa.Field":
     return pa.field(child.name, arrow_type, nullable=not child.required, metadata=metadata or None)
 
 
-def _nested(arrow_type: "pa.DataType") -> tuple["pa.Field", ...]:
-    import pyarrow.types as kinds
-
+def nested_fields(arrow_type: pa.DataType) -> tuple[pa.Field, ...]:
+    """Return the fields in a nested type, none of a primitive one."""
     if kinds.is_map(arrow_type):
         return arrow_type.key_field, arrow_type.item_field
     if kinds.is_struct(arrow_type):
@@ -121,9 +112,7 @@ def _nested(arrow_type: "pa.DataType") -> tuple["pa.Field", ...]:
     return ()
 
 
-def _is_list(arrow_type: "pa.DataType") -> bool:
-    import pyarrow.types as kinds
-
+def _is_list(arrow_type: pa.DataType) -> bool:
     checks = (
         kinds.is_list,
         kinds.is_large_list,
@@ -134,7 +123,8 @@ def _is_list(arrow_type: "pa.DataType") -> bool:
     return any(check(arrow_type) for check in checks)
 
 
-def _field_from_arrow(child: "pa.Field", name: str, next_id: Callable[[Any], int], column: str = "") -> NestedField:
+def field_from_arrow(child: pa.Field, name: str, next_id: Callable[[Any], int], column: str = "") -> NestedField:
+    """Return a field of an Arrow schema; `column` is its full name, for errors."""
     column = column or child.name
     own_id = next_id(child)
     doc = (child.metadata or {}).get(_DOC_KEY)
@@ -147,19 +137,17 @@ def _field_from_arrow(child: "pa.Field", name: str, next_id: Callable[[Any], int
     )
 
 
-def _type_from_arrow(arrow_type: "pa.DataType", column: str, next_id: Callable[[Any], int]) -> IcebergType:
-    import pyarrow.types as kinds
-
-    nested = _nested(arrow_type)
+def _type_from_arrow(arrow_type: pa.DataType, column: str, next_id: Callable[[Any], int]) -> IcebergType:
+    nested = nested_fields(arrow_type)
     if kinds.is_struct(arrow_type):
-        members = (_field_from_arrow(child, child.name, next_id, f"{column}.{child.name}") for child in nested)
+        members = (field_from_arrow(child, child.name, next_id, f"{column}.{child.name}") for child in nested)
         return StructType(fields=tuple(members))
     if kinds.is_map(arrow_type):
-        key = _field_from_arrow(nested[0], "key", next_id, f"{column}.key")
-        value = _field_from_arrow(nested[1], "value", next_id, f"{column}.value")
+        key = field_from_arrow(nested[0], "key", next_id, f"{column}.key")
+        value = field_from_arrow(nested[1], "value", next_id, f"{column}.value")
         return MapType(key_id=key.id, key=key.type, value_id=value.id, value=value.type, value_required=value.required)
     if nested:
-        element = _field_from_arrow(nested[0], "element", next_id, f"{column}.element")
+        element = field_from_arrow(nested[0], "element", next_id, f"{column}.element")
         return ListType(element_id=element.id, element=element.type, element_required=element.required)
     if kinds.is_dictionary(arrow_type):
         return _type_from_arrow(arrow_type.value_type, column, next_id)
@@ -169,10 +157,25 @@ def _type_from_arrow(arrow_type: "pa.DataType", column: str, next_id: Callable[[
     return found
 
 
-def primitive_from_arrow(arrow_type: "pa.DataType") -> IcebergType | None:
-    """Return the least Iceberg type that holds every value of a primitive Arrow type, None where there is none."""
-    import pyarrow.types as kinds
+def _is_small(arrow_type: pa.DataType) -> bool:
+    return bool(kinds.is_int32(arrow_type)) or (kinds.is_integer(arrow_type) and arrow_type.bit_width < 32)
 
+
+_CHECKS: tuple[tuple[Callable[[Any], bool], IcebergType], ...] = (
+    (kinds.is_boolean, BooleanType()),
+    (_is_small, IntegerType()),
+    (lambda kind: kinds.is_int64(kind) or kinds.is_uint32(kind), LongType()),
+    (lambda kind: kinds.is_float16(kind) or kinds.is_float32(kind), FloatType()),
+    (kinds.is_float64, DoubleType()),
+    (kinds.is_date, DateType()),
+    (lambda kind: kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind), StringType()),
+    (lambda kind: kinds.is_binary(kind) or kinds.is_large_binary(kind) or kinds.is_binary_view(kind), BinaryType()),
+    (kinds.is_null, UnknownType()),
+)
+
+
+def primitive_from_arrow(arrow_type: pa.DataType) -> IcebergType | None:
+    """Return the least Iceberg type that holds every value of a primitive Arrow type, None where there is none."""
     if isinstance(arrow_type, pa.BaseExtensionType):
         if arrow_type.extension_name == "arrow.uuid":
             return UUIDType()
@@ -187,42 +190,20 @@ def primitive_from_arrow(arrow_type: "pa.DataType") -> IcebergType | None:
     if kinds.is_time(arrow_type):
         # Nanoseconds of a time of day do not fit Iceberg's microseconds.
         return None if arrow_type == pa.time64("ns") else TimeType()
-    for check, found in _arrow_checks():
+    for check, found in _CHECKS:
         if check(arrow_type):
             return found
     return None
 
 
-def _timestamp_from_arrow(arrow_type: "pa.DataType") -> IcebergType:
+def _timestamp_from_arrow(arrow_type: pa.DataType) -> IcebergType:
     # Every zone is an instant; Iceberg keeps the instant and forgets the zone.
     if arrow_type.unit == "ns":
         return TimestamptzNsType() if arrow_type.tz else TimestampNsType()
     return TimestamptzType() if arrow_type.tz else TimestampType()
 
 
-def _arrow_checks() -> tuple[tuple[Callable[[Any], bool], IcebergType], ...]:
-    import pyarrow.types as kinds
-
-    def small(arrow_type: Any) -> bool:
-        return bool(kinds.is_int32(arrow_type)) or (kinds.is_integer(arrow_type) and arrow_type.bit_width < 32)
-
-    def wide(arrow_type: Any) -> bool:
-        return bool(kinds.is_int64(arrow_type) or kinds.is_uint32(arrow_type))
-
-    return (
-        (kinds.is_boolean, BooleanType()),
-        (small, IntegerType()),
-        (wide, LongType()),
-        (lambda kind: kinds.is_float16(kind) or kinds.is_float32(kind), FloatType()),
-        (kinds.is_float64, DoubleType()),
-        (kinds.is_date, DateType()),
-        (lambda kind: kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind), StringType()),
-        (lambda kind: kinds.is_binary(kind) or kinds.is_large_binary(kind) or kinds.is_binary_view(kind), BinaryType()),
-        (kinds.is_null, UnknownType()),
-    )
-
-
-def array_from_values(type_: IcebergType, values: Sequence[Value]) -> "pa.Array":
+def array_from_values(type_: IcebergType, values: Sequence[Value]) -> pa.Array:
     """Return canonical values as an Arrow array of the type's Arrow type; None becomes null."""
     plain = [_to_plain(type_, value) for value in values]
     return pa.array(plain, type_to_arrow(type_)) if None in plain else array_of(plain, type_to_arrow(type_))
@@ -248,7 +229,7 @@ def _to_plain(type_: IcebergType, value: Value) -> Any:
     return value
 
 
-def values_from_array(type_: IcebergType, array: "pa.Array | pa.ChunkedArray") -> list[Value]:
+def values_from_array(type_: IcebergType, array: pa.Array | pa.ChunkedArray) -> list[Value]:
     """Return the canonical values of an Arrow column; null becomes None.
 
     Args:
@@ -276,7 +257,7 @@ def values_from_array(type_: IcebergType, array: "pa.Array | pa.ChunkedArray") -
     return list(array.to_pylist())
 
 
-def _nested_values(type_: IcebergType, array: "pa.Array") -> list[Value]:
+def _nested_values(type_: IcebergType, array: pa.Array) -> list[Value]:
     valid = array.is_valid().to_pylist()
     if isinstance(type_, StructType):
         children = zip(type_.fields, array.flatten(), strict=True)
@@ -296,6 +277,6 @@ def _nested_values(type_: IcebergType, array: "pa.Array") -> list[Value]:
     ]
 
 
-def value_to_scalar(type_: IcebergType, value: Value) -> "pa.Scalar":
+def value_to_scalar(type_: IcebergType, value: Value) -> pa.Scalar:
     """Return a canonical value as an Arrow scalar of the type's Arrow type."""
     return single(_to_plain(type_, value), type_to_arrow(type_))

@@ -21,7 +21,8 @@ from airflow_iceberg.format.avro.columns import decode_records
 from airflow_iceberg.format.avro.columns_read import Column, Ints, Mask, Records
 from airflow_iceberg.format.avro.container import read_blocks, read_header
 from airflow_iceberg.format.avro.layout import Layout, NotColumnar, layout_of
-from airflow_iceberg.format.manifests.avro import RecordReader, check_length, read_manifest, record_reader
+from airflow_iceberg.format.manifests.avro import check_length, read_manifest
+from airflow_iceberg.format.manifests.blocks import RecordReader, record_reader
 from airflow_iceberg.format.manifests.entries import (
     DataFile,
     EntryStatus,
