@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions.binding import column_path
+from airflow_iceberg.expressions.matching import like_regex
 from airflow_iceberg.expressions.tree import (
     AlwaysFalse,
     AlwaysTrue,
@@ -32,7 +33,6 @@ from airflow_iceberg.expressions.tree import (
     Or,
     Predicate,
     StartsWith,
-    like_regex,
 )
 from airflow_iceberg.format.arrow.types import array_from_values, value_to_scalar
 from airflow_iceberg.format.schemas.schema import Schema

@@ -13,6 +13,7 @@ from typing import Any
 
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions.literals import bind_comparison, bind_in
+from airflow_iceberg.expressions.matching import like_prefix
 from airflow_iceberg.expressions.tree import (
     ALWAYS_FALSE,
     ALWAYS_TRUE,
@@ -35,7 +36,6 @@ from airflow_iceberg.expressions.tree import (
     StartsWith,
     all_of,
     any_of,
-    like_prefix,
     without_not,
 )
 from airflow_iceberg.format.schemas.schema import Schema

@@ -23,6 +23,7 @@ from typing import Any
 from uuid import UUID
 
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.expressions.matching import is_nan
 from airflow_iceberg.expressions.tree import (
     ALWAYS_FALSE,
     Column,
@@ -35,7 +36,6 @@ from airflow_iceberg.expressions.tree import (
     NotNull,
     all_of,
     any_of,
-    is_nan,
 )
 from airflow_iceberg.format.types import (
     BinaryType,

@@ -21,6 +21,7 @@ from functools import lru_cache
 from typing import Any
 
 from airflow_iceberg.errors import FormatError
+from airflow_iceberg.expressions.matching import matches
 from airflow_iceberg.expressions.tree import (
     ALWAYS_FALSE,
     ALWAYS_TRUE,
@@ -40,7 +41,6 @@ from airflow_iceberg.expressions.tree import (
     StartsWith,
     all_of,
     any_of,
-    matches,
     negate,
 )
 from airflow_iceberg.format.partitions.spec import PartitionField, PartitionSpec

@@ -18,6 +18,7 @@ from sqlglot.errors import SqlglotError
 
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions.literals import TypedText
+from airflow_iceberg.expressions.matching import compare
 from airflow_iceberg.expressions.tree import (
     ALWAYS_FALSE,
     ALWAYS_TRUE,
@@ -35,7 +36,6 @@ from airflow_iceberg.expressions.tree import (
     NotNull,
     Or,
     StartsWith,
-    compare,
 )
 
 _COMPARISONS: Mapping[type[sql.Expression], str] = {

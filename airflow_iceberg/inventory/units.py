@@ -188,9 +188,8 @@ class ListingUnit:
 
 def entry_count(manifest: ManifestFile) -> int:
     """Return how many entries a manifest has; v1 may not say, then by its length."""
-    counts = (manifest.added_files_count, manifest.existing_files_count, manifest.deleted_files_count)
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else -(-manifest.manifest_length // ENTRY_BYTES)
+    known = manifest.entry_count
+    return -(-manifest.manifest_length // ENTRY_BYTES) if known is None else known
 
 
 def manifest_units(

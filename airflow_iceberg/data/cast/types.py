@@ -67,8 +67,6 @@ Conversion: TypeAlias = Callable[[pa.Array], pa.Array]
 """Converts a whole array, or raises Misfit or ArrowInvalid when a value does not fit."""
 
 is_ = pa.types
-
-
 _MAX_DIGITS = 38
 _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
@@ -117,7 +115,7 @@ def conversion(arrow: pa.DataType, type_: IcebergType) -> Conversion | None:
     if not isinstance(type_, PrimitiveType):
         return None
     if is_.is_null(arrow) or isinstance(type_, UnknownType):
-        return _to_null(type_) if is_.is_null(arrow) else None
+        return (lambda array: pa.nulls(len(array), type_to_arrow(type_))) if is_.is_null(arrow) else None
     if arrow.equals(type_to_arrow(type_)):
         return _same
     return _FINDERS[type(type_)](arrow, type_)
@@ -153,11 +151,6 @@ _WRITTEN_TIMESTAMP = re.compile(
 
 def _same(array: pa.Array) -> pa.Array:
     return array
-
-
-def _to_null(type_: PrimitiveType) -> Conversion:
-    arrow = type_to_arrow(type_)
-    return lambda array: pa.nulls(len(array), arrow)
 
 
 def _cast(type_: PrimitiveType) -> Conversion:

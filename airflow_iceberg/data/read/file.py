@@ -60,9 +60,7 @@ def read_file(
     """Yield the selected rows of a data file, in the order of the file.
 
     Args:
-        schema: the columns to return, in this order; see `format.schemas.schema.Schema.select`. Metadata columns may be
-        among
-            them, by the ids in `metadata_columns`.
+        schema: the columns to return, in this order, metadata columns included (by the ids in `metadata_columns`).
         table_schema: where the filter's columns are described that are not returned; `schema` if left out.
         row_filter: bound; a scan task's residual is enough.
         spec: the spec that the file was written with; identity partition values stand in for columns that the file does
@@ -74,12 +72,11 @@ def read_file(
         sequence_number: data sequence number of the file, for the row lineage.
         parts: (first, end, count): of a file cut into `count` shares of row groups, those from `first` to before `end`.
         batch_size: most rows of a batch.
-        keep_dictionaries: give text columns that lie in small dictionaries as Arrow dictionaries, for a writer that
-            takes them so; which columns those are may differ from batch to batch.
+        keep_dictionaries: whether text columns in small dictionaries are Arrow dictionaries, which may differ by batch.
     Returns:
         Batches with the Arrow schema `schema_to_arrow(schema, with_field_ids=False)`, none of them empty.
     Raises:
-        UnsupportedError: a file or a column that is not read; nothing was yielded then.
+        UnsupportedError: a file or a column that is not read; nothing is yielded.
         NotFoundError: the file is gone.
         FormatError: not a file of its format, or with columns of other types than the schema.
         StorageError: the store failed.

@@ -192,11 +192,8 @@ def check_length(data: bytes, manifest: ManifestFile) -> None:
 
 def _check_count(count: int, manifest: ManifestFile | None, path: str | None) -> None:
     """A file cut at the end of a block looks whole; the manifest list knows better."""
-    if manifest is None:
-        return
-    counts = (manifest.added_files_count, manifest.existing_files_count, manifest.deleted_files_count)
-    expected = sum(c or 0 for c in counts)
-    if None not in counts and count < expected:
+    expected = None if manifest is None else manifest.entry_count
+    if expected is not None and count < expected:
         raise FormatError(f"unexpected number of entries {count} (expected {expected}); the file is torn", path=path)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError
 from airflow_iceberg.format.json_fields import MAX_INT, Fields
+from airflow_iceberg.format.type_json import field_to_json, type_from_json
 from airflow_iceberg.format.types import (
     DoubleType,
     FloatType,
@@ -22,7 +23,6 @@ from airflow_iceberg.format.types import (
     StructType,
     UnknownType,
     child_fields,
-    type_from_json,
 )
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Schema:
         result: dict[str, Any] = {"type": "struct", "schema-id": self.schema_id}
         if self.identifier_field_ids:
             result["identifier-field-ids"] = list(self.identifier_field_ids)
-        result["fields"] = [child.to_dict() for child in self.fields]
+        result["fields"] = [field_to_json(child) for child in self.fields]
         return result
 
     def __str__(self) -> str:
