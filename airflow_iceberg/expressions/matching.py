@@ -10,20 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.expressions.tree import (
-    Comparison,
-    In,
-    IsNan,
-    IsNull,
-    Like,
-    NotIn,
-    NotLike,
-    NotNan,
-    NotNull,
-    NotStartsWith,
-    Predicate,
-    StartsWith,
-)
+from airflow_iceberg.expressions import tree
 from airflow_iceberg.format.types import Value
 
 _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
@@ -36,39 +23,39 @@ _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def matches(predicate: Predicate, value: Value) -> bool:
+def matches(predicate: tree.Predicate, value: Value) -> bool:
     """Tell whether a bound predicate is true of one canonical value of its column."""
     match predicate:
-        case IsNull():
+        case tree.IsNull():
             return value is None
-        case NotNull():
+        case tree.NotNull():
             return value is not None
-        case IsNan():
+        case tree.IsNan():
             return is_nan(value)
-        case NotNan():
+        case tree.NotNan():
             return not is_nan(value)
     return value is not None and _holds(predicate, value)
 
 
-def _holds(predicate: Predicate, value: Value) -> bool:
+def _holds(predicate: tree.Predicate, value: Value) -> bool:
     """Evaluate a predicate that is null for null on a value that is there."""
     match predicate:
-        case Comparison():
+        case tree.Comparison():
             if is_nan(value):
                 # Above every number and equal to none; literals are never NaN.
                 return predicate.op in (">", ">=", "!=")
             return compare(predicate.op, value, predicate.literal)
-        case In():
+        case tree.In():
             return not is_nan(value) and _contains(predicate.literals, value)
-        case NotIn():
+        case tree.NotIn():
             return is_nan(value) or not _contains(predicate.literals, value)
-        case StartsWith():
+        case tree.StartsWith():
             return bool(value[: len(predicate.prefix)] == predicate.prefix)
-        case NotStartsWith():
+        case tree.NotStartsWith():
             return bool(value[: len(predicate.prefix)] != predicate.prefix)
-        case Like():
+        case tree.Like():
             return like_regex(predicate.pattern).fullmatch(value) is not None
-        case NotLike():
+        case tree.NotLike():
             return like_regex(predicate.pattern).fullmatch(value) is None
     raise InvalidInputError(f"unknown predicate {type(predicate).__name__}")
 

@@ -18,47 +18,20 @@ import pyarrow.compute as pc
 from airflow_iceberg.data.read.file_fields import FileField, fields_by_id, is_list
 from airflow_iceberg.data.variant_shredding import read_variant
 from airflow_iceberg.errors import FormatError, UnsupportedError
+from airflow_iceberg.format import types as t
 from airflow_iceberg.format.arrow.buffers import single
 from airflow_iceberg.format.arrow.types import type_to_arrow, value_to_scalar
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.transforms.transform import IdentityTransform
-from airflow_iceberg.format.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    GeographyType,
-    GeometryType,
-    IcebergType,
-    IntegerType,
-    ListType,
-    LongType,
-    MapType,
-    NestedField,
-    StringType,
-    StructType,
-    TimestampNsType,
-    TimestampType,
-    TimestamptzNsType,
-    TimestamptzType,
-    TimeType,
-    UnknownType,
-    UUIDType,
-    Value,
-    VariantType,
-)
 from airflow_iceberg.format.values.bytes import from_json
 
-_TIMESTAMPS = (TimestampType, TimestamptzType, TimestampNsType, TimestamptzNsType)
+_TIMESTAMPS = (t.TimestampType, t.TimestamptzType, t.TimestampNsType, t.TimestamptzNsType)
 
 
 # --- columns that the file does not have ------------------------------------------------------------------------------
 
 
-def identity_constants(spec: PartitionSpec | None, partition: tuple[Value, ...]) -> Mapping[int, Value]:
+def identity_constants(spec: PartitionSpec | None, partition: tuple[t.Value, ...]) -> Mapping[int, t.Value]:
     """Return the values that the partition gives to whole columns, by field id.
 
     Raises:
@@ -74,7 +47,7 @@ def identity_constants(spec: PartitionSpec | None, partition: tuple[Value, ...])
     return {field.source_id: value for field, value in pairs if isinstance(field.transform, IdentityTransform)}
 
 
-def missing_column(field: NestedField, count: int, constants: Mapping[int, Value]) -> pa.Array:
+def missing_column(field: t.NestedField, count: int, constants: Mapping[int, t.Value]) -> pa.Array:
     """Return a column for rows of a file that does not have it.
 
     Args:
@@ -88,7 +61,7 @@ def missing_column(field: NestedField, count: int, constants: Mapping[int, Value
     return pa.repeat(value_to_scalar(field.type, value), count)
 
 
-def missing_value(field: NestedField, constants: Mapping[int, Value]) -> Value:
+def missing_value(field: t.NestedField, constants: Mapping[int, t.Value]) -> t.Value:
     """Return the one value of a column that a file does not have.
 
     Raises:
@@ -98,7 +71,7 @@ def missing_value(field: NestedField, constants: Mapping[int, Value]) -> Value:
         return constants[field.id]
     if field.initial_default is None:
         return None
-    if isinstance(field.type, StructType):
+    if isinstance(field.type, t.StructType):
         # Spec: a struct's default is an empty one; the defaults of its fields apply.
         return tuple(missing_value(child, {}) for child in field.type.fields)
     return from_json(field.type, field.initial_default, where=f"initial-default of column '{field.name}'")
@@ -107,12 +80,14 @@ def missing_value(field: NestedField, constants: Mapping[int, Value]) -> Value:
 # --- columns that it has ----------------------------------------------------------------------------------------------
 
 
-def is_geo(kind: IcebergType) -> bool:
+def is_geo(kind: t.IcebergType) -> bool:
     """Tell whether a type is one whose values are carried along, but not understood."""
-    return isinstance(kind, (GeometryType, GeographyType))
+    return isinstance(kind, (t.GeometryType, t.GeographyType))
 
 
-def read_column(array: pa.Array, source: FileField, target: NestedField, constants: Mapping[int, Value]) -> pa.Array:
+def read_column(
+    array: pa.Array, source: FileField, target: t.NestedField, constants: Mapping[int, t.Value]
+) -> pa.Array:
     """Return a column of a file as the schema has it.
 
     Args:
@@ -127,24 +102,24 @@ def read_column(array: pa.Array, source: FileField, target: NestedField, constan
         array = array.storage
     if is_geo(target.type):
         raise UnsupportedError(f"column '{target.name}' is {target.type}, which is not read; select other columns")
-    if isinstance(target.type, VariantType) and not isinstance(array, pa.NullArray):
+    if isinstance(target.type, t.VariantType) and not isinstance(array, pa.NullArray):
         return read_variant(array)
     if isinstance(array, pa.NullArray):
         # A column of unknown type that has become something else since; nothing but null was in it.
         return pa.nulls(len(array), type_to_arrow(target.type))
-    if isinstance(target.type, StructType):
+    if isinstance(target.type, t.StructType):
         return _read_struct(array, source, target, target.type, constants)
-    if isinstance(target.type, ListType):
+    if isinstance(target.type, t.ListType):
         return _read_list(array, source, target, target.type, constants)
-    if isinstance(target.type, MapType):
+    if isinstance(target.type, t.MapType):
         return _read_map(array, source, target, target.type, constants)
-    if isinstance(target.type, UnknownType):
+    if isinstance(target.type, t.UnknownType):
         return pa.nulls(len(array))
     return _read_primitive(array, target)
 
 
 def _read_struct(
-    array: pa.Array, source: FileField, target: NestedField, kind: StructType, constants: Mapping[int, Value]
+    array: pa.Array, source: FileField, target: t.NestedField, kind: t.StructType, constants: Mapping[int, t.Value]
 ) -> pa.Array:
     import pyarrow.types as kinds
 
@@ -159,7 +134,7 @@ def _read_struct(
 
 
 def _struct_field(
-    array: pa.Array, source: FileField | None, target: NestedField, constants: Mapping[int, Value]
+    array: pa.Array, source: FileField | None, target: t.NestedField, constants: Mapping[int, t.Value]
 ) -> pa.Array:
     if source is None:
         return missing_column(target, len(array), constants)
@@ -168,7 +143,7 @@ def _struct_field(
 
 
 def _read_list(
-    array: pa.Array, source: FileField, target: NestedField, kind: ListType, constants: Mapping[int, Value]
+    array: pa.Array, source: FileField, target: t.NestedField, kind: t.ListType, constants: Mapping[int, t.Value]
 ) -> pa.Array:
     import pyarrow.types as kinds
 
@@ -184,7 +159,7 @@ def _read_list(
 
 
 def _read_map(
-    array: pa.Array, source: FileField, target: NestedField, kind: MapType, constants: Mapping[int, Value]
+    array: pa.Array, source: FileField, target: t.NestedField, kind: t.MapType, constants: Mapping[int, t.Value]
 ) -> pa.Array:
     import pyarrow.types as kinds
 
@@ -208,7 +183,7 @@ def _own_offsets(array: pa.Array) -> tuple[pa.Array, int, int]:
     return pc.subtract(offsets, single(start, offsets.type)), start, stop
 
 
-def _read_primitive(array: pa.Array, target: NestedField) -> pa.Array:
+def _read_primitive(array: pa.Array, target: t.NestedField) -> pa.Array:
     import pyarrow.types as kinds
 
     expected = type_to_arrow(target.type)
@@ -234,33 +209,33 @@ def _read_primitive(array: pa.Array, target: NestedField) -> pa.Array:
         ) from error
 
 
-def _may_become(found: pa.DataType, expected: IcebergType) -> bool:
+def _may_become(found: pa.DataType, expected: t.IcebergType) -> bool:
     """Tell whether values of a file's type are values of a column's type, now or by promotion."""
     import pyarrow.types as kinds
 
     match expected:
-        case BooleanType():
+        case t.BooleanType():
             return bool(kinds.is_boolean(found))
-        case IntegerType() | LongType():
-            wide = isinstance(expected, LongType)
+        case t.IntegerType() | t.LongType():
+            wide = isinstance(expected, t.LongType)
             return bool(kinds.is_integer(found)) and (found.bit_width <= 32 or wide)
-        case FloatType() | DoubleType():
-            wide = isinstance(expected, DoubleType)
+        case t.FloatType() | t.DoubleType():
+            wide = isinstance(expected, t.DoubleType)
             return bool(kinds.is_floating(found)) and (found.bit_width <= 32 or wide)
-        case DecimalType():
+        case t.DecimalType():
             return bool(kinds.is_decimal(found)) and found.scale == expected.scale
-        case DateType():
+        case t.DateType():
             return bool(kinds.is_date(found))
-        case TimeType():
+        case t.TimeType():
             # ORC has no type for it: microseconds in a long.
             return bool(kinds.is_time(found)) or bool(kinds.is_int64(found))
-        case TimestampType() | TimestamptzType() | TimestampNsType() | TimestamptzNsType():
+        case t.TimestampType() | t.TimestamptzType() | t.TimestampNsType() | t.TimestamptzNsType():
             return bool(kinds.is_timestamp(found)) or (kinds.is_date(found) and isinstance(expected, _TIMESTAMPS[::2]))
-        case StringType() | BinaryType():
+        case t.StringType() | t.BinaryType():
             # Old writers leave strings without their annotation.
             return _is_bytes(found)
-        case UUIDType() | FixedType():
-            length = expected.length if isinstance(expected, FixedType) else 16
+        case t.UUIDType() | t.FixedType():
+            length = expected.length if isinstance(expected, t.FixedType) else 16
             is_fixed = bool(kinds.is_fixed_size_binary(found)) and found.byte_width == length
             return is_fixed or bool(kinds.is_binary(found))  # ORC has binaries without a length only
     return False
@@ -281,5 +256,5 @@ def _is_bytes(found: pa.DataType) -> bool:
     return any(check(found) for check in checks)
 
 
-def _wrong_type(array: pa.Array, target: NestedField) -> FormatError:
+def _wrong_type(array: pa.Array, target: t.NestedField) -> FormatError:
     return FormatError(f"unexpected type {array.type} (expected {target.type}) of column '{target.name}'")

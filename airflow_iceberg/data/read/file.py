@@ -63,18 +63,15 @@ def read_file(
         schema: the columns to return, in this order, metadata columns included (by the ids in `metadata_columns`).
         table_schema: where the filter's columns are described that are not returned; `schema` if left out.
         row_filter: bound; a scan task's residual is enough.
-        spec: the spec that the file was written with; identity partition values stand in for columns that the file does
-            not have.
+        spec: the spec of the file; identity partition values are read for columns that the file does not have.
         name_mapping: the table's property `schema.name-mapping.default`.
         delete_files: those that apply to the file.
-        deletes: reads them; one reader for all files of a scan reads each delete file once. It has to be given where
-            equality deletes are about columns that `table_schema` does not have.
-        sequence_number: data sequence number of the file, for the row lineage.
+        deletes: reads them, each once for all files of a scan; required if `table_schema` lacks a column of theirs.
+        sequence_number: data sequence number of the file.
         parts: (first, end, count): of a file cut into `count` shares of row groups, those from `first` to before `end`.
         batch_size: most rows of a batch.
         keep_dictionaries: whether text columns in small dictionaries are Arrow dictionaries, which may differ by batch.
-    Returns:
-        Batches with the Arrow schema `schema_to_arrow(schema, with_field_ids=False)`, none of them empty.
+    Returns: batches of the Arrow schema `schema_to_arrow(schema, with_field_ids=False)`, none of them empty.
     Raises:
         UnsupportedError: a file or a column that is not read; nothing is yielded.
         NotFoundError: the file is gone.

@@ -3,19 +3,8 @@
 import pyarrow as pa
 
 from airflow_iceberg.errors import UnsupportedError
+from airflow_iceberg.format import types as t
 from airflow_iceberg.format.schemas.schema import Schema
-from airflow_iceberg.format.types import (
-    FixedType,
-    GeographyType,
-    GeometryType,
-    IcebergType,
-    ListType,
-    MapType,
-    StructType,
-    UnknownType,
-    UUIDType,
-    VariantType,
-)
 
 
 def path_of(schema: Schema, field_id: int) -> tuple[str, ...]:
@@ -27,15 +16,15 @@ def path_of(schema: Schema, field_id: int) -> tuple[str, ...]:
 def parquet_path(path: tuple[str, ...], schema: Schema) -> tuple[str, ...]:
     """Return the path of a column in the file, which has one level more for lists and maps."""
     parts: list[str] = []
-    current: IcebergType = schema.as_struct()
+    current: t.IcebergType = schema.as_struct()
     for name in path:
         match current:
-            case StructType():
+            case t.StructType():
                 current = next(child.type for child in current.fields if child.name == name)
-            case ListType():
+            case t.ListType():
                 current = current.element
                 parts.append("list")
-            case MapType():
+            case t.MapType():
                 current = current.key if name == "key" else current.value
                 parts.append("key_value")
         parts.append(name)
@@ -47,51 +36,51 @@ def file_schema(schema: Schema, row_schema: pa.Schema) -> pa.Schema:
     fields = [
         item.with_type(file_type(child.type, item.type, child.name))
         for child, item in zip(schema.fields, row_schema, strict=True)
-        if not isinstance(child.type, UnknownType)
+        if not isinstance(child.type, t.UnknownType)
     ]
     if not fields:
         raise UnsupportedError("a table without columns cannot be written to parquet; add a column first")
     return pa.schema(fields)
 
 
-def file_type(type_: IcebergType, arrow: pa.DataType, name: str) -> pa.DataType:
+def file_type(type_: t.IcebergType, arrow: pa.DataType, name: str) -> pa.DataType:
     """Return the Arrow type that gives the right Parquet type.
 
     Raises:
         UnsupportedError: the type cannot be written.
     """
     match type_:
-        case UUIDType():
+        case t.UUIDType():
             return pa.uuid()
-        case VariantType():
+        case t.VariantType():
             return arrow  # two binaries; `variant_footer` says what they are
-        case GeometryType() | GeographyType():
+        case t.GeometryType() | t.GeographyType():
             raise UnsupportedError(f"column '{name}' is of type {type_}, which is not written yet")
-        case FixedType(0):
+        case t.FixedType(0):
             raise UnsupportedError(f"column '{name}' is of type {type_}, which parquet cannot hold")
-        case StructType():
+        case t.StructType():
             return _file_struct(type_, arrow, name)
-        case ListType():
+        case t.ListType():
             return pa.list_(_file_element(type_.element, arrow.value_field, f"{name}.element"))
-        case MapType():
+        case t.MapType():
             key = _file_element(type_.key, arrow.key_field, f"{name}.key")
             return pa.map_(key, _file_element(type_.value, arrow.item_field, f"{name}.value"))
     return arrow
 
 
-def _file_struct(type_: StructType, arrow: pa.DataType, name: str) -> pa.DataType:
+def _file_struct(type_: t.StructType, arrow: pa.DataType, name: str) -> pa.DataType:
     fields = [
         arrow.field(position).with_type(file_type(child.type, arrow.field(position).type, f"{name}.{child.name}"))
         for position, child in enumerate(type_.fields)
-        if not isinstance(child.type, UnknownType)
+        if not isinstance(child.type, t.UnknownType)
     ]
     if not fields:
         raise UnsupportedError(f"column '{name}' is a struct without fields, which parquet cannot hold")
     return pa.struct(fields)
 
 
-def _file_element(type_: IcebergType, item: pa.Field, name: str) -> pa.Field:
-    if isinstance(type_, UnknownType):
+def _file_element(type_: t.IcebergType, item: pa.Field, name: str) -> pa.Field:
+    if isinstance(type_, t.UnknownType):
         raise UnsupportedError(f"column '{name}' is of type unknown inside a list or map, which parquet cannot hold")
     return item.with_type(file_type(type_, item.type, name))
 
