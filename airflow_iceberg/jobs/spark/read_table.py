@@ -113,18 +113,14 @@ class TableReader:
     def rows(self, io: FileIO, item: Sequence[ReadUnit]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of some files."""
         from airflow_iceberg.data.read.deletes import DeleteReader
-        from airflow_iceberg.data.read.file import read_file
+        from airflow_iceberg.data.read.file import FileToRead, read_file
 
         deletes = DeleteReader(io, schemas=self.schemas, name_mapping=self.name_mapping, specs=self.specs)
         specs = {spec.spec_id: spec for spec in self.specs}
         for one in item:
             unit = one.unit
-            yield from read_file(
-                io,
-                unit.file,
-                schema=self.projection,
-                table_schema=self.schema,
-                row_filter=one.residual,
+            source = FileToRead(
+                file=unit.file,
                 spec=specs[unit.file.spec_id],
                 name_mapping=self.name_mapping,
                 delete_files=unit.delete_files,
@@ -132,6 +128,7 @@ class TableReader:
                 sequence_number=unit.sequence_number,
                 parts=unit.parts or (0, 1, 1),
             )
+            yield from read_file(io, source, schema=self.projection, table_schema=self.schema, row_filter=one.residual)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
