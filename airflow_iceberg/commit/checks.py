@@ -12,14 +12,9 @@ from airflow_iceberg.format.manifests.entries import (
     DataFile,
     FileContent,
 )
-from airflow_iceberg.format.metadata.requirements import Requirement
+from airflow_iceberg.format.metadata.requirements import AssertTableUUID, Requirement
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-from airflow_iceberg.format.metadata.updates import (
-    AssertTableUUID,
-    AssignUUID,
-    Change,
-    Update,
-)
+from airflow_iceberg.format.metadata.updates import AssignUUID, Change, Update
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
 

@@ -30,8 +30,9 @@ from airflow_iceberg.format.manifests.entries import (
     ManifestEntry,
     ManifestFile,
 )
+from airflow_iceberg.format.metadata.requirements import AssertRefSnapshotId
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-from airflow_iceberg.format.metadata.updates import AddSnapshot, AssertRefSnapshotId, Change, SetSnapshotRef
+from airflow_iceberg.format.metadata.updates import AddSnapshot, Change, SetSnapshotRef
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef, summarize
 from airflow_iceberg.storage.base import FileIO

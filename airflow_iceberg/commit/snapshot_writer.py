@@ -32,8 +32,8 @@ from airflow_iceberg.format.manifests.entries import (
     ManifestEntry,
     ManifestFile,
     counted,
-    describe_manifest,
 )
+from airflow_iceberg.format.manifests.summaries import describe_manifest
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.snapshots import Snapshot

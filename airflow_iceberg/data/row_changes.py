@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from airflow_iceberg.data.dictionaries import with_field_ids
 from airflow_iceberg.data.read.deletes import DeleteReader, RowDeletes
-from airflow_iceberg.data.read.file import read_file
+from airflow_iceberg.data.read.file import FileToRead, read_file
 from airflow_iceberg.data.read.metadata_columns import LAST_UPDATED, POSITION, ROW_ID
 from airflow_iceberg.data.write.options import WriteOptions
 from airflow_iceberg.data.write.parquet_file import encoder_settings
@@ -91,17 +91,20 @@ class ReadAs:
         keep_dictionaries: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """Yield rows that are left of a file."""
-        return read_file(
-            self.io,
-            unit.file,
-            schema=schema,
-            table_schema=self.schemas[0],
-            row_filter=row_filter,
+        source = FileToRead(
+            file=unit.file,
             spec=self.specs[unit.file.spec_id],
             name_mapping=self.name_mapping,
             delete_files=unit.delete_files,
             deletes=deletes,
             sequence_number=unit.sequence_number,
+        )
+        return read_file(
+            self.io,
+            source,
+            schema=schema,
+            table_schema=self.schemas[0],
+            row_filter=row_filter,
             keep_dictionaries=keep_dictionaries,
         )
 

@@ -12,34 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
+from airflow_iceberg.expressions import tree
 from airflow_iceberg.expressions.binding import column_path
-from airflow_iceberg.expressions.tree import (
-    AlwaysFalse,
-    AlwaysTrue,
-    And,
-    Column,
-    Comparison,
-    Expression,
-    In,
-    IsNan,
-    IsNull,
-    Like,
-    NotIn,
-    NotLike,
-    NotNan,
-    NotNull,
-    NotStartsWith,
-    Or,
-    Predicate,
-    StartsWith,
-    like_regex,
-)
+from airflow_iceberg.expressions.matching import like_regex
 from airflow_iceberg.format.arrow.types import array_from_values, value_to_scalar
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import DoubleType, FloatType, IcebergType, Value
 
 
-def to_arrow(expression: Expression, schema: Schema) -> pc.Expression:
+def to_arrow(expression: tree.Expression, schema: Schema) -> pc.Expression:
     """Return a bound predicate as an Arrow expression over the columns of a schema.
 
     A row passes where the expression is true; where SQL says null it is null or false.
@@ -51,18 +32,18 @@ def to_arrow(expression: Expression, schema: Schema) -> pc.Expression:
         InvalidInputError: a column of the predicate is not in the schema.
     """
 
-    def reference(column: Column) -> pc.Expression:
+    def reference(column: tree.Column) -> pc.Expression:
         path = None if column.field_id is None else column_path(schema, column.field_id)
         if path is None:
             raise InvalidInputError(f"column '{column}' of the filter is not among the rows' columns")
         return pc.field(tuple(field.name for field in path)) if len(path) > 1 else pc.field(path[0].name)
 
-    if isinstance(expression, (AlwaysTrue, AlwaysFalse)):
-        return pc.scalar(isinstance(expression, AlwaysTrue))
+    if isinstance(expression, (tree.AlwaysTrue, tree.AlwaysFalse)):
+        return pc.scalar(isinstance(expression, tree.AlwaysTrue))
     return _build(expression, reference)
 
 
-def row_mask(expression: Expression, read_column: Callable[[Column], pa.Array]) -> pa.Array:
+def row_mask(expression: tree.Expression, read_column: Callable[[tree.Column], pa.Array]) -> pa.Array:
     """Return which rows a bound predicate selects: true, and null or false for the others.
 
     Args:
@@ -72,47 +53,47 @@ def row_mask(expression: Expression, read_column: Callable[[Column], pa.Array]) 
     return _build(expression, read_column)
 
 
-def _build(expression: Expression, read_column: Callable[[Column], Any]) -> Any:
+def _build(expression: tree.Expression, read_column: Callable[[tree.Column], Any]) -> Any:
     """Build an Arrow expression or compute a mask: Arrow's functions take either.
 
     AND and OR are joined as a balanced tree: thousands of alternatives would otherwise be nested as deeply.
     """
-    if isinstance(expression, (And, Or)):
-        join = pc.and_kleene if isinstance(expression, And) else pc.or_kleene
+    if isinstance(expression, (tree.And, tree.Or)):
+        join = pc.and_kleene if isinstance(expression, tree.And) else pc.or_kleene
         parts = [_build(child, read_column) for child in expression.operands]
         while len(parts) > 1:
             pairs = [parts[index : index + 2] for index in range(0, len(parts), 2)]
             parts = [join(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
         return parts[0]
-    if not isinstance(expression, Predicate) or expression.column.field_id is None:
+    if not isinstance(expression, tree.Predicate) or expression.column.field_id is None:
         raise InvalidInputError(f"the filter '{expression}' is not bound to a schema")
     return _build_predicate(expression, read_column(expression.column))
 
 
-def _build_predicate(predicate: Predicate, column: Any) -> Any:
+def _build_predicate(predicate: tree.Predicate, column: Any) -> Any:
     match predicate:
-        case IsNull():
+        case tree.IsNull():
             return pc.is_null(column)
-        case NotNull():
+        case tree.NotNull():
             return pc.is_valid(column)
-        case IsNan():
+        case tree.IsNan():
             return pc.and_kleene(pc.is_valid(column), pc.is_nan(column))
-        case NotNan():
+        case tree.NotNan():
             return pc.or_kleene(pc.is_null(column), pc.invert(pc.is_nan(column)))
-        case StartsWith():
+        case tree.StartsWith():
             return pc.starts_with(column, pattern=predicate.prefix)
-        case NotStartsWith():
+        case tree.NotStartsWith():
             return pc.invert(pc.starts_with(column, pattern=predicate.prefix))
-        case Like():
+        case tree.Like():
             return _build_like(predicate.pattern, column)
-        case NotLike():
+        case tree.NotLike():
             return pc.invert(_build_like(predicate.pattern, column))
-        case In():
+        case tree.In():
             return pc.is_in(column, value_set=_value_set(predicate.column.type, predicate.literals))
-        case NotIn():
+        case tree.NotIn():
             found = pc.is_in(column, value_set=_value_set(predicate.column.type, predicate.literals))
             return pc.and_kleene(pc.is_valid(column), pc.invert(found))
-        case Comparison():
+        case tree.Comparison():
             return _build_comparison(predicate, column)
     raise UnsupportedError(f"the predicate '{predicate}' cannot be applied to rows")
 
@@ -124,7 +105,7 @@ def _build_like(pattern: str, column: Any) -> Any:
     return pc.match_substring_regex(column, pattern=f"^(?s:{like_regex(pattern).pattern})$")
 
 
-def _build_comparison(predicate: Comparison, column: Any) -> Any:
+def _build_comparison(predicate: tree.Comparison, column: Any) -> Any:
     functions = {
         "=": pc.equal,
         "!=": pc.not_equal,

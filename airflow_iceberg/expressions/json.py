@@ -13,46 +13,27 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError
+from airflow_iceberg.expressions import tree
 from airflow_iceberg.expressions.binding import column_path
 from airflow_iceberg.expressions.literals import TypedText
-from airflow_iceberg.expressions.tree import (
-    ALWAYS_FALSE,
-    ALWAYS_TRUE,
-    AlwaysFalse,
-    AlwaysNull,
-    AlwaysTrue,
-    And,
-    Column,
-    Comparison,
-    Expression,
-    In,
-    IsNan,
-    IsNull,
-    Like,
-    Not,
-    NotIn,
-    NotLike,
-    NotNan,
-    NotNull,
-    NotStartsWith,
-    Or,
-    Predicate,
-    StartsWith,
-)
 
 if TYPE_CHECKING:
     from airflow_iceberg.format.schemas.schema import Schema
 
-_CONSTANTS: Mapping[type[Expression], str] = {AlwaysTrue: "true", AlwaysFalse: "false", AlwaysNull: "null"}
-_UNARY: Mapping[type[Predicate], str] = {
-    IsNull: "is-null",
-    NotNull: "not-null",
-    IsNan: "is-nan",
-    NotNan: "not-nan",
+_CONSTANTS: Mapping[type[tree.Expression], str] = {
+    tree.AlwaysTrue: "true",
+    tree.AlwaysFalse: "false",
+    tree.AlwaysNull: "null",
 }
-_SETS: Mapping[type[Predicate], str] = {In: "in", NotIn: "not-in"}
-_PREFIXES: Mapping[type[Predicate], str] = {StartsWith: "starts-with", NotStartsWith: "not-starts-with"}
-_PATTERNS: Mapping[type[Predicate], str] = {Like: "like", NotLike: "not-like"}
+_UNARY: Mapping[type[tree.Predicate], str] = {
+    tree.IsNull: "is-null",
+    tree.NotNull: "not-null",
+    tree.IsNan: "is-nan",
+    tree.NotNan: "not-nan",
+}
+_SETS: Mapping[type[tree.Predicate], str] = {tree.In: "in", tree.NotIn: "not-in"}
+_PREFIXES: Mapping[type[tree.Predicate], str] = {tree.StartsWith: "starts-with", tree.NotStartsWith: "not-starts-with"}
+_PATTERNS: Mapping[type[tree.Predicate], str] = {tree.Like: "like", tree.NotLike: "not-like"}
 
 # In the order in which they are asked: a bool is an int, and a datetime is a date.
 _LITERALS: tuple[tuple[str, type, Callable[..., str], Callable[..., Any]], ...] = (
@@ -71,39 +52,39 @@ _LITERALS: tuple[tuple[str, type, Callable[..., str], Callable[..., Any]], ...] 
 _TYPED_TEXT = "text-of-"
 
 
-def expression_to_json(expression: Expression) -> dict[str, Any]:
+def expression_to_json(expression: tree.Expression) -> dict[str, Any]:
     """Return a predicate as plain values.
 
     Raises:
         InvalidInputError: a literal that has no JSON form.
     """
     match expression:
-        case AlwaysTrue() | AlwaysFalse() | AlwaysNull():
+        case tree.AlwaysTrue() | tree.AlwaysFalse() | tree.AlwaysNull():
             return {"is": _CONSTANTS[type(expression)]}
-        case And() | Or():
-            word = "and" if isinstance(expression, And) else "or"
+        case tree.And() | tree.Or():
+            word = "and" if isinstance(expression, tree.And) else "or"
             return {"is": word, "of": [expression_to_json(child) for child in expression.operands]}
-        case Not(operand):
+        case tree.Not(operand):
             return {"is": "not", "of": [expression_to_json(operand)]}
-        case Predicate():
+        case tree.Predicate():
             return _predicate_to_json(expression, _column_to_json(expression.column))
     raise InvalidInputError(f"unknown predicate {type(expression).__name__}")
 
 
-def _predicate_to_json(predicate: Predicate, column: dict[str, Any]) -> dict[str, Any]:
+def _predicate_to_json(predicate: tree.Predicate, column: dict[str, Any]) -> dict[str, Any]:
     match predicate:
-        case Comparison():
+        case tree.Comparison():
             return {"is": predicate.op, "column": column, "literals": [_literal_to_json(predicate.literal)]}
-        case In() | NotIn():
+        case tree.In() | tree.NotIn():
             literals = [_literal_to_json(literal) for literal in predicate.literals]
             return {"is": _SETS[type(predicate)], "column": column, "literals": literals}
-        case StartsWith() | NotStartsWith():
+        case tree.StartsWith() | tree.NotStartsWith():
             return {
                 "is": _PREFIXES[type(predicate)],
                 "column": column,
                 "literals": [_literal_to_json(predicate.prefix)],
             }
-        case Like() | NotLike():
+        case tree.Like() | tree.NotLike():
             return {
                 "is": _PATTERNS[type(predicate)],
                 "column": column,
@@ -112,7 +93,7 @@ def _predicate_to_json(predicate: Predicate, column: dict[str, Any]) -> dict[str
     return {"is": _UNARY[type(predicate)], "column": column}
 
 
-def _column_to_json(column: Column) -> dict[str, Any]:
+def _column_to_json(column: tree.Column) -> dict[str, Any]:
     return {"name": column.name, "id": column.field_id}
 
 
@@ -130,7 +111,7 @@ def _literal_to_json(literal: Any) -> list[str] | None:
     )
 
 
-def expression_from_json(document: Any, schema: Schema, *, path: str | None = None) -> Expression:
+def expression_from_json(document: Any, schema: Schema, *, path: str | None = None) -> tree.Expression:
     """Return the predicate of its JSON form.
 
     Args:
@@ -147,13 +128,13 @@ def expression_from_json(document: Any, schema: Schema, *, path: str | None = No
         raise FormatError(f"broken predicate {str(document)[:200]}: {error!r}", path=path) from error
 
 
-def _from_json(document: Any, schema: Schema) -> Expression:
+def _from_json(document: Any, schema: Schema) -> tree.Expression:
     word = document["is"]
     if word in ("and", "or", "not"):
         children = [_from_json(child, schema) for child in document["of"]]
-        return Not(*children) if word == "not" else And(*children) if word == "and" else Or(*children)
+        return tree.Not(*children) if word == "not" else tree.And(*children) if word == "and" else tree.Or(*children)
     if "column" not in document:
-        return {"true": ALWAYS_TRUE, "false": ALWAYS_FALSE, "null": AlwaysNull()}[word]
+        return {"true": tree.ALWAYS_TRUE, "false": tree.ALWAYS_FALSE, "null": tree.AlwaysNull()}[word]
     column = _column_from_json(document["column"], schema)
     for kind, name in _UNARY.items():
         if name == word:
@@ -166,17 +147,17 @@ def _from_json(document: Any, schema: Schema) -> Expression:
     for kind, name in {**_PREFIXES, **_PATTERNS}.items():
         if name == word:
             return kind(column, literal)  # type: ignore[call-arg]
-    return Comparison(word, column, literal)
+    return tree.Comparison(word, column, literal)
 
 
-def _column_from_json(document: Any, schema: Schema) -> Column:
+def _column_from_json(document: Any, schema: Schema) -> tree.Column:
     name, field_id = document["name"], document["id"]
     if field_id is None:
-        return Column(name)
+        return tree.Column(name)
     steps = column_path(schema, field_id)
     if steps is None:
         raise InvalidInputError(f"column '{name}' with id {field_id} is not in the schema of the plan")
-    return Column(name=name, field_id=field_id, type=steps[-1].type, path=tuple(step.name for step in steps))
+    return tree.Column(name=name, field_id=field_id, type=steps[-1].type, path=tuple(step.name for step in steps))
 
 
 def _literal_from_json(document: Any) -> Any:

@@ -23,54 +23,23 @@ from typing import Any
 from uuid import UUID
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.expressions.tree import (
-    ALWAYS_FALSE,
-    Column,
-    Comparison,
-    Expression,
-    In,
-    IsNan,
-    NotIn,
-    NotNan,
-    NotNull,
-    all_of,
-    any_of,
-    is_nan,
-)
-from airflow_iceberg.format.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    LongType,
-    StringType,
-    TimestampNsType,
-    TimestampType,
-    TimestamptzNsType,
-    TimestamptzType,
-    TimeType,
-    UUIDType,
-    Value,
-)
+from airflow_iceberg.expressions import tree
+from airflow_iceberg.expressions.matching import is_nan
+from airflow_iceberg.format import types as t
 from airflow_iceberg.format.values.numbers import scaled
 
 NS_PER_DAY = 86_400 * 10**9
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
-_NS_PER_UNIT: dict[type[IcebergType], int] = {
-    DateType: NS_PER_DAY,
-    TimeType: 1_000,
-    TimestampType: 1_000,
-    TimestamptzType: 1_000,
-    TimestampNsType: 1,
-    TimestamptzNsType: 1,
+_NS_PER_UNIT: dict[type[t.IcebergType], int] = {
+    t.DateType: NS_PER_DAY,
+    t.TimeType: 1_000,
+    t.TimestampType: 1_000,
+    t.TimestamptzType: 1_000,
+    t.TimestampNsType: 1,
+    t.TimestamptzNsType: 1,
 }
-_ZONED = (TimestamptzType, TimestamptzNsType)
-_WITHOUT_ZONE = (TimestampType, TimestampNsType)
+_ZONED = (t.TimestamptzType, t.TimestamptzNsType)
+_WITHOUT_ZONE = (t.TimestampType, t.TimestampNsType)
 _INSTANT = re.compile(
     r"(?P<date>\d{4}-\d{2}-\d{2})"
     r"(?:[T ](?P<time>\d{1,2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?)\s*(?P<zone>Z|UTC|[+-]\d{2}(?::?\d{2})?)?)?",
@@ -79,15 +48,15 @@ _INSTANT = re.compile(
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"nan|[+-]?inf(?:inity)?", re.IGNORECASE)
 _TIME = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?")
-_SPELLINGS: tuple[tuple[tuple[type[IcebergType], ...], str], ...] = (
-    ((StringType,), "write a string in quotes"),
-    ((BinaryType, FixedType), "write bytes as X'1F'"),
-    ((BooleanType,), "write true or false"),
-    ((DateType,), "write a date as '2026-01-31'"),
-    ((TimeType,), "write a time of day as '12:30:00'"),
+_SPELLINGS: tuple[tuple[tuple[type[t.IcebergType], ...], str], ...] = (
+    ((t.StringType,), "write a string in quotes"),
+    ((t.BinaryType, t.FixedType), "write bytes as X'1F'"),
+    ((t.BooleanType,), "write true or false"),
+    ((t.DateType,), "write a date as '2026-01-31'"),
+    ((t.TimeType,), "write a time of day as '12:30:00'"),
     (_WITHOUT_ZONE, "write a timestamp as '2026-01-31 12:30:00'"),
     (_ZONED, "write a timestamp as '2026-01-31 12:30:00+00:00'"),
-    ((UUIDType,), "write a uuid in quotes, all 36 characters of it"),
+    ((t.UUIDType,), "write a uuid in quotes, all 36 characters of it"),
 )
 # Decimals with absurd exponents would cost memory without end; nothing that a column holds is that large or small.
 _MAX_EXPONENT = 500
@@ -112,7 +81,7 @@ class Exact:
     value: Fraction | float
 
 
-def bind_comparison(op: str, column: Column, literal: Any) -> Expression:
+def bind_comparison(op: str, column: tree.Column, literal: Any) -> tree.Expression:
     """Return ``column op literal`` with a canonical literal, or what it comes to where there is none.
 
     Args:
@@ -122,16 +91,16 @@ def bind_comparison(op: str, column: Column, literal: Any) -> Expression:
         InvalidInputError: the two cannot be compared.
     """
     if literal is None:
-        return ALWAYS_FALSE
+        return tree.ALWAYS_FALSE
     value = to_value(column, literal)
     if isinstance(value, Exact):
         return _fold(op, column, value)
     if is_nan(value):
         return _compare_with_nan(op, column)
-    return Comparison(op, column, value)
+    return tree.Comparison(op, column, value)
 
 
-def bind_in(column: Column, literals: Iterable[Any], *, negated: bool) -> Expression:
+def bind_in(column: tree.Column, literals: Iterable[Any], *, negated: bool) -> tree.Expression:
     """Return ``column IN (…)`` or ``NOT IN (…)`` with canonical literals.
 
     ``x NOT IN (1, NULL)`` is never true: it is false for 1 and null for all else.
@@ -141,59 +110,59 @@ def bind_in(column: Column, literals: Iterable[Any], *, negated: bool) -> Expres
     """
     values = [None if literal is None else to_value(column, literal) for literal in literals]
     if negated and None in values:
-        return ALWAYS_FALSE
+        return tree.ALWAYS_FALSE
     # A literal that the column cannot hold is equal to none of its values.
     held = [value for value in values if value is not None and not isinstance(value, Exact)]
     numbers = tuple(sorted({value for value in held if not is_nan(value)}))
     if len(numbers) < len(held) and any(map(is_nan, held)):
         rest = bind_in(column, numbers, negated=negated)
-        return all_of(_compare_with_nan("!=", column), rest) if negated else any_of(IsNan(column), rest)
+        return tree.all_of(_compare_with_nan("!=", column), rest) if negated else tree.any_of(tree.IsNan(column), rest)
     if not numbers:
-        return NotNull(column) if negated else ALWAYS_FALSE
+        return tree.NotNull(column) if negated else tree.ALWAYS_FALSE
     if len(numbers) == 1:
-        return Comparison("!=" if negated else "=", column, numbers[0])
-    return NotIn(column, numbers) if negated else In(column, numbers)
+        return tree.Comparison("!=" if negated else "=", column, numbers[0])
+    return tree.NotIn(column, numbers) if negated else tree.In(column, numbers)
 
 
-def _compare_with_nan(op: str, column: Column) -> Expression:
+def _compare_with_nan(op: str, column: tree.Column) -> tree.Expression:
     """Compare a float or double column with NaN, which equals itself and is above every number."""
     match op:
         case "=" | ">=":
-            return IsNan(column)
+            return tree.IsNan(column)
         case "!=" | "<":
-            return all_of(NotNull(column), NotNan(column))
+            return tree.all_of(tree.NotNull(column), tree.NotNan(column))
         case "<=":
-            return NotNull(column)
-    return ALWAYS_FALSE
+            return tree.NotNull(column)
+    return tree.ALWAYS_FALSE
 
 
-def _fold(op: str, column: Column, exact: Exact) -> Expression:
+def _fold(op: str, column: tree.Column, exact: Exact) -> tree.Expression:
     """Return what a comparison with a value that the column cannot hold comes to."""
     if op == "=":
-        return ALWAYS_FALSE
+        return tree.ALWAYS_FALSE
     if op == "!=":
-        return NotNull(column)
-    if isinstance(column.type, (FloatType, DoubleType)):
+        return tree.NotNull(column)
+    if isinstance(column.type, (t.FloatType, t.DoubleType)):
         return _fold_overflow(op, column, positive=exact.value > 0)
     low, high = _range(column.type)
     if exact.value > high:
-        return NotNull(column) if op in ("<", "<=") else ALWAYS_FALSE
+        return tree.NotNull(column) if op in ("<", "<=") else tree.ALWAYS_FALSE
     if exact.value < low:
-        return NotNull(column) if op in (">", ">=") else ALWAYS_FALSE
+        return tree.NotNull(column) if op in (">", ">=") else tree.ALWAYS_FALSE
     floor = exact.value.__floor__()
     if op in ("<", "<="):
-        return Comparison("<=", column, _from_units(column.type, floor))
-    return Comparison(">=", column, _from_units(column.type, floor + 1))
+        return tree.Comparison("<=", column, _from_units(column.type, floor))
+    return tree.Comparison(">=", column, _from_units(column.type, floor + 1))
 
 
-def _fold_overflow(op: str, column: Column, *, positive: bool) -> Expression:
+def _fold_overflow(op: str, column: tree.Column, *, positive: bool) -> tree.Expression:
     """Compare with a finite number beyond the largest one of a float or double column; infinities lie beyond it."""
     if positive:
-        return Comparison("<" if op in ("<", "<=") else ">=", column, inf)
-    return Comparison("<=" if op in ("<", "<=") else ">", column, -inf)
+        return tree.Comparison("<" if op in ("<", "<=") else ">=", column, inf)
+    return tree.Comparison("<=" if op in ("<", "<=") else ">", column, -inf)
 
 
-def to_value(column: Column, literal: Any) -> Value | Exact:
+def to_value(column: tree.Column, literal: Any) -> t.Value | Exact:
     """Return the canonical value of a literal that is not null, or its exact value where the column holds none such.
 
     Raises:
@@ -202,29 +171,29 @@ def to_value(column: Column, literal: Any) -> Value | Exact:
     kind = column.type
     if isinstance(kind, tuple(_NS_PER_UNIT)):
         return _temporal(column, literal)
-    if isinstance(kind, (IntegerType, LongType, DecimalType)):
-        return _in_units(kind, _number(column, literal), scale=kind.scale if isinstance(kind, DecimalType) else 0)
-    if isinstance(kind, (FloatType, DoubleType)):
+    if isinstance(kind, (t.IntegerType, t.LongType, t.DecimalType)):
+        return _in_units(kind, _number(column, literal), scale=kind.scale if isinstance(kind, t.DecimalType) else 0)
+    if isinstance(kind, (t.FloatType, t.DoubleType)):
         return _floating(column, _number(column, literal))
-    if isinstance(kind, StringType) and isinstance(literal, str):
+    if isinstance(kind, t.StringType) and isinstance(literal, str):
         return literal
-    if isinstance(kind, BooleanType):
+    if isinstance(kind, t.BooleanType):
         return _boolean(column, literal)
-    if isinstance(kind, UUIDType):
+    if isinstance(kind, t.UUIDType):
         return _uuid(column, literal)
-    if isinstance(kind, (BinaryType, FixedType)) and isinstance(literal, (bytes, bytearray)):
+    if isinstance(kind, (t.BinaryType, t.FixedType)) and isinstance(literal, (bytes, bytearray)):
         return _binary(column, bytes(literal))
     raise _mismatch(column, literal)
 
 
-def _number(column: Column, literal: Any) -> Fraction | float:
+def _number(column: tree.Column, literal: Any) -> Fraction | float:
     """Return a number exactly; infinities and NaN stay floats.
 
     A float is taken by its shortest text, which is what was written: 0.1 and not 0.1000000000000000055.
     """
     if isinstance(literal, bool) or not isinstance(literal, (int, float, Decimal, str)):
         raise _mismatch(column, literal)
-    if isinstance(literal, str) and not _is_number(literal, isinstance(column.type, (FloatType, DoubleType))):
+    if isinstance(literal, str) and not _is_number(literal, isinstance(column.type, (t.FloatType, t.DoubleType))):
         raise _mismatch(column, literal)
     try:
         number = Decimal(repr(literal) if isinstance(literal, float) else literal)
@@ -249,7 +218,7 @@ def _is_number(text: str, is_floating: bool) -> bool:
     return _NUMBER.fullmatch(text) is not None or (is_floating and _NOT_FINITE.fullmatch(text) is not None)
 
 
-def _in_units(kind: IcebergType, number: Fraction | float, *, scale: int = 0) -> Value | Exact:
+def _in_units(kind: t.IcebergType, number: Fraction | float, *, scale: int = 0) -> t.Value | Exact:
     """Return a number as the column holds it, or exactly in the column's unit if it holds no such number."""
     if number != number:
         return Exact(inf)  # NaN is above every number, like infinity, and these types hold neither
@@ -260,34 +229,34 @@ def _in_units(kind: IcebergType, number: Fraction | float, *, scale: int = 0) ->
     return _from_units(kind, units.numerator)
 
 
-def _from_units(kind: IcebergType | None, units: int) -> Value:
-    if isinstance(kind, DecimalType):
+def _from_units(kind: t.IcebergType | None, units: int) -> t.Value:
+    if isinstance(kind, t.DecimalType):
         return scaled(units, kind.scale)
     return units
 
 
-def _range(kind: IcebergType | None) -> tuple[int, int]:
+def _range(kind: t.IcebergType | None) -> tuple[int, int]:
     """Return the least and greatest value of a type, in its unit."""
-    if isinstance(kind, DecimalType):
+    if isinstance(kind, t.DecimalType):
         return 1 - 10**kind.precision, 10**kind.precision - 1
-    bits = 31 if isinstance(kind, (IntegerType, DateType)) else 63
+    bits = 31 if isinstance(kind, (t.IntegerType, t.DateType)) else 63
     return -(2**bits), 2**bits - 1
 
 
-def _floating(column: Column, number: Fraction | float) -> float | Exact:
+def _floating(column: tree.Column, number: Fraction | float) -> float | Exact:
     """Round to the column's type. Spec: none; see the module's docstring."""
     if isinstance(number, float):
         return number
     try:
         rounded = number.numerator / number.denominator
-        if isinstance(column.type, FloatType):
+        if isinstance(column.type, t.FloatType):
             rounded = float(struct.unpack("<f", struct.pack("<f", rounded))[0])
     except OverflowError:
         return Exact(number)
     return rounded + 0.0  # -0.0 becomes 0.0
 
 
-def _boolean(column: Column, literal: Any) -> bool:
+def _boolean(column: tree.Column, literal: Any) -> bool:
     if isinstance(literal, bool):
         return literal
     if isinstance(literal, str) and literal.strip().lower() in ("true", "false"):
@@ -295,7 +264,7 @@ def _boolean(column: Column, literal: Any) -> bool:
     raise _mismatch(column, literal)
 
 
-def _uuid(column: Column, literal: Any) -> UUID:
+def _uuid(column: tree.Column, literal: Any) -> UUID:
     if isinstance(literal, UUID):
         return literal
     try:
@@ -304,21 +273,21 @@ def _uuid(column: Column, literal: Any) -> UUID:
         raise _mismatch(column, literal) from None
 
 
-def _binary(column: Column, literal: bytes) -> bytes:
-    if isinstance(column.type, FixedType) and len(literal) != column.type.length:
+def _binary(column: tree.Column, literal: bytes) -> bytes:
+    if isinstance(column.type, t.FixedType) and len(literal) != column.type.length:
         raise InvalidInputError(f"cannot compare column '{column}' ({column.type}) with {len(literal)} bytes")
     return literal
 
 
-def _temporal(column: Column, literal: Any) -> Value | Exact:
+def _temporal(column: tree.Column, literal: Any) -> t.Value | Exact:
     """Return a date, time or timestamp in the column's unit since the epoch; without a zone it is UTC."""
-    if isinstance(column.type, TimeType):
+    if isinstance(column.type, t.TimeType):
         return _in_units(column.type, Fraction(_time_of_day(column, literal), 1_000))
     text = _temporal_text(column, literal)
     found = _INSTANT.fullmatch(text.strip())
     if found is None:
         raise _mismatch(column, literal)
-    if found["zone"] and isinstance(column.type, (*_WITHOUT_ZONE, DateType)):
+    if found["zone"] and isinstance(column.type, (*_WITHOUT_ZONE, t.DateType)):
         raise InvalidInputError(
             f"cannot compare column '{column}' ({column.type}), which has no time zone, with '{text}'; "
             "leave out the zone"
@@ -327,14 +296,14 @@ def _temporal(column: Column, literal: Any) -> Value | Exact:
         nanos = (date.fromisoformat(found["date"]).toordinal() - _EPOCH_ORDINAL) * NS_PER_DAY
         of_day = _nanos_of_day(found["time"]) - _offset_ns(found["zone"])
         # Spark makes a date of a text beside a date, and a timestamp of the date beside TIMESTAMP '…'.
-        nanos += 0 if isinstance(column.type, DateType) and isinstance(literal, str) else of_day
+        nanos += 0 if isinstance(column.type, t.DateType) and isinstance(literal, str) else of_day
     except ValueError as error:
         raise InvalidInputError(f"invalid {column.type} '{text}' compared with column '{column}': {error}") from None
     assert column.type is not None
     return _in_units(column.type, Fraction(nanos, _NS_PER_UNIT[type(column.type)]))
 
 
-def _temporal_text(column: Column, literal: Any) -> str:
+def _temporal_text(column: tree.Column, literal: Any) -> str:
     if isinstance(literal, TypedText):
         # A date is midnight wherever a time is asked for; CAST to a date drops the time.
         return literal.text.strip()[:10] if literal.kind == "date" else literal.text
@@ -345,7 +314,7 @@ def _temporal_text(column: Column, literal: Any) -> str:
     raise _mismatch(column, literal)
 
 
-def _time_of_day(column: Column, literal: Any) -> int:
+def _time_of_day(column: tree.Column, literal: Any) -> int:
     text = literal.isoformat() if isinstance(literal, time) and literal.tzinfo is None else literal
     try:
         return _nanos_of_day(text.strip())
@@ -380,9 +349,9 @@ def _offset_ns(zone: str | None) -> int:
     return (-1 if zone[0] == "-" else 1) * minutes * 60 * 10**9
 
 
-def _mismatch(column: Column, literal: Any) -> InvalidInputError:
+def _mismatch(column: tree.Column, literal: Any) -> InvalidInputError:
     shown = f"'{literal.text}'" if isinstance(literal, TypedText) else repr(literal)
-    if literal is True and not isinstance(column.type, BooleanType):
+    if literal is True and not isinstance(column.type, t.BooleanType):
         return InvalidInputError(
             f"cannot compare column '{column}' ({column.type}) with {shown}, and by itself it is no predicate; compare "
             f"it with a value of its type"

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_iceberg.errors import IcebergError
+from airflow_iceberg.expressions.matching import compare, is_nan
 from airflow_iceberg.expressions.tree import (
     AlwaysFalse,
     And,
@@ -32,8 +33,6 @@ from airflow_iceberg.expressions.tree import (
     Or,
     Predicate,
     StartsWith,
-    compare,
-    is_nan,
     negate,
 )
 from airflow_iceberg.format.manifests.entries import DataFile, FieldSummary

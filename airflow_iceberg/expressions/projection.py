@@ -21,28 +21,8 @@ from functools import lru_cache
 from typing import Any
 
 from airflow_iceberg.errors import FormatError
-from airflow_iceberg.expressions.tree import (
-    ALWAYS_FALSE,
-    ALWAYS_TRUE,
-    AlwaysTrue,
-    And,
-    Column,
-    Comparison,
-    Expression,
-    In,
-    IsNan,
-    IsNull,
-    NotNan,
-    NotNull,
-    NotStartsWith,
-    Or,
-    Predicate,
-    StartsWith,
-    all_of,
-    any_of,
-    matches,
-    negate,
-)
+from airflow_iceberg.expressions import tree
+from airflow_iceberg.expressions.matching import matches
 from airflow_iceberg.format.partitions.spec import PartitionField, PartitionSpec
 from airflow_iceberg.format.transforms.transform import (
     BucketTransform,
@@ -63,7 +43,7 @@ _MICROS_PER_HOUR = 3_600_000_000
 _CACHED_PARTITIONS = 8192
 
 
-def project(expression: Expression, spec: PartitionSpec) -> Expression:
+def project(expression: tree.Expression, spec: PartitionSpec) -> tree.Expression:
     """Return a predicate over partition values that is true of every partition that may hold a selected row.
 
     Args:
@@ -72,67 +52,67 @@ def project(expression: Expression, spec: PartitionSpec) -> Expression:
         The same kind of tree; its columns carry the ids of partition fields.
     """
     match expression:
-        case And():
-            return all_of(*(project(child, spec) for child in expression.operands))
-        case Or():
-            return any_of(*(project(child, spec) for child in expression.operands))
-        case Predicate():
+        case tree.And():
+            return tree.all_of(*(project(child, spec) for child in expression.operands))
+        case tree.Or():
+            return tree.any_of(*(project(child, spec) for child in expression.operands))
+        case tree.Predicate():
             fields = (field for field in spec.fields if _speaks_of(field, expression))
-            return all_of(*(_project_field(expression, field) for field in fields))
+            return tree.all_of(*(_project_field(expression, field) for field in fields))
     return expression
 
 
-def _speaks_of(field: PartitionField, predicate: Predicate) -> bool:
+def _speaks_of(field: PartitionField, predicate: tree.Predicate) -> bool:
     several = field.source_ids is not None and len(field.source_ids) > 1
     return not several and field.source_id == predicate.column.field_id
 
 
-def _project_field(predicate: Predicate, field: PartitionField) -> Expression:
+def _project_field(predicate: tree.Predicate, field: PartitionField) -> tree.Expression:
     source_type = predicate.column.type
     if source_type is None or not field.transform.can_transform(source_type):
-        return ALWAYS_TRUE
+        return tree.ALWAYS_TRUE
     result_type = field.transform.result_type(source_type)
-    target = Column(name=field.name, field_id=field.field_id, type=result_type, path=(field.name,))
+    target = tree.Column(name=field.name, field_id=field.field_id, type=result_type, path=(field.name,))
     return _project_predicate(predicate, field.transform, source_type, target)
 
 
 def _project_predicate(
-    predicate: Predicate, transform: Transform, source_type: IcebergType, target: Column
-) -> Expression:
+    predicate: tree.Predicate, transform: Transform, source_type: IcebergType, target: tree.Column
+) -> tree.Expression:
     if isinstance(transform, IdentityTransform):
         return _move(predicate, target)
     if not isinstance(transform, (BucketTransform, TruncateTransform, *_TIME_TRANSFORMS)):
-        return ALWAYS_TRUE
+        return tree.ALWAYS_TRUE
     # These map null, and nothing but null, to null.
-    if isinstance(predicate, IsNull):
-        return IsNull(target)
-    if isinstance(predicate, NotNull):
-        return NotNull(target)
-    if isinstance(predicate, (Comparison, In)):
+    if isinstance(predicate, tree.IsNull):
+        return tree.IsNull(target)
+    if isinstance(predicate, tree.NotNull):
+        return tree.NotNull(target)
+    if isinstance(predicate, (tree.Comparison, tree.In)):
         return _project_values(predicate, transform, source_type, target)
-    if isinstance(transform, TruncateTransform) and isinstance(predicate, (StartsWith, NotStartsWith)):
+    if isinstance(transform, TruncateTransform) and isinstance(predicate, (tree.StartsWith, tree.NotStartsWith)):
         return _project_prefix(predicate, transform.width, target)
-    return ALWAYS_TRUE
+    return tree.ALWAYS_TRUE
 
 
-def _move(predicate: Predicate, target: Column) -> Expression:
+def _move(predicate: tree.Predicate, target: tree.Column) -> tree.Expression:
     """Say the same of another column."""
-    if isinstance(predicate, Comparison):
-        return Comparison(predicate.op, target, predicate.literal)
+    if isinstance(predicate, tree.Comparison):
+        return tree.Comparison(predicate.op, target, predicate.literal)
     return replace(predicate, column=target)
 
 
 def _project_values(
-    predicate: Comparison | In, transform: Transform, source_type: IcebergType, target: Column
-) -> Expression:
+    predicate: tree.Comparison | tree.In, transform: Transform, source_type: IcebergType, target: tree.Column
+) -> tree.Expression:
     """Project = and IN through any transform, and the order through those that keep it."""
-    if isinstance(predicate, In) or predicate.op == "=":
-        literals = predicate.literals if isinstance(predicate, In) else (predicate.literal,)
+    if isinstance(predicate, tree.In) or predicate.op == "=":
+        literals = predicate.literals if isinstance(predicate, tree.In) else (predicate.literal,)
         results = {result for literal in literals for result in _results(transform, literal, source_type)}
         return _equal_to_one(target, results)
     if predicate.op == "!=" or isinstance(transform, BucketTransform):
         # Other values share the partition of the literal.
-        return ALWAYS_TRUE
+        return tree.ALWAYS_TRUE
     literal = predicate.literal
     if predicate.op in ("<", "<="):
         limit = literal if predicate.op == "<=" else _step(literal, source_type, -1)
@@ -141,10 +121,10 @@ def _project_values(
     return _at_least(transform, limit, source_type, target)
 
 
-def _equal_to_one(target: Column, results: set[Value]) -> Expression:
+def _equal_to_one(target: tree.Column, results: set[Value]) -> tree.Expression:
     if len(results) == 1:
-        return Comparison("=", target, *results)
-    return In(target, tuple(sorted(results)))
+        return tree.Comparison("=", target, *results)
+    return tree.In(target, tuple(sorted(results)))
 
 
 def _step(literal: Value, source_type: IcebergType, by: int) -> Value:
@@ -187,24 +167,24 @@ def _results(transform: Transform, literal: Value, source_type: IcebergType) -> 
         yield from (result + 2**bits for bits in (32, 64) if result < -(2 ** (bits - 1)) <= literal)
 
 
-def _at_most(transform: Transform, limit: Value, source_type: IcebergType, target: Column) -> Expression:
+def _at_most(transform: Transform, limit: Value, source_type: IcebergType, target: tree.Column) -> tree.Expression:
     """Project ``column <= limit`` through a transform that keeps the order."""
     result = _apply(transform, limit, source_type)
     if isinstance(transform, _TIME_TRANSFORMS) and result < 0:
         # As in _results: what belongs to a negative result may have been written as the next one.
         result += 1
-    parts: list[Expression] = [Comparison("<=", target, result)]
+    parts: list[tree.Expression] = [tree.Comparison("<=", target, result)]
     for low, high in _where_lows_wrap_to(transform, source_type):
-        parts.append(And(Comparison(">=", target, low), Comparison("<=", target, high)))
-    return any_of(*parts)
+        parts.append(tree.And(tree.Comparison(">=", target, low), tree.Comparison("<=", target, high)))
+    return tree.any_of(*parts)
 
 
-def _at_least(transform: Transform, limit: Value, source_type: IcebergType, target: Column) -> Expression:
+def _at_least(transform: Transform, limit: Value, source_type: IcebergType, target: tree.Column) -> tree.Expression:
     """Project ``column >= limit`` through a transform that keeps the order."""
-    result = Comparison(">=", target, _apply(transform, limit, source_type))
+    result = tree.Comparison(">=", target, _apply(transform, limit, source_type))
     if isinstance(transform, HourTransform):
         # As below: the last hours of a timestamp are beyond the range of an int.
-        return any_of(result, Comparison("<=", target, (2**63 - 1) // _MICROS_PER_HOUR - 2**32))
+        return tree.any_of(result, tree.Comparison("<=", target, (2**63 - 1) // _MICROS_PER_HOUR - 2**32))
     return result
 
 
@@ -220,28 +200,30 @@ def _where_lows_wrap_to(transform: Transform, source_type: IcebergType) -> Itera
             yield top - transform.width, top
 
 
-def _project_prefix(predicate: StartsWith | NotStartsWith, width: int, target: Column) -> Expression:
+def _project_prefix(
+    predicate: tree.StartsWith | tree.NotStartsWith, width: int, target: tree.Column
+) -> tree.Expression:
     prefix = predicate.prefix
-    if isinstance(predicate, StartsWith):
-        return Comparison("=", target, prefix[:width]) if len(prefix) >= width else StartsWith(target, prefix)
+    if isinstance(predicate, tree.StartsWith):
+        return tree.Comparison("=", target, prefix[:width]) if len(prefix) >= width else tree.StartsWith(target, prefix)
     # A longer prefix cannot be told from the truncated value.
-    return NotStartsWith(target, prefix) if len(prefix) <= width else ALWAYS_TRUE
+    return tree.NotStartsWith(target, prefix) if len(prefix) <= width else tree.ALWAYS_TRUE
 
 
-def evaluate(expression: Expression, values: Callable[[int], Value]) -> bool:
+def evaluate(expression: tree.Expression, values: Callable[[int], Value]) -> bool:
     """Tell whether a projected predicate is true of one partition.
 
     Args:
         values: the value of a partition field, by field id.
     """
     match expression:
-        case And():
+        case tree.And():
             return all(evaluate(child, values) for child in expression.operands)
-        case Or():
+        case tree.Or():
             return any(evaluate(child, values) for child in expression.operands)
-        case AlwaysTrue():
+        case tree.AlwaysTrue():
             return True
-        case Predicate(column=Column(field_id=int(field_id))):
+        case tree.Predicate(column=tree.Column(field_id=int(field_id))):
             return matches(expression, values(field_id))
     return False
 
@@ -250,14 +232,14 @@ def evaluate(expression: Expression, values: Callable[[int], Value]) -> bool:
 class _Leaf:
     """A predicate with what decides, for a partition, that it holds for none or for all of its rows."""
 
-    predicate: Predicate
-    may_hold: Expression
-    may_fail: Expression
+    predicate: tree.Predicate
+    may_hold: tree.Expression
+    may_fail: tree.Expression
 
-    def residual(self, values: Callable[[int], Value]) -> Expression:
+    def residual(self, values: Callable[[int], Value]) -> tree.Expression:
         if not evaluate(self.may_hold, values):
-            return ALWAYS_FALSE
-        return self.predicate if evaluate(self.may_fail, values) else ALWAYS_TRUE
+            return tree.ALWAYS_FALSE
+        return self.predicate if evaluate(self.may_fail, values) else tree.ALWAYS_TRUE
 
 
 class Residuals:
@@ -266,13 +248,13 @@ class Residuals:
     ``AlwaysFalse`` means that no row can be selected, ``AlwaysTrue`` that all are.
     """
 
-    def __init__(self, expression: Expression, spec: PartitionSpec) -> None:
+    def __init__(self, expression: tree.Expression, spec: PartitionSpec) -> None:
         self._expression = expression
         self._positions = {field.field_id: index for index, field in enumerate(spec.fields)}
         self._leaves = {predicate: _leaf(predicate, spec) for predicate in _leaves(expression)}
         self._cached = lru_cache(maxsize=_CACHED_PARTITIONS)(self._compute)
 
-    def of(self, partition: tuple[Any, ...]) -> Expression:
+    def of(self, partition: tuple[Any, ...]) -> tree.Expression:
         """Return the residual for a partition.
 
         Args:
@@ -280,36 +262,36 @@ class Residuals:
         """
         return self._cached(partition)
 
-    def _compute(self, partition: tuple[Any, ...]) -> Expression:
+    def _compute(self, partition: tuple[Any, ...]) -> tree.Expression:
         try:
             return self._reduce(self._expression, lambda field_id: partition[self._positions[field_id]])
         except TypeError as error:
             # A manifest whose own schema has other partition types than the spec that it names.
             raise FormatError(f"partition values {partition!r} are not of the types of their spec ({error})") from error
 
-    def _reduce(self, expression: Expression, values: Callable[[int], Value]) -> Expression:
+    def _reduce(self, expression: tree.Expression, values: Callable[[int], Value]) -> tree.Expression:
         match expression:
-            case And():
-                return all_of(*(self._reduce(child, values) for child in expression.operands))
-            case Or():
-                return any_of(*(self._reduce(child, values) for child in expression.operands))
-            case Predicate():
+            case tree.And():
+                return tree.all_of(*(self._reduce(child, values) for child in expression.operands))
+            case tree.Or():
+                return tree.any_of(*(self._reduce(child, values) for child in expression.operands))
+            case tree.Predicate():
                 return self._leaves[expression].residual(values)
         return expression
 
 
-def _leaves(expression: Expression) -> Iterator[Predicate]:
+def _leaves(expression: tree.Expression) -> Iterator[tree.Predicate]:
     match expression:
-        case And() | Or():
+        case tree.And() | tree.Or():
             for child in expression.operands:
                 yield from _leaves(child)
-        case Predicate():
+        case tree.Predicate():
             yield expression
 
 
-def _leaf(predicate: Predicate, spec: PartitionSpec) -> _Leaf:
-    may_fail = project(negate(predicate), spec)
-    if not isinstance(predicate, (IsNull, NotNull, IsNan, NotNan)):
+def _leaf(predicate: tree.Predicate, spec: PartitionSpec) -> _Leaf:
+    may_fail = project(tree.negate(predicate), spec)
+    if not isinstance(predicate, (tree.IsNull, tree.NotNull, tree.IsNan, tree.NotNan)):
         # A null row fails both the predicate and its negation.
-        may_fail = any_of(may_fail, project(IsNull(predicate.column), spec))
+        may_fail = tree.any_of(may_fail, project(tree.IsNull(predicate.column), spec))
     return _Leaf(predicate, project(predicate, spec), may_fail)

@@ -17,26 +17,9 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
+from airflow_iceberg.expressions import tree
 from airflow_iceberg.expressions.literals import TypedText
-from airflow_iceberg.expressions.tree import (
-    ALWAYS_FALSE,
-    ALWAYS_TRUE,
-    MIRRORED,
-    AlwaysNull,
-    And,
-    Column,
-    Comparison,
-    Expression,
-    In,
-    IsNan,
-    IsNull,
-    Like,
-    Not,
-    NotNull,
-    Or,
-    StartsWith,
-    compare,
-)
+from airflow_iceberg.expressions.matching import compare
 
 _COMPARISONS: Mapping[type[sql.Expression], str] = {
     sql.EQ: "=",
@@ -66,7 +49,7 @@ class FilterDialect(Spark):  # type: ignore[misc]
 
 
 @lru_cache(maxsize=256)
-def parse_sql(text: str) -> Expression:
+def parse_sql(text: str) -> tree.Expression:
     """Return the predicate that a text says; columns by name, literals as Python values.
 
     Raises:
@@ -103,41 +86,41 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self._text = text
 
-    def predicate(self, node: sql.Expression) -> Expression:
+    def predicate(self, node: sql.Expression) -> tree.Expression:
         result = self._predicate(node)
         # Newer versions of sqlglot write NOT LIKE and its kin as an argument of the node.
-        return Not(result) if node.args.get("negate") else result
+        return tree.Not(result) if node.args.get("negate") else result
 
-    def _predicate(self, node: sql.Expression) -> Expression:
+    def _predicate(self, node: sql.Expression) -> tree.Expression:
         match node:
             case sql.Paren():
                 return self.predicate(node.this)
             case sql.And() | sql.Or():
                 parts = [self.predicate(part) for part in node.flatten()]
-                return And(*parts) if isinstance(node, sql.And) else Or(*parts)
+                return tree.And(*parts) if isinstance(node, sql.And) else tree.Or(*parts)
             case sql.Not():
-                return Not(self.predicate(node.this))
+                return tree.Not(self.predicate(node.this))
             case sql.Boolean():
-                return ALWAYS_TRUE if node.this else ALWAYS_FALSE
+                return tree.ALWAYS_TRUE if node.this else tree.ALWAYS_FALSE
             case sql.Null():
-                return AlwaysNull()
+                return tree.AlwaysNull()
             case sql.Column() | sql.Dot():
-                return Comparison("=", self._column(node), True)
+                return tree.Comparison("=", self._column(node), True)
             case sql.EQ() | sql.NEQ() | sql.LT() | sql.LTE() | sql.GT() | sql.GTE():
                 return self._comparison(_COMPARISONS[type(node)], node.this, node.expression)
         return self._special(node)
 
-    def _special(self, node: sql.Expression) -> Expression:
+    def _special(self, node: sql.Expression) -> tree.Expression:
         match node:
             case sql.NullSafeEQ():
                 return self._null_safe(node.this, node.expression)
             case sql.NullSafeNEQ():
-                return Not(self._null_safe(node.this, node.expression))
+                return tree.Not(self._null_safe(node.this, node.expression))
             case sql.Is():
                 return self._is(node)
             case sql.Between():
                 low = self._comparison(">=", node.this, node.args["low"])
-                return And(low, self._comparison("<=", node.this, node.args["high"]))
+                return tree.And(low, self._comparison("<=", node.this, node.args["high"]))
             case sql.In() if node.args.get("expressions") and not node.args.get("query"):
                 return self._in(node)
             case sql.Escape():
@@ -145,74 +128,78 @@ class _Reader:
             case sql.Like() if isinstance(node.expression, (sql.Literal, sql.Concat, sql.RawString, sql.Null)):
                 return self._like(node, "\\")
             case sql.IsNan():
-                return IsNan(self._column(node.this))
+                return tree.IsNan(self._column(node.this))
             case sql.StartsWith():
                 return self._starts_with(node)
         raise self._unsupported(node)
 
-    def _comparison(self, op: str, left: sql.Expression, right: sql.Expression) -> Expression:
+    def _comparison(self, op: str, left: sql.Expression, right: sql.Expression) -> tree.Expression:
         left, right = left.unnest(), right.unnest()
         if _is_column(left) and _is_column(right):
             raise UnsupportedError(f"two columns cannot be compared in a filter yet: '{left.sql()} {op} {right.sql()}'")
         if _is_column(left):
-            return Comparison(op, self._column(left), self._literal(right))
+            return tree.Comparison(op, self._column(left), self._literal(right))
         if _is_column(right):
-            return Comparison(MIRRORED[op], self._column(right), self._literal(left))
+            return tree.Comparison(tree.MIRRORED[op], self._column(right), self._literal(left))
         return self._constant(op, self._literal(left), self._literal(right))
 
-    def _constant(self, op: str, left: Any, right: Any) -> Expression:
+    def _constant(self, op: str, left: Any, right: Any) -> tree.Expression:
         """Fold a comparison of two literals, as in ``1 = 1``."""
         if left is None or right is None:
-            return AlwaysNull()
+            return tree.AlwaysNull()
         if not _are_comparable(left, right):
             raise InvalidInputError(
                 f"cannot compare {left!r} with {right!r} in the filter '{self._text}'; "
                 "quotes of both kinds make a text, the name of a column stands bare or in backticks"
             )
-        return ALWAYS_TRUE if compare(op, left, right) else ALWAYS_FALSE
+        return tree.ALWAYS_TRUE if compare(op, left, right) else tree.ALWAYS_FALSE
 
-    def _null_safe(self, left: sql.Expression, right: sql.Expression) -> Expression:
+    def _null_safe(self, left: sql.Expression, right: sql.Expression) -> tree.Expression:
         left, right = (right, left) if _is_column(right.unnest()) else (left, right)
         column, literal = self._column(left), self._literal(right)
-        return IsNull(column) if literal is None else And(NotNull(column), Comparison("=", column, literal))
+        return (
+            tree.IsNull(column)
+            if literal is None
+            else tree.And(tree.NotNull(column), tree.Comparison("=", column, literal))
+        )
 
-    def _is(self, node: sql.Is) -> Expression:
+    def _is(self, node: sql.Is) -> tree.Expression:
         column = self._column(node.this)
         match node.expression:
             case sql.Null():
-                return IsNull(column)
+                return tree.IsNull(column)
             case sql.Boolean():
-                return And(NotNull(column), Comparison("=", column, bool(node.expression.this)))
+                return tree.And(tree.NotNull(column), tree.Comparison("=", column, bool(node.expression.this)))
         raise self._unsupported(node)
 
-    def _in(self, node: sql.In) -> Expression:
+    def _in(self, node: sql.In) -> tree.Expression:
         literals = tuple(self._literal(item.unnest()) for item in node.expressions)
-        return In(self._column(node.this), literals)
+        return tree.In(self._column(node.this), literals)
 
-    def _escaped(self, node: sql.Escape) -> Expression:
+    def _escaped(self, node: sql.Escape) -> tree.Expression:
         escape = self._literal(node.expression)
         if not isinstance(node.this, sql.Like) or not isinstance(escape, str) or len(escape) != 1:
             raise self._unsupported(node)
         result = self._like(node.this, escape)
-        return Not(result) if node.this.args.get("negate") else result
+        return tree.Not(result) if node.this.args.get("negate") else result
 
-    def _like(self, node: sql.Like, escape: str) -> Expression:
+    def _like(self, node: sql.Like, escape: str) -> tree.Expression:
         column, pattern = self._column(node.this), self._literal(node.expression)
         if pattern is not None and not isinstance(pattern, str):
             raise InvalidInputError(
                 f"LIKE needs a pattern in quotes, such as 'abc%', got {pattern!r} in the filter '{self._text}'"
             )
-        return AlwaysNull() if pattern is None else Like(column, _with_backslash(pattern, escape))
+        return tree.AlwaysNull() if pattern is None else tree.Like(column, _with_backslash(pattern, escape))
 
-    def _starts_with(self, node: sql.StartsWith) -> Expression:
+    def _starts_with(self, node: sql.StartsWith) -> tree.Expression:
         prefix = self._literal(node.expression)
-        return AlwaysNull() if prefix is None else StartsWith(self._column(node.this), prefix)
+        return tree.AlwaysNull() if prefix is None else tree.StartsWith(self._column(node.this), prefix)
 
-    def _column(self, node: sql.Expression) -> Column:
+    def _column(self, node: sql.Expression) -> tree.Column:
         node = node.unnest()
         if not _is_column(node):
             raise self._unsupported(node)
-        return Column(".".join(part.name for part in node.parts))
+        return tree.Column(".".join(part.name for part in node.parts))
 
     def _literal(self, node: sql.Expression) -> Any:
         """Return a literal as a Python value; dates and timestamps as text that knows its kind."""

@@ -1,8 +1,7 @@
 """Predicates over columns, as a tree of values.
 
-Here: the nodes, their negation, joining with AND and OR, and what one predicate says about one value. Not here:
-reading SQL text (`filter_parser`), binding names and literals to a schema and the Arrow form (`filters`), pruning
-(`projection`, `metrics`).
+Here: the nodes, their negation, and joining with AND and OR. Not here: what a predicate says of a value (`matching`),
+reading SQL text (`sql`), binding names and literals to a schema (`binding`), pruning (`projection`, `metrics`).
 
 A bound tree is in negation normal form: AND and OR over predicates, no NOT. NOT moves inwards without changing SQL's
 three-valued answer (De Morgan's laws hold for it, and ``NOT a < b`` is null exactly where ``a < b`` is), and above a
@@ -15,12 +14,8 @@ a bound tree no literal is NaN: ``x = NaN`` has become ``isnan(x)``, which is fa
 
 from __future__ import annotations
 
-import operator
-import re
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from airflow_iceberg.errors import InvalidInputError
@@ -28,14 +23,6 @@ from airflow_iceberg.format.types import IcebergType, Value
 
 OPPOSITE: Mapping[str, str] = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 MIRRORED: Mapping[str, str] = {"=": "=", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
-_COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
-    "=": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,79 +328,3 @@ def predicates(expression: Expression) -> Iterator[Predicate]:
             yield from predicates(operand)
         case Predicate():
             yield expression
-
-
-def matches(predicate: Predicate, value: Value) -> bool:
-    """Tell whether a bound predicate is true of one canonical value of its column."""
-    match predicate:
-        case IsNull():
-            return value is None
-        case NotNull():
-            return value is not None
-        case IsNan():
-            return is_nan(value)
-        case NotNan():
-            return not is_nan(value)
-    return value is not None and _holds(predicate, value)
-
-
-def _holds(predicate: Predicate, value: Value) -> bool:
-    """Evaluate a predicate that is null for null on a value that is there."""
-    match predicate:
-        case Comparison():
-            if is_nan(value):
-                # Above every number and equal to none; literals are never NaN.
-                return predicate.op in (">", ">=", "!=")
-            return compare(predicate.op, value, predicate.literal)
-        case In():
-            return not is_nan(value) and _contains(predicate.literals, value)
-        case NotIn():
-            return is_nan(value) or not _contains(predicate.literals, value)
-        case StartsWith():
-            return bool(value[: len(predicate.prefix)] == predicate.prefix)
-        case NotStartsWith():
-            return bool(value[: len(predicate.prefix)] != predicate.prefix)
-        case Like():
-            return like_regex(predicate.pattern).fullmatch(value) is not None
-        case NotLike():
-            return like_regex(predicate.pattern).fullmatch(value) is None
-    raise InvalidInputError(f"unknown predicate {type(predicate).__name__}")
-
-
-def compare(op: str, left: Value, right: Value) -> bool:
-    """Compare two canonical values that are neither null nor NaN."""
-    return _COMPARE[op](left, right)
-
-
-def is_nan(value: Value) -> bool:
-    """Tell whether a canonical value is a floating point NaN."""
-    return isinstance(value, float) and value != value
-
-
-def _contains(literals: tuple[Value, ...], value: Value) -> bool:
-    position = bisect_left(literals, value)
-    return position < len(literals) and bool(literals[position] == value)
-
-
-@lru_cache(maxsize=256)
-def like_regex(pattern: str) -> re.Pattern[str]:
-    """Translate a LIKE pattern into a regular expression for `fullmatch`."""
-    parts, characters = [], iter(pattern)
-    for character in characters:
-        if character == "\\":
-            parts.append(re.escape(next(characters, "\\")))
-        else:
-            parts.append({"%": ".*", "_": "."}.get(character) or re.escape(character))
-    return re.compile("".join(parts), re.DOTALL)
-
-
-def like_prefix(pattern: str) -> tuple[str, str]:
-    """Split a LIKE pattern into the characters that every match begins with, and the rest of the pattern."""
-    prefix = []
-    position = 0
-    while position < len(pattern) and pattern[position] not in "%_":
-        if pattern[position] == "\\" and position + 1 < len(pattern):
-            position += 1
-        prefix.append(pattern[position])
-        position += 1
-    return "".join(prefix), pattern[position:]

@@ -1,7 +1,7 @@
-"""The types of the specification, versions 1 to 3, and their JSON form.
+"""The types of the specification, versions 1 to 3.
 
-Here: primitive and nested types, type strings, reading and writing a type in metadata JSON. Not here: lookup by name
-(`schema`), Arrow's counterparts (`arrow`), values (`values`), types as people write them (`schema_from_shorthand`).
+Here: primitive and nested types, and type strings. Not here: the JSON of metadata (`type_json`), lookup by name
+(`schemas.schema`), Arrow's types (`arrow.types`), values (`values`), types as people write them (`schemas.shorthand`).
 """
 
 import re
@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
-from airflow_iceberg.errors import FormatError, InvalidInputError
-from airflow_iceberg.format.json_fields import MAX_INT, Fields, json_type_name
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.format.json_fields import MAX_INT
 
 Value: TypeAlias = Any
 """A canonical Python value: the contract of what stands for each type.
@@ -262,18 +262,6 @@ class NestedField:
         doc = f" ({self.doc})" if self.doc else ""
         return f"{self.id}: {self.name}: {'required' if self.required else 'optional'} {self.type}{doc}"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the field as metadata JSON has it, keys in Java's order."""
-        result: dict[str, Any] = {"id": self.id, "name": self.name, "required": self.required}
-        result["type"] = type_to_json(self.type)
-        if self.doc is not None:
-            result["doc"] = self.doc
-        if self.initial_default is not None:
-            result["initial-default"] = self.initial_default
-        if self.write_default is not None:
-            result["write-default"] = self.write_default
-        return result
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StructType(IcebergType):
@@ -382,100 +370,6 @@ def parse_primitive(text: str) -> PrimitiveType | None:
         if found:
             return build(found)
     return None
-
-
-def type_from_json(value: Any, *, path: str | None = None, where: str = "type") -> IcebergType:
-    """Read a type of metadata JSON.
-
-    Args:
-        value: a type string, or the object of a struct, list or map.
-        path: location of the file, for errors.
-        where: place inside the document, for errors.
-    Raises:
-        FormatError: no such type, or a malformed one.
-    Spec: Appendix C, Schemas.
-    """
-    if isinstance(value, str):
-        return _primitive_from_json(value, path, where)
-    if not isinstance(value, Mapping):
-        raise FormatError(f"unexpected type {json_type_name(value)} (expected str or object) in '{where}'", path=path)
-    fields = Fields(value, where, path)
-    kind = fields.str("type")
-    if kind == "struct":
-        return StructType(fields=tuple(_field_from_json(child) for child in fields.items("fields")))
-    if kind == "list":
-        return _list_from_json(fields)
-    if kind == "map":
-        return _map_from_json(fields)
-    return fields.fail("type", f"unknown nested type '{kind}' (expected struct, list or map)")
-
-
-def _primitive_from_json(text: str, path: str | None, where: str) -> PrimitiveType:
-    try:
-        found = parse_primitive(text)
-    except InvalidInputError as error:
-        raise FormatError(f"{error} in '{where}'", path=path) from error
-    if found is None:
-        raise FormatError(f"unknown type '{text}' in '{where}'", path=path)
-    return found
-
-
-def _child_type(fields: Fields, key: str) -> IcebergType:
-    return type_from_json(fields.raw(key), path=fields.path, where=fields.place(key))
-
-
-def _field_from_json(fields: Fields) -> NestedField:
-    return NestedField(
-        id=fields.int("id"),
-        name=fields.name("name"),
-        type=_child_type(fields, "type"),
-        required=fields.bool("required"),
-        doc=fields.opt_str("doc"),
-        initial_default=fields.data.get("initial-default"),
-        write_default=fields.data.get("write-default"),
-    )
-
-
-def _list_from_json(fields: Fields) -> ListType:
-    return ListType(
-        element_id=fields.int("element-id"),
-        element=_child_type(fields, "element"),
-        element_required=fields.bool("element-required"),
-    )
-
-
-def _map_from_json(fields: Fields) -> MapType:
-    return MapType(
-        key_id=fields.int("key-id"),
-        key=_child_type(fields, "key"),
-        value_id=fields.int("value-id"),
-        value=_child_type(fields, "value"),
-        value_required=fields.bool("value-required"),
-    )
-
-
-def type_to_json(type_: IcebergType) -> str | dict[str, Any]:
-    """Return the type as metadata JSON has it, keys in Java's order. Inverse of `type_from_json`."""
-    if isinstance(type_, StructType):
-        return {"type": "struct", "fields": [child.to_dict() for child in type_.fields]}
-    if isinstance(type_, ListType):
-        element = type_to_json(type_.element)
-        return {
-            "type": "list",
-            "element-id": type_.element_id,
-            "element": element,
-            "element-required": type_.element_required,
-        }
-    if isinstance(type_, MapType):
-        return {
-            "type": "map",
-            "key-id": type_.key_id,
-            "key": type_to_json(type_.key),
-            "value-id": type_.value_id,
-            "value": type_to_json(type_.value),
-            "value-required": type_.value_required,
-        }
-    return str(type_)
 
 
 def child_fields(type_: IcebergType) -> tuple[NestedField, ...]:

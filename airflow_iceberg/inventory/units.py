@@ -19,7 +19,6 @@ from airflow_iceberg.errors import FormatError
 from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.format.manifests.entries import ManifestContent, ManifestFile
 from airflow_iceberg.inventory.listed_files import list_files
-from airflow_iceberg.inventory.named_files import name_files
 from airflow_iceberg.storage.base import FileIO
 
 # An entry of a manifest, compressed, where the list does not say how many there are.
@@ -91,6 +90,9 @@ class ManifestUnit:
 
     def run(self, io: FileIO, tick: Tick) -> Iterator[pa.RecordBatch]:
         """Yield batches as `inventory.named_files.name_files` does."""
+        # It needs fastavro, which workers of other jobs do without.
+        from airflow_iceberg.inventory.named_files import name_files
+
         return name_files(
             io,
             self.manifests,
@@ -186,9 +188,8 @@ class ListingUnit:
 
 def entry_count(manifest: ManifestFile) -> int:
     """Return how many entries a manifest has; v1 may not say, then by its length."""
-    counts = (manifest.added_files_count, manifest.existing_files_count, manifest.deleted_files_count)
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else -(-manifest.manifest_length // ENTRY_BYTES)
+    known = manifest.entry_count
+    return -(-manifest.manifest_length // ENTRY_BYTES) if known is None else known
 
 
 def manifest_units(

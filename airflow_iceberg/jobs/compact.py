@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from airflow_iceberg.data.dictionaries import with_field_ids
 from airflow_iceberg.data.read.deletes import DeleteReader
-from airflow_iceberg.data.read.file import read_file
+from airflow_iceberg.data.read.file import FileToRead, read_file
 from airflow_iceberg.data.read.metadata_columns import LAST_UPDATED, ROW_ID
 from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.expressions.tree import ALWAYS_TRUE
@@ -86,18 +86,21 @@ def rows_of(
     fields = [field for field in context.written_schema.fields if columns is None or field.name in columns]
     row_schema = pa.schema([context.row_schema.field(field.name) for field in fields])
     for unit in units:
-        batches = read_file(
-            context.io,
-            unit.file,
-            schema=Schema(tuple(fields)),
-            table_schema=table.schema,
-            row_filter=ALWAYS_TRUE,
+        source = FileToRead(
+            file=unit.file,
             spec=table.spec(unit.file.spec_id),
             name_mapping=table.name_mapping,
             delete_files=unit.delete_files,
             deletes=deletes,
             sequence_number=unit.sequence_number,
             parts=unit.parts or (0, 1, 1),
+        )
+        batches = read_file(
+            context.io,
+            source,
+            schema=Schema(tuple(fields)),
+            table_schema=table.schema,
+            row_filter=ALWAYS_TRUE,
             keep_dictionaries=keep_dictionaries,
         )
         for batch in batches:

@@ -211,12 +211,12 @@ class FileEntries:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        from airflow_iceberg.format.arrow.buffers import numbers_of, strict_array
+        from airflow_iceberg.format.arrow.buffers import strict_array
 
         mask = np.ones(len(self), np.bool_)
         for name, numbers in (("bucket", wanted.buckets), ("level", wanted.levels)):
             if numbers is not None:
-                mask &= np.isin(numbers_of(self.columns[name]), list(numbers))
+                mask &= np.isin(_numbers_of(self.columns[name]), list(numbers))
         if wanted.partition:
             keys = [field.name for field in self.partition_fields]
             blobs = [blob for blob, values in self.partitions.items() if wanted.takes(values, keys)]
@@ -225,10 +225,8 @@ class FileEntries:
 
     def added_records(self) -> int:
         """Return how many records more were added than deleted; negative when fewer were."""
-        from airflow_iceberg.format.arrow.buffers import numbers_of
-
-        signs = 1 - 2 * numbers_of(self.columns["kind"]).astype("i8")
-        return int((signs * numbers_of(self.columns["row_count"])).sum())
+        signs = 1 - 2 * _numbers_of(self.columns["kind"]).astype("i8")
+        return int((signs * _numbers_of(self.columns["row_count"])).sum())
 
     def live(self) -> FileEntries:
         """Return the entries of the files that are there when all entries have been followed.
@@ -242,14 +240,12 @@ class FileEntries:
         import numpy as np
         import pyarrow as pa
 
-        from airflow_iceberg.format.arrow.buffers import numbers_of
-
         if not len(self):
             return self
         names = pa.concat_arrays(self.columns["file_name"].chunks).dictionary_encode()
-        codes = numbers_of(names.indices)
+        codes = _numbers_of(names.indices)
         is_single = np.bincount(codes)[codes] == 1
-        is_add = numbers_of(self.columns["kind"]) == FileKind.ADD
+        is_add = _numbers_of(self.columns["kind"]) == FileKind.ADD
         self._refuse(np.flatnonzero(is_single & ~is_add), "deleted but never added")
         kept = np.flatnonzero(is_single & is_add)
         others = self._balanced(np.flatnonzero(~is_single))
@@ -261,11 +257,9 @@ class FileEntries:
         """Return the rows that live of those whose file names are in several."""
         import numpy as np
 
-        from airflow_iceberg.format.arrow.buffers import numbers_of
-
         balance: dict[Any, int] = {}
         last: dict[Any, int] = {}
-        kinds = numbers_of(self.columns["kind"])[rows].tolist()
+        kinds = _numbers_of(self.columns["kind"])[rows].tolist()
         for row, kind, key in zip(rows.tolist(), kinds, self._identities(rows), strict=True):
             balance[key] = balance.get(key, 0) + (1 if kind == FileKind.ADD else -1)
             if kind == FileKind.ADD or key not in last:
@@ -276,9 +270,7 @@ class FileEntries:
         return np.array([last[key] for key, count in balance.items() if count], np.int64)
 
     def _identities(self, rows: npt.NDArray[np.int64]) -> Iterator[tuple[Any, ...]]:
-        from airflow_iceberg.format.arrow.buffers import number_array
-
-        columns = self.columns.select(_IDENTITY).take(number_array(rows)).to_pydict()
+        columns = FileEntries(self.columns.select(_IDENTITY), ()).take(rows).columns.to_pydict()
         keys = {blob: tuple(map(_exact, values)) for blob, values in self.partitions.items()}
         for blob, bucket, level, name, extra, index, external in zip(*columns.values(), strict=True):
             yield keys[blob], bucket, level, name, tuple(extra or ()), index, external
@@ -292,6 +284,12 @@ class FileEntries:
             f"(a manifest is missing, or stands in its list twice) by an entry",
             path=entry.manifest,
         )
+
+
+def _numbers_of(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
+    from airflow_iceberg.format.arrow.buffers import numbers_of
+
+    return numbers_of(column)
 
 
 def _exact(value: Any) -> Any:

@@ -1,27 +1,23 @@
 """SimpleStats: bounds and null counts of the columns of a file, and which columns those are.
 
-Here: the columns that statistics are of (dense statistics, written columns), their values, and what is left of them for
-a newer schema. Not here: the row format (`binary_row`).
+Here: the columns that statistics are of (dense statistics, written columns), and their values. Not here: the row format
+(`binary_row`).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
 from airflow_iceberg.errors import FormatError
 from airflow_iceberg.paimon.binary_row import RowDecoder, row_arity
 from airflow_iceberg.paimon.schema import SYSTEM_FIELDS, PaimonSchema
-from airflow_iceberg.paimon.types import PaimonField, PaimonType
+from airflow_iceberg.paimon.types import PaimonField
 
 Value = Any
 
-_INTEGERS = {"TINYINT": 1, "SMALLINT": 2, "INT": 4, "BIGINT": 8}
-_FLOATS = ("FLOAT", "DOUBLE")
 # Columns in files of their own: with "write-cols" left out, other files are without them.
 _DEDICATED = ("BLOB", "VECTOR")
 
@@ -145,68 +141,3 @@ def _null_counts(stats: SimpleStats, size: int, path: str | None) -> tuple[int |
     # Some writers mean unknown by -1.
     known = tuple(None if count is None or count < 0 else count for count in counts)
     return known + (None,) * (size - len(counts))
-
-
-def usable_bounds(stats: ColumnStats, type_: PaimonType) -> tuple[Value, Value]:
-    """Return the bounds as far as they can be relied on.
-
-    A file with nothing but NaN has the bounds Infinity and -Infinity with some writers, and a zero's sign is not always
-    what the order of the values asks for.
-    """
-    low, high = stats.min, stats.max
-    if type_.root not in _FLOATS or low is None or high is None:
-        return low, high
-    if math.isnan(low) or math.isnan(high) or low > high:
-        return None, None
-    return (-0.0 if low == 0 else low), (0.0 if high == 0 else high)
-
-
-def evolve_stats(
-    stats: Mapping[str, ColumnStats], written: PaimonSchema, current: PaimonSchema
-) -> dict[str, ColumnStats]:
-    """Return the statistics of a file in the columns of another schema, matched by field id.
-
-    A column that the file does not have, and one whose type changed otherwise than by widening, has none: their bounds
-    would not be in the order of the new type.
-    """
-    by_id = {field.id: field for field in written.fields}
-    result = {}
-    for field in current.fields:
-        old = by_id.get(field.id)
-        known = stats.get(old.name) if old is not None else None
-        if old is None or known is None:
-            continue
-        if _is_same(old.type, field.type):
-            result[field.name] = known
-        elif _is_wider(old.type, field.type):
-            result[field.name] = ColumnStats(
-                min=_widen(known.min, field.type), max=_widen(known.max, field.type), null_count=known.null_count
-            )
-        else:
-            result[field.name] = ColumnStats(min=None, max=None, null_count=None)
-    return result
-
-
-def _is_same(old: PaimonType, new: PaimonType) -> bool:
-    if old.root != new.root or old.root in ("CHAR", "BINARY"):
-        return old.root == new.root and old.parameters == new.parameters
-    if old.root in ("VARCHAR", "VARBINARY"):  # a shorter one would cut values, and with them the bounds
-        return old.precision <= new.precision
-    return old.parameters == new.parameters and old.element == new.element and old.fields == new.fields
-
-
-def _is_wider(old: PaimonType, new: PaimonType) -> bool:
-    if old.root in _INTEGERS and new.root in _INTEGERS:
-        return _INTEGERS[old.root] <= _INTEGERS[new.root]
-    if (old.root, new.root) == ("FLOAT", "DOUBLE"):
-        return True
-    is_decimal = old.root == new.root == "DECIMAL"
-    return is_decimal and new.scale >= old.scale and new.precision - new.scale >= old.precision - old.scale
-
-
-def _widen(value: Value, type_: PaimonType) -> Value:
-    if isinstance(value, Decimal):
-        sign, digits, exponent = value.as_tuple()
-        zeros = (0,) * (type_.scale + int(exponent))
-        return Decimal((sign, digits + zeros, -type_.scale))
-    return value

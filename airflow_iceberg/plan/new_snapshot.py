@@ -6,9 +6,9 @@ Here: the condition as a value, and the search for a snapshot that meets it. Not
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from airflow_iceberg.errors import InvalidInputError
 
@@ -51,17 +51,6 @@ class SnapshotCondition:
         if unknown or not self.operations:
             got = f"'{unknown[0]}'" if unknown else "none"
             raise InvalidInputError(f"unknown snapshot operation: expected some of {', '.join(OPERATIONS)}, got {got}")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the condition in JSON types, for the trigger."""
-        result = asdict(self)
-        result["operations"] = None if self.operations is None else list(self.operations)
-        return result
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> SnapshotCondition:
-        """Read what `to_dict` returned."""
-        return cls(**value)
 
 
 def find_snapshot(metadata: TableMetadata, condition: SnapshotCondition) -> Snapshot | None:

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from airflow_iceberg.data.read.deletes import DeleteReader
-from airflow_iceberg.data.read.file import check_supported, find_geo_fields, read_file
+from airflow_iceberg.data.read.file import FileToRead, check_supported, find_geo_fields, read_file
 from airflow_iceberg.data.read.selection import choose_snapshot, project
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions.binding import parse_filter
@@ -171,18 +171,15 @@ class TableScan:
         )
 
     def _read_task(self, task: FileScanTask, projection: Schema, deletes: DeleteReader) -> Iterator[pa.RecordBatch]:
-        return read_file(
-            self.io,
-            task.file,
-            schema=projection,
-            table_schema=self.schema,
+        source = FileToRead(
+            file=task.file,
             spec=self.metadata.spec(task.file.spec_id),
-            row_filter=task.residual,
             name_mapping=TableProperties.of(self.metadata.properties).name_mapping,
             delete_files=task.delete_files,
             deletes=deletes,
             sequence_number=task.sequence_number,
         )
+        return read_file(self.io, source, schema=projection, table_schema=self.schema, row_filter=task.residual)
 
     def _arrow_schema(self) -> pa.Schema:
         return schema_to_arrow(self.projection, with_field_ids=False)

@@ -15,13 +15,8 @@ from random import Random
 from uuid import UUID
 
 from airflow_iceberg.format.manifests.avro import read_manifest_list, write_manifest, write_manifest_list
-from airflow_iceberg.format.manifests.entries import (
-    DataFile,
-    EntryStatus,
-    ManifestEntry,
-    ManifestFile,
-    describe_manifest,
-)
+from airflow_iceberg.format.manifests.entries import DataFile, EntryStatus, ManifestEntry, ManifestFile
+from airflow_iceberg.format.manifests.summaries import describe_manifest
 from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata, new_table_metadata
 from airflow_iceberg.format.metadata.updates import AddSnapshot, Change, SetSnapshotRef, apply_change

@@ -20,8 +20,9 @@ from airflow_iceberg.errors import (
     NotFoundError,
     UnsupportedError,
 )
+from airflow_iceberg.format.metadata.requirements import AssertTableUUID
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata, new_table_metadata
-from airflow_iceberg.format.metadata.updates import AssertTableUUID, Change, SetProperties
+from airflow_iceberg.format.metadata.updates import Change, SetProperties
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.table import Table
 from tests.support.processes import run_processes

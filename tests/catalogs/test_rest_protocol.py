@@ -18,11 +18,7 @@ from airflow_iceberg.catalogs.rest.protocol import (
     with_requirements,
 )
 from airflow_iceberg.errors import FormatError
-from airflow_iceberg.format.metadata.table_metadata import TableMetadata, new_table_metadata
-from airflow_iceberg.format.metadata.updates import (
-    AddPartitionSpec,
-    AddSchema,
-    AddSnapshot,
+from airflow_iceberg.format.metadata.requirements import (
     AssertCreate,
     AssertCurrentSchemaId,
     AssertDefaultSortOrderId,
@@ -31,6 +27,12 @@ from airflow_iceberg.format.metadata.updates import (
     AssertLastAssignedPartitionId,
     AssertRefSnapshotId,
     AssertTableUUID,
+)
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata, new_table_metadata
+from airflow_iceberg.format.metadata.updates import (
+    AddPartitionSpec,
+    AddSchema,
+    AddSnapshot,
     Change,
     RemoveSnapshotRef,
     RemoveSnapshots,

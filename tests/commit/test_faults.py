@@ -8,7 +8,7 @@ import pytest
 
 from airflow_iceberg.commit.operation_key import OperationKey, find_landed
 from airflow_iceberg.errors import CommitUnknownError, IcebergError
-from airflow_iceberg.format.metadata.updates import AssertRefSnapshotId, AssertTableUUID
+from airflow_iceberg.format.metadata.requirements import AssertRefSnapshotId, AssertTableUUID
 from airflow_iceberg.table import Table
 from tests.support.changes import (
     NAME,

@@ -17,8 +17,8 @@ from airflow_iceberg.commit.actions import snapshot_refs
 from airflow_iceberg.commit.actions.remove_unused_schemas import ForgetUnused
 from airflow_iceberg.errors import CommitUnknownError, IcebergError, NotFoundError
 from airflow_iceberg.format.metadata import json as metadata_json
+from airflow_iceberg.format.metadata.requirements import AssertTableUUID
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-from airflow_iceberg.format.metadata.updates import AssertTableUUID
 from airflow_iceberg.table import Table
 from tests.support.changes import NAME, rows_of
 from tests.support.faults import (

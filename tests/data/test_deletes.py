@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from airflow_iceberg.data.read import deletes as deletes_module
 from airflow_iceberg.data.read.deletes import DeleteReader
 from airflow_iceberg.data.read.equality import KeySet
-from airflow_iceberg.data.read.file import read_file
 from airflow_iceberg.errors import FormatError, NotFoundError, UnsupportedError
 from airflow_iceberg.expressions.binding import parse_filter
 from airflow_iceberg.format.deletion_vectors import RowPositions
@@ -25,7 +24,7 @@ from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.types import IntegerType, LongType, NestedField, StringType, StructType, UnknownType
 from airflow_iceberg.storage.stores.fsspec_io import FsspecFileIO
-from tests.support.data_files import write_data_file
+from tests.support.data_files import read_file, write_data_file
 from tests.support.sampling import examples
 
 IO = FsspecFileIO()

@@ -22,7 +22,6 @@ from airflow_iceberg.data.dictionaries import (
     with_types,
     without_unused,
 )
-from airflow_iceberg.data.read.file import read_file
 from airflow_iceberg.data.write.metrics import MAX_FOOTER_VALUE_BYTES
 from airflow_iceberg.data.write.options import WriteOptions
 from airflow_iceberg.data.write.partitioned import PartitionedWriter
@@ -34,6 +33,7 @@ from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.storage.stores.fsspec_io import load_file_io
+from tests.support.data_files import read_file
 from tests.support.sampling import examples
 
 SCHEMA = schema_from_shorthand({"id": "long", "color": "string", "note": "string", "inner": "struct<kind: string>"})

@@ -13,7 +13,6 @@ import pytest
 from pyarrow import orc
 
 from airflow_iceberg.data.read import avro
-from airflow_iceberg.data.read.file import read_file
 from airflow_iceberg.data.read.metadata_columns import METADATA_COLUMNS
 from airflow_iceberg.errors import FormatError, NotFoundError, UnsupportedError
 from airflow_iceberg.expressions.binding import parse_filter
@@ -39,7 +38,7 @@ from airflow_iceberg.format.types import (
     VariantType,
 )
 from airflow_iceberg.storage.stores.fsspec_io import FsspecFileIO
-from tests.support.data_files import name_mapping, write_data_file
+from tests.support.data_files import name_mapping, read_file, write_data_file
 
 IO = FsspecFileIO()
 TABLE = schema_from_shorthand({"id": "long", "name": "string", "st": "struct<x: double>", "l": "list<long>"})

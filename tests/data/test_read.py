@@ -13,7 +13,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from airflow_iceberg.data.read.file import read_file
 from airflow_iceberg.errors import FormatError, NotFoundError, UnsupportedError
 from airflow_iceberg.expressions.binding import parse_filter
 from airflow_iceberg.format.arrow.types import array_from_values, values_from_array
@@ -47,6 +46,7 @@ from airflow_iceberg.format.types import (
 )
 from airflow_iceberg.storage.stores.fsspec_io import FsspecFileIO
 from tests.support import strategies as given_values
+from tests.support.data_files import read_file
 from tests.support.sampling import examples
 
 INT, LONG, STRING = IntegerType(), LongType(), StringType()

@@ -8,15 +8,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_iceberg.data.read.file import read_file
 from airflow_iceberg.data.variant_shredding import read_variant
 from airflow_iceberg.errors import FormatError, UnsupportedError
 from airflow_iceberg.format.arrow.types import values_from_array
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import ListType, LongType, NestedField, StringType, VariantType
-from airflow_iceberg.format.values.variant import Primitive, decode, encode_names, encode_object, encode_primitive
+from airflow_iceberg.format.values.variant import Primitive, decode, encode_object, encode_primitive
 from airflow_iceberg.storage.stores.fsspec_io import FsspecFileIO
+from tests.support.data_files import read_file
+from tests.support.variants import encode_names
 
 NAMES = encode_names(["a", "b", "c"])
 IDS = {"a": 0, "b": 1, "c": 2}

@@ -10,19 +10,20 @@ import pytest
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.data.cast.rows import check_columns, conform
-from airflow_iceberg.data.read.file import read_file
 from airflow_iceberg.data.write.variant_footer import annotated
 from airflow_iceberg.errors import FormatError, InvalidInputError
 from airflow_iceberg.format.partitions.spec import spec_from_shorthand
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.types import LongType, StringType
-from airflow_iceberg.format.values.variant import encode_names, encode_object, encode_primitive
+from airflow_iceberg.format.values.variant import encode_object, encode_primitive
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.table import Table
 from tests.jobs.builders import IO, data_files, make_plan
 from tests.support import golden
+from tests.support.data_files import read_file
+from tests.support.variants import encode_names
 
 EMPTY = encode_names([])
 NAMES = encode_names(["a", "b"])

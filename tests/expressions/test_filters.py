@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from airflow_iceberg.errors import InvalidInputError, NotFoundError, UnsupportedError
 from airflow_iceberg.expressions.arrow import row_mask, to_arrow
 from airflow_iceberg.expressions.binding import parse_filter
+from airflow_iceberg.expressions.matching import matches
 from airflow_iceberg.expressions.tree import (
     ALWAYS_FALSE,
     ALWAYS_TRUE,
@@ -32,7 +33,6 @@ from airflow_iceberg.expressions.tree import (
     NotNull,
     Or,
     StartsWith,
-    matches,
     predicates,
 )
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow

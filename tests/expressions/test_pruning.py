@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from airflow_iceberg.errors import FormatError, InvalidInputError
 from airflow_iceberg.expressions.arrow import row_mask
 from airflow_iceberg.expressions.binding import parse_filter
+from airflow_iceberg.expressions.matching import matches
 from airflow_iceberg.expressions.metrics import (
     ColumnRange,
     file_may_match,
@@ -36,7 +37,6 @@ from airflow_iceberg.expressions.tree import (
     StartsWith,
     all_of,
     any_of,
-    matches,
     negate,
 )
 from airflow_iceberg.format.arrow.types import array_from_values
@@ -50,8 +50,8 @@ from airflow_iceberg.format.manifests.entries import (
     ManifestContent,
     ManifestEntry,
     ManifestFile,
-    describe_manifest,
 )
+from airflow_iceberg.format.manifests.summaries import describe_manifest
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata, new_table_metadata
 from airflow_iceberg.format.partitions.spec import PartitionField, PartitionSpec, spec_from_shorthand
 from airflow_iceberg.format.schemas.schema import Schema

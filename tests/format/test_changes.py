@@ -7,12 +7,7 @@ import pytest
 
 from airflow_iceberg.errors import CommitConflictError, IncompatibleChangeError, InvalidInputError, UnsupportedError
 from airflow_iceberg.format.metadata import json as metadata_json
-from airflow_iceberg.format.metadata.table_metadata import TableMetadata, new_table_metadata
-from airflow_iceberg.format.metadata.updates import (
-    AddPartitionSpec,
-    AddSchema,
-    AddSnapshot,
-    AddSortOrder,
+from airflow_iceberg.format.metadata.requirements import (
     AssertCreate,
     AssertCurrentSchemaId,
     AssertDefaultSortOrderId,
@@ -21,13 +16,20 @@ from airflow_iceberg.format.metadata.updates import (
     AssertLastAssignedPartitionId,
     AssertRefSnapshotId,
     AssertTableUUID,
+    Requirement,
+)
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata, new_table_metadata
+from airflow_iceberg.format.metadata.updates import (
+    AddPartitionSpec,
+    AddSchema,
+    AddSnapshot,
+    AddSortOrder,
     AssignUUID,
     Change,
     RemoveProperties,
     RemoveSnapshotRef,
     RemoveSnapshots,
     RemoveStatistics,
-    Requirement,
     SetCurrentSchema,
     SetDefaultSortOrder,
     SetDefaultSpec,

@@ -17,9 +17,9 @@ from airflow_iceberg.format.manifests.entries import (
     ManifestContent,
     ManifestEntry,
     ManifestFile,
-    describe_manifest,
     inherit,
 )
+from airflow_iceberg.format.manifests.summaries import describe_manifest
 from airflow_iceberg.format.partitions.spec import PartitionSpec, spec_from_shorthand
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError
 from airflow_iceberg.format.schemas.schema import Schema, assign_fresh_ids
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
+from airflow_iceberg.format.type_json import field_to_json
 from airflow_iceberg.format.types import (
     BinaryType,
     BooleanType,
@@ -126,7 +127,7 @@ class TestLegality:
             Schema((field(1, "a.b"), field(2, "a", struct)))
 
     def test_in_a_file_it_is_a_format_error(self):
-        json = {"type": "struct", "fields": [field(1, "a").to_dict(), field(1, "b").to_dict()]}
+        json = {"type": "struct", "fields": [field_to_json(field(1, "a")), field_to_json(field(1, "b"))]}
         with pytest.raises(FormatError) as caught:
             Schema.from_dict(json, path="f.json", where="schemas[0]")
         assert str(caught.value) == "field id 1 is used twice: 'a' and 'b' in 'schemas[0]' of f.json"

@@ -7,6 +7,7 @@ from hypothesis import given
 
 from airflow_iceberg.errors import FormatError, InvalidInputError
 from airflow_iceberg.format.json_fields import Fields
+from airflow_iceberg.format.type_json import type_from_json, type_to_json
 from airflow_iceberg.format.types import (
     NAMED_TYPES,
     DecimalType,
@@ -21,8 +22,6 @@ from airflow_iceberg.format.types import (
     StringType,
     StructType,
     parse_primitive,
-    type_from_json,
-    type_to_json,
 )
 from tests.support import strategies
 

@@ -33,7 +33,6 @@ from airflow_iceberg.format.values.variant import (
     Primitive,
     decode,
     encode_array,
-    encode_names,
     encode_object,
     encode_primitive,
     object_fields,
@@ -41,6 +40,7 @@ from airflow_iceberg.format.values.variant import (
 )
 from tests.support import golden
 from tests.support.sampling import examples
+from tests.support.variants import encode_names
 
 LONGS = st.integers(-(2**63), 2**63 - 1)
 PRIMITIVES = st.one_of(

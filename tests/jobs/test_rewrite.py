@@ -11,7 +11,6 @@ import pytest
 
 from airflow_iceberg.catalogs.base import TableState
 from airflow_iceberg.data.dictionaries import dictionary_columns
-from airflow_iceberg.data.read.file import read_file
 from airflow_iceberg.data.write import sorted as sorted_write
 from airflow_iceberg.errors import FormatError, IcebergError
 from airflow_iceberg.format.manifests.entries import DataFile
@@ -31,6 +30,7 @@ from airflow_iceberg.plan.compact import RewriteOptions
 from airflow_iceberg.table import Table
 from tests.support import golden
 from tests.support.builders import new_catalog
+from tests.support.data_files import read_file
 
 # Tables whose rows would have to be understood to be written again, and the one of a format that is not finished.
 LEFT_OUT = [name for name, table in golden.tables().items() if table.is_refused or "geo" in name]
@@ -56,8 +56,8 @@ def rewrite(table: Table, **options: object) -> tuple[JobPlan, list[DataFile]]:
 
 
 def read(table: Table, files: list[DataFile], columns: tuple[str, ...] = ("*",)) -> pa.Table:
-    from airflow_iceberg.data.read.file import read_file
     from airflow_iceberg.format.schemas.arrow import schema_to_arrow
+    from tests.support.data_files import read_file
 
     projection = table.scan(selected_fields=columns).projection
     batches = [

@@ -1,16 +1,14 @@
-"""Statistics of files: which columns they are of, how far bounds can be relied on, and what a newer schema keeps."""
+"""Statistics of files: which columns they are of, and their values."""
 
 from __future__ import annotations
 
-import math
-from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from airflow_iceberg.errors import FormatError, UnsupportedError
 from airflow_iceberg.paimon.schema import PaimonSchema
-from airflow_iceberg.paimon.stats import ColumnStats, SimpleStats, StatsDecoder, evolve_stats, usable_bounds
+from airflow_iceberg.paimon.stats import ColumnStats, SimpleStats, StatsDecoder
 from airflow_iceberg.paimon.types import PaimonField, parse_type
 from tests.support.paimon_writer import encode_row
 
@@ -72,67 +70,6 @@ class TestWhichColumns:
     def test_another_number_of_columns(self) -> None:
         with pytest.raises(FormatError, match=r"^a row has 2 fields, expected 3 in '_VALUE_STATS._MIN_VALUES' of m$"):
             decode(stats(["INT", "STRING"], (1, "a"), (1, "a")))
-
-
-class TestUsableBounds:
-    """Bounds of floats are not always bounds."""
-
-    @pytest.mark.parametrize(
-        ("low", "high", "usable"),
-        [
-            (math.inf, -math.inf, (None, None)),
-            (math.nan, 1.0, (None, None)),
-            (1.0, math.nan, (None, None)),
-            (1.0, 2.0, (1.0, 2.0)),
-            (None, 2.0, (None, 2.0)),
-        ],
-    )
-    def test_nan_takes_them_away(self, low: float, high: float, usable: tuple[Any, Any]) -> None:
-        item = ColumnStats(min=low, max=high, null_count=0)
-        assert usable_bounds(item, parse_type("DOUBLE")) == usable
-
-    def test_zeros_get_the_sign_that_includes_both(self) -> None:
-        low, high = usable_bounds(ColumnStats(min=0.0, max=-0.0, null_count=0), parse_type("FLOAT"))
-        assert (math.copysign(1, low), math.copysign(1, high)) == (-1, 1)
-
-
-class TestEvolvedSchemas:
-    """Statistics follow the field id; a widened type keeps its bounds, any other change loses them."""
-
-    KNOWN = ColumnStats(min=1, max=2, null_count=0)
-
-    def evolved(self, old: str, new: str, known: ColumnStats) -> ColumnStats | None:
-        return evolve_stats({"a": known}, schema(a_1=old), schema(b_1=new)).get("b")
-
-    def test_a_renamed_column_keeps_them(self) -> None:
-        assert self.evolved("INT", "INT", self.KNOWN) == self.KNOWN
-
-    def test_a_name_used_again_for_another_column_has_none(self) -> None:
-        assert evolve_stats({"a": self.KNOWN}, schema(a_1="INT"), schema(a_2="INT")) == {}
-
-    @pytest.mark.parametrize(("old", "new"), [("TINYINT", "BIGINT"), ("INT", "BIGINT"), ("FLOAT", "DOUBLE")])
-    def test_a_widened_number_keeps_them(self, old: str, new: str) -> None:
-        assert self.evolved(old, new, self.KNOWN) == self.KNOWN
-
-    def test_a_decimal_gets_the_new_scale(self) -> None:
-        known = ColumnStats(min=Decimal("1.5"), max=Decimal("-0.1"), null_count=0)
-        found = self.evolved("DECIMAL(9, 1)", "DECIMAL(20, 3)", known)
-        assert found is not None
-        assert (str(found.min), str(found.max)) == ("1.500", "-0.100")
-
-    @pytest.mark.parametrize(
-        ("old", "new"),
-        [
-            ("INT", "STRING"),
-            ("BIGINT", "INT"),
-            ("STRING", "VARCHAR(3)"),
-            ("DECIMAL(9, 2)", "DECIMAL(9, 1)"),
-            ("TIMESTAMP(6)", "TIMESTAMP(3)"),
-            ("INT", "DOUBLE"),
-        ],
-    )
-    def test_any_other_change_loses_them(self, old: str, new: str) -> None:
-        assert self.evolved(old, new, self.KNOWN) == COUNTED
 
 
 class TestTypes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import orc
 
+from airflow_iceberg.data.read import file as file_reading
+from airflow_iceberg.data.read.file import FileToRead
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.schema import Schema
@@ -24,6 +27,7 @@ from airflow_iceberg.format.types import (
     StringType,
     StructType,
 )
+from airflow_iceberg.storage.base import FileIO
 
 _AVRO: Mapping[type[IcebergType], str] = {
     IntegerType: "int",
@@ -31,6 +35,12 @@ _AVRO: Mapping[type[IcebergType], str] = {
     DoubleType: "double",
     StringType: "string",
 }
+
+
+def read_file(io: FileIO, file: DataFile, **options: Any) -> Iterator[pa.RecordBatch]:
+    """Call `data.read.file.read_file`; what is known of the file is among the options."""
+    known = {field.name: options.pop(field.name) for field in fields(FileToRead) if field.name in options}
+    return file_reading.read_file(io, FileToRead(file=file, **known), **options)
 
 
 def write_data_file(path: Path, file_format: str, schema: Schema, rows: Sequence[Any], **options: Any) -> DataFile:

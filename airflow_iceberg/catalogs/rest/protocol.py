@@ -14,12 +14,7 @@ from urllib.parse import quote, unquote
 
 from airflow_iceberg.catalogs.base import Namespace, TableId
 from airflow_iceberg.errors import FormatError, InvalidInputError
-from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-from airflow_iceberg.format.metadata.updates import (
-    AddPartitionSpec,
-    AddSchema,
-    AddSnapshot,
-    AddSortOrder,
+from airflow_iceberg.format.metadata.requirements import (
     AssertCreate,
     AssertCurrentSchemaId,
     AssertDefaultSortOrderId,
@@ -28,9 +23,16 @@ from airflow_iceberg.format.metadata.updates import (
     AssertLastAssignedPartitionId,
     AssertRefSnapshotId,
     AssertTableUUID,
+    Requirement,
+)
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.metadata.updates import (
+    AddPartitionSpec,
+    AddSchema,
+    AddSnapshot,
+    AddSortOrder,
     AssignUUID,
     Change,
-    Requirement,
     SetCurrentSchema,
     SetDefaultSortOrder,
     SetDefaultSpec,

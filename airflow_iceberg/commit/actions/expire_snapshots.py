@@ -10,14 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from airflow_iceberg.commit.checks import check_same_table, is_same_table, of_this_table
+from airflow_iceberg.format.metadata.requirements import AssertRefSnapshotId
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-from airflow_iceberg.format.metadata.updates import (
-    AssertRefSnapshotId,
-    Change,
-    RemoveSnapshotRef,
-    RemoveSnapshots,
-    Update,
-)
+from airflow_iceberg.format.metadata.updates import Change, RemoveSnapshotRef, RemoveSnapshots, Update
 from airflow_iceberg.plan.expire_snapshots import Expiry, find_expired
 
 

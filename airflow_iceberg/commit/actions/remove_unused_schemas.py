@@ -11,16 +11,9 @@ from dataclasses import dataclass
 
 from airflow_iceberg.commit.checks import check_same_table, is_same_table, of_this_table
 from airflow_iceberg.format.manifests.entries import ManifestContent
+from airflow_iceberg.format.metadata.requirements import AssertCurrentSchemaId, AssertDefaultSpecId, AssertRefSnapshotId
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-from airflow_iceberg.format.metadata.updates import (
-    AssertCurrentSchemaId,
-    AssertDefaultSpecId,
-    AssertRefSnapshotId,
-    Change,
-    RemovePartitionSpecs,
-    RemoveSchemas,
-    Update,
-)
+from airflow_iceberg.format.metadata.updates import Change, RemovePartitionSpecs, RemoveSchemas, Update
 from airflow_iceberg.inventory.manifests import read_manifests
 from airflow_iceberg.storage.base import FileIO
 

@@ -19,7 +19,8 @@ from airflow_iceberg.commit.snapshot_action import SnapshotAction
 from airflow_iceberg.errors import FormatError, InvalidInputError
 from airflow_iceberg.format.manifests.avro import manifest_of_records
 from airflow_iceberg.format.manifests.copying import EncodedEntries, EntryEncoder
-from airflow_iceberg.format.manifests.entries import UNASSIGNED_SEQ, ManifestContent, ManifestFile, summarize_partitions
+from airflow_iceberg.format.manifests.entries import UNASSIGNED_SEQ, ManifestContent, ManifestFile
+from airflow_iceberg.format.manifests.summaries import summarize_partitions
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change
 from airflow_iceberg.format.snapshots import summarize

@@ -17,14 +17,9 @@ from airflow_iceberg.commit.snapshot_action import FileChanges, SnapshotAction
 from airflow_iceberg.commit.snapshot_writer import AddedFiles
 from airflow_iceberg.errors import AlreadyExistsError, IncompatibleChangeError, InvalidInputError, NotFoundError
 from airflow_iceberg.format.manifests.entries import DataFile, EntryStatus, ManifestContent
+from airflow_iceberg.format.metadata.requirements import AssertRefSnapshotId
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-from airflow_iceberg.format.metadata.updates import (
-    AssertRefSnapshotId,
-    Change,
-    RemoveSnapshotRef,
-    SetSnapshotRef,
-    Update,
-)
+from airflow_iceberg.format.metadata.updates import Change, RemoveSnapshotRef, SetSnapshotRef, Update
 from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef
 from airflow_iceberg.storage.base import FileIO
 

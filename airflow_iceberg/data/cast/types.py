@@ -37,38 +37,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_iceberg.errors import UnsupportedError
+from airflow_iceberg.format import types as t
 from airflow_iceberg.format.arrow.buffers import number_array, valid_of
 from airflow_iceberg.format.arrow.types import type_to_arrow
-from airflow_iceberg.format.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    GeographyType,
-    GeometryType,
-    IcebergType,
-    IntegerType,
-    LongType,
-    PrimitiveType,
-    StringType,
-    TimestampNsType,
-    TimestampType,
-    TimestamptzNsType,
-    TimestamptzType,
-    TimeType,
-    UnknownType,
-    UUIDType,
-)
 
 Conversion: TypeAlias = Callable[[pa.Array], pa.Array]
 """Converts a whole array, or raises Misfit or ArrowInvalid when a value does not fit."""
 
 is_ = pa.types
-
-
 _MAX_DIGITS = 38
 _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
@@ -106,42 +82,42 @@ def decoded(array: pa.Array) -> pa.Array:
             return array if array.type.equals(plain) else array.cast(plain)
 
 
-def conversion(arrow: pa.DataType, type_: IcebergType) -> Conversion | None:
+def conversion(arrow: pa.DataType, type_: t.IcebergType) -> Conversion | None:
     """Return how a plain Arrow type becomes a primitive type of the table, None when it never does.
 
     Raises:
         UnsupportedError: the table's type is not written yet.
     """
-    if isinstance(type_, GeometryType | GeographyType):
+    if isinstance(type_, t.GeometryType | t.GeographyType):
         raise UnsupportedError(f"columns of type {type_} are not written yet")
-    if not isinstance(type_, PrimitiveType):
+    if not isinstance(type_, t.PrimitiveType):
         return None
-    if is_.is_null(arrow) or isinstance(type_, UnknownType):
-        return _to_null(type_) if is_.is_null(arrow) else None
+    if is_.is_null(arrow) or isinstance(type_, t.UnknownType):
+        return (lambda array: pa.nulls(len(array), type_to_arrow(type_))) if is_.is_null(arrow) else None
     if arrow.equals(type_to_arrow(type_)):
         return _same
     return _FINDERS[type(type_)](arrow, type_)
 
 
-def refusal_hint(arrow: pa.DataType, type_: IcebergType) -> str:
+def refusal_hint(arrow: pa.DataType, type_: t.IcebergType) -> str:
     """Return what to do about a pair of types that is refused, "" when there is nothing to say."""
-    instants = (TimestamptzType, TimestamptzNsType)
+    instants = (t.TimestamptzType, t.TimestamptzNsType)
     if isinstance(type_, instants) and (is_.is_date(arrow) or is_.is_timestamp(arrow)):
         return "it has no time zone; give it one in the source"
-    if isinstance(type_, TimestampType | TimestampNsType | DateType) and is_.is_timestamp(arrow):
+    if isinstance(type_, t.TimestampType | t.TimestampNsType | t.DateType) and is_.is_timestamp(arrow):
         return "it has a time zone, which would be lost"
     return ""
 
 
-def misfit_hint(value: pa.Scalar, type_: IcebergType) -> str:
+def misfit_hint(value: pa.Scalar, type_: t.IcebergType) -> str:
     """Return what to do about a value that does not fit, "" when there is nothing to say but that."""
     is_text = is_.is_string(value.type) or is_.is_large_string(value.type)
     found = _WRITTEN_TIMESTAMP.fullmatch(value.as_py().strip()) if is_text else None
     if found is None:
         return ""
-    if isinstance(type_, TimestamptzType | TimestamptzNsType) and not found["offset"]:
+    if isinstance(type_, t.TimestamptzType | t.TimestamptzNsType) and not found["offset"]:
         return "it has no offset from UTC; write one, such as '2026-01-31 12:30:00+00:00' or '2026-01-31T12:30:00Z'"
-    if isinstance(type_, TimestampType | TimestampNsType) and found["offset"]:
+    if isinstance(type_, t.TimestampType | t.TimestampNsType) and found["offset"]:
         return "it has an offset from UTC, which would be lost; leave it out, or make the column timestamptz"
     return ""
 
@@ -155,12 +131,7 @@ def _same(array: pa.Array) -> pa.Array:
     return array
 
 
-def _to_null(type_: PrimitiveType) -> Conversion:
-    arrow = type_to_arrow(type_)
-    return lambda array: pa.nulls(len(array), arrow)
-
-
-def _cast(type_: PrimitiveType) -> Conversion:
+def _cast(type_: t.PrimitiveType) -> Conversion:
     """Return Arrow's safe cast, for pairs where it is exact or fails."""
     arrow = type_to_arrow(type_)
     return lambda array: array.cast(arrow)
@@ -172,11 +143,11 @@ def _require(condition: pa.Array) -> None:
         raise Misfit
 
 
-def _to_boolean(arrow: pa.DataType, type_: PrimitiveType) -> Conversion | None:
+def _to_boolean(arrow: pa.DataType, type_: t.PrimitiveType) -> Conversion | None:
     return _cast(type_) if is_.is_string(arrow) else None
 
 
-def _to_integer(arrow: pa.DataType, type_: PrimitiveType) -> Conversion | None:
+def _to_integer(arrow: pa.DataType, type_: t.PrimitiveType) -> Conversion | None:
     if is_.is_string(arrow):
         return lambda array: _integer_from_text(array, type_to_arrow(type_))
     if is_.is_float16(arrow):
@@ -190,7 +161,7 @@ def _integer_from_text(array: pa.Array, arrow: pa.DataType) -> pa.Array:
     return array.cast(arrow)
 
 
-def _to_float(arrow: pa.DataType, type_: PrimitiveType) -> Conversion | None:
+def _to_float(arrow: pa.DataType, type_: t.PrimitiveType) -> Conversion | None:
     target = type_to_arrow(type_)
     if is_.is_string(arrow):
         return lambda array: _float_from_text(array, target)
@@ -233,7 +204,7 @@ def _float_from_decimal(array: pa.Array, target: pa.DataType) -> pa.Array:
     return result
 
 
-def _to_decimal(arrow: pa.DataType, type_: PrimitiveType) -> Conversion | None:
+def _to_decimal(arrow: pa.DataType, type_: t.PrimitiveType) -> Conversion | None:
     target = type_to_arrow(type_)
     if is_.is_integer(arrow):
         return lambda array: _rescaled(array.cast(pa.decimal128(20, 0)), target)
@@ -299,7 +270,7 @@ def _written_out(text: str, target: pa.DataType) -> str:
     return format(number, "f")
 
 
-def _to_date(arrow: pa.DataType, type_: PrimitiveType) -> Conversion | None:
+def _to_date(arrow: pa.DataType, type_: t.PrimitiveType) -> Conversion | None:
     if is_.is_timestamp(arrow):
         return _date_from_timestamp if arrow.tz is None else None
     return _cast(type_) if is_.is_date(arrow) or is_.is_string(arrow) else None
@@ -311,7 +282,7 @@ def _date_from_timestamp(array: pa.Array) -> pa.Array:
     return result
 
 
-def _to_time(arrow: pa.DataType, type_: PrimitiveType) -> Conversion | None:
+def _to_time(arrow: pa.DataType, type_: t.PrimitiveType) -> Conversion | None:
     if is_.is_string(arrow):
         return _time_from_text
     return _cast(type_) if is_.is_time(arrow) else None
@@ -323,7 +294,7 @@ def _time_from_text(array: pa.Array) -> pa.Array:
     return _timestamp_from_text(day, pa.timestamp("us")).cast(pa.int64()).cast(pa.time64("us"))
 
 
-def _to_timestamp(arrow: pa.DataType, type_: PrimitiveType) -> Conversion | None:
+def _to_timestamp(arrow: pa.DataType, type_: t.PrimitiveType) -> Conversion | None:
     target = type_to_arrow(type_)
     if is_.is_string(arrow):
         return lambda array: _timestamp_from_text(array, target)
@@ -343,15 +314,15 @@ def _timestamp_from_text(array: pa.Array, target: pa.DataType) -> pa.Array:
         return trimmed.cast(target)
 
 
-def _to_string(arrow: pa.DataType, type_: PrimitiveType) -> Conversion | None:
+def _to_string(arrow: pa.DataType, type_: t.PrimitiveType) -> Conversion | None:
     written = is_.is_integer(arrow) or is_.is_boolean(arrow) or is_.is_decimal(arrow) or is_.is_date(arrow)
     return _cast(type_) if written else None
 
 
-def _to_uuid(arrow: pa.DataType, type_: PrimitiveType) -> Conversion | None:
+def _to_uuid(arrow: pa.DataType, type_: t.PrimitiveType) -> Conversion | None:
     if is_.is_string(arrow):
         return _uuid_from_text
-    return _to_fixed(arrow, FixedType(16))
+    return _to_fixed(arrow, t.FixedType(16))
 
 
 def _uuid_from_text(array: pa.Array) -> pa.Array:
@@ -374,32 +345,32 @@ def _ranks(array: pa.Array) -> pa.Array:
     return number_array(np.cumsum(valid) - 1, valid)
 
 
-def _to_fixed(arrow: pa.DataType, type_: PrimitiveType) -> Conversion | None:
-    length = type_.length if isinstance(type_, FixedType) else 16
+def _to_fixed(arrow: pa.DataType, type_: t.PrimitiveType) -> Conversion | None:
+    length = type_.length if isinstance(type_, t.FixedType) else 16
     if is_.is_binary(arrow):
         return lambda array: array.cast(pa.binary(length))
     return _same if is_.is_fixed_size_binary(arrow) and arrow.byte_width == length else None
 
 
-def _to_binary(arrow: pa.DataType, type_: PrimitiveType) -> Conversion | None:
+def _to_binary(arrow: pa.DataType, type_: t.PrimitiveType) -> Conversion | None:
     return _cast(type_) if is_.is_fixed_size_binary(arrow) else None
 
 
-_FINDERS: dict[type[PrimitiveType], Callable[[pa.DataType, PrimitiveType], Conversion | None]] = {
-    BooleanType: _to_boolean,
-    IntegerType: _to_integer,
-    LongType: _to_integer,
-    FloatType: _to_float,
-    DoubleType: _to_float,
-    DecimalType: _to_decimal,
-    DateType: _to_date,
-    TimeType: _to_time,
-    TimestampType: _to_timestamp,
-    TimestamptzType: _to_timestamp,
-    TimestampNsType: _to_timestamp,
-    TimestamptzNsType: _to_timestamp,
-    StringType: _to_string,
-    UUIDType: _to_uuid,
-    FixedType: _to_fixed,
-    BinaryType: _to_binary,
+_FINDERS: dict[type[t.PrimitiveType], Callable[[pa.DataType, t.PrimitiveType], Conversion | None]] = {
+    t.BooleanType: _to_boolean,
+    t.IntegerType: _to_integer,
+    t.LongType: _to_integer,
+    t.FloatType: _to_float,
+    t.DoubleType: _to_float,
+    t.DecimalType: _to_decimal,
+    t.DateType: _to_date,
+    t.TimeType: _to_time,
+    t.TimestampType: _to_timestamp,
+    t.TimestamptzType: _to_timestamp,
+    t.TimestampNsType: _to_timestamp,
+    t.TimestamptzNsType: _to_timestamp,
+    t.StringType: _to_string,
+    t.UUIDType: _to_uuid,
+    t.FixedType: _to_fixed,
+    t.BinaryType: _to_binary,
 }

@@ -20,7 +20,7 @@ from typing import Any, cast
 import pyarrow as pa
 from fastavro import parse_schema, schemaless_reader
 
-from airflow_iceberg.data.read.columns import fields_by_id, file_fields
+from airflow_iceberg.data.read.file_fields import fields_by_id, file_fields
 from airflow_iceberg.data.read.metadata_columns import FileFacts
 from airflow_iceberg.data.read.raw_rows import RawRows, needed_columns, rows_without_columns
 from airflow_iceberg.errors import FormatError, UnsupportedError

@@ -1,8 +1,8 @@
 """A column of a data file, found by field id, made a column of a schema.
 
-Here: the tree of a file's fields with their ids (its own, or those of a name mapping), promotion of types, nested
-fields that were added, dropped, renamed or moved, and what stands in for a column that the file does not have. Not
-here: opening files and filtering rows (`read`).
+Here: promotion of types, nested fields that were added, dropped, renamed or moved, and what is read for a column that
+the file does not have. Not here: the fields of a file and their ids (`file_fields`), opening files and filtering rows
+(`file`).
 
 Spec: Column Projection (the four rules for ids that a file does not have, in this order: identity partition value, name
 mapping, initial default, null), Schema Evolution (promotions), Name Mapping Serialization.
@@ -10,232 +10,28 @@ mapping, initial default, null), Schema Evolution (promotions), Name Mapping Ser
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_iceberg.data.read.file_fields import FileField, fields_by_id, is_list
 from airflow_iceberg.data.variant_shredding import read_variant
 from airflow_iceberg.errors import FormatError, UnsupportedError
+from airflow_iceberg.format import types as t
 from airflow_iceberg.format.arrow.buffers import single
-from airflow_iceberg.format.arrow.types import FIELD_ID_KEY, type_to_arrow, value_to_scalar
+from airflow_iceberg.format.arrow.types import type_to_arrow, value_to_scalar
 from airflow_iceberg.format.partitions.spec import PartitionSpec
-from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.transforms.transform import IdentityTransform
-from airflow_iceberg.format.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    GeographyType,
-    GeometryType,
-    IcebergType,
-    IntegerType,
-    ListType,
-    LongType,
-    MapType,
-    NestedField,
-    StringType,
-    StructType,
-    TimestampNsType,
-    TimestampType,
-    TimestamptzNsType,
-    TimestamptzType,
-    TimeType,
-    UnknownType,
-    UUIDType,
-    Value,
-    VariantType,
-)
 from airflow_iceberg.format.values.bytes import from_json
 
-_ORC_ID_KEY = b"iceberg.id"
-_TIMESTAMPS = (TimestampType, TimestamptzType, TimestampNsType, TimestamptzNsType)
-
-
-# --- the fields of a file ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FileField:
-    """A field of a file's schema.
-
-    Attributes:
-        field_id: None where neither the file nor a name mapping has one.
-        type: Arrow type; of an extension type what it stores.
-        position: index among the fields around it.
-        leaf: index of its first leaf column among all of the file.
-        children: of a struct its fields, of a list the element, of a map key and value.
-    """
-
-    field_id: int | None
-    name: str
-    type: pa.DataType
-    position: int
-    leaf: int
-    children: tuple[FileField, ...] = ()
-
-    @property
-    def leaves(self) -> range:
-        """The leaf columns below the field."""
-        return range(self.leaf, self.children[-1].leaves.stop if self.children else self.leaf + 1)
-
-
-def file_fields(schema: pa.Schema, name_mapping: str | None = None) -> tuple[FileField, ...]:
-    """Return the columns of a file with their field ids.
-
-    Args:
-        schema: of the file, or of a batch of some of its columns.
-        name_mapping: JSON that gives ids to columns without one, by name.
-    Raises:
-        UnsupportedError: the file has no ids and there is no mapping.
-        FormatError: the mapping is malformed.
-    """
-    mapping = _read_mapping(name_mapping)
-    fields = _children(list(schema), mapping, 0)
-    if fields and not any(field.field_id is not None for field in _walk(fields)):
-        raise UnsupportedError(
-            "a data file has no field ids, and nothing in it is named by the table's property "
-            f"'{TableProperties.name_mapping}'; set that property to say which column is which"
-        )
-    return fields
-
-
-def _walk(fields: Iterable[FileField]) -> Iterator[FileField]:
-    for field in fields:
-        yield field
-        yield from _walk(field.children)
-
-
-def _children(fields: Sequence[pa.Field], mapping: _Names, leaf: int) -> tuple[FileField, ...]:
-    found = []
-    for position, field in enumerate(fields):
-        child = _file_field(field, position, mapping, leaf)
-        leaf = child.leaves.stop
-        found.append(child)
-    return tuple(found)
-
-
-def _file_field(field: pa.Field, position: int, mapping: _Names, leaf: int, *, name: str | None = None) -> FileField:
-    name = field.name if name is None else name
-    mapped_id, below = mapping.get(name, (None, {}))
-    field_id = _own_id(field)
-    kind = field.type.storage_type if hasattr(field.type, "storage_type") else field.type
-    return FileField(
-        field_id=mapped_id if field_id is None else field_id,
-        name=name,
-        type=kind,
-        position=position,
-        leaf=leaf,
-        children=_nested(kind, below, leaf),
-    )
-
-
-def _nested(kind: pa.DataType, mapping: _Names, leaf: int) -> tuple[FileField, ...]:
-    import pyarrow.types as kinds
-
-    if kinds.is_struct(kind):
-        return _children(list(kind.fields), mapping, leaf)
-    if kinds.is_map(kind):
-        key = _file_field(kind.key_field, 0, mapping, leaf, name="key")
-        return key, _file_field(kind.item_field, 1, mapping, key.leaves.stop, name="value")
-    if _is_list(kind):
-        return (_file_field(kind.value_field, 0, mapping, leaf, name="element"),)
-    return ()
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    import pyarrow.types as kinds
-
-    return bool(kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind))
-
-
-def _own_id(field: pa.Field) -> int | None:
-    metadata = field.metadata or {}
-    text = metadata.get(FIELD_ID_KEY, metadata.get(_ORC_ID_KEY))
-    return int(text) if text is not None and int(text) >= 0 else None
-
-
-_Names = dict[str, tuple[int | None, "_Names"]]
-"""Field id and the names below, by each name that a field had."""
-
-
-def _read_mapping(text: str | None) -> _Names:
-    if not text:
-        return {}
-    try:
-        return _mapped_names(json.loads(text))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise FormatError(f"malformed name mapping in property '{TableProperties.name_mapping}': {error}") from error
-
-
-def _mapped_names(items: Iterable[Mapping[str, Any]]) -> _Names:
-    names: _Names = {}
-    for item in items:
-        field_id = item.get("field-id")
-        entry = (None if field_id is None else int(field_id), _mapped_names(item.get("fields") or ()))
-        names.update((str(name), entry) for name in item["names"])
-    return names
-
-
-def fields_by_id(fields: Iterable[FileField]) -> Mapping[int, FileField]:
-    """Return the fields that have an id, by it.
-
-    Raises:
-        FormatError: two fields have the same.
-    """
-    found: dict[int, FileField] = {}
-    for field in fields:
-        if field.field_id is None:
-            continue
-        if field.field_id in found:
-            names = f"'{found[field.field_id].name}' and '{field.name}'"
-            raise FormatError(f"columns {names} have the same field id {field.field_id}")
-        found[field.field_id] = field
-    return found
-
-
-def find_leaves(wanted: Iterable[NestedField], fields: Sequence[FileField]) -> Iterator[int]:
-    """Yield the leaf columns of a file that are needed for some fields.
-
-    Raises:
-        UnsupportedError: a struct whose fields have no ids.
-    """
-    by_id = fields_by_id(fields)
-    for target in wanted:
-        source = by_id.get(target.id)
-        if source is not None and not isinstance(target.type, UnknownType):
-            yield from _needed_leaves(target, source)
-
-
-def _needed_leaves(target: NestedField, source: FileField) -> Iterable[int]:
-    if isinstance(target.type, StructType) and source.children:
-        if all(child.field_id is None for child in source.children):
-            # Some writers give ids to top-level columns alone. To go by name here could return another column's values.
-            raise UnsupportedError(
-                f"the fields of struct '{target.name}' have no field ids in a data file that has ids elsewhere"
-            )
-        # Without any field in common, some leaf still has to tell where the struct is null.
-        return tuple(find_leaves(target.type.fields, source.children)) or source.leaves[:1]
-    if isinstance(target.type, ListType) and len(source.children) == 1:
-        return _needed_leaves(target.type.element_field, source.children[0])
-    if isinstance(target.type, MapType) and len(source.children) == 2:
-        # Maps are read whole; walked through for what cannot be read.
-        for field, child in zip((target.type.key_field, target.type.value_field), source.children, strict=True):
-            _needed_leaves(field, child)
-    return source.leaves
+_TIMESTAMPS = (t.TimestampType, t.TimestamptzType, t.TimestampNsType, t.TimestamptzNsType)
 
 
 # --- columns that the file does not have ------------------------------------------------------------------------------
 
 
-def identity_constants(spec: PartitionSpec | None, partition: tuple[Value, ...]) -> Mapping[int, Value]:
+def identity_constants(spec: PartitionSpec | None, partition: tuple[t.Value, ...]) -> Mapping[int, t.Value]:
     """Return the values that the partition gives to whole columns, by field id.
 
     Raises:
@@ -251,7 +47,7 @@ def identity_constants(spec: PartitionSpec | None, partition: tuple[Value, ...])
     return {field.source_id: value for field, value in pairs if isinstance(field.transform, IdentityTransform)}
 
 
-def missing_column(field: NestedField, count: int, constants: Mapping[int, Value]) -> pa.Array:
+def missing_column(field: t.NestedField, count: int, constants: Mapping[int, t.Value]) -> pa.Array:
     """Return a column for rows of a file that does not have it.
 
     Args:
@@ -265,7 +61,7 @@ def missing_column(field: NestedField, count: int, constants: Mapping[int, Value
     return pa.repeat(value_to_scalar(field.type, value), count)
 
 
-def missing_value(field: NestedField, constants: Mapping[int, Value]) -> Value:
+def missing_value(field: t.NestedField, constants: Mapping[int, t.Value]) -> t.Value:
     """Return the one value of a column that a file does not have.
 
     Raises:
@@ -275,7 +71,7 @@ def missing_value(field: NestedField, constants: Mapping[int, Value]) -> Value:
         return constants[field.id]
     if field.initial_default is None:
         return None
-    if isinstance(field.type, StructType):
+    if isinstance(field.type, t.StructType):
         # Spec: a struct's default is an empty one; the defaults of its fields apply.
         return tuple(missing_value(child, {}) for child in field.type.fields)
     return from_json(field.type, field.initial_default, where=f"initial-default of column '{field.name}'")
@@ -284,12 +80,14 @@ def missing_value(field: NestedField, constants: Mapping[int, Value]) -> Value:
 # --- columns that it has ----------------------------------------------------------------------------------------------
 
 
-def is_geo(kind: IcebergType) -> bool:
+def is_geo(kind: t.IcebergType) -> bool:
     """Tell whether a type is one whose values are carried along, but not understood."""
-    return isinstance(kind, (GeometryType, GeographyType))
+    return isinstance(kind, (t.GeometryType, t.GeographyType))
 
 
-def read_column(array: pa.Array, source: FileField, target: NestedField, constants: Mapping[int, Value]) -> pa.Array:
+def read_column(
+    array: pa.Array, source: FileField, target: t.NestedField, constants: Mapping[int, t.Value]
+) -> pa.Array:
     """Return a column of a file as the schema has it.
 
     Args:
@@ -304,24 +102,24 @@ def read_column(array: pa.Array, source: FileField, target: NestedField, constan
         array = array.storage
     if is_geo(target.type):
         raise UnsupportedError(f"column '{target.name}' is {target.type}, which is not read; select other columns")
-    if isinstance(target.type, VariantType) and not isinstance(array, pa.NullArray):
+    if isinstance(target.type, t.VariantType) and not isinstance(array, pa.NullArray):
         return read_variant(array)
     if isinstance(array, pa.NullArray):
         # A column of unknown type that has become something else since; nothing but null was in it.
         return pa.nulls(len(array), type_to_arrow(target.type))
-    if isinstance(target.type, StructType):
+    if isinstance(target.type, t.StructType):
         return _read_struct(array, source, target, target.type, constants)
-    if isinstance(target.type, ListType):
+    if isinstance(target.type, t.ListType):
         return _read_list(array, source, target, target.type, constants)
-    if isinstance(target.type, MapType):
+    if isinstance(target.type, t.MapType):
         return _read_map(array, source, target, target.type, constants)
-    if isinstance(target.type, UnknownType):
+    if isinstance(target.type, t.UnknownType):
         return pa.nulls(len(array))
     return _read_primitive(array, target)
 
 
 def _read_struct(
-    array: pa.Array, source: FileField, target: NestedField, kind: StructType, constants: Mapping[int, Value]
+    array: pa.Array, source: FileField, target: t.NestedField, kind: t.StructType, constants: Mapping[int, t.Value]
 ) -> pa.Array:
     import pyarrow.types as kinds
 
@@ -336,7 +134,7 @@ def _read_struct(
 
 
 def _struct_field(
-    array: pa.Array, source: FileField | None, target: NestedField, constants: Mapping[int, Value]
+    array: pa.Array, source: FileField | None, target: t.NestedField, constants: Mapping[int, t.Value]
 ) -> pa.Array:
     if source is None:
         return missing_column(target, len(array), constants)
@@ -345,11 +143,11 @@ def _struct_field(
 
 
 def _read_list(
-    array: pa.Array, source: FileField, target: NestedField, kind: ListType, constants: Mapping[int, Value]
+    array: pa.Array, source: FileField, target: t.NestedField, kind: t.ListType, constants: Mapping[int, t.Value]
 ) -> pa.Array:
     import pyarrow.types as kinds
 
-    if not _is_list(array.type):
+    if not is_list(array.type):
         raise _wrong_type(array, target)
     if not kinds.is_list(array.type):
         array = array.cast(pa.list_(array.type.value_field))
@@ -361,7 +159,7 @@ def _read_list(
 
 
 def _read_map(
-    array: pa.Array, source: FileField, target: NestedField, kind: MapType, constants: Mapping[int, Value]
+    array: pa.Array, source: FileField, target: t.NestedField, kind: t.MapType, constants: Mapping[int, t.Value]
 ) -> pa.Array:
     import pyarrow.types as kinds
 
@@ -385,7 +183,7 @@ def _own_offsets(array: pa.Array) -> tuple[pa.Array, int, int]:
     return pc.subtract(offsets, single(start, offsets.type)), start, stop
 
 
-def _read_primitive(array: pa.Array, target: NestedField) -> pa.Array:
+def _read_primitive(array: pa.Array, target: t.NestedField) -> pa.Array:
     import pyarrow.types as kinds
 
     expected = type_to_arrow(target.type)
@@ -411,33 +209,33 @@ def _read_primitive(array: pa.Array, target: NestedField) -> pa.Array:
         ) from error
 
 
-def _may_become(found: pa.DataType, expected: IcebergType) -> bool:
+def _may_become(found: pa.DataType, expected: t.IcebergType) -> bool:
     """Tell whether values of a file's type are values of a column's type, now or by promotion."""
     import pyarrow.types as kinds
 
     match expected:
-        case BooleanType():
+        case t.BooleanType():
             return bool(kinds.is_boolean(found))
-        case IntegerType() | LongType():
-            wide = isinstance(expected, LongType)
+        case t.IntegerType() | t.LongType():
+            wide = isinstance(expected, t.LongType)
             return bool(kinds.is_integer(found)) and (found.bit_width <= 32 or wide)
-        case FloatType() | DoubleType():
-            wide = isinstance(expected, DoubleType)
+        case t.FloatType() | t.DoubleType():
+            wide = isinstance(expected, t.DoubleType)
             return bool(kinds.is_floating(found)) and (found.bit_width <= 32 or wide)
-        case DecimalType():
+        case t.DecimalType():
             return bool(kinds.is_decimal(found)) and found.scale == expected.scale
-        case DateType():
+        case t.DateType():
             return bool(kinds.is_date(found))
-        case TimeType():
+        case t.TimeType():
             # ORC has no type for it: microseconds in a long.
             return bool(kinds.is_time(found)) or bool(kinds.is_int64(found))
-        case TimestampType() | TimestamptzType() | TimestampNsType() | TimestamptzNsType():
+        case t.TimestampType() | t.TimestamptzType() | t.TimestampNsType() | t.TimestamptzNsType():
             return bool(kinds.is_timestamp(found)) or (kinds.is_date(found) and isinstance(expected, _TIMESTAMPS[::2]))
-        case StringType() | BinaryType():
+        case t.StringType() | t.BinaryType():
             # Old writers leave strings without their annotation.
             return _is_bytes(found)
-        case UUIDType() | FixedType():
-            length = expected.length if isinstance(expected, FixedType) else 16
+        case t.UUIDType() | t.FixedType():
+            length = expected.length if isinstance(expected, t.FixedType) else 16
             is_fixed = bool(kinds.is_fixed_size_binary(found)) and found.byte_width == length
             return is_fixed or bool(kinds.is_binary(found))  # ORC has binaries without a length only
     return False
@@ -458,5 +256,5 @@ def _is_bytes(found: pa.DataType) -> bool:
     return any(check(found) for check in checks)
 
 
-def _wrong_type(array: pa.Array, target: NestedField) -> FormatError:
+def _wrong_type(array: pa.Array, target: t.NestedField) -> FormatError:
     return FormatError(f"unexpected type {array.type} (expected {target.type}) of column '{target.name}'")

@@ -10,7 +10,7 @@ Memory: one batch of rows of a row group, stripe or block at a time; of remote f
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -41,69 +41,80 @@ from airflow_iceberg.format.types import NestedField
 from airflow_iceberg.storage.base import FileIO
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileToRead:
+    """A data file, and what is known of it beside its own bytes.
+
+    Attributes:
+        spec: the spec of the file; identity partition values are read for columns that the file does not have.
+        name_mapping: the table's property `schema.name-mapping.default`.
+        delete_files: those that apply to the file.
+        deletes: reader of `delete_files`, which reads each once for all files of a scan; required if the table's schema
+            lacks a column of equality deletes.
+        sequence_number: data sequence number of the file.
+        parts: (first, end, count): of a file cut into `count` shares of row groups, those from `first` to before `end`.
+    """
+
+    file: DataFile
+    spec: PartitionSpec | None = None
+    name_mapping: str | None = None
+    delete_files: Sequence[DataFile] = ()
+    deletes: DeleteReader | None = None
+    sequence_number: int | None = None
+    parts: tuple[int, int, int] = (0, 1, 1)
+
+    @property
+    def facts(self) -> FileFacts:
+        """What columns are made of that are the same in all rows."""
+        return FileFacts(
+            location=self.file.file_path,
+            spec_id=self.file.spec_id,
+            constants=identity_constants(self.spec, self.file.partition),
+            partition=partition_values(self.spec, self.file.partition),
+            first_row_id=self.file.first_row_id,
+            sequence_number=self.sequence_number,
+        )
+
+
 def read_file(
     io: FileIO,
-    data_file: DataFile,
+    source: FileToRead,
     *,
     schema: Schema,
     table_schema: Schema | None = None,
     row_filter: Expression = ALWAYS_TRUE,
-    spec: PartitionSpec | None = None,
-    name_mapping: str | None = None,
-    delete_files: Sequence[DataFile] = (),
-    deletes: DeleteReader | None = None,
-    sequence_number: int | None = None,
-    parts: tuple[int, int, int] = (0, 1, 1),
     batch_size: int = BATCH_SIZE,
     keep_dictionaries: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the selected rows of a data file, in the order of the file.
 
     Args:
-        schema: the columns to return, in this order; see `format.schemas.schema.Schema.select`. Metadata columns may be
-        among
-            them, by the ids in `metadata_columns`.
+        schema: the columns to return, in this order, metadata columns included (by the ids in `metadata_columns`).
         table_schema: where the filter's columns are described that are not returned; `schema` if left out.
         row_filter: bound; a scan task's residual is enough.
-        spec: the spec that the file was written with; identity partition values stand in for columns that the file does
-            not have.
-        name_mapping: the table's property `schema.name-mapping.default`.
-        delete_files: those that apply to the file.
-        deletes: reads them; one reader for all files of a scan reads each delete file once. It has to be given where
-            equality deletes are about columns that `table_schema` does not have.
-        sequence_number: data sequence number of the file, for the row lineage.
-        parts: (first, end, count): of a file cut into `count` shares of row groups, those from `first` to before `end`.
         batch_size: most rows of a batch.
-        keep_dictionaries: give text columns that lie in small dictionaries as Arrow dictionaries, for a writer that
-            takes them so; which columns those are may differ from batch to batch.
+        keep_dictionaries: whether text columns in small dictionaries are Arrow dictionaries, which may differ by batch.
     Returns:
         Batches with the Arrow schema `schema_to_arrow(schema, with_field_ids=False)`, none of them empty.
     Raises:
-        UnsupportedError: a file or a column that is not read; nothing was yielded then.
+        UnsupportedError: a file or a column that is not read; nothing is yielded.
         NotFoundError: the file is gone.
         FormatError: not a file of its format, or with columns of other types than the schema.
         StorageError: the store failed.
     Spec: Column Projection; Reading Data Files with Parquet; Row Lineage.
     """
-    check_supported(data_file, delete_files, find_geo_fields(schema))
-    known = table_schema or schema
-    facts = FileFacts(
-        location=data_file.file_path,
-        spec_id=data_file.spec_id,
-        constants=identity_constants(spec, data_file.partition),
-        partition=partition_values(spec, data_file.partition),
-        first_row_id=data_file.first_row_id,
-        sequence_number=sequence_number,
-    )
+    check_supported(source.file, source.delete_files, find_geo_fields(schema))
+    known, facts, mapping = table_schema or schema, source.facts, source.name_mapping
     if isinstance(row_filter, AlwaysFalse):
         return iter(())
-    reader = deletes or DeleteReader(io, schemas=(known,), name_mapping=name_mapping)
+    reader = source.deletes or DeleteReader(io, schemas=(known,), name_mapping=mapping)
     wanted = _Wanted(schema, _filter_schema(row_filter, known), row_filter, batch_size, keep_dictionaries)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        gone = reader.of(data_file, delete_files)
-        with open_source(io, data_file.file_format, facts, name_mapping, keep_dictionaries=keep_dictionaries) as source:
-            for part in _share(list(source.parts()), *parts):
+        gone = reader.of(source.file, source.delete_files)
+        kind = source.file.file_format
+        with open_source(io, kind, facts, mapping, keep_dictionaries=keep_dictionaries) as opened:
+            for part in _share(list(opened.parts()), *source.parts):
                 yield from wanted.of(part, gone)
 
     return batches()

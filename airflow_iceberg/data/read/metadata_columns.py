@@ -18,31 +18,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_iceberg.errors import FormatError
+from airflow_iceberg.format import types as t
 from airflow_iceberg.format.arrow.buffers import number_array, single
 from airflow_iceberg.format.arrow.types import type_to_arrow, value_to_scalar
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.partitions.spec import PartitionSpec
-from airflow_iceberg.format.types import (
-    BooleanType,
-    IcebergType,
-    IntegerType,
-    LongType,
-    NestedField,
-    StringType,
-    StructType,
-    Value,
-    child_fields,
-)
 
-ROW_ID = NestedField(id=2147483540, name="_row_id", type=LongType())
-LAST_UPDATED = NestedField(id=2147483539, name="_last_updated_sequence_number", type=LongType())
-FILE_PATH = NestedField(id=2147483646, name="_file", type=StringType(), required=True)
-POSITION = NestedField(id=2147483645, name="_pos", type=LongType(), required=True)
-IS_DELETED = NestedField(id=2147483644, name="_deleted", type=BooleanType(), required=True)
-SPEC_ID = NestedField(id=2147483643, name="_spec_id", type=IntegerType(), required=True)
+ROW_ID = t.NestedField(id=2147483540, name="_row_id", type=t.LongType())
+LAST_UPDATED = t.NestedField(id=2147483539, name="_last_updated_sequence_number", type=t.LongType())
+FILE_PATH = t.NestedField(id=2147483646, name="_file", type=t.StringType(), required=True)
+POSITION = t.NestedField(id=2147483645, name="_pos", type=t.LongType(), required=True)
+IS_DELETED = t.NestedField(id=2147483644, name="_deleted", type=t.BooleanType(), required=True)
+SPEC_ID = t.NestedField(id=2147483643, name="_spec_id", type=t.IntegerType(), required=True)
 PARTITION_ID, PARTITION_NAME = 2147483642, "_partition"
 
-METADATA_COLUMNS: Mapping[str, NestedField] = {
+METADATA_COLUMNS: Mapping[str, t.NestedField] = {
     column.name: column for column in (FILE_PATH, POSITION, IS_DELETED, SPEC_ID, ROW_ID, LAST_UPDATED)
 }
 """Those that are the same in every table; `partition_column` is the one that is not."""
@@ -53,18 +43,18 @@ METADATA_IDS = frozenset((*(column.id for column in METADATA_COLUMNS.values()), 
 _PARTITION_FIELDS = 2_147_000_000
 
 
-def partition_column(metadata: TableMetadata) -> NestedField:
+def partition_column(metadata: TableMetadata) -> t.NestedField:
     """Return the column of partition values: a struct of the fields of all specs, null where a file's has none."""
-    kind = StructType(
+    kind = t.StructType(
         fields=tuple(
-            NestedField(id=_PARTITION_FIELDS + part.id, name=part.name, type=part.type)
+            t.NestedField(id=_PARTITION_FIELDS + part.id, name=part.name, type=part.type)
             for part in metadata.partition_fields()
         )
     )
-    return NestedField(id=PARTITION_ID, name=PARTITION_NAME, type=kind)
+    return t.NestedField(id=PARTITION_ID, name=PARTITION_NAME, type=kind)
 
 
-def partition_values(spec: PartitionSpec | None, partition: Sequence[Value]) -> Mapping[int, Value]:
+def partition_values(spec: PartitionSpec | None, partition: Sequence[t.Value]) -> Mapping[int, t.Value]:
     """Return a file's partition values by the ids of `partition_column`'s fields."""
     if spec is None:
         return {}
@@ -83,14 +73,14 @@ class FileFacts:
 
     location: str
     spec_id: int = 0
-    constants: Mapping[int, Value] = field(default_factory=dict)
-    partition: Mapping[int, Value] = field(default_factory=dict)
+    constants: Mapping[int, t.Value] = field(default_factory=dict)
+    partition: Mapping[int, t.Value] = field(default_factory=dict)
     first_row_id: int | None = None
     sequence_number: int | None = None
 
 
 def metadata_column(
-    column: NestedField, stored: pa.Array | None, facts: FileFacts, position: int, count: int, deleted: Any = None
+    column: t.NestedField, stored: pa.Array | None, facts: FileFacts, position: int, count: int, deleted: Any = None
 ) -> pa.Array:
     """Return a metadata column for consecutive rows of a file.
 
@@ -129,12 +119,12 @@ def metadata_column(
     return computed if stored is None else pc.coalesce(stored, computed)
 
 
-def _partition_struct(kind: IcebergType, values: Mapping[int, Value], count: int) -> pa.Array:
+def _partition_struct(kind: t.IcebergType, values: Mapping[int, t.Value], count: int) -> pa.Array:
     fields = list(type_to_arrow(kind).fields)
     if not fields:
         return pa.array([{}] * count, pa.struct([]))
     columns = []
-    for child, arrow in zip(child_fields(kind), fields, strict=True):
+    for child, arrow in zip(t.child_fields(kind), fields, strict=True):
         value = values.get(child.id)
         columns.append(
             pa.nulls(count, arrow.type) if value is None else pa.repeat(value_to_scalar(child.type, value), count)

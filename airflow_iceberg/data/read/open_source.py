@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from airflow_iceberg.data.read.metadata_columns import FileFacts
+from airflow_iceberg.data.read.parquet import ParquetSource
 from airflow_iceberg.data.read.raw_rows import Source
 from airflow_iceberg.errors import FormatError, NotFoundError, StorageError, UnsupportedError
+from airflow_iceberg.storage.base import FileIO
 from airflow_iceberg.storage.stores.store import UnclearError
-
-if TYPE_CHECKING:
-    from airflow_iceberg.storage.base import FileIO
-
 
 FORMATS = ("parquet", "orc", "avro")
 
@@ -34,8 +34,6 @@ def open_source(
     Raises:
         NotFoundError, FormatError, UnsupportedError, StorageError: all of them name the file.
     """
-    import pyarrow as pa
-
     location = facts.location
     filesystem, path = io.filesystem(location)
     is_local = "file" in ([filesystem.protocol] if isinstance(filesystem.protocol, str) else filesystem.protocol)
@@ -72,6 +70,4 @@ def _source(
         from airflow_iceberg.data.read.avro import AvroSource
 
         return AvroSource(handle, facts, name_mapping)
-    from airflow_iceberg.data.read.parquet import ParquetSource
-
     return ParquetSource(handle, facts, name_mapping, pre_buffer=not is_local, keep_dictionaries=keep_dictionaries)

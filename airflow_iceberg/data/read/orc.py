@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import orc
 
-from airflow_iceberg.data.read.columns import fields_by_id, file_fields
+from airflow_iceberg.data.read.file_fields import fields_by_id, file_fields
 from airflow_iceberg.data.read.metadata_columns import FileFacts
 from airflow_iceberg.data.read.raw_rows import RawRows, needed_columns, rows_without_columns
 from airflow_iceberg.errors import UnsupportedError

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from airflow_iceberg.data.dictionaries import dictionary_columns
-from airflow_iceberg.data.read.columns import FileField, fields_by_id, file_fields, find_leaves
+from airflow_iceberg.data.read.file_fields import FileField, fields_by_id, file_fields, find_leaves
 from airflow_iceberg.data.read.metadata_columns import FileFacts
 from airflow_iceberg.data.read.raw_rows import RawRows, rows_without_columns
 from airflow_iceberg.data.read.row_groups import group_ranges

@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_iceberg.data.dictionaries import is_dictionary_of
-from airflow_iceberg.data.read.columns import FileField, find_leaves, missing_column, read_column
+from airflow_iceberg.data.read.columns import missing_column, read_column
+from airflow_iceberg.data.read.file_fields import FileField, find_leaves
 from airflow_iceberg.data.read.metadata_columns import METADATA_IDS, FileFacts, metadata_column
 from airflow_iceberg.expressions.metrics import ColumnRange
 from airflow_iceberg.expressions.tree import Column

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from airflow_iceberg.data.read.columns import FileField, fields_by_id, missing_value, read_column
+from airflow_iceberg.data.read.columns import missing_value, read_column
+from airflow_iceberg.data.read.file_fields import FileField, fields_by_id
 from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.expressions.binding import column_path
+from airflow_iceberg.expressions.matching import is_nan
 from airflow_iceberg.expressions.metrics import ColumnRange, has_nan, range_from_counts, trusted_bounds
-from airflow_iceberg.expressions.tree import Column, is_nan
+from airflow_iceberg.expressions.tree import Column
 from airflow_iceberg.format.arrow.buffers import array_of
 from airflow_iceberg.format.arrow.types import values_from_array
 from airflow_iceberg.format.schemas.schema import Schema

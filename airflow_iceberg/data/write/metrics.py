@@ -17,26 +17,10 @@ from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.format import types as t
 from airflow_iceberg.format.properties.metrics_mode import NONE, MetricsKind, MetricsMode
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
-from airflow_iceberg.format.types import (
-    BinaryType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IcebergType,
-    ListType,
-    MapType,
-    NestedField,
-    PrimitiveType,
-    StringType,
-    StructType,
-    UnknownType,
-    UUIDType,
-    VariantType,
-    child_fields,
-)
 from airflow_iceberg.format.values import bytes as values
 
 if TYPE_CHECKING:
@@ -104,12 +88,12 @@ def _default_mode(properties: Mapping[str, str], schema: Schema, modes: dict[int
     return NONE
 
 
-def _by_level(fields: Sequence[NestedField]) -> Iterator[int]:
+def _by_level(fields: Sequence[t.NestedField]) -> Iterator[int]:
     """Yield the ids of the columns in the order in which they are counted, which is Java's.
 
     First the columns that stand here, then those inside of the first one that has any, and so on.
     """
-    inner = {item.id: child_fields(item.type) for item in fields}
+    inner = {item.id: t.child_fields(item.type) for item in fields}
     yield from (item.id for item in fields if not inner[item.id])
     for children in inner.values():
         yield from _by_level(children)
@@ -160,7 +144,7 @@ class LeafColumn:
     """
 
     field_id: int
-    type: PrimitiveType
+    type: t.PrimitiveType
     path: tuple[str, ...]
     repeated: bool
 
@@ -170,19 +154,19 @@ def leaf_columns(schema: Schema) -> tuple[LeafColumn, ...]:
     return tuple(leaf for child in schema.fields for leaf in _leaves(child, (), repeated=False))
 
 
-def _leaves(item: NestedField, path: tuple[str, ...], *, repeated: bool) -> Iterator[LeafColumn]:
+def _leaves(item: t.NestedField, path: tuple[str, ...], *, repeated: bool) -> Iterator[LeafColumn]:
     path = (*path, item.name)
-    children: tuple[NestedField, ...] = ()
+    children: tuple[t.NestedField, ...] = ()
     match item.type:
-        case StructType():
+        case t.StructType():
             children = item.type.fields
-        case ListType():
+        case t.ListType():
             children, repeated = (item.type.element_field,), True
-        case MapType():
+        case t.MapType():
             children, repeated = (item.type.key_field, item.type.value_field), True
-        case UnknownType():
+        case t.UnknownType():
             return
-        case PrimitiveType():
+        case t.PrimitiveType():
             yield LeafColumn(field_id=item.id, type=item.type, path=path, repeated=repeated)
     for child in children:
         yield from _leaves(child, path, repeated=repeated)
@@ -228,9 +212,9 @@ class MetricsPlan:
             self.measured.append((position, column, mode))
             if column.repeated:
                 continue
-            if isinstance(column.type, FloatType | DoubleType):
+            if isinstance(column.type, t.FloatType | t.DoubleType):
                 self.floats.append((position, column.path))
-            if mode.has_bounds and isinstance(column.type, StringType | BinaryType):
+            if mode.has_bounds and isinstance(column.type, t.StringType | t.BinaryType):
                 self.texts.append((position, column.path))
 
 
@@ -239,7 +223,7 @@ def _positions(columns: tuple[LeafColumn, ...]) -> Iterator[tuple[int, LeafColum
     position = 0
     for column in columns:
         yield position, column
-        position += 2 if isinstance(column.type, VariantType) else 1
+        position += 2 if isinstance(column.type, t.VariantType) else 1
 
 
 class MetricsAccumulator:
@@ -295,7 +279,7 @@ class MetricsAccumulator:
         found: "_Found",
     ) -> None:
         key = column.field_id
-        if not isinstance(column.type, VariantType):  # as in Java, which keeps no size and no bounds of a variant
+        if not isinstance(column.type, t.VariantType):  # as in Java, which keeps no size and no bounds of a variant
             found.column_sizes[key] = sum([chunk.total_compressed_size for chunk in chunks])
         # Java keeps no counts and no bounds of fields inside lists and maps.
         if column.repeated:
@@ -307,10 +291,10 @@ class MetricsAccumulator:
         found.null_value_counts[key] = sum([item.null_count for item in statistics])
         if position in self._nan_counts:
             found.nan_value_counts[key] = self._nan_counts[position]
-        if mode.has_bounds and not isinstance(column.type, VariantType):
+        if mode.has_bounds and not isinstance(column.type, t.VariantType):
             _put_bounds(column, mode, self._raw_bounds(position, column.type, statistics), found)
 
-    def _raw_bounds(self, position: int, type_: PrimitiveType, statistics: list[Any]) -> tuple[Any, Any] | None:
+    def _raw_bounds(self, position: int, type_: t.PrimitiveType, statistics: list[Any]) -> tuple[Any, Any] | None:
         """Return the smallest and the largest value in a comparable form, None when no row group has a value."""
         lows, highs = [], []
         for number, item in enumerate(statistics):
@@ -348,21 +332,21 @@ def _put_bounds(column: LeafColumn, mode: MetricsMode, bounds: tuple[Any, Any] |
         found.upper_bounds[column.field_id] = values.to_bytes(column.type, upper)
 
 
-def _comparable(type_: IcebergType, raw: Any) -> Any:
+def _comparable(type_: t.IcebergType, raw: Any) -> Any:
     """Return a footer's physical value so that Python's order is the format's."""
-    if isinstance(type_, DecimalType) and isinstance(raw, bytes):
+    if isinstance(type_, t.DecimalType) and isinstance(raw, bytes):
         return int.from_bytes(raw, "big", signed=True)
     return raw
 
 
-def _canonical(type_: IcebergType, raw: Any) -> Any:
+def _canonical(type_: t.IcebergType, raw: Any) -> Any:
     """Return the canonical value of a comparable one."""
     match type_:
-        case DecimalType():
+        case t.DecimalType():
             return Decimal(raw).scaleb(-type_.scale, _EXACT)
-        case StringType():
+        case t.StringType():
             return raw.decode("utf-8")
-        case UUIDType():
+        case t.UUIDType():
             return uuid.UUID(bytes=raw)
     return raw
 

@@ -25,31 +25,13 @@ import pyarrow.compute as pc
 from airflow_iceberg.data.dictionaries import plain
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.expressions.binding import column_path
+from airflow_iceberg.format import types as t
 from airflow_iceberg.format.arrow.buffers import number_array, numbers_of, valid_of
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.sort_orders import SortOrder
 from airflow_iceberg.format.transforms import columns as transforms
 from airflow_iceberg.format.transforms.transform import IdentityTransform, Transform, VoidTransform
-from airflow_iceberg.format.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    LongType,
-    StringType,
-    TimestampNsType,
-    TimestampType,
-    TimestamptzNsType,
-    TimestamptzType,
-    TimeType,
-    UUIDType,
-)
 
 Bytes = npt.NDArray[np.uint8]
 Longs = npt.NDArray[np.int64]
@@ -57,22 +39,22 @@ Mask = npt.NDArray[np.bool_]
 
 ZORDER_BYTES = 8
 _SORTABLE = (
-    BooleanType,
-    IntegerType,
-    LongType,
-    FloatType,
-    DoubleType,
-    DateType,
-    TimeType,
-    TimestampType,
-    TimestamptzType,
-    TimestampNsType,
-    TimestamptzNsType,
-    DecimalType,
-    StringType,
-    UUIDType,
-    FixedType,
-    BinaryType,
+    t.BooleanType,
+    t.IntegerType,
+    t.LongType,
+    t.FloatType,
+    t.DoubleType,
+    t.DateType,
+    t.TimeType,
+    t.TimestampType,
+    t.TimestamptzType,
+    t.TimestampNsType,
+    t.TimestamptzNsType,
+    t.DecimalType,
+    t.StringType,
+    t.UUIDType,
+    t.FixedType,
+    t.BinaryType,
 )
 _MARK = "boundary"
 _BITS_AT_ONCE = 32 << 20
@@ -106,7 +88,7 @@ class _Key:
     """
 
     path: tuple[str, ...]
-    type: IcebergType
+    type: t.IcebergType
     transform: Transform
     is_descending: bool
     nulls_first: bool

@@ -19,24 +19,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_iceberg.data.dictionaries import SAMPLED_ROWS, is_dictionary_of, plain_columns, with_types
+from airflow_iceberg.data.write.file_types import file_schema, parquet_path, path_of, to_file_type
 from airflow_iceberg.data.write.metrics import LeafColumn, MetricsAccumulator, MetricsPlan, leaf_columns
 from airflow_iceberg.data.write.options import WriteOptions
 from airflow_iceberg.data.write.variant_footer import AnnotatingSink
-from airflow_iceberg.errors import StorageError, UnsupportedError
+from airflow_iceberg.errors import StorageError
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import (
-    FixedType,
-    GeographyType,
-    GeometryType,
-    IcebergType,
-    ListType,
-    MapType,
-    StructType,
-    UnknownType,
-    UUIDType,
     Value,
     VariantType,
 )
@@ -81,7 +73,7 @@ class FileLayout:
         self.columns: tuple[LeafColumn, ...] = leaf_columns(schema)
         self.metrics = MetricsPlan(self.columns, options.metrics)
         self.row_schema = schema_to_arrow(schema)
-        self.file_schema = _file_schema(schema, self.row_schema)
+        self.file_schema = file_schema(schema, self.row_schema)
         self.variants = _variant_paths(schema)
         self._rows_are_file_rows = self.row_schema.equals(self.file_schema)
         self._settings = {
@@ -153,7 +145,7 @@ class FileLayout:
             column = table.column(item.name)
             if is_dictionary_of(column.type, item.type):
                 item = item.with_type(column.type)
-            columns.append(column if column.type.equals(item.type) else _to_file_type(column, item.type))
+            columns.append(column if column.type.equals(item.type) else to_file_type(column, item.type))
             fields.append(item)
         return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
@@ -173,7 +165,7 @@ class FileLayout:
         found: list[str] = []
         for column in self.columns:
             if ".".join(column.path) not in without:
-                path = ".".join(_parquet_path(column.path, self.schema))
+                path = ".".join(parquet_path(column.path, self.schema))
                 is_variant = isinstance(column.type, VariantType)
                 found += [f"{path}.metadata", f"{path}.value"] if is_variant else [path]
         return found
@@ -186,7 +178,7 @@ class FileLayout:
             wanted = self.options.bloom_filters.get(".".join(column.path))
             if wanted is not None:
                 distinct = max(1, min(wanted.distinct_values, rows))
-                found[".".join(_parquet_path(column.path, self.schema))] = {
+                found[".".join(parquet_path(column.path, self.schema))] = {
                     "ndv": distinct,
                     "fpp": wanted.false_positives,
                 }
@@ -221,102 +213,7 @@ def _supports(argument: str) -> bool:
 def _variant_paths(schema: Schema) -> frozenset[tuple[str, ...]]:
     """Return the paths of the groups of variants in a file."""
     found = (field for field in schema.fields_by_id.values() if isinstance(field.type, VariantType))
-    return frozenset(_parquet_path(_path_of(schema, field.id), schema) for field in found)
-
-
-def _path_of(schema: Schema, field_id: int) -> tuple[str, ...]:
-    names = [field.name for field in schema.ancestors(field_id)]
-    return (*reversed(names), schema.fields_by_id[field_id].name)
-
-
-def _parquet_path(path: tuple[str, ...], schema: Schema) -> tuple[str, ...]:
-    """Return the path of a column in the file, which has one level more for lists and maps."""
-    parts: list[str] = []
-    current: IcebergType = schema.as_struct()
-    for name in path:
-        match current:
-            case StructType():
-                current = next(child.type for child in current.fields if child.name == name)
-            case ListType():
-                current = current.element
-                parts.append("list")
-            case MapType():
-                current = current.key if name == "key" else current.value
-                parts.append("key_value")
-        parts.append(name)
-    return tuple(parts)
-
-
-# -- types of the file -------------------------------------------------------------------------------------------------
-
-
-def _file_schema(schema: Schema, row_schema: pa.Schema) -> pa.Schema:
-    fields = [
-        item.with_type(_file_type(child.type, item.type, child.name))
-        for child, item in zip(schema.fields, row_schema, strict=True)
-        if not isinstance(child.type, UnknownType)
-    ]
-    if not fields:
-        raise UnsupportedError("a table without columns cannot be written to parquet; add a column first")
-    return pa.schema(fields)
-
-
-def _file_type(type_: IcebergType, arrow: pa.DataType, name: str) -> pa.DataType:
-    """Return the Arrow type that gives the right Parquet type.
-
-    Raises:
-        UnsupportedError: the type cannot be written.
-    """
-    match type_:
-        case UUIDType():
-            return pa.uuid()
-        case VariantType():
-            return arrow  # two binaries; `variant_footer` says what they are
-        case GeometryType() | GeographyType():
-            raise UnsupportedError(f"column '{name}' is of type {type_}, which is not written yet")
-        case FixedType(0):
-            raise UnsupportedError(f"column '{name}' is of type {type_}, which parquet cannot hold")
-        case StructType():
-            return _file_struct(type_, arrow, name)
-        case ListType():
-            return pa.list_(_file_element(type_.element, arrow.value_field, f"{name}.element"))
-        case MapType():
-            key = _file_element(type_.key, arrow.key_field, f"{name}.key")
-            return pa.map_(key, _file_element(type_.value, arrow.item_field, f"{name}.value"))
-    return arrow
-
-
-def _file_struct(type_: StructType, arrow: pa.DataType, name: str) -> pa.DataType:
-    fields = [
-        arrow.field(position).with_type(_file_type(child.type, arrow.field(position).type, f"{name}.{child.name}"))
-        for position, child in enumerate(type_.fields)
-        if not isinstance(child.type, UnknownType)
-    ]
-    if not fields:
-        raise UnsupportedError(f"column '{name}' is a struct without fields, which parquet cannot hold")
-    return pa.struct(fields)
-
-
-def _file_element(type_: IcebergType, item: pa.Field, name: str) -> pa.Field:
-    if isinstance(type_, UnknownType):
-        raise UnsupportedError(f"column '{name}' is of type unknown inside a list or map, which parquet cannot hold")
-    return item.with_type(_file_type(type_, item.type, name))
-
-
-def _to_file_type(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
-    return pa.chunked_array([_array_to_file(chunk, type_) for chunk in column.chunks], type=type_)
-
-
-def _array_to_file(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    if not pa.types.is_struct(type_):
-        return array if array.type.equals(type_) else array.cast(type_)
-    # Arrow's cast of structs matches fields by name too, but would refuse fields that are left out.
-    mask = array.is_null() if array.null_count else None
-    children = [_array_to_file(array.field(item.name), item.type) for item in type_]
-    return pa.StructArray.from_arrays(children, fields=list(type_), mask=mask)
-
-
-# -- a file being written ----------------------------------------------------------------------------------------------
+    return frozenset(parquet_path(path_of(schema, field.id), schema) for field in found)
 
 
 class OpenFile:

@@ -114,7 +114,8 @@ def strict_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     valid, known = None, values
     if type(None) in found:
         valid = np.fromiter((value is not None for value in values), np.bool_, len(values))
-        known = [value or expected() for value in values]
+        nothing = expected()
+        known = [value or nothing for value in values]
     if expected is int:
         return number_array(_whole_numbers(known, kind), valid).view(kind)
     if expected is list:

@@ -9,22 +9,31 @@ objects the same table is made row by row. Not here: reading manifests (`manifes
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from airflow_iceberg.errors import FormatError, IcebergError
+from airflow_iceberg.errors import FormatError
 from airflow_iceberg.format.arrow.buffers import number_array
 from airflow_iceberg.format.arrow.types import array_from_values, type_to_arrow
-from airflow_iceberg.format.avro.columns_read import Column, Ints, Lists
+from airflow_iceberg.format.manifests.column_arrays import (
+    SharedArrays,
+    bound_column,
+    bytes_column,
+    file_column,
+    narrow,
+    narrow_column,
+    number_column,
+    plain_numbers,
+    readable_bound,
+    text_column,
+)
 from airflow_iceberg.format.manifests.columns import EntryColumns
 from airflow_iceberg.format.manifests.entries import DataFile, ManifestEntry
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-from airflow_iceberg.format.types import IcebergType, NestedField, PrimitiveType, StructType
-from airflow_iceberg.format.values.bytes import from_bytes
+from airflow_iceberg.format.types import NestedField, PrimitiveType, StructType
 
 _COUNTS, _BOUNDS = pa.map_(pa.int32(), pa.int64()), pa.map_(pa.int32(), pa.binary())
 _MAPS = {
@@ -95,22 +104,22 @@ class EntryTables:
         size = len(entries)
         specs = np.array([manifest.partition_spec_id for manifest in entries.manifests], np.int64)
         columns: dict[str, pa.Array] = {
-            "status": _small(entries.status),
-            **{name: _numbers(getattr(entries, name)) for name in list(OF_ENTRY)[1:]},
-            "content": _small(entries.content),
-            "file_path": _bytes(entries, entries.records.columns["file_path"]),
-            "file_format": _texts([text.upper() for text in entries.file_format]),
-            "spec_id": number_array(np.repeat(_narrow(specs), np.diff(entries.borders))),
+            "status": narrow_column(entries.status),
+            **{name: number_column(getattr(entries, name)) for name in list(OF_ENTRY)[1:]},
+            "content": narrow_column(entries.content),
+            "file_path": bytes_column(entries, entries.records.columns["file_path"]),
+            "file_format": text_column([text.upper() for text in entries.file_format]),
+            "spec_id": number_array(np.repeat(narrow(specs), np.diff(entries.borders))),
             "record_count": number_array(entries.record_count),
             "file_size_in_bytes": number_array(entries.file_size_in_bytes),
-            "first_row_id": _numbers(entries.first_row_id),
+            "first_row_id": number_column(entries.first_row_id),
         }
         if self._partition.fields:
             columns["partition"] = self._partition_column(entries)
-        shared = _Shared()
+        shared = SharedArrays()
         for name in (*_MAPS, *_AFTER_MAPS):
             if name not in columns:
-                columns[name] = _file_column(entries, name, self.schema.field(name).type, shared)
+                columns[name] = file_column(entries, name, self.schema.field(name).type, shared)
         columns["readable_metrics"] = self._metrics_column(entries)
         arrays = [columns[field.name] for field in self.schema]
         arrays = [
@@ -142,7 +151,7 @@ class EntryTables:
             fast = None
             if raw is not None and entries.partition_is_raw(place):
                 is_text = raw.lengths is not None and arrow_type == pa.string()
-                fast = _bytes(entries, raw).cast(arrow_type) if is_text else _plain_numbers(raw, arrow_type)
+                fast = bytes_column(entries, raw).cast(arrow_type) if is_text else plain_numbers(raw, arrow_type)
             if fast is not None:
                 arrays.append(fast.slice(start, end - start))
             else:
@@ -168,9 +177,9 @@ class EntryTables:
             if found is None:
                 arrays.append(pa.nulls(len(entries), arrow_type))
             elif found.lengths is None:
-                arrays.append(_numbers(found))
+                arrays.append(number_column(found))
             else:
-                arrays.append(_bounds(entries, found, field.type, arrow_type))
+                arrays.append(bound_column(entries, found, field.type, arrow_type))
         return pa.StructArray.from_arrays(arrays, fields=list(metric_type))
 
     # --- from objects
@@ -244,167 +253,13 @@ def _joined(chunks: list[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]
     yield spec_id, start, end
 
 
-# --- columns to Arrow -------------------------------------------------------------------------------------------------
-
-
-def _texts(values: list[str]) -> pa.Array:
-    """Return texts, most of them the same, as an array."""
-    encoded = {value: value.encode() for value in set(values)}
-    offsets = np.zeros(len(values) + 1, np.int32)
-    np.cumsum(np.fromiter((len(encoded[value]) for value in values), np.int32, len(values)), out=offsets[1:])
-    data = b"".join([encoded[value] for value in values])
-    return pa.Array.from_buffers(pa.string(), len(values), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-
-
-def _numbers(column: Column) -> pa.Array:
-    return number_array(column.values, column.valid)
-
-
-def _narrow(values: Ints) -> npt.NDArray[np.int32]:
-    """Return numbers in half the space.
-
-    Raises:
-        OverflowError: one does not fit.
-    """
-    if len(values) and not -(2**31) <= int(values.min()) <= int(values.max()) < 2**31:
-        raise OverflowError("an int of more than 32 bits")
-    return values.astype(np.int32)
-
-
-class _Shared:
-    """Arrays that several lists have alike: mostly all maps of statistics are of the same columns."""
-
-    def __init__(self) -> None:
-        self._known: list[tuple[Ints, Callable[[Ints], pa.Array], pa.Array]] = []
-
-    def get(self, values: Ints, make: Callable[[Ints], pa.Array]) -> pa.Array:
-        """Return what `make` makes of the values, the same array for equal ones."""
-        for known, made_by, array in self._known:
-            if made_by is make and np.array_equal(known, values):
-                return array
-        self._known.append((values, make, make(values)))
-        return self._known[-1][2]
-
-
-def _file_column(entries: EntryColumns, name: str, arrow_type: pa.DataType, shared: _Shared) -> pa.Array:
-    lists = entries.records.lists.get(name)
-    if lists is not None:
-        is_map = pa.types.is_map(arrow_type)
-        return _map(entries, lists, arrow_type, shared) if is_map else _list(lists, arrow_type, shared)
-    column = entries.records.columns.get(name)
-    if column is None:
-        return pa.nulls(len(entries), arrow_type)
-    return _numbers(column) if column.lengths is None else _bytes(entries, column)
-
-
-def _offsets(counts: Ints) -> pa.Array:
-    offsets = np.zeros(len(counts) + 1, np.int32)
-    np.cumsum(counts, out=offsets[1:])
-    return number_array(offsets)
-
-
-def _small(values: Ints) -> pa.Array:
-    return number_array(_narrow(values))
-
-
-def _nulls(lists: Lists) -> pa.Array | None:
-    return None if lists.valid is None else number_array(~lists.valid)
-
-
-def _map(entries: EntryColumns, lists: Lists, arrow_type: pa.DataType, shared: _Shared) -> pa.Array:
-    values = lists.items["value"]
-    items = _numbers(values) if values.lengths is None else _bytes(entries, values)
-    offsets, keys = shared.get(lists.counts, _offsets), shared.get(lists.items["key"].values, _small)
-    return pa.MapArray.from_arrays(offsets, keys, items, type=arrow_type, mask=_nulls(lists))
-
-
-def _list(lists: Lists, arrow_type: pa.DataType, shared: _Shared) -> pa.Array:
-    numbers = lists.items["value"].values
-    values = _small(numbers) if arrow_type.value_type == pa.int32() else number_array(numbers)
-    offsets = shared.get(lists.counts, _offsets)
-    return pa.ListArray.from_arrays(offsets, values, type=arrow_type, mask=_nulls(lists))
-
-
-def _bytes(entries: EntryColumns, column: Column) -> pa.Array:
-    """Return texts or bytes, which stand in the decoded data in their order, as an array of bytes."""
-    assert column.lengths is not None
-    size = len(column.values)
-    rows = np.arange(size) if column.valid is None else np.flatnonzero(column.valid)
-    if not len(rows):
-        return pa.nulls(size, pa.binary())
-    # An array of the values and the gaps between them, which takes no copying; then every other one of it.
-    borders = np.empty(2 * len(rows), np.int32)
-    borders[0::2] = column.values[rows]
-    borders[1::2] = column.values[rows] + column.lengths[rows]
-    buffers = [None, pa.py_buffer(borders), pa.py_buffer(entries.records.data)]
-    with_gaps = pa.Array.from_buffers(pa.binary(), 2 * len(rows) - 1, buffers)
-    if column.valid is None:
-        return with_gaps.take(number_array(np.arange(0, 2 * size, 2)))
-    places = np.zeros(size, np.int64)
-    places[rows] = 2 * np.arange(len(rows))
-    return with_gaps.take(number_array(places, column.valid))
-
-
-_WIDTHS: dict[Callable[[pa.DataType], bool], str] = {
-    pa.types.is_int32: "<i4",
-    pa.types.is_date32: "<i4",
-    pa.types.is_int64: "<i8",
-    pa.types.is_time64: "<i8",
-    pa.types.is_timestamp: "<i8",
-    pa.types.is_float32: "<f4",
-    pa.types.is_float64: "<f8",
-}
-
-
-def _layout(arrow_type: pa.DataType) -> str | None:
-    return next((layout for is_type, layout in _WIDTHS.items() if is_type(arrow_type)), None)
-
-
-def _plain_numbers(column: Column, arrow_type: pa.DataType) -> pa.Array | None:
-    """Return numbers as an array of a type that is numbers inside; None if it is not, or they are not."""
-    layout = _layout(arrow_type)
-    if layout is None or column.lengths is not None:
-        return None
-    if (column.values.dtype.kind == "f") is not ("f" in layout):
-        return None
-    values = _narrow(column.values) if layout == "<i4" else column.values.astype(layout, copy=False)
-    return number_array(values, column.valid).view(arrow_type)
-
-
-def _bounds(entries: EntryColumns, column: Column, type_: IcebergType, arrow_type: pa.DataType) -> pa.Array:
-    assert column.lengths is not None
-    layout, valid = _layout(arrow_type), column.is_valid()
-    width = 0 if layout is None else np.dtype(layout).itemsize
-    if layout is not None and bool((column.lengths[valid] == width).all()):
-        data = np.frombuffer(entries.records.data, np.uint8)
-        values = np.zeros(len(valid), np.dtype(layout))
-        values[valid] = data.take(column.values[valid][:, None] + np.arange(width)).view(layout).ravel()
-        return number_array(values, None if valid.all() else valid).view(arrow_type)
-    raw = _bytes(entries, column)
-    if arrow_type in (pa.string(), pa.binary()):
-        try:
-            return raw.cast(arrow_type)
-        except pa.ArrowInvalid:  # not all of them are texts
-            pass
-    values_list = [None if item is None else _readable(type_, item) for item in raw.to_pylist()]
-    return array_from_values(type_, values_list)
-
-
-def _readable(type_: IcebergType, bound: bytes | None) -> Any:
-    """Return the value of a bound, None for one that cannot be read."""
-    try:
-        return None if bound is None else from_bytes(type_, bound)
-    except IcebergError:
-        return None
-
-
 def _metric_rows(files: list[DataFile], field: NestedField) -> pa.Array:
     metric_type = _metric_type(field)
     arrays = []
     for number, (_, source) in enumerate(_METRICS):
         found = [(getattr(file, source) or {}).get(field.id) for file in files]
         if source.endswith("bounds"):
-            arrays.append(array_from_values(field.type, [_readable(field.type, bound) for bound in found]))
+            arrays.append(array_from_values(field.type, [readable_bound(field.type, bound) for bound in found]))
         else:
             arrays.append(pa.array(found, metric_type[number].type))
     return pa.StructArray.from_arrays(arrays, fields=list(metric_type))

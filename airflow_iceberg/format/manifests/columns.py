@@ -1,8 +1,7 @@
 """The entries of manifests as columns, and as objects only where these are asked for.
 
-Here: what `manifest_avro.read_manifest` gives as one object an entry, for thousands of entries at a time: the checks,
-what is inherited, partitions. Not here: the bytes (`avro_columns`), the Arrow form of all columns
-(`scan.metadata_tables`).
+Here: what `avro.read_manifest` gives as one object an entry, for thousands of entries at a time: the checks, what is
+inherited, partitions. Not here: the bytes (`format.avro.columns`), the Arrow form of all columns (`arrow`).
 
 Reading goes in two steps, so that the first can run in threads: `unpack` takes the container apart and inflates it,
 `read_columns` decodes. What the columnar reader cannot read comes as objects, from the reader that takes one entry
@@ -21,7 +20,8 @@ from airflow_iceberg.format.avro.columns import decode_records
 from airflow_iceberg.format.avro.columns_read import Column, Ints, Mask, Records
 from airflow_iceberg.format.avro.container import read_blocks, read_header
 from airflow_iceberg.format.avro.layout import Layout, NotColumnar, layout_of
-from airflow_iceberg.format.manifests.avro import RecordReader, check_length, read_manifest, record_reader
+from airflow_iceberg.format.manifests.avro import check_length, read_manifest
+from airflow_iceberg.format.manifests.blocks import RecordReader, record_reader
 from airflow_iceberg.format.manifests.entries import (
     DataFile,
     EntryStatus,
@@ -73,13 +73,8 @@ def unpack(data: bytes, manifest: ManifestFile) -> Unpacked:
     header = read_header(data, path=path)
     reader = record_reader(header, path)
     blocks = tuple(read_blocks(data, header, path=path))
-    return Unpacked(
-        manifest=manifest,
-        data=data,
-        blocks=blocks,
-        reader=reader,
-        layout=_layout(header.metadata["avro.schema"], reader),
-    )
+    layout = _layout(header.metadata["avro.schema"], reader)
+    return Unpacked(manifest=manifest, data=data, blocks=blocks, reader=reader, layout=layout)
 
 
 _layouts: dict[bytes, Layout | None] = {}
@@ -145,14 +140,9 @@ def _read_portion(portion: Sequence[Unpacked], *, lists: bool, keys: Collection[
         raise NotColumnar("the records are of a kind, or too many, and are read one after the other")
     records = decode_records(blocks, layout, _FORMATS, lists=lists, keys=keys, places=places)
     counts = [sum(count for count, _ in one.blocks) for one in portion]
-    if any(_is_short(one.manifest, count) for one, count in zip(portion, counts, strict=True)):
+    if any(count < (one.manifest.entry_count or 0) for one, count in zip(portion, counts, strict=True)):
         raise NotColumnar("fewer entries than the manifest list says")
     return EntryColumns(tuple(one.manifest for one in portion), counts, records, portion[0].reader, layout)
-
-
-def _is_short(manifest: ManifestFile, count: int) -> bool:
-    counts = (manifest.added_files_count, manifest.existing_files_count, manifest.deleted_files_count)
-    return None not in counts and count < sum(number or 0 for number in counts)
 
 
 class EntryColumns:

@@ -21,7 +21,8 @@ import numpy as np
 from airflow_iceberg.format.avro.columns_read import Ints
 from airflow_iceberg.format.avro.container import write_long
 from airflow_iceberg.format.avro.layout import NotColumnar, Step, layout_of
-from airflow_iceberg.format.manifests.avro import RecordReader, encode_entries, manifest_reader
+from airflow_iceberg.format.manifests.avro import encode_entries
+from airflow_iceberg.format.manifests.blocks import RecordReader, manifest_reader
 from airflow_iceberg.format.manifests.by_field_id import Convert
 from airflow_iceberg.format.manifests.columns import EntryColumns, column_values
 from airflow_iceberg.format.manifests.entries import EntryStatus, FileContent, ManifestContent, ManifestEntry

@@ -15,7 +15,7 @@ import numpy as np
 
 from airflow_iceberg.errors import FormatError
 from airflow_iceberg.format.avro.columns_read import Column, Ints, Records
-from airflow_iceberg.format.manifests.avro import RecordReader
+from airflow_iceberg.format.manifests.blocks import RecordReader
 from airflow_iceberg.format.manifests.entries import NO_STATISTICS, DataFile, FileContent
 from airflow_iceberg.format.manifests.records import record_to_entry
 

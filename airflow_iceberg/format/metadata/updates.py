@@ -13,14 +13,6 @@ from typing import Any, ClassVar
 
 from airflow_iceberg.format.metadata.draft import LAST_ADDED, Draft
 from airflow_iceberg.format.metadata.requirements import (
-    AssertCreate,
-    AssertCurrentSchemaId,
-    AssertDefaultSortOrderId,
-    AssertDefaultSpecId,
-    AssertLastAssignedFieldId,
-    AssertLastAssignedPartitionId,
-    AssertRefSnapshotId,
-    AssertTableUUID,
     Requirement,
 )
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
@@ -28,41 +20,6 @@ from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import Snapshot, SnapshotRef
 from airflow_iceberg.format.sort_orders import SortOrder
-
-__all__ = [
-    "LAST_ADDED",
-    "AddPartitionSpec",
-    "AddSchema",
-    "AddSnapshot",
-    "AddSortOrder",
-    "AssertCreate",
-    "AssertCurrentSchemaId",
-    "AssertDefaultSortOrderId",
-    "AssertDefaultSpecId",
-    "AssertLastAssignedFieldId",
-    "AssertLastAssignedPartitionId",
-    "AssertRefSnapshotId",
-    "AssertTableUUID",
-    "AssignUUID",
-    "Change",
-    "RemovePartitionSpecs",
-    "RemoveProperties",
-    "RemoveSchemas",
-    "RemoveSnapshotRef",
-    "RemoveSnapshots",
-    "RemoveStatistics",
-    "Requirement",
-    "SetCurrentSchema",
-    "SetDefaultSortOrder",
-    "SetDefaultSpec",
-    "SetLocation",
-    "SetProperties",
-    "SetSnapshotRef",
-    "SetStatistics",
-    "Update",
-    "UpgradeFormatVersion",
-    "apply_change",
-]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from airflow_iceberg.errors import UnsupportedError
-from airflow_iceberg.format.arrow.types import FIELD_ID_KEY, _field_from_arrow, _field_to_arrow, _nested
+from airflow_iceberg.format.arrow.types import FIELD_ID_KEY, field_from_arrow, field_to_arrow, nested_fields
 from airflow_iceberg.format.schemas.schema import Schema, assign_fresh_ids
 
 
@@ -22,7 +22,7 @@ def schema_to_arrow(schema: Schema, *, with_field_ids: bool = True) -> pa.Schema
         UnsupportedError: a type that has no Arrow form.
     """
     try:
-        return pa.schema([_field_to_arrow(child, with_field_ids) for child in schema.fields])
+        return pa.schema([field_to_arrow(child, with_field_ids) for child in schema.fields])
     except UnicodeEncodeError as error:  # half of a surrogate pair, which JSON can spell
         raise UnsupportedError(f"a column name or comment cannot be written as UTF-8 ({error})") from error
 
@@ -43,9 +43,9 @@ def schema_from_arrow(arrow_schema: pa.Schema) -> Schema:
     def next_id(child: Any) -> int:
         return int(child.metadata[FIELD_ID_KEY]) if known else next(numbers)
 
-    schema = Schema(tuple(_field_from_arrow(child, child.name, next_id) for child in fields))
+    schema = Schema(tuple(field_from_arrow(child, child.name, next_id) for child in fields))
     return schema if known else assign_fresh_ids(schema)
 
 
 def _has_ids(child: pa.Field) -> bool:
-    return FIELD_ID_KEY in (child.metadata or {}) and all(_has_ids(nested) for nested in _nested(child.type))
+    return FIELD_ID_KEY in (child.metadata or {}) and all(_has_ids(nested) for nested in nested_fields(child.type))

@@ -8,24 +8,21 @@ Ids are never used twice: what is dropped and added again is another column, wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from airflow_iceberg.errors import AlreadyExistsError, InvalidInputError, NotFoundError
-from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.schemas.changing_schema import ChangingSchema
 from airflow_iceberg.format.schemas.evolving_fields import (
     check_same,
     fields_below,
     new_leaf,
-    parse_field,
     parse_type,
     same_shape,
-    with_field,
 )
 from airflow_iceberg.format.schemas.promotion import check_partitions, is_promotion, promote_default, what_may_become
 from airflow_iceberg.format.schemas.schema import Schema, fresh_type
-from airflow_iceberg.format.schemas.shorthand import unquote
 from airflow_iceberg.format.types import (
     IcebergType,
     ListType,
@@ -35,11 +32,6 @@ from airflow_iceberg.format.types import (
     StructType,
     child_fields,
 )
-from airflow_iceberg.format.values import bytes as values
-
-DEFAULTS_VERSION = 3
-MAX_FIELD_ID = 2_147_483_447
-"""Those above are reserved. Spec: Reserved Field IDs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,36 +47,8 @@ class Position:
     other: str = ""
 
 
-class SchemaEvolution:
-    """A schema between two versions of a table.
-
-    Args:
-        schema: to start from.
-        last_column_id: highest field id that the table ever gave out.
-        history: all schemas of the table; they tell a change that was made before from a mistake.
-        specs: all partition specs of the table.
-        format_version: may be raised in the course of the changes.
-
-    Attributes:
-        schema: as it is now.
-    """
-
-    def __init__(
-        self,
-        schema: Schema,
-        *,
-        last_column_id: int,
-        history: Sequence[Schema],
-        specs: Sequence[PartitionSpec],
-        format_version: int,
-    ) -> None:
-        self.schema = schema
-        self.last_column_id = last_column_id
-        self.format_version = format_version
-        self._history = history
-        self._specs = specs
-
-    # --- columns that come and go ---
+class SchemaEvolution(ChangingSchema):
+    """The changes of a schema: one method each."""
 
     def add_column(
         self,
@@ -329,149 +293,3 @@ class SchemaEvolution:
                 self._promote(found, fresh_type(new, self._next_id))
             case old, new if not (same_shape(old, new) or is_promotion(new, old, max(3, self.format_version))):
                 raise InvalidInputError(f"column '{name}' is {old} and cannot be united with {new}")
-
-    # --- finding ---
-
-    def _find(self, name: str) -> NestedField | None:
-        for spelled in (name, unquote(name)):
-            try:
-                return self.schema.find_field(spelled)
-            except NotFoundError:
-                continue
-        return None
-
-    def _require(self, name: str) -> NestedField:
-        found = self._find(name)
-        if found is None:
-            raise self._not_found(name)
-        return found
-
-    def _not_found(self, name: str) -> NotFoundError:
-        return NotFoundError(f"no column '{name}' (columns: {', '.join(self.schema.names) or 'none'})")
-
-    def _earlier_ids(self, name: str) -> set[int]:
-        """Return the ids of columns that had a name in some schema of the table."""
-        return {schema.names[n] for schema in self._history for n in (name, unquote(name)) if n in schema.names}
-
-    def _leaf(self, field_id: int) -> str | None:
-        found = self.schema.fields_by_id.get(field_id)
-        return None if found is None else found.name
-
-    def _split(self, name: str) -> tuple[NestedField | None, str]:
-        """Return the struct that a new column goes to, None for the table, and its name there."""
-        if not name.strip():
-            raise InvalidInputError(f"a column name must be a text that is not empty, got {name!r}")
-        if unquote(name) != name.strip() or "." not in name or name in {item.name for item in self.schema.fields}:
-            return None, unquote(name)
-        around, _, leaf = name.rpartition(".")
-        parent = self._find(around)
-        if parent is None:
-            raise NotFoundError(
-                f"no column '{around}' to add '{leaf}' to (columns: {', '.join(self.schema.names)}); a name that has "
-                f"a dot in it is written in backticks"
-            )
-        while isinstance(parent.type, (ListType, MapType)):
-            parent = child_fields(parent.type)[-1]
-        if not isinstance(parent.type, StructType):
-            raise InvalidInputError(f"column '{name}' cannot be added: '{around}' is {parent.type}, not a struct")
-        if self._in_map_key(parent):
-            raise InvalidInputError(f"column '{name}' cannot be added: the keys of a map cannot change")
-        return parent, leaf
-
-    def _parent(self, field: NestedField) -> NestedField | None:
-        parent = self.schema.parents.get(field.id)
-        return None if parent is None else self.schema.fields_by_id[parent]
-
-    def _siblings(self, parent: NestedField | None) -> tuple[NestedField, ...]:
-        return self.schema.fields if parent is None else child_fields(parent.type)
-
-    def _sibling(self, name: str, parent: NestedField | None, moved: str) -> NestedField:
-        siblings = self._siblings(parent)
-        full = self._find(name)
-        for item in siblings:
-            if item.name in (name, unquote(name)) or (full is not None and item.id == full.id):
-                return item
-        known = ", ".join(item.name for item in siblings)
-        raise NotFoundError(f"no column '{name}' beside '{moved}' (columns there: {known})")
-
-    # --- what must not change ---
-
-    def _in_map_key(self, field: NestedField) -> bool:
-        inner = field
-        for around in (*self.schema.ancestors(field.id), None):
-            if around is None:
-                return False
-            if isinstance(around.type, MapType) and around.type.key_id == inner.id:
-                return True
-            inner = around
-        return False
-
-    def _check_evolvable(self, field: NestedField) -> None:
-        if self._in_map_key(field):
-            raise InvalidInputError(
-                f"column '{self.schema.find_name(field.id)}' cannot change: the keys of a map cannot"
-            )
-
-    def _is_struct_member(self, field: NestedField) -> bool:
-        parent = self._parent(field)
-        return parent is None or isinstance(parent.type, StructType)
-
-    def _check_struct_member(self, field: NestedField, verb: str) -> None:
-        self._check_evolvable(field)
-        if not self._is_struct_member(field):
-            raise InvalidInputError(
-                f"'{self.schema.find_name(field.id)}' cannot be {verb}: it is the {field.name} of a list or map, not a "
-                f"field of a struct"
-            )
-
-    # --- making ---
-
-    def _next_id(self) -> int:
-        if self.last_column_id >= MAX_FIELD_ID:
-            # Differs from Java, which goes on into the ids of `_pos`, `_file` and others.
-            raise InvalidInputError(
-                f"no column can be added: the table has given out field ids up to {self.last_column_id}, and those "
-                f"above {MAX_FIELD_ID} are reserved"
-            )
-        self.last_column_id += 1
-        return self.last_column_id
-
-    def _new_field(
-        self, name: str, leaf: str, type_: Any, *, doc: str | None, required: bool, default: Any
-    ) -> NestedField:
-        parsed = parse_field(name, leaf, type_)
-        value = self._default(name, parsed.type, default)
-        return replace(
-            parsed,
-            doc=parsed.doc if doc is None else doc,
-            required=required or parsed.required,
-            initial_default=value,
-            write_default=value,
-        )
-
-    def _default(self, name: str, type_: IcebergType, default: Any) -> Any:
-        if default is None:
-            return None
-        if self.format_version < DEFAULTS_VERSION:
-            raise InvalidInputError(
-                f"the default of column '{name}' needs format version 3 (the table has {self.format_version}); "
-                f"upgrade_format_version comes before it"
-            )
-        if not isinstance(type_, PrimitiveType):
-            raise InvalidInputError(f"column '{name}' is {type_} and cannot have a default; its fields can")
-        try:
-            return values.to_json(type_, values.parse_literal(type_, default))
-        except InvalidInputError as error:
-            raise InvalidInputError(f"default of column '{name}': {error}") from error
-
-    def _edit_struct(
-        self, parent: NestedField | None, edit: Callable[[tuple[NestedField, ...]], tuple[NestedField, ...]]
-    ) -> None:
-        if parent is None:
-            self.schema = replace(self.schema, fields=edit(self.schema.fields))
-            return
-        assert isinstance(parent.type, StructType)
-        self._edit_field(parent, type=StructType(fields=edit(parent.type.fields)))
-
-    def _edit_field(self, field: NestedField, **changes: Any) -> None:
-        self.schema = replace(self.schema, fields=with_field(self.schema.fields, replace(field, **changes)))

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.format import types as t
 from airflow_iceberg.format.partitions.spec import PartitionField
 from airflow_iceberg.format.transforms.transform import (
     DayTransform,
@@ -15,66 +16,54 @@ from airflow_iceberg.format.transforms.transform import (
     VoidTransform,
     YearTransform,
 )
-from airflow_iceberg.format.types import (
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    LongType,
-    TimestampNsType,
-    TimestampType,
-    UnknownType,
-)
 from airflow_iceberg.format.values import bytes as values
 from airflow_iceberg.format.values.calendar import MICROS_PER_SECOND, SECONDS_PER_DAY
 
 _NANOS_PER_MICRO = 1000
 
 
-def is_promotion(old: IcebergType, new: IcebergType, format_version: int) -> bool:
+def is_promotion(old: t.IcebergType, new: t.IcebergType, format_version: int) -> bool:
     """Tell whether a column of one type may become one of another; equal types are none.
 
     Spec: Schema Evolution, valid primitive type promotions. A nested type is never promoted as a whole.
     """
     match old, new:
-        case (IntegerType(), LongType()) | (FloatType(), DoubleType()):
+        case (t.IntegerType(), t.LongType()) | (t.FloatType(), t.DoubleType()):
             return True
-        case DecimalType(), DecimalType():
+        case t.DecimalType(), t.DecimalType():
             return new.precision > old.precision and new.scale == old.scale
-        case (DateType(), TimestampType()) | (DateType(), TimestampNsType()):
+        case (t.DateType(), t.TimestampType()) | (t.DateType(), t.TimestampNsType()):
             return format_version >= 3
-        case UnknownType(), _:
-            return format_version >= 3 and not isinstance(new, UnknownType)
+        case t.UnknownType(), _:
+            return format_version >= 3 and not isinstance(new, t.UnknownType)
     return False
 
 
-def what_may_become(old: IcebergType, format_version: int) -> str:
+def what_may_become(old: t.IcebergType, format_version: int) -> str:
     """Return the types that a column may be promoted to, in words for an error."""
     match old:
-        case IntegerType():
+        case t.IntegerType():
             return "it may become long"
-        case FloatType():
+        case t.FloatType():
             return "it may become double"
-        case DecimalType():
+        case t.DecimalType():
             return f"it may become a decimal of more digits and the same scale, {old.scale}"
-        case DateType():
+        case t.DateType():
             promised = "timestamp or timestamp_ns"
             return f"it may become {promised}" + ("" if format_version >= 3 else " from format version 3 on")
     return "a column of this type keeps it; add a new column instead"
 
 
-def promote_default(old: IcebergType, new: IcebergType, default: Any) -> Any:
+def promote_default(old: t.IcebergType, new: t.IcebergType, default: Any) -> Any:
     """Return the JSON form of a default after the promotion of its column; None stays None."""
-    if default is None or not isinstance(old, DateType):
+    if default is None or not isinstance(old, t.DateType):
         return default
     days = values.from_json(old, default)
     micros = days * SECONDS_PER_DAY * MICROS_PER_SECOND
-    return values.to_json(new, micros * _NANOS_PER_MICRO if isinstance(new, TimestampNsType) else micros)
+    return values.to_json(new, micros * _NANOS_PER_MICRO if isinstance(new, t.TimestampNsType) else micros)
 
 
-def check_partitions(name: str, old: IcebergType, new: IcebergType, fields: Iterable[PartitionField]) -> None:
+def check_partitions(name: str, old: t.IcebergType, new: t.IcebergType, fields: Iterable[PartitionField]) -> None:
     """Refuse a promotion that would change the partition values of files that are there.
 
     Args:
@@ -85,7 +74,7 @@ def check_partitions(name: str, old: IcebergType, new: IcebergType, fields: Iter
     Spec: Schema Evolution: "Type promotion is not allowed for a field that is referenced by source-id or source-ids of
         a partition field if the partition transform would produce a different value after promoting the type".
     """
-    if not isinstance(old, DateType):
+    if not isinstance(old, t.DateType):
         # Integers, decimals and floats have equal values and hashes in both types, and of unknown all are null.
         return
     for field in fields:

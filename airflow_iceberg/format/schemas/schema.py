@@ -10,20 +10,9 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError
+from airflow_iceberg.format import types as t
 from airflow_iceberg.format.json_fields import MAX_INT, Fields
-from airflow_iceberg.format.types import (
-    DoubleType,
-    FloatType,
-    IcebergType,
-    ListType,
-    MapType,
-    NestedField,
-    PrimitiveType,
-    StructType,
-    UnknownType,
-    child_fields,
-    type_from_json,
-)
+from airflow_iceberg.format.type_json import field_to_json, type_from_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,10 +39,10 @@ class Schema:
     Spec: Schemas and Data Types; Identifier Field IDs.
     """
 
-    fields: tuple[NestedField, ...] = ()
+    fields: tuple[t.NestedField, ...] = ()
     schema_id: int = 0
     identifier_field_ids: tuple[int, ...] = ()
-    fields_by_id: Mapping[int, NestedField] = field(init=False, repr=False, compare=False, hash=False)
+    fields_by_id: Mapping[int, t.NestedField] = field(init=False, repr=False, compare=False, hash=False)
     names: Mapping[str, int] = field(init=False, repr=False, compare=False, hash=False)
     parents: Mapping[int, int] = field(init=False, repr=False, compare=False, hash=False)
     _names_by_id: Mapping[int, str] = field(init=False, repr=False, compare=False, hash=False)
@@ -76,7 +65,7 @@ class Schema:
         """
         fields = Fields(value, where, path)
         struct = type_from_json({"type": "struct", **value}, path=path, where=where)
-        if not isinstance(struct, StructType):
+        if not isinstance(struct, t.StructType):
             fields.fail("type", f"unexpected type {struct} (expected struct)")
         identifiers = fields.int_list("identifier-field-ids") if "identifier-field-ids" in fields else ()
         try:
@@ -89,15 +78,15 @@ class Schema:
         result: dict[str, Any] = {"type": "struct", "schema-id": self.schema_id}
         if self.identifier_field_ids:
             result["identifier-field-ids"] = list(self.identifier_field_ids)
-        result["fields"] = [child.to_dict() for child in self.fields]
+        result["fields"] = [field_to_json(child) for child in self.fields]
         return result
 
     def __str__(self) -> str:
         return "\n".join(("table {", *(f"  {child}" for child in self.fields), "}"))
 
-    def as_struct(self) -> StructType:
+    def as_struct(self) -> t.StructType:
         """Return the columns as one struct type."""
-        return StructType(fields=self.fields)
+        return t.StructType(fields=self.fields)
 
     @property
     def highest_field_id(self) -> int:
@@ -114,7 +103,7 @@ class Schema:
         """
         return replace(self, fields=tuple(_without_write_default(item) for item in self.fields))
 
-    def find_field(self, name_or_id: str | int, case_sensitive: bool = True) -> NestedField:
+    def find_field(self, name_or_id: str | int, case_sensitive: bool = True) -> t.NestedField:
         """Return a field at any depth.
 
         Args:
@@ -183,19 +172,19 @@ class Schema:
         if found is None:
             raise InvalidInputError(f"identifier field id {field_id} is not a column (columns: {self._known()})")
         name = self._names_by_id[field_id]
-        if not isinstance(found.type, PrimitiveType):
+        if not isinstance(found.type, t.PrimitiveType):
             raise InvalidInputError(f"column '{name}' cannot identify rows: {found.type} is not a primitive type")
-        if isinstance(found.type, (FloatType, DoubleType)):
+        if isinstance(found.type, (t.FloatType, t.DoubleType)):
             raise InvalidInputError(f"column '{name}' cannot identify rows: its type is {found.type}")
         if not found.required:
             raise InvalidInputError(f"column '{name}' cannot identify rows: it is optional")
         for parent in self.ancestors(field_id):
-            if not isinstance(parent.type, StructType):
+            if not isinstance(parent.type, t.StructType):
                 raise InvalidInputError(f"column '{name}' cannot identify rows: it is inside the {parent.type}")
             if not parent.required:
                 raise InvalidInputError(f"column '{name}' cannot identify rows: struct '{parent.name}' is optional")
 
-    def ancestors(self, field_id: int) -> Iterator[NestedField]:
+    def ancestors(self, field_id: int) -> Iterator[t.NestedField]:
         """Yield the fields around a nested field, innermost first; nothing for a top-level one."""
         parent = self.parents.get(field_id)
         while parent is not None:
@@ -203,16 +192,16 @@ class Schema:
             parent = self.parents.get(parent)
 
 
-def _without_write_default(item: NestedField) -> NestedField:
+def _without_write_default(item: t.NestedField) -> t.NestedField:
     return replace(item, write_default=None, type=_type_without_write_defaults(item.type))
 
 
-def _type_without_write_defaults(type_: IcebergType) -> IcebergType:
-    if isinstance(type_, StructType):
-        return StructType(fields=tuple(_without_write_default(item) for item in type_.fields))
-    if isinstance(type_, ListType):
+def _type_without_write_defaults(type_: t.IcebergType) -> t.IcebergType:
+    if isinstance(type_, t.StructType):
+        return t.StructType(fields=tuple(_without_write_default(item) for item in type_.fields))
+    if isinstance(type_, t.ListType):
         return replace(type_, element=_type_without_write_defaults(type_.element))
-    if isinstance(type_, MapType):
+    if isinstance(type_, t.MapType):
         key, value = _type_without_write_defaults(type_.key), _type_without_write_defaults(type_.value)
         return replace(type_, key=key, value=value)
     return type_
@@ -222,13 +211,15 @@ class _Index:
     """Collects the lookups of a schema in one walk."""
 
     def __init__(self) -> None:
-        self.fields_by_id: dict[int, NestedField] = {}
+        self.fields_by_id: dict[int, t.NestedField] = {}
         self.names: dict[str, int] = {}
         self.parents: dict[int, int] = {}
         self.names_by_id: dict[int, str] = {}
         self.short_names: dict[str, int] = {}
 
-    def add(self, fields: tuple[NestedField, ...], prefix: str, short_prefix: str, parent: NestedField | None) -> None:
+    def add(
+        self, fields: tuple[t.NestedField, ...], prefix: str, short_prefix: str, parent: t.NestedField | None
+    ) -> None:
         """Add fields and all below them.
 
         Args:
@@ -236,22 +227,22 @@ class _Index:
             short_prefix: the same without ``element`` and ``value`` of structs in lists and maps.
             parent: the field around these, or None at the top.
         """
-        in_struct = parent is None or isinstance(parent.type, StructType)
+        in_struct = parent is None or isinstance(parent.type, t.StructType)
         for child in fields:
             self._add_one(child, prefix + child.name, parent)
             short = short_prefix + child.name
             self.short_names.setdefault(short, child.id)
             # Java lets `points.x` stand for `points.element.x`, but only where a struct is the element.
-            skip = not in_struct and child.name != "key" and isinstance(child.type, StructType)
+            skip = not in_struct and child.name != "key" and isinstance(child.type, t.StructType)
             below = short_prefix if skip else short + "."
-            nested = child_fields(child.type)
+            nested = t.child_fields(child.type)
             if nested:
                 self.add(nested, f"{prefix}{child.name}.", below, child)
 
-    def _add_one(self, child: NestedField, name: str, parent: NestedField | None) -> None:
+    def _add_one(self, child: t.NestedField, name: str, parent: t.NestedField | None) -> None:
         if not 0 <= child.id <= MAX_INT:
             raise InvalidInputError(f"unexpected field id {child.id} (expected 0 to {MAX_INT}) of column '{name}'")
-        if child.required and isinstance(child.type, UnknownType):
+        if child.required and isinstance(child.type, t.UnknownType):
             raise InvalidInputError(f"column '{name}' of type unknown must be optional: all its values are null")
         if child.id in self.fields_by_id:
             raise InvalidInputError(f"field id {child.id} is used twice: '{self.names_by_id[child.id]}' and '{name}'")
@@ -264,7 +255,7 @@ class _Index:
             self.parents[child.id] = parent.id
 
 
-def _prune(fields: tuple[NestedField, ...], ids: frozenset[int]) -> tuple[NestedField, ...]:
+def _prune(fields: tuple[t.NestedField, ...], ids: frozenset[int]) -> tuple[t.NestedField, ...]:
     """Keep the fields whose id is wanted, whole, and the others as far as something below them is wanted."""
     kept = []
     for child in fields:
@@ -277,15 +268,15 @@ def _prune(fields: tuple[NestedField, ...], ids: frozenset[int]) -> tuple[Nested
     return tuple(kept)
 
 
-def _prune_type(type_: IcebergType, ids: frozenset[int]) -> IcebergType | None:
-    kept = _prune(child_fields(type_), ids)
+def _prune_type(type_: t.IcebergType, ids: frozenset[int]) -> t.IcebergType | None:
+    kept = _prune(t.child_fields(type_), ids)
     if not kept:
         return None
-    if isinstance(type_, StructType):
-        return StructType(fields=kept)
-    if isinstance(type_, ListType):
+    if isinstance(type_, t.StructType):
+        return t.StructType(fields=kept)
+    if isinstance(type_, t.ListType):
         return replace(type_, element=kept[0].type)
-    if isinstance(type_, MapType):
+    if isinstance(type_, t.MapType):
         # A map is read with its whole key, whatever was asked of it.
         value = next((child.type for child in kept if child.id == type_.value_id), type_.value)
         return replace(type_, value=value)
@@ -300,25 +291,25 @@ def assign_fresh_ids(schema: Schema, *, first_id: int = 1) -> Schema:
     """
     ids = count(first_id)
     struct = fresh_type(schema.as_struct(), lambda: next(ids))
-    assert isinstance(struct, StructType)
+    assert isinstance(struct, t.StructType)
     fresh = Schema(struct.fields, schema.schema_id)
     names = (schema.find_name(field_id) for field_id in schema.identifier_field_ids)
     identifiers = tuple(fresh.names[name] for name in names if name is not None)
     return replace(fresh, identifier_field_ids=identifiers)
 
 
-def fresh_type(type_: IcebergType, next_id: Callable[[], int]) -> IcebergType:
+def fresh_type(type_: t.IcebergType, next_id: Callable[[], int]) -> t.IcebergType:
     """Return a type with new ids for all fields in it: those of one struct first, then what is nested in them."""
-    if isinstance(type_, StructType):
+    if isinstance(type_, t.StructType):
         ids = [next_id() for _ in type_.fields]
         fields = zip(ids, type_.fields, strict=True)
-        return StructType(
+        return t.StructType(
             fields=tuple(replace(child, id=i, type=fresh_type(child.type, next_id)) for i, child in fields)
         )
-    if isinstance(type_, ListType):
+    if isinstance(type_, t.ListType):
         return replace(type_, element_id=next_id(), element=fresh_type(type_.element, next_id))
-    if isinstance(type_, MapType):
+    if isinstance(type_, t.MapType):
         key_id, value_id = next_id(), next_id()
         key, value = fresh_type(type_.key, next_id), fresh_type(type_.value, next_id)
-        return MapType(key_id=key_id, key=key, value_id=value_id, value=value, value_required=type_.value_required)
+        return t.MapType(key_id=key_id, key=key, value_id=value_id, value=value, value_required=type_.value_required)
     return type_

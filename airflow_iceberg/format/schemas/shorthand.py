@@ -12,23 +12,13 @@ from itertools import count
 from typing import Any, NoReturn
 
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.format import types as t
 from airflow_iceberg.format.schemas.schema import Columns, Schema, assign_fresh_ids
-from airflow_iceberg.format.types import (
-    NAMED_TYPES,
-    PARAMETRIC_FORMS,
-    IcebergType,
-    ListType,
-    MapType,
-    NestedField,
-    PrimitiveType,
-    StructType,
-    parse_primitive,
-)
 
 _OBJECT_KEYS = ("type", "required", "doc")
 
 
-def field_from_shorthand(name: str, spelled: Any, next_id: Callable[[], int]) -> NestedField:
+def field_from_shorthand(name: str, spelled: Any, next_id: Callable[[], int]) -> t.NestedField:
     """Return the field of a column.
 
     Args:
@@ -100,7 +90,7 @@ class _TypeText:
     text: str
     next_id: Callable[[], int]
 
-    def whole_field(self, name: str | None = None) -> NestedField:
+    def whole_field(self, name: str | None = None) -> t.NestedField:
         text, doc = self.text, None
         comment = _COMMENT.search(text)
         if comment:
@@ -109,40 +99,40 @@ class _TypeText:
         required = bare != text
         bare = _NULLABLE.sub("", bare) if not required else bare
         own_id = self.next_id()
-        return NestedField(
+        return t.NestedField(
             id=own_id, name=name or self.column, type=self._type(bare.strip()), required=required, doc=doc
         )
 
-    def _type(self, text: str) -> IcebergType:
+    def _type(self, text: str) -> t.IcebergType:
         nested = _NESTED.fullmatch(text)
         if not nested:
             return self._primitive(text)
         kind, parts = nested[1].lower(), self._split(nested[2])
         if kind == "struct":
-            return StructType(fields=tuple(self._member(part) for part in parts))
+            return t.StructType(fields=tuple(self._member(part) for part in parts))
         if kind == "map":
             if len(parts) != 2:
                 self._fail(f"a map has a key and a value type, got '{text}'")
             key, value = self._inner("key", parts[0]), self._inner("value", parts[1])
-            return MapType(
+            return t.MapType(
                 key_id=key.id, key=key.type, value_id=value.id, value=value.type, value_required=value.required
             )
         if len(parts) != 1:
             self._fail(f"a list has one element type, got '{text}'")
         element = self._inner("element", parts[0])
-        return ListType(element_id=element.id, element=element.type, element_required=element.required)
+        return t.ListType(element_id=element.id, element=element.type, element_required=element.required)
 
-    def _inner(self, name: str, text: str) -> NestedField:
+    def _inner(self, name: str, text: str) -> t.NestedField:
         return _TypeText(f"{self.column}.{name}", text, self.next_id).whole_field(name)
 
-    def _member(self, text: str) -> NestedField:
+    def _member(self, text: str) -> t.NestedField:
         found = _MEMBER.fullmatch(text)
         if not found:
             self._fail(f"a struct has members like 'x: double', got '{text.strip()}'")
         name = found[1][1:-1].replace("``", "`") if found[1].startswith("`") else found[1]
         return self._inner(name, found[2])
 
-    def _primitive(self, text: str) -> PrimitiveType:
+    def _primitive(self, text: str) -> t.PrimitiveType:
         spelled = " ".join(text.lower().split())
         if spelled in ("decimal", "numeric", "dec"):
             # Differs from Spark, where it is one of 10 digits, none of them after the point: hardly ever what is meant.
@@ -155,11 +145,11 @@ class _TypeText:
             if pattern.fullmatch(name):
                 name = pattern.sub(form, name)
         try:
-            found = parse_primitive(name)
+            found = t.parse_primitive(name)
         except InvalidInputError as error:
             raise InvalidInputError(f"column '{self.column}': {error}") from error
         if found is None:
-            allowed = ", ".join((*NAMED_TYPES, *PARAMETRIC_FORMS, "struct<…>", "list<…>", "map<…, …>"))
+            allowed = ", ".join((*t.NAMED_TYPES, *t.PARAMETRIC_FORMS, "struct<…>", "list<…>", "map<…, …>"))
             self._fail(f"unknown type '{text}' (allowed: {allowed})")
         return found
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_iceberg.errors import UnsupportedError
+from airflow_iceberg.format import types as t
 from airflow_iceberg.format.arrow.buffers import number_array, valid_of
 from airflow_iceberg.format.arrow.types import type_to_arrow
 from airflow_iceberg.format.transforms import murmur3
@@ -25,18 +26,6 @@ from airflow_iceberg.format.transforms.transform import (
     VoidTransform,
     YearTransform,
 )
-from airflow_iceberg.format.types import (
-    BinaryType,
-    DateType,
-    DecimalType,
-    FixedType,
-    IcebergType,
-    IntegerType,
-    StringType,
-    TimestampNsType,
-    TimestamptzNsType,
-    UUIDType,
-)
 from airflow_iceberg.format.values.numbers import units_per_second
 
 # Below this share of distinct values in a sample, a column of strings is dictionary-encoded before it is hashed.
@@ -48,7 +37,7 @@ _LONG_DIGITS = 18
 _MAX_LOOKUP_DAYS = 1_000_000
 
 
-def apply(transform: Transform, array: Any, source_type: IcebergType) -> pa.Array:
+def apply(transform: Transform, array: Any, source_type: t.IcebergType) -> pa.Array:
     """Return the partition values of a column, equal to `Transform.apply` on each value; nulls stay null.
 
     Args:
@@ -62,7 +51,7 @@ def apply(transform: Transform, array: Any, source_type: IcebergType) -> pa.Arra
     return _apply(transform, array, source_type)
 
 
-def _apply(transform: Transform, array: Any, source_type: IcebergType) -> pa.Array:
+def _apply(transform: Transform, array: Any, source_type: t.IcebergType) -> pa.Array:
     if isinstance(array, pa.ChunkedArray):
         chunks = [_apply(transform, chunk, source_type) for chunk in array.chunks]
         return pa.concat_arrays(chunks) if chunks else pa.array([], type_to_arrow(transform.result_type(source_type)))
@@ -82,14 +71,14 @@ def _apply(transform: Transform, array: Any, source_type: IcebergType) -> pa.Arr
     return array
 
 
-def _void_type(array: pa.Array, source_type: IcebergType) -> pa.DataType:
+def _void_type(array: pa.Array, source_type: t.IcebergType) -> pa.DataType:
     try:
         return type_to_arrow(source_type)
     except UnsupportedError:
         return array.type
 
 
-def _as_type(array: pa.Array, source_type: IcebergType) -> pa.Array:
+def _as_type(array: pa.Array, source_type: t.IcebergType) -> pa.Array:
     expected = type_to_arrow(source_type)
     return array if array.type == expected else array.cast(expected)
 
@@ -107,8 +96,8 @@ def with_nulls_of(values: "npt.NDArray[Any]", array: pa.Array, arrow_type: pa.Da
     return number_array(values, valid_of(array) if array.null_count else None).view(arrow_type)
 
 
-def _bucket(array: pa.Array, source_type: IcebergType, num_buckets: int) -> pa.Array:
-    if isinstance(source_type, (StringType, BinaryType)) and _repeats(array):
+def _bucket(array: pa.Array, source_type: t.IcebergType, num_buckets: int) -> pa.Array:
+    if isinstance(source_type, (t.StringType, t.BinaryType)) and _repeats(array):
         encoded = array.dictionary_encode()
         return _bucket(encoded.dictionary, source_type, num_buckets).take(encoded.indices)
     hashes = _hashes(array, source_type)
@@ -122,20 +111,20 @@ def _repeats(array: pa.Array) -> bool:
     return len(sample) > 0 and pc.count_distinct(sample).as_py() < _REPEATS_WORTH_ENCODING * len(sample)
 
 
-def _hashes(array: pa.Array, source_type: IcebergType) -> "npt.NDArray[np.uint32]":
-    if isinstance(source_type, (StringType, BinaryType)):
+def _hashes(array: pa.Array, source_type: t.IcebergType) -> "npt.NDArray[np.uint32]":
+    if isinstance(source_type, (t.StringType, t.BinaryType)):
         return _hash_variable(array)
-    if isinstance(source_type, (UUIDType, FixedType)):
+    if isinstance(source_type, (t.UUIDType, t.FixedType)):
         width = array.type.byte_width
         if not width:
             return np.full(len(array), murmur3.hash_bytes(b"") & 0xFFFFFFFF, np.uint32)
         return murmur3.hash_rows(_byte_rows(array, width))
-    if isinstance(source_type, DecimalType):
+    if isinstance(source_type, t.DecimalType):
         return _hash_decimals(array)
-    if isinstance(source_type, (IntegerType, DateType)):
+    if isinstance(source_type, (t.IntegerType, t.DateType)):
         return murmur3.hash_longs(physical(array, np.int32).astype(np.int64))
     values = physical(array, np.int64)
-    if isinstance(source_type, (TimestampNsType, TimestamptzNsType)):
+    if isinstance(source_type, (t.TimestampNsType, t.TimestamptzNsType)):
         values = values // 1000
     return murmur3.hash_longs(values)
 
@@ -194,19 +183,19 @@ def _hash_short_decimals(numbers: "npt.NDArray[np.int64]") -> "npt.NDArray[np.ui
     return result
 
 
-def _truncate(array: pa.Array, source_type: IcebergType, width: int) -> pa.Array:
-    if isinstance(source_type, StringType):
+def _truncate(array: pa.Array, source_type: t.IcebergType, width: int) -> pa.Array:
+    if isinstance(source_type, t.StringType):
         return pc.utf8_slice_codeunits(array, 0, width)
-    if isinstance(source_type, BinaryType):
+    if isinstance(source_type, t.BinaryType):
         return pc.binary_slice(array, 0, width)
-    if isinstance(source_type, DecimalType):
+    if isinstance(source_type, t.DecimalType):
         return _truncate_decimals(array, source_type, width)
-    dtype = np.int32 if isinstance(source_type, IntegerType) else np.int64
+    dtype = np.int32 if isinstance(source_type, t.IntegerType) else np.int64
     values = physical(array, dtype)
     return with_nulls_of(values - np.mod(values, dtype(width)), array, array.type)
 
 
-def _truncate_decimals(array: pa.Array, source_type: DecimalType, width: int) -> pa.Array:
+def _truncate_decimals(array: pa.Array, source_type: t.DecimalType, width: int) -> pa.Array:
     if source_type.precision > _LONG_DIGITS:
         return _truncate_wide_decimals(array, source_type, width)
     # Up to 18 digits the low word of the 128 bits is the number; the high word repeats its sign.
@@ -217,7 +206,7 @@ def _truncate_decimals(array: pa.Array, source_type: DecimalType, width: int) ->
     return _decimals_from_words(words, array)
 
 
-def _truncate_wide_decimals(array: pa.Array, source_type: DecimalType, width: int) -> pa.Array:
+def _truncate_wide_decimals(array: pa.Array, source_type: t.DecimalType, width: int) -> pa.Array:
     words = physical_words(array)
     low, high = words[:, 0].view(np.uint64), words[:, 1]
     # The rest of the division, 32 bits at a time so that no intermediate leaves 64: high·2^64 + low, modulo width.
@@ -243,7 +232,7 @@ def _decimals_from_words(words: "npt.NDArray[np.int64]", array: pa.Array) -> pa.
     return pa.Array.from_buffers(array.type, len(array), buffers, array.null_count)
 
 
-def _since_epoch(transform: Any, array: pa.Array, source_type: IcebergType) -> pa.Array:
+def _since_epoch(transform: Any, array: pa.Array, source_type: t.IcebergType) -> pa.Array:
     per_second = units_per_second(source_type)
     values = physical(array, np.int32 if per_second is None else np.int64)
     result_type = type_to_arrow(transform.result_type(source_type))

@@ -9,25 +9,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, NoReturn
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.format.types import (
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    LongType,
-    StringType,
-    TimestampNsType,
-    TimestampType,
-    TimestamptzNsType,
-    TimestamptzType,
-    TimeType,
-    UUIDType,
-    Value,
-)
+from airflow_iceberg.format import types as t
 from airflow_iceberg.format.values import calendar
 from airflow_iceberg.format.values.numbers import NANOS, RAW, TIMESTAMPS, WITH_ZONE, scaled, units_per_second
 
@@ -37,7 +19,7 @@ _MAX_LONG_DIGITS = 40
 _MICROS_PER_DAY = calendar.SECONDS_PER_DAY * calendar.MICROS_PER_SECOND
 
 
-def parse_literal(type_: IcebergType, value: Any) -> Value:
+def parse_literal(type_: t.IcebergType, value: Any) -> t.Value:
     """Return the canonical value of what a person wrote for a column: in a filter, in a default, in a test.
 
     Args:
@@ -60,84 +42,84 @@ def parse_literal(type_: IcebergType, value: Any) -> Value:
         raise InvalidInputError(f"cannot take {value!r} as a value of type {type_}: {error}") from error
 
 
-def parse_text(type_: IcebergType, text: str) -> Value:
+def parse_text(type_: t.IcebergType, text: str) -> t.Value:
     """Return the canonical value of a text.
 
     Raises:
         InvalidInputError: a type that is not written as text.
         ValueError, ArithmeticError: not a value of the type.
     """
-    if "_" in text and not isinstance(type_, StringType):
+    if "_" in text and not isinstance(type_, t.StringType):
         raise ValueError("unexpected '_'")
     parse = _TEXT_PARSERS.get(type(type_))
     if parse is None:
         raise InvalidInputError(f"cannot take a text as a value of type {type_}")
-    return parse(type_, text if isinstance(type_, StringType) else text.strip())
+    return parse(type_, text if isinstance(type_, t.StringType) else text.strip())
 
 
-def _text_to_boolean(type_: IcebergType, text: str) -> bool:
+def _text_to_boolean(type_: t.IcebergType, text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise ValueError("expected true or false")
     return text.lower() == "true"
 
 
-def _text_to_float(type_: IcebergType, text: str) -> float:
+def _text_to_float(type_: t.IcebergType, text: str) -> float:
     return _to_float(type_, float(text))
 
 
-def _text_to_timestamp(type_: IcebergType, text: str) -> int:
+def _text_to_timestamp(type_: t.IcebergType, text: str) -> int:
     units, offset = calendar.parse_timestamp(text, units_per_second(type_) or 1)
     if offset is not None and not isinstance(type_, WITH_ZONE):
         raise ValueError("the type has no zone; leave the offset out")
     return in_range(type_, units)
 
 
-_TEXT_PARSERS: Mapping[type[IcebergType], Callable[[Any, str], Value]] = {
-    BooleanType: _text_to_boolean,
-    IntegerType: lambda type_, text: _integral(type_, Decimal(text)),
-    LongType: lambda type_, text: _integral(type_, Decimal(text)),
-    FloatType: _text_to_float,
-    DoubleType: _text_to_float,
-    DecimalType: lambda type_, text: to_decimal(type_, Decimal(text)),
-    DateType: lambda type_, text: in_range(type_, calendar.parse_date(text)),
-    TimeType: lambda type_, text: calendar.parse_time(text),
-    TimestampType: _text_to_timestamp,
-    TimestamptzType: _text_to_timestamp,
-    TimestampNsType: _text_to_timestamp,
-    TimestamptzNsType: _text_to_timestamp,
-    StringType: lambda type_, text: text,
-    UUIDType: lambda type_, text: uuid.UUID(text),
+_TEXT_PARSERS: Mapping[type[t.IcebergType], Callable[[Any, str], t.Value]] = {
+    t.BooleanType: _text_to_boolean,
+    t.IntegerType: lambda type_, text: _integral(type_, Decimal(text)),
+    t.LongType: lambda type_, text: _integral(type_, Decimal(text)),
+    t.FloatType: _text_to_float,
+    t.DoubleType: _text_to_float,
+    t.DecimalType: lambda type_, text: to_decimal(type_, Decimal(text)),
+    t.DateType: lambda type_, text: in_range(type_, calendar.parse_date(text)),
+    t.TimeType: lambda type_, text: calendar.parse_time(text),
+    t.TimestampType: _text_to_timestamp,
+    t.TimestamptzType: _text_to_timestamp,
+    t.TimestampNsType: _text_to_timestamp,
+    t.TimestamptzNsType: _text_to_timestamp,
+    t.StringType: lambda type_, text: text,
+    t.UUIDType: lambda type_, text: uuid.UUID(text),
 }
 
 
-def _parse_object(type_: IcebergType, value: Any) -> Value:
-    if isinstance(type_, BooleanType) or isinstance(value, bool):
-        return value if isinstance(value, bool) and isinstance(type_, BooleanType) else _reject(type_, value)
-    if isinstance(type_, (IntegerType, LongType)):
+def _parse_object(type_: t.IcebergType, value: Any) -> t.Value:
+    if isinstance(type_, t.BooleanType) or isinstance(value, bool):
+        return value if isinstance(value, bool) and isinstance(type_, t.BooleanType) else _reject(type_, value)
+    if isinstance(type_, (t.IntegerType, t.LongType)):
         return _integral(type_, value)
-    if isinstance(type_, (FloatType, DoubleType)):
+    if isinstance(type_, (t.FloatType, t.DoubleType)):
         return _to_float(type_, value)
-    if isinstance(type_, DecimalType):
+    if isinstance(type_, t.DecimalType):
         return to_decimal(type_, Decimal(repr(value)) if isinstance(value, float) else Decimal(value))
     if isinstance(type_, RAW) and isinstance(value, (bytes, bytearray, memoryview)):
         return fixed_length(type_, bytes(value))
-    if isinstance(type_, UUIDType):
+    if isinstance(type_, t.UUIDType):
         return value if isinstance(value, uuid.UUID) else uuid.UUID(bytes=bytes(value))
-    if isinstance(type_, (DateType, TimeType, *TIMESTAMPS)):
+    if isinstance(type_, (t.DateType, t.TimeType, *TIMESTAMPS)):
         return in_range(type_, value if type(value) is int else _temporal(type_, value))
     return _reject(type_, value)
 
 
-def _temporal(type_: IcebergType, value: Any) -> int:
+def _temporal(type_: t.IcebergType, value: Any) -> int:
     """Return a Python date, time or datetime in the units of a type."""
-    if isinstance(type_, TimeType):
+    if isinstance(type_, t.TimeType):
         return _micros_of_day(value) if isinstance(value, datetime.time) and not value.tzinfo else _reject(type_, value)
     if not isinstance(value, datetime.date):
         return _reject(type_, value)
     days, micros, offset = value.toordinal() - datetime.date(1970, 1, 1).toordinal(), 0, None
     if isinstance(value, datetime.datetime):
         micros, offset = _micros_of_day(value), value.utcoffset()
-    if isinstance(type_, DateType):
+    if isinstance(type_, t.DateType):
         # A datetime is a day only at its start, and only where no zone could make it another one.
         return days if micros == 0 and offset is None else _reject(type_, value)
     if offset is not None and not isinstance(type_, WITH_ZONE):
@@ -151,7 +133,7 @@ def _micros_of_day(value: Any) -> int:
     return int(seconds * calendar.MICROS_PER_SECOND + value.microsecond)
 
 
-def _integral(type_: IcebergType, value: Any) -> int:
+def _integral(type_: t.IcebergType, value: Any) -> int:
     if not isinstance(value, (int, float, Decimal)) or value != value or value in (math.inf, -math.inf):
         return _reject(type_, value)
     if isinstance(value, Decimal) and abs(value.adjusted()) > _MAX_LONG_DIGITS:
@@ -161,12 +143,12 @@ def _integral(type_: IcebergType, value: Any) -> int:
     return in_range(type_, int(value))
 
 
-def _to_float(type_: IcebergType, value: Any) -> float:
+def _to_float(type_: t.IcebergType, value: Any) -> float:
     if not isinstance(value, (int, float, Decimal)):
         return _reject(type_, value)
     try:
         number = float(value)
-        return single(number) if isinstance(type_, FloatType) else number
+        return single(number) if isinstance(type_, t.FloatType) else number
     except OverflowError:
         raise InvalidInputError(f"{value} is out of range for type {type_}") from None
 
@@ -180,7 +162,7 @@ def single(number: float) -> float:
     return float(struct.unpack("<f", struct.pack("<f", number))[0])
 
 
-def to_decimal(type_: DecimalType, value: Decimal, exact_scale: bool = False) -> Decimal:
+def to_decimal(type_: t.DecimalType, value: Decimal, exact_scale: bool = False) -> Decimal:
     """Return a decimal with exactly the type's scale.
 
     Args:
@@ -204,30 +186,30 @@ def to_decimal(type_: DecimalType, value: Decimal, exact_scale: bool = False) ->
     return scaled(-number if sign else number, type_.scale)
 
 
-def in_range(type_: IcebergType, value: int) -> int:
+def in_range(type_: t.IcebergType, value: int) -> int:
     """Return the integer itself.
 
     Raises:
         InvalidInputError: the type cannot hold it.
     """
-    low, high = _INT_RANGE if isinstance(type_, (IntegerType, DateType)) else _LONG_RANGE
-    if isinstance(type_, TimeType):
+    low, high = _INT_RANGE if isinstance(type_, (t.IntegerType, t.DateType)) else _LONG_RANGE
+    if isinstance(type_, t.TimeType):
         low, high = 0, _MICROS_PER_DAY - 1
     if not low <= value <= high:
         raise InvalidInputError(f"{value} is out of range for type {type_}")
     return value
 
 
-def fixed_length(type_: IcebergType, data: bytes) -> bytes:
+def fixed_length(type_: t.IcebergType, data: bytes) -> bytes:
     """Return the bytes themselves.
 
     Raises:
         InvalidInputError: a fixed of another length.
     """
-    if isinstance(type_, FixedType) and len(data) != type_.length:
+    if isinstance(type_, t.FixedType) and len(data) != type_.length:
         raise InvalidInputError(f"{len(data)} bytes do not fit type {type_}")
     return data
 
 
-def _reject(type_: IcebergType, value: Any) -> NoReturn:
+def _reject(type_: t.IcebergType, value: Any) -> NoReturn:
     raise InvalidInputError(f"cannot take {value!r} as a value of type {type_}")

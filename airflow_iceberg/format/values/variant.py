@@ -273,17 +273,6 @@ def encode_array(items: Sequence[bytes]) -> bytes:
     return b"".join([bytes([header << 2 | _ARRAY]), count, offsets, *items])
 
 
-def encode_names(names: Sequence[str]) -> bytes:
-    """Return the metadata of a dictionary of names."""
-    data = [name.encode() for name in names]
-    width = max(_width(len(data)), _width(sum(map(len, data))))
-    _, offsets = _offsets(data, width)
-    is_sorted = all(left < right for left, right in pairwise(data))
-    return b"".join(
-        [bytes([1 | is_sorted << 4 | (width - 1) << 6]), len(data).to_bytes(width, "little"), offsets, *data]
-    )
-
-
 def _offsets(items: Sequence[bytes], width: int | None = None) -> tuple[int, bytes]:
     ends = [0]
     for item in items:

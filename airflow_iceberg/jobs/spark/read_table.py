@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.data.read.deletes import DeleteReader
-from airflow_iceberg.data.read.file import check_supported, find_geo_fields, read_file
+from airflow_iceberg.data.read.file import FileToRead, check_supported, find_geo_fields, read_file
 from airflow_iceberg.data.read.selection import choose_snapshot, project
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions.binding import parse_filter
@@ -119,12 +119,8 @@ class TableReader:
         specs = {spec.spec_id: spec for spec in self.specs}
         for one in item:
             unit = one.unit
-            yield from read_file(
-                io,
-                unit.file,
-                schema=self.projection,
-                table_schema=self.schema,
-                row_filter=one.residual,
+            source = FileToRead(
+                file=unit.file,
                 spec=specs[unit.file.spec_id],
                 name_mapping=self.name_mapping,
                 delete_files=unit.delete_files,
@@ -132,6 +128,7 @@ class TableReader:
                 sequence_number=unit.sequence_number,
                 parts=unit.parts or (0, 1, 1),
             )
+            yield from read_file(io, source, schema=self.projection, table_schema=self.schema, row_filter=one.residual)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,21 +10,23 @@ from collections.abc import Iterator
 from typing import Any
 
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
-from airflow_iceberg.format.metadata.table_metadata import SUPPORTED_FORMAT_VERSIONS, TableMetadata, check_fits
-from airflow_iceberg.format.metadata.updates import (
-    AddPartitionSpec,
-    AddSchema,
-    AddSortOrder,
+from airflow_iceberg.format.metadata.requirements import (
     AssertCurrentSchemaId,
     AssertDefaultSortOrderId,
     AssertDefaultSpecId,
     AssertLastAssignedFieldId,
     AssertLastAssignedPartitionId,
     AssertTableUUID,
+    Requirement,
+)
+from airflow_iceberg.format.metadata.table_metadata import SUPPORTED_FORMAT_VERSIONS, TableMetadata, check_fits
+from airflow_iceberg.format.metadata.updates import (
+    AddPartitionSpec,
+    AddSchema,
+    AddSortOrder,
     AssignUUID,
     Change,
     RemoveProperties,
-    Requirement,
     SetCurrentSchema,
     SetDefaultSortOrder,
     SetDefaultSpec,

@@ -1,0 +1,197 @@
+"""The fields of a data file: their ids, positions and leaf columns, and which of them a reader needs.
+
+Not here: reading their values (`columns`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from airflow_iceberg.errors import FormatError, UnsupportedError
+from airflow_iceberg.format.arrow.types import FIELD_ID_KEY
+from airflow_iceberg.format.properties.table_properties import TableProperties
+from airflow_iceberg.format.types import (
+    ListType,
+    MapType,
+    NestedField,
+    StructType,
+    UnknownType,
+)
+
+_ORC_ID_KEY = b"iceberg.id"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileField:
+    """A field of a file's schema.
+
+    Attributes:
+        field_id: None where neither the file nor a name mapping has one.
+        type: Arrow type; of an extension type what it stores.
+        position: index among the fields around it.
+        leaf: index of its first leaf column among all of the file.
+        children: of a struct its fields, of a list the element, of a map key and value.
+    """
+
+    field_id: int | None
+    name: str
+    type: pa.DataType
+    position: int
+    leaf: int
+    children: tuple[FileField, ...] = ()
+
+    @property
+    def leaves(self) -> range:
+        """The leaf columns below the field."""
+        return range(self.leaf, self.children[-1].leaves.stop if self.children else self.leaf + 1)
+
+
+def file_fields(schema: pa.Schema, name_mapping: str | None = None) -> tuple[FileField, ...]:
+    """Return the columns of a file with their field ids.
+
+    Args:
+        schema: of the file, or of a batch of some of its columns.
+        name_mapping: JSON that gives ids to columns without one, by name.
+    Raises:
+        UnsupportedError: the file has no ids and there is no mapping.
+        FormatError: the mapping is malformed.
+    """
+    mapping = _read_mapping(name_mapping)
+    fields = _children(list(schema), mapping, 0)
+    if fields and not any(field.field_id is not None for field in _walk(fields)):
+        raise UnsupportedError(
+            "a data file has no field ids, and nothing in it is named by the table's property "
+            f"'{TableProperties.name_mapping}'; set that property to say which column is which"
+        )
+    return fields
+
+
+def _walk(fields: Iterable[FileField]) -> Iterator[FileField]:
+    for field in fields:
+        yield field
+        yield from _walk(field.children)
+
+
+def _children(fields: Sequence[pa.Field], mapping: _Names, leaf: int) -> tuple[FileField, ...]:
+    found = []
+    for position, field in enumerate(fields):
+        child = _file_field(field, position, mapping, leaf)
+        leaf = child.leaves.stop
+        found.append(child)
+    return tuple(found)
+
+
+def _file_field(field: pa.Field, position: int, mapping: _Names, leaf: int, *, name: str | None = None) -> FileField:
+    name = field.name if name is None else name
+    mapped_id, below = mapping.get(name, (None, {}))
+    field_id = _own_id(field)
+    kind = field.type.storage_type if hasattr(field.type, "storage_type") else field.type
+    return FileField(
+        field_id=mapped_id if field_id is None else field_id,
+        name=name,
+        type=kind,
+        position=position,
+        leaf=leaf,
+        children=_nested(kind, below, leaf),
+    )
+
+
+def _nested(kind: pa.DataType, mapping: _Names, leaf: int) -> tuple[FileField, ...]:
+    import pyarrow.types as kinds
+
+    if kinds.is_struct(kind):
+        return _children(list(kind.fields), mapping, leaf)
+    if kinds.is_map(kind):
+        key = _file_field(kind.key_field, 0, mapping, leaf, name="key")
+        return key, _file_field(kind.item_field, 1, mapping, key.leaves.stop, name="value")
+    if is_list(kind):
+        return (_file_field(kind.value_field, 0, mapping, leaf, name="element"),)
+    return ()
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Tell whether an Arrow type is one of lists."""
+    import pyarrow.types as kinds
+
+    return bool(kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind))
+
+
+def _own_id(field: pa.Field) -> int | None:
+    metadata = field.metadata or {}
+    text = metadata.get(FIELD_ID_KEY, metadata.get(_ORC_ID_KEY))
+    return int(text) if text is not None and int(text) >= 0 else None
+
+
+_Names = dict[str, tuple[int | None, "_Names"]]
+"""Field id and the names below, by each name that a field had."""
+
+
+def _read_mapping(text: str | None) -> _Names:
+    if not text:
+        return {}
+    try:
+        return _mapped_names(json.loads(text))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise FormatError(f"malformed name mapping in property '{TableProperties.name_mapping}': {error}") from error
+
+
+def _mapped_names(items: Iterable[Mapping[str, Any]]) -> _Names:
+    names: _Names = {}
+    for item in items:
+        field_id = item.get("field-id")
+        entry = (None if field_id is None else int(field_id), _mapped_names(item.get("fields") or ()))
+        names.update((str(name), entry) for name in item["names"])
+    return names
+
+
+def fields_by_id(fields: Iterable[FileField]) -> Mapping[int, FileField]:
+    """Return the fields that have an id, by it.
+
+    Raises:
+        FormatError: two fields have the same.
+    """
+    found: dict[int, FileField] = {}
+    for field in fields:
+        if field.field_id is None:
+            continue
+        if field.field_id in found:
+            names = f"'{found[field.field_id].name}' and '{field.name}'"
+            raise FormatError(f"columns {names} have the same field id {field.field_id}")
+        found[field.field_id] = field
+    return found
+
+
+def find_leaves(wanted: Iterable[NestedField], fields: Sequence[FileField]) -> Iterator[int]:
+    """Yield the leaf columns of a file that are needed for some fields.
+
+    Raises:
+        UnsupportedError: a struct whose fields have no ids.
+    """
+    by_id = fields_by_id(fields)
+    for target in wanted:
+        source = by_id.get(target.id)
+        if source is not None and not isinstance(target.type, UnknownType):
+            yield from _needed_leaves(target, source)
+
+
+def _needed_leaves(target: NestedField, source: FileField) -> Iterable[int]:
+    if isinstance(target.type, StructType) and source.children:
+        if all(child.field_id is None for child in source.children):
+            # Some writers give ids to top-level columns alone. To go by name here could return another column's values.
+            raise UnsupportedError(
+                f"the fields of struct '{target.name}' have no field ids in a data file that has ids elsewhere"
+            )
+        # Without any field in common, some leaf still has to tell where the struct is null.
+        return tuple(find_leaves(target.type.fields, source.children)) or source.leaves[:1]
+    if isinstance(target.type, ListType) and len(source.children) == 1:
+        return _needed_leaves(target.type.element_field, source.children[0])
+    if isinstance(target.type, MapType) and len(source.children) == 2:
+        # Maps are read whole; walked through for what cannot be read.
+        for field, child in zip((target.type.key_field, target.type.value_field), source.children, strict=True):
+            _needed_leaves(field, child)
+    return source.leaves

@@ -1,0 +1,202 @@
+"""The blocks of manifests and manifest lists: records of fastavro out of bytes, and into them.
+
+Not here: the container around the blocks (`format.avro.container`), what the fields of a record mean (`records`), and
+columns of many records (`columns`).
+
+fastavro is imported by the functions that call it: the workers of jobs that read no manifests may lack it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from airflow_iceberg.errors import FormatError, InvalidInputError
+from airflow_iceberg.format import types as t
+from airflow_iceberg.format.avro.container import Header, read_blocks, write_long
+from airflow_iceberg.format.manifests.by_field_id import Reading, manifest_list_reading, manifest_reading
+from airflow_iceberg.format.manifests.records import Record
+from airflow_iceberg.format.manifests.schemas import manifest_list_schema, manifest_schema
+
+# Blocks of one record each make a file 6.5 times as large, very large ones cost memory.
+BLOCK_SIZE_BYTES = 64 * 1024
+MOST_RECORDS_AT_ONCE = 5_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordReader:
+    """Reads the records of files with one schema, one after the other.
+
+    Attributes:
+        block: parsed schema of an array of records: a whole block is decoded in one call.
+        record: parsed schema of a record.
+    """
+
+    block: Any
+    record: Any
+    reading: Reading
+
+    def read(self, data: bytes) -> Record:
+        """Return the record that begins with the first byte; it must be one that was read before."""
+        from fastavro import schemaless_reader
+
+        record: Record = schemaless_reader(io.BytesIO(data), self.record, None)
+        return record
+
+
+def manifest_list_reader(header: Header, path: str | None) -> RecordReader:
+    """Return what reads the rows of a manifest list.
+
+    Raises:
+        FormatError: its schema is not that of a manifest list.
+    """
+    return _decoder(header, _list_decoder, path)
+
+
+def record_reader(header: Header, path: str | None) -> RecordReader:
+    """Return what reads the entries of a manifest.
+
+    Raises:
+        FormatError: its schema is not that of a manifest.
+    """
+    spec = header.metadata.get("partition-spec", b"")
+    return _decoder(header, lambda schema: _manifest_decoder(schema, spec), path)
+
+
+def decode_blocks(data: bytes, header: Header, decoder: RecordReader, path: str | None) -> Iterator[list[Record]]:
+    """Yield the records of a file, some thousands at a time; raises FormatError for a damaged block."""
+    for count, block in read_blocks(data, header, path=path):
+        if count == 0:
+            continue
+        if count > len(block):  # a record has at least one byte: do not believe in more
+            raise FormatError(f"unexpected block of {count} records in {len(block)} bytes", path=path)
+        read, found = 0, _records(block, count, decoder)
+        while read < count:
+            try:
+                records = next(found, [])
+            except Exception as error:  # fastavro raises whatever happens to go wrong in a damaged block
+                raise FormatError(f"damaged Avro block ({type(error).__name__}: {error})", path=path) from error
+            if not records:
+                break
+            read += len(records)
+            yield records
+        if read != count or next(found, None) is not None:
+            raise FormatError(f"unexpected block of {read} records (expected {count}) with bytes left over", path=path)
+
+
+def _records(block: bytes, count: int, decoder: RecordReader) -> Iterator[list[Record]]:
+    """Yield the records of a block, and an empty list when bytes are left behind them."""
+    from fastavro import schemaless_reader
+
+    if count <= MOST_RECORDS_AT_ONCE:
+        # With their number before and a zero behind them they are an Avro array.
+        stream = io.BytesIO(write_long(count) + block + b"\x00")
+        yield schemaless_reader(stream, decoder.block, None)
+    else:
+        # A hostile block becomes millions of records: the first of them must be looked at before the rest is made.
+        stream = io.BytesIO(block)
+        for start in range(0, count, MOST_RECORDS_AT_ONCE):
+            size = min(MOST_RECORDS_AT_ONCE, count - start)
+            yield [schemaless_reader(stream, decoder.record, None) for _ in range(size)]
+    if stream.read(1):
+        yield []
+
+
+def _decoder(header: Header, build: Callable[[bytes], RecordReader], path: str | None) -> RecordReader:
+    if "avro.schema" not in header.metadata:
+        raise FormatError("missing 'avro.schema' in the header", path=path)
+    try:
+        return build(header.metadata["avro.schema"])
+    except FormatError as error:
+        raise FormatError(str(error), path=path) from error
+    except Exception as error:  # the JSON, its nesting, or what fastavro makes of it
+        raise FormatError(
+            f"unexpected 'avro.schema' in the header ({type(error).__name__}: {error})", path=path
+        ) from error
+
+
+@lru_cache(maxsize=256)
+def _manifest_decoder(schema: bytes, spec: bytes) -> RecordReader:
+    return _parsed(manifest_reading(json.loads(schema), spec=_spec_fields(spec)))
+
+
+def _spec_fields(text: bytes) -> Any:
+    with suppress(ValueError, RecursionError):  # the order of the file is what is left
+        return json.loads(text)
+    return None
+
+
+@lru_cache(maxsize=16)
+def _list_decoder(schema: bytes) -> RecordReader:
+    return _parsed(manifest_list_reading(json.loads(schema)))
+
+
+def _parsed(reading: Reading) -> RecordReader:
+    from fastavro import parse_schema
+
+    block, record = parse_schema({"type": "array", "items": reading.physical}), parse_schema(reading.physical)
+    return RecordReader(block=block, record=record, reading=reading)
+
+
+def encode_blocks(records: Iterable[Record], writing: Any) -> Iterator[tuple[int, bytes]]:
+    """Yield the blocks of a file: their numbers of records and bytes, not compressed."""
+    stream, count = io.BytesIO(), 0
+    for record in records:
+        write_record(stream, writing, record)
+        count += 1
+        if stream.tell() >= BLOCK_SIZE_BYTES:
+            yield count, stream.getvalue()
+            stream, count = io.BytesIO(), 0
+    if count:
+        yield count, stream.getvalue()
+
+
+def write_record(stream: io.BytesIO, writing: Any, record: Record) -> None:
+    """Append a record to a stream; raises InvalidInputError for a value that Avro cannot hold."""
+    from fastavro import schemaless_writer
+
+    try:
+        schemaless_writer(stream, writing, record)
+    except (ValueError, TypeError, OverflowError, AttributeError) as error:
+        raise InvalidInputError(f"value that cannot be written to Avro ({error}) in {_name(record)}") from error
+
+
+def blocks_of(records: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Yield records that are bytes already as blocks."""
+    start = size = 0
+    for number, record in enumerate(records, 1):
+        size += len(record)
+        if size >= BLOCK_SIZE_BYTES or number == len(records):
+            yield number - start, b"".join(records[start:number])
+            start, size = number, 0
+
+
+def _name(record: Record) -> str:
+    return str(record.get("manifest_path") or record["data_file"]["file_path"])
+
+
+@lru_cache(maxsize=256)
+def manifest_reader(partition: t.StructType, format_version: int) -> RecordReader:
+    """Return what reads the entries of manifests as they are written here."""
+    return _parsed(manifest_reading(manifest_schema(partition, format_version)))
+
+
+@lru_cache(maxsize=256)
+def manifest_writing(partition: t.StructType, format_version: int) -> Any:
+    """Return the parsed schema that manifests are written with."""
+    from fastavro import parse_schema
+
+    return parse_schema(manifest_reading(manifest_schema(partition, format_version)).physical)
+
+
+@lru_cache(maxsize=8)
+def manifest_list_writing(format_version: int) -> Any:
+    """Return the parsed schema that manifest lists are written with."""
+    from fastavro import parse_schema
+
+    return parse_schema(manifest_list_reading(manifest_list_schema(format_version)).physical)
