@@ -30,6 +30,8 @@ OF_OUR_OWN = {
     "format.properties.kinds": "table properties, which the specification leaves to engines",
     "format.properties.known": "table properties, which the specification leaves to engines",
     "format.properties.metrics_mode": "table properties, which the specification leaves to engines",
+    "format.properties.property": "table properties, which the specification leaves to engines",
+    "format.properties.table_properties": "table properties, which the specification leaves to engines",
     "expressions.json": "predicates on their way into a job",
     "expressions.literals": "literals of SQL",
     "expressions.sql": "SQL",

@@ -4,19 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from airflow_iceberg.errors import FormatError, InvalidInputError
+from airflow_iceberg.format import types as t
 from airflow_iceberg.format.json_fields import Fields, json_type_name
-from airflow_iceberg.format.types import (
-    IcebergType,
-    ListType,
-    MapType,
-    NestedField,
-    PrimitiveType,
-    StructType,
-    parse_primitive,
-)
 
 
-def type_from_json(value: Any, *, path: str | None = None, where: str = "type") -> IcebergType:
+def type_from_json(value: Any, *, path: str | None = None, where: str = "type") -> t.IcebergType:
     """Read a type of metadata JSON.
 
     Args:
@@ -34,7 +26,7 @@ def type_from_json(value: Any, *, path: str | None = None, where: str = "type") 
     fields = Fields(value, where, path)
     kind = fields.str("type")
     if kind == "struct":
-        return StructType(fields=tuple(_field_from_json(child) for child in fields.items("fields")))
+        return t.StructType(fields=tuple(_field_from_json(child) for child in fields.items("fields")))
     if kind == "list":
         return _list_from_json(fields)
     if kind == "map":
@@ -42,9 +34,9 @@ def type_from_json(value: Any, *, path: str | None = None, where: str = "type") 
     return fields.fail("type", f"unknown nested type '{kind}' (expected struct, list or map)")
 
 
-def _primitive_from_json(text: str, path: str | None, where: str) -> PrimitiveType:
+def _primitive_from_json(text: str, path: str | None, where: str) -> t.PrimitiveType:
     try:
-        found = parse_primitive(text)
+        found = t.parse_primitive(text)
     except InvalidInputError as error:
         raise FormatError(f"{error} in '{where}'", path=path) from error
     if found is None:
@@ -52,12 +44,12 @@ def _primitive_from_json(text: str, path: str | None, where: str) -> PrimitiveTy
     return found
 
 
-def _child_type(fields: Fields, key: str) -> IcebergType:
+def _child_type(fields: Fields, key: str) -> t.IcebergType:
     return type_from_json(fields.raw(key), path=fields.path, where=fields.place(key))
 
 
-def _field_from_json(fields: Fields) -> NestedField:
-    return NestedField(
+def _field_from_json(fields: Fields) -> t.NestedField:
+    return t.NestedField(
         id=fields.int("id"),
         name=fields.name("name"),
         type=_child_type(fields, "type"),
@@ -68,16 +60,16 @@ def _field_from_json(fields: Fields) -> NestedField:
     )
 
 
-def _list_from_json(fields: Fields) -> ListType:
-    return ListType(
+def _list_from_json(fields: Fields) -> t.ListType:
+    return t.ListType(
         element_id=fields.int("element-id"),
         element=_child_type(fields, "element"),
         element_required=fields.bool("element-required"),
     )
 
 
-def _map_from_json(fields: Fields) -> MapType:
-    return MapType(
+def _map_from_json(fields: Fields) -> t.MapType:
+    return t.MapType(
         key_id=fields.int("key-id"),
         key=_child_type(fields, "key"),
         value_id=fields.int("value-id"),
@@ -86,11 +78,11 @@ def _map_from_json(fields: Fields) -> MapType:
     )
 
 
-def type_to_json(type_: IcebergType) -> str | dict[str, Any]:
+def type_to_json(type_: t.IcebergType) -> str | dict[str, Any]:
     """Return the type as metadata JSON has it, keys in Java's order. Inverse of `type_from_json`."""
-    if isinstance(type_, StructType):
+    if isinstance(type_, t.StructType):
         return {"type": "struct", "fields": [field_to_json(child) for child in type_.fields]}
-    if isinstance(type_, ListType):
+    if isinstance(type_, t.ListType):
         element = type_to_json(type_.element)
         return {
             "type": "list",
@@ -98,7 +90,7 @@ def type_to_json(type_: IcebergType) -> str | dict[str, Any]:
             "element": element,
             "element-required": type_.element_required,
         }
-    if isinstance(type_, MapType):
+    if isinstance(type_, t.MapType):
         return {
             "type": "map",
             "key-id": type_.key_id,
@@ -110,7 +102,7 @@ def type_to_json(type_: IcebergType) -> str | dict[str, Any]:
     return str(type_)
 
 
-def field_to_json(field: NestedField) -> dict[str, Any]:
+def field_to_json(field: t.NestedField) -> dict[str, Any]:
     """Return the field as metadata JSON has it, keys in Java's order."""
     result: dict[str, Any] = {"id": field.id, "name": field.name, "required": field.required}
     result["type"] = type_to_json(field.type)

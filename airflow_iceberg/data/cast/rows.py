@@ -37,19 +37,10 @@ from airflow_iceberg.data.cast.types import (
 )
 from airflow_iceberg.data.cast.variants import BadVariant, check_variant_type, variant_column
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
+from airflow_iceberg.format import types as t
 from airflow_iceberg.format.arrow.types import value_to_scalar
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.schema import Schema
-from airflow_iceberg.format.types import (
-    IcebergType,
-    ListType,
-    MapType,
-    NestedField,
-    PrimitiveType,
-    StructType,
-    VariantType,
-    child_fields,
-)
 from airflow_iceberg.format.values import bytes as values
 
 _CHUNK_BYTES = 1024 * 1024 * 1024
@@ -93,7 +84,7 @@ def check_columns(arrow_schema: pa.Schema, schema: Schema, *, source: str) -> No
     _check_fields(list(arrow_schema), schema.fields, "", source)
 
 
-def _check_fields(found: Sequence[pa.Field], wanted: Sequence[NestedField], prefix: str, source: str) -> None:
+def _check_fields(found: Sequence[pa.Field], wanted: Sequence[t.NestedField], prefix: str, source: str) -> None:
     by_name: dict[str, pa.Field] = {}
     known = {item.name for item in wanted}
     for item in found:
@@ -113,7 +104,7 @@ def _check_fields(found: Sequence[pa.Field], wanted: Sequence[NestedField], pref
             )
 
 
-def _fail_extra(name: str, wanted: Sequence[NestedField], prefix: str, source: str) -> NoReturn:
+def _fail_extra(name: str, wanted: Sequence[t.NestedField], prefix: str, source: str) -> NoReturn:
     near = next((item.name for item in wanted if item.name.casefold() == name.casefold()), None)
     if near is not None:
         advice = f"names are matched by case, and the table's column is '{prefix}{near}'"
@@ -122,20 +113,20 @@ def _fail_extra(name: str, wanted: Sequence[NestedField], prefix: str, source: s
     raise InvalidInputError(f"column '{prefix}{name}' of {source} is not in the table: {advice}")
 
 
-def _check_type(arrow: pa.DataType, type_: IcebergType, name: str, source: str) -> None:
+def _check_type(arrow: pa.DataType, type_: t.IcebergType, name: str, source: str) -> None:
     arrow = decoded_type(arrow)
     if pa.types.is_null(arrow):
         return
-    if isinstance(type_, StructType) and pa.types.is_struct(arrow):
+    if isinstance(type_, t.StructType) and pa.types.is_struct(arrow):
         _check_fields(list(arrow), type_.fields, f"{name}.", source)
-    elif isinstance(type_, ListType) and _is_list(arrow):
+    elif isinstance(type_, t.ListType) and _is_list(arrow):
         _check_type(arrow.value_type, type_.element, f"{name}.element", source)
-    elif isinstance(type_, MapType) and pa.types.is_map(arrow):
+    elif isinstance(type_, t.MapType) and pa.types.is_map(arrow):
         _check_type(arrow.key_type, type_.key, f"{name}.key", source)
         _check_type(arrow.item_type, type_.value, f"{name}.value", source)
-    elif isinstance(type_, VariantType):
+    elif isinstance(type_, t.VariantType):
         check_variant_type(arrow, name, source)
-    elif not isinstance(type_, PrimitiveType) or conversion(arrow, type_) is None:
+    elif not isinstance(type_, t.PrimitiveType) or conversion(arrow, type_) is None:
         hint = refusal_hint(arrow, type_)
         raise InvalidInputError(
             f"column '{name}' is {arrow} in {source} and cannot become {type_}{hint and f': {hint}'}"
@@ -153,7 +144,7 @@ def _is_list(arrow: pa.DataType) -> bool:
     )
 
 
-def _default_column(item: NestedField, arrow: pa.DataType, rows: int) -> pa.Array:
+def _default_column(item: t.NestedField, arrow: pa.DataType, rows: int) -> pa.Array:
     if item.write_default is None:
         return pa.nulls(rows, arrow)
     value = values.from_json(item.type, item.write_default, path=f"write-default of column '{item.name}'")
@@ -161,7 +152,7 @@ def _default_column(item: NestedField, arrow: pa.DataType, rows: int) -> pa.Arra
 
 
 def _column(
-    column: pa.ChunkedArray, item: NestedField, arrow: pa.DataType, source: str, first_row: int
+    column: pa.ChunkedArray, item: t.NestedField, arrow: pa.DataType, source: str, first_row: int
 ) -> pa.ChunkedArray:
     """Convert and check one column, chunk by chunk."""
     same = column.type.equals(arrow) and not _has_variant(item.type)
@@ -197,9 +188,9 @@ def _fail(offence: Offence, source: str, first_row: int) -> NoReturn:
     raise InvalidInputError(f"column '{offence.name}', row {row} of {source}: {offence.problem}") from None
 
 
-def _has_variant(type_: IcebergType) -> bool:
+def _has_variant(type_: t.IcebergType) -> bool:
     """Return whether a variant is the type or is inside of it: its bytes are looked at whatever their Arrow type."""
-    return isinstance(type_, VariantType) or any(_has_variant(child.type) for child in child_fields(type_))
+    return isinstance(type_, t.VariantType) or any(_has_variant(child.type) for child in t.child_fields(type_))
 
 
 def _first_null(array: "pa.Array | pa.ChunkedArray") -> int:
@@ -209,20 +200,20 @@ def _first_null(array: "pa.Array | pa.ChunkedArray") -> int:
 # -- conversion of one array, nulls not yet checked --------------------------------------------------------------------
 
 
-def _converted(array: pa.Array, type_: IcebergType, arrow: pa.DataType, name: str) -> pa.Array:
+def _converted(array: pa.Array, type_: t.IcebergType, arrow: pa.DataType, name: str) -> pa.Array:
     if array.type.equals(arrow) and not _has_variant(type_):
         return array
     array = decoded(array)
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), arrow)
     match type_:
-        case StructType():
+        case t.StructType():
             return _struct(array, type_, arrow, name)
-        case ListType():
+        case t.ListType():
             return _list(array, type_, arrow, name)
-        case MapType():
+        case t.MapType():
             return _map(array, type_, arrow, name)
-        case VariantType():
+        case t.VariantType():
             try:
                 return variant_column(array)
             except BadVariant as error:
@@ -233,7 +224,7 @@ def _converted(array: pa.Array, type_: IcebergType, arrow: pa.DataType, name: st
     return _primitive(array, convert, type_, name)
 
 
-def _primitive(array: pa.Array, convert: Conversion, type_: IcebergType, name: str) -> pa.Array:
+def _primitive(array: pa.Array, convert: Conversion, type_: t.IcebergType, name: str) -> pa.Array:
     try:
         return convert(array)
     except (pa.ArrowInvalid, Misfit):
@@ -265,7 +256,7 @@ def _shown(scalar: pa.Scalar) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
 
 
-def _struct(array: pa.Array, type_: StructType, arrow: pa.DataType, name: str) -> pa.Array:
+def _struct(array: pa.Array, type_: t.StructType, arrow: pa.DataType, name: str) -> pa.Array:
     # flatten() hands the parent's nulls down, so that what lies under a null is never converted.
     children = dict(zip((item.name for item in array.type), array.flatten(), strict=True))
     columns = []
@@ -280,7 +271,7 @@ def _struct(array: pa.Array, type_: StructType, arrow: pa.DataType, name: str) -
     return pa.StructArray.from_arrays(columns, fields=list(arrow), mask=mask)
 
 
-def _list(array: pa.Array, type_: ListType, arrow: pa.DataType, name: str) -> pa.Array:
+def _list(array: pa.Array, type_: t.ListType, arrow: pa.DataType, name: str) -> pa.Array:
     lengths, elements = lengths_of(array), array.flatten()
     try:
         converted = _converted(elements, type_.element, arrow.value_type, f"{name}.element")
@@ -289,7 +280,7 @@ def _list(array: pa.Array, type_: ListType, arrow: pa.DataType, name: str) -> pa
     return pa.ListArray.from_arrays(offsets_of(lengths), converted, type=arrow, mask=mask_of(array))
 
 
-def _map(array: pa.Array, type_: MapType, arrow: pa.DataType, name: str) -> pa.Array:
+def _map(array: pa.Array, type_: t.MapType, arrow: pa.DataType, name: str) -> pa.Array:
     entries = map_entries(array)
     lengths = lengths_of(entries)
     flat = entries.flatten()

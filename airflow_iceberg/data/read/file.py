@@ -21,18 +21,10 @@ from airflow_iceberg.data.read.metadata_columns import IS_DELETED, FileFacts, pa
 from airflow_iceberg.data.read.open_source import FORMATS, open_source
 from airflow_iceberg.data.read.raw_rows import BATCH_SIZE, Part, RawRows
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
+from airflow_iceberg.expressions import tree
 from airflow_iceberg.expressions.arrow import row_mask
 from airflow_iceberg.expressions.binding import column_path
 from airflow_iceberg.expressions.metrics import may_match, must_match
-from airflow_iceberg.expressions.tree import (
-    ALWAYS_FALSE,
-    ALWAYS_TRUE,
-    AlwaysFalse,
-    AlwaysTrue,
-    Column,
-    Expression,
-    predicates,
-)
 from airflow_iceberg.format.arrow.buffers import number_array
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent
 from airflow_iceberg.format.partitions.spec import PartitionSpec
@@ -82,7 +74,7 @@ def read_file(
     *,
     schema: Schema,
     table_schema: Schema | None = None,
-    row_filter: Expression = ALWAYS_TRUE,
+    row_filter: tree.Expression = tree.ALWAYS_TRUE,
     batch_size: int = BATCH_SIZE,
     keep_dictionaries: bool = False,
 ) -> Iterator[pa.RecordBatch]:
@@ -105,7 +97,7 @@ def read_file(
     """
     check_supported(source.file, source.delete_files, find_geo_fields(schema))
     known, facts, mapping = table_schema or schema, source.facts, source.name_mapping
-    if isinstance(row_filter, AlwaysFalse):
+    if isinstance(row_filter, tree.AlwaysFalse):
         return iter(())
     reader = source.deletes or DeleteReader(io, schemas=(known,), name_mapping=mapping)
     wanted = _Wanted(schema, _filter_schema(row_filter, known), row_filter, batch_size, keep_dictionaries)
@@ -159,7 +151,12 @@ class _Wanted:
     """What is asked of a file."""
 
     def __init__(
-        self, schema: Schema, filter_schema: Schema, row_filter: Expression, batch_size: int, keep_dictionaries: bool
+        self,
+        schema: Schema,
+        filter_schema: Schema,
+        row_filter: tree.Expression,
+        batch_size: int,
+        keep_dictionaries: bool,
     ) -> None:
         self._schema = schema
         self._filter_schema = filter_schema
@@ -171,28 +168,28 @@ class _Wanted:
     def of(self, part: Part, deletes: RowDeletes = NO_DELETES) -> Iterator[pa.RecordBatch]:
         """Yield the wanted rows of a part of a file."""
         residual = self._residual(part)
-        if isinstance(residual, AlwaysFalse):
+        if isinstance(residual, tree.AlwaysFalse):
             return
         schemas = [self._schema, *deletes.schemas]
-        if not isinstance(residual, AlwaysTrue):
+        if not isinstance(residual, tree.AlwaysTrue):
             schemas.append(self._filter_schema)
         for rows in part.read(schemas, self._batch_size):
             batch = self._select(rows, residual, deletes)
             if batch is not None and batch.num_rows:
                 yield batch
 
-    def _residual(self, part: Part) -> Expression:
+    def _residual(self, part: Part) -> tree.Expression:
         """Return what is left of the filter for a part, by its statistics."""
-        if isinstance(self._row_filter, AlwaysTrue):
+        if isinstance(self._row_filter, tree.AlwaysTrue):
             return self._row_filter
         ranges = part.ranges(self._filter_schema)
         if ranges is None:
             return self._row_filter
         if not may_match(self._row_filter, ranges):
-            return ALWAYS_FALSE
-        return ALWAYS_TRUE if must_match(self._row_filter, ranges) else self._row_filter
+            return tree.ALWAYS_FALSE
+        return tree.ALWAYS_TRUE if must_match(self._row_filter, ranges) else self._row_filter
 
-    def _select(self, rows: RawRows, residual: Expression, deletes: RowDeletes) -> pa.RecordBatch | None:
+    def _select(self, rows: RawRows, residual: tree.Expression, deletes: RowDeletes) -> pa.RecordBatch | None:
         """Make a batch of the wanted columns and rows, None where there are no such rows."""
         mask = None
         deleted = deletes.deleted(rows)
@@ -202,7 +199,7 @@ class _Wanted:
                 rows = replace(rows, deleted=deleted)
             else:
                 mask = number_array(~deleted)
-        if not isinstance(residual, AlwaysTrue):
+        if not isinstance(residual, tree.AlwaysTrue):
             columns = {field.id: rows.column(field) for field in self._filter_schema.fields}
             selected = row_mask(residual, lambda column: _values_of(column, columns, self._filter_schema))
             mask = selected if mask is None else pc.and_kleene(mask, selected)
@@ -211,13 +208,13 @@ class _Wanted:
         return rows.build(self._schema, mask, keep_dictionaries=self._keep_dictionaries)
 
 
-def _filter_schema(row_filter: Expression, table_schema: Schema) -> Schema:
-    ids = {predicate.column.field_id for predicate in predicates(row_filter)}
+def _filter_schema(row_filter: tree.Expression, table_schema: Schema) -> Schema:
+    ids = {predicate.column.field_id for predicate in tree.predicates(row_filter)}
     names = [table_schema.find_name(field_id) for field_id in ids if field_id is not None]
     return table_schema.select([name for name in names if name is not None])
 
 
-def _values_of(column: Column, columns: Mapping[int, pa.Array], schema: Schema) -> pa.Array:
+def _values_of(column: tree.Column, columns: Mapping[int, pa.Array], schema: Schema) -> pa.Array:
     """Return the values of a column; a field of a struct that is null is null."""
     path = column_path(schema, column.field_id or 0)
     if path is None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from airflow_iceberg.errors import InvalidInputError, NotFoundError
+from airflow_iceberg.format import types as t
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.schemas.evolving_fields import (
     parse_field,
@@ -17,15 +18,6 @@ from airflow_iceberg.format.schemas.evolving_fields import (
 )
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.schemas.shorthand import unquote
-from airflow_iceberg.format.types import (
-    IcebergType,
-    ListType,
-    MapType,
-    NestedField,
-    PrimitiveType,
-    StructType,
-    child_fields,
-)
 from airflow_iceberg.format.values import bytes as values
 
 DEFAULTS_VERSION = 3
@@ -62,7 +54,7 @@ class ChangingSchema:
         self._history = history
         self._specs = specs
 
-    def _find(self, name: str) -> NestedField | None:
+    def _find(self, name: str) -> t.NestedField | None:
         for spelled in (name, unquote(name)):
             try:
                 return self.schema.find_field(spelled)
@@ -70,7 +62,7 @@ class ChangingSchema:
                 continue
         return None
 
-    def _require(self, name: str) -> NestedField:
+    def _require(self, name: str) -> t.NestedField:
         found = self._find(name)
         if found is None:
             raise self._not_found(name)
@@ -87,7 +79,7 @@ class ChangingSchema:
         found = self.schema.fields_by_id.get(field_id)
         return None if found is None else found.name
 
-    def _split(self, name: str) -> tuple[NestedField | None, str]:
+    def _split(self, name: str) -> tuple[t.NestedField | None, str]:
         """Return the struct that a new column goes to, None for the table, and its name there."""
         if not name.strip():
             raise InvalidInputError(f"a column name must be a text that is not empty, got {name!r}")
@@ -100,22 +92,22 @@ class ChangingSchema:
                 f"no column '{around}' to add '{leaf}' to (columns: {', '.join(self.schema.names)}); a name that has "
                 f"a dot in it is written in backticks"
             )
-        while isinstance(parent.type, (ListType, MapType)):
-            parent = child_fields(parent.type)[-1]
-        if not isinstance(parent.type, StructType):
+        while isinstance(parent.type, (t.ListType, t.MapType)):
+            parent = t.child_fields(parent.type)[-1]
+        if not isinstance(parent.type, t.StructType):
             raise InvalidInputError(f"column '{name}' cannot be added: '{around}' is {parent.type}, not a struct")
         if self._in_map_key(parent):
             raise InvalidInputError(f"column '{name}' cannot be added: the keys of a map cannot change")
         return parent, leaf
 
-    def _parent(self, field: NestedField) -> NestedField | None:
+    def _parent(self, field: t.NestedField) -> t.NestedField | None:
         parent = self.schema.parents.get(field.id)
         return None if parent is None else self.schema.fields_by_id[parent]
 
-    def _siblings(self, parent: NestedField | None) -> tuple[NestedField, ...]:
-        return self.schema.fields if parent is None else child_fields(parent.type)
+    def _siblings(self, parent: t.NestedField | None) -> tuple[t.NestedField, ...]:
+        return self.schema.fields if parent is None else t.child_fields(parent.type)
 
-    def _sibling(self, name: str, parent: NestedField | None, moved: str) -> NestedField:
+    def _sibling(self, name: str, parent: t.NestedField | None, moved: str) -> t.NestedField:
         siblings = self._siblings(parent)
         full = self._find(name)
         for item in siblings:
@@ -126,27 +118,27 @@ class ChangingSchema:
 
     # --- what must not change ---
 
-    def _in_map_key(self, field: NestedField) -> bool:
+    def _in_map_key(self, field: t.NestedField) -> bool:
         inner = field
         for around in (*self.schema.ancestors(field.id), None):
             if around is None:
                 return False
-            if isinstance(around.type, MapType) and around.type.key_id == inner.id:
+            if isinstance(around.type, t.MapType) and around.type.key_id == inner.id:
                 return True
             inner = around
         return False
 
-    def _check_evolvable(self, field: NestedField) -> None:
+    def _check_evolvable(self, field: t.NestedField) -> None:
         if self._in_map_key(field):
             raise InvalidInputError(
                 f"column '{self.schema.find_name(field.id)}' cannot change: the keys of a map cannot"
             )
 
-    def _is_struct_member(self, field: NestedField) -> bool:
+    def _is_struct_member(self, field: t.NestedField) -> bool:
         parent = self._parent(field)
-        return parent is None or isinstance(parent.type, StructType)
+        return parent is None or isinstance(parent.type, t.StructType)
 
-    def _check_struct_member(self, field: NestedField, verb: str) -> None:
+    def _check_struct_member(self, field: t.NestedField, verb: str) -> None:
         self._check_evolvable(field)
         if not self._is_struct_member(field):
             raise InvalidInputError(
@@ -168,7 +160,7 @@ class ChangingSchema:
 
     def _new_field(
         self, name: str, leaf: str, type_: Any, *, doc: str | None, required: bool, default: Any
-    ) -> NestedField:
+    ) -> t.NestedField:
         parsed = parse_field(name, leaf, type_)
         value = self._default(name, parsed.type, default)
         return replace(
@@ -179,7 +171,7 @@ class ChangingSchema:
             write_default=value,
         )
 
-    def _default(self, name: str, type_: IcebergType, default: Any) -> Any:
+    def _default(self, name: str, type_: t.IcebergType, default: Any) -> Any:
         if default is None:
             return None
         if self.format_version < DEFAULTS_VERSION:
@@ -187,7 +179,7 @@ class ChangingSchema:
                 f"the default of column '{name}' needs format version 3 (the table has {self.format_version}); "
                 f"upgrade_format_version comes before it"
             )
-        if not isinstance(type_, PrimitiveType):
+        if not isinstance(type_, t.PrimitiveType):
             raise InvalidInputError(f"column '{name}' is {type_} and cannot have a default; its fields can")
         try:
             return values.to_json(type_, values.parse_literal(type_, default))
@@ -195,13 +187,13 @@ class ChangingSchema:
             raise InvalidInputError(f"default of column '{name}': {error}") from error
 
     def _edit_struct(
-        self, parent: NestedField | None, edit: Callable[[tuple[NestedField, ...]], tuple[NestedField, ...]]
+        self, parent: t.NestedField | None, edit: Callable[[tuple[t.NestedField, ...]], tuple[t.NestedField, ...]]
     ) -> None:
         if parent is None:
             self.schema = replace(self.schema, fields=edit(self.schema.fields))
             return
-        assert isinstance(parent.type, StructType)
-        self._edit_field(parent, type=StructType(fields=edit(parent.type.fields)))
+        assert isinstance(parent.type, t.StructType)
+        self._edit_field(parent, type=t.StructType(fields=edit(parent.type.fields)))
 
-    def _edit_field(self, field: NestedField, **changes: Any) -> None:
+    def _edit_field(self, field: t.NestedField, **changes: Any) -> None:
         self.schema = replace(self.schema, fields=with_field(self.schema.fields, replace(field, **changes)))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from airflow_iceberg.errors import AlreadyExistsError, InvalidInputError, NotFoundError
+from airflow_iceberg.format import types as t
 from airflow_iceberg.format.schemas.changing_schema import ChangingSchema
 from airflow_iceberg.format.schemas.evolving_fields import (
     check_same,
@@ -23,15 +24,6 @@ from airflow_iceberg.format.schemas.evolving_fields import (
 )
 from airflow_iceberg.format.schemas.promotion import check_partitions, is_promotion, promote_default, what_may_become
 from airflow_iceberg.format.schemas.schema import Schema, fresh_type
-from airflow_iceberg.format.types import (
-    IcebergType,
-    ListType,
-    MapType,
-    NestedField,
-    PrimitiveType,
-    StructType,
-    child_fields,
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +45,7 @@ class SchemaEvolution(ChangingSchema):
     def add_column(
         self,
         name: str,
-        type_: str | Mapping[str, Any] | IcebergType,
+        type_: str | Mapping[str, Any] | t.IcebergType,
         *,
         doc: str | None = None,
         required: bool = False,
@@ -167,7 +159,7 @@ class SchemaEvolution(ChangingSchema):
             index = [item.id for item in others].index(beside.id) + (position.where == "after")
         self._edit_struct(parent, lambda _: (*others[:index], found, *others[index:]))
 
-    def change_type(self, name: str, type_: str | IcebergType) -> None:
+    def change_type(self, name: str, type_: str | t.IcebergType) -> None:
         """Promote a column to a wider type.
 
         Raises:
@@ -181,12 +173,12 @@ class SchemaEvolution(ChangingSchema):
             return
         if not is_promotion(found.type, new, self.format_version):
             hint = what_may_become(found.type, self.format_version)
-            if not isinstance(found.type, PrimitiveType):
+            if not isinstance(found.type, t.PrimitiveType):
                 hint = "fields of nested types are changed one by one"
             raise InvalidInputError(f"column '{name}' cannot change from {found.type} to {new}: {hint}")
         self._promote(found, fresh_type(new, self._next_id))
 
-    def _promote(self, found: NestedField, new: IcebergType) -> None:
+    def _promote(self, found: t.NestedField, new: t.IcebergType) -> None:
         name = self.schema.find_name(found.id) or found.name
         self._check_evolvable(found)
         sources = (
@@ -263,7 +255,7 @@ class SchemaEvolution(ChangingSchema):
         """
         self._union(None, other.fields, "")
 
-    def _union(self, parent: NestedField | None, wanted: Sequence[NestedField], prefix: str) -> None:
+    def _union(self, parent: t.NestedField | None, wanted: Sequence[t.NestedField], prefix: str) -> None:
         for item in wanted:
             name = f"{prefix}{item.name}"
             known = {sibling.name: sibling for sibling in self._siblings(parent)}
@@ -271,12 +263,14 @@ class SchemaEvolution(ChangingSchema):
                 self._union_field(known[item.name].id, item, name)
             else:
                 field_id = self._next_id()
-                new = NestedField(id=field_id, name=item.name, type=fresh_type(item.type, self._next_id), doc=item.doc)
+                new = t.NestedField(
+                    id=field_id, name=item.name, type=fresh_type(item.type, self._next_id), doc=item.doc
+                )
                 self._edit_struct(parent, lambda fields, new=new: (*fields, new))  # type: ignore[misc]
             if parent is not None:
                 parent = self.schema.fields_by_id[parent.id]
 
-    def _union_field(self, field_id: int, wanted: NestedField, name: str) -> None:
+    def _union_field(self, field_id: int, wanted: t.NestedField, name: str) -> None:
         found = self.schema.fields_by_id[field_id]
         if found.required and not wanted.required and not self._in_map_key(found):
             self._edit_field(found, required=False)
@@ -284,10 +278,10 @@ class SchemaEvolution(ChangingSchema):
             self._edit_field(self.schema.fields_by_id[field_id], doc=wanted.doc)
         found = self.schema.fields_by_id[field_id]
         match found.type, wanted.type:
-            case StructType(), StructType():
+            case t.StructType(), t.StructType():
                 self._union(found, wanted.type.fields, f"{name}.")
-            case (ListType(), ListType()) | (MapType(), MapType()):
-                for mine, theirs in zip(child_fields(found.type), child_fields(wanted.type), strict=True):
+            case (t.ListType(), t.ListType()) | (t.MapType(), t.MapType()):
+                for mine, theirs in zip(t.child_fields(found.type), t.child_fields(wanted.type), strict=True):
                     self._union_field(mine.id, theirs, f"{name}.{mine.name}")
             case old, new if is_promotion(old, new, self.format_version):
                 self._promote(found, fresh_type(new, self._next_id))

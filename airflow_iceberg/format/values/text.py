@@ -4,35 +4,26 @@ import base64
 import math
 import struct
 
-from airflow_iceberg.format.types import (
-    BinaryType,
-    DateType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    IcebergType,
-    TimeType,
-    Value,
-)
+from airflow_iceberg.format import types as t
 from airflow_iceberg.format.values import calendar
 from airflow_iceberg.format.values.numbers import TIMESTAMPS, WITH_ZONE, units_per_second
 
 
-def human_value(value: Value, type_: IcebergType) -> str:
+def human_value(value: t.Value, type_: t.IcebergType) -> str:
     """Return a value of a type as Java writes it in partition paths, before the URL encoding."""
     if value is None:
         return "null"
-    if isinstance(type_, DateType):
+    if isinstance(type_, t.DateType):
         return human_day(value)
-    if isinstance(type_, TimeType):
+    if isinstance(type_, t.TimeType):
         return _human_time(value)
     if isinstance(type_, TIMESTAMPS):
         zone = "+00:00" if isinstance(type_, WITH_ZONE) else ""
         return calendar.format_timestamp(value, units_per_second(type_) or 1) + zone
-    if isinstance(type_, (FixedType, BinaryType)):
+    if isinstance(type_, (t.FixedType, t.BinaryType)):
         return base64.b64encode(value).decode("ascii")
-    if isinstance(type_, (FloatType, DoubleType)):
-        return java_float(value, single=isinstance(type_, FloatType))
+    if isinstance(type_, (t.FloatType, t.DoubleType)):
+        return java_float(value, single=isinstance(type_, t.FloatType))
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
