@@ -19,8 +19,8 @@ class IcebergDeleteOperator(JobOperator):
 
     Files that have only selected rows are deleted without being opened; if there are no others, no job is started.
     Other files are rewritten without the selected rows (copy-on-write), or the rows are marked as deleted in delete
-    files (merge-on-read: position deletes in format version 2, deletion vectors in version 3). If another writer changes
-    the same files, the delete is re-planned on the latest snapshot.
+    files (merge-on-read: position deletes in format version 2, deletion vectors in version 3). If another writer
+    changes the same files, the delete is re-planned on the latest snapshot.
 
     Args:
         table: the namespace and name of the table, `sales.orders`.

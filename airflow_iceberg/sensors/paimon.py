@@ -42,8 +42,8 @@ class PaimonSnapshotSensor(BaseSensorOperator):
     """Waits until a Paimon table has a snapshot that is new to this task, and returns the newest one that counts.
 
     The snapshot must meet all conditions that are given. If the table was rolled back to before what this task has
-    seen, or if snapshots expired before this task could see them, the task fails at once with a `SnapshotsLostError`, and
-    the next run starts from the state of the table at that time.
+    seen, or if snapshots expired before this task could see them, the task fails at once with a `SnapshotsLostError`,
+    and the next run starts from the state of the table at that time.
 
     Args:
         table: `database.table` in the connection's warehouse, or a location; None for the table of the connection.
