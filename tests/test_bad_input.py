@@ -295,8 +295,8 @@ class TestPropertiesThatCannotBe:
             ("write.wap.enabled", "on", "expected true or false"),
             ("gc.enabled", "no", "expected true or false"),
             ("history.expire.max-snapshot-age-ms", "5 days", "expected a number"),
-            ("commit.retry.num-retries", "x", "expected an int"),
-            ("commit.manifest.min-count-to-merge", "0", "expected at least 1"),
+            ("commit.retry.num-retries", "x", "expected a number"),
+            ("commit.manifest.min-count-to-merge", "0", "expected a number above 0"),
         ],
     )
     def test_who_sets_it_is_told(self, catalog, table, name, value, expected):

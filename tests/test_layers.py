@@ -78,7 +78,7 @@ LAYERS = {
     # Starting a job is knowing where it runs: in this process, or on a Spark that gets the core as a zip.
     "backends": layer(
         "errors redaction hooks retries commit.open_table operations.staging storage.base jobs.protocol jobs.run_local "
-        "jobs.spark.package jobs.spark.installation",
+        "jobs.spark.package jobs.spark.installation jobs.spark.driver_guard",
         "airflow",
     ),
     "triggers": layer(
@@ -205,6 +205,75 @@ class TestTheFormatCoreIsPure:
         assert not [call for call in calls if IMPURE_CALLS.match(call)]
 
 
+def texts(module: Module) -> Iterator[str]:
+    """Yield the texts of a module that are no docstrings, parts of f-strings among them."""
+    tree = module.tree()
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.value
+
+
+class TestPropertiesAreReadInOnePlace:
+    """The name of a table property stands in `format.properties` alone, with its kind and its default.
+
+    Elsewhere it is an attribute: `TableProperties.of(properties).gc_enabled`, or `TableProperties.gc_enabled.name`.
+    """
+
+    NAME = re.compile(
+        r"(?<![\w./-])((write|commit|history|gc|read)\.([a-z*]|$)|schema\.name-mapping\.|encryption\.key-id)"
+    )
+
+    @pytest.mark.parametrize(
+        "module", [m for m in ALL if not m.name.startswith("format.properties")], ids=lambda module: module.name
+    )
+    def test_no_other_module_spells_one(self, module: Module) -> None:
+        assert not [text for text in texts(module) if self.NAME.search(text)]
+
+    def test_a_name_is_seen(self, tmp_path: Path) -> None:
+        program = tmp_path / "program.py"
+        program.write_text(
+            '"""Of `gc.enabled`."""\nA = "gc.enabled"\nB = f"property write.data.path is {A}"\nC = "write."\n'
+            'D = "airflow_iceberg.data.write.sorted"\nE = "read.split.target-size"\nF = "bread.x"\n'
+        )
+        found = [text for text in texts(Module(name="x", path=program)) if self.NAME.search(text)]
+        assert sorted(found) == ["gc.enabled", "property write.data.path is ", "read.split.target-size", "write."]
+
+
+class TestSecretsAreKnownInOnePlace:
+    """What a secret is says `redaction`: no other module has a pattern of its own, which would know fewer."""
+
+    WORDS = re.compile(r"secret|passw|token|credential", re.IGNORECASE)
+
+    @classmethod
+    def is_pattern(cls, text: str) -> bool:
+        """Whether a text is a choice of words, of which some are those of secrets."""
+        return "|" in text and len({word.lower() for word in cls.WORDS.findall(text)}) > 1
+
+    def patterns(self, module: Module) -> list[str]:
+        """Choices within a text, and texts of several secrets that are given to the module `re`, together."""
+        found = [text for text in texts(module) if self.is_pattern(text)]
+        for node in ast.walk(module.tree()):
+            if isinstance(node, ast.JoinedStr) and self.is_pattern(ast.unparse(node)):
+                found.append(ast.unparse(node))
+            if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("re."):
+                given = "".join(ast.unparse(argument) for argument in node.args[:1])
+                found += [given] if len({word.lower() for word in self.WORDS.findall(given)}) > 1 else []
+        return found
+
+    @pytest.mark.parametrize("module", [m for m in ALL if m.name != "redaction"], ids=lambda module: module.name)
+    def test_no_other_module_has_a_pattern_of_them(self, module: Module) -> None:
+        assert self.patterns(module) == []
+
+    def test_a_pattern_is_seen(self, tmp_path: Path) -> None:
+        program = tmp_path / "program.py"
+        program.write_text(
+            'A = "set secret or token"\nB = "x|secret|"\nC = "secret|y|Token"\nD = f"{A}secret|{B}|passw"\n'
+            'E = re.compile(r"[?]token=|[?]credential=")\nF = re.search("(secret)(.*)(token)", "x")\n'
+        )
+        assert len({text.strip("r'\"") for text in self.patterns(Module(name="x", path=program))}) == 4
+
+
 class TestPaimonDoesItsInputInOneModule:
     """Of the modules of `paimon` only `history` knows the border to the stores."""
 
@@ -294,7 +363,19 @@ class TestImportsAreOnTop:
 
 
 # Third parties that are heavy, or not everywhere, come with these modules: function, module that it imports, and why.
-IMPORTED_WHEN_NEEDED: dict[str, set[str]] = {}
+IMPORTED_WHEN_NEEDED: dict[str, set[str]] = {
+    # The program that spark-submit starts: it says what is missing, and first starts what ends it with its task.
+    "jobs.main": {
+        "main: airflow_iceberg.errors",
+        "main: airflow_iceberg.jobs.protocol.plan",
+        "main: airflow_iceberg.jobs.spark.driver_guard",
+        "main: airflow_iceberg.storage.stores.fsspec_io",
+        "_run: airflow_iceberg.jobs.protocol.result",
+        "_run: airflow_iceberg.jobs.spark.run",
+        "_readable: airflow_iceberg.errors",
+        "_readable: airflow_iceberg.jobs.spark.errors",
+    },
+}
 
 
 class TestTheShape:

@@ -137,22 +137,21 @@ done()
     PLAN = """
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.operations.compact import CompactRequest, compact
-from airflow_iceberg.errors import IcebergError
+from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 
-found = {}
+# Ends the operation before its job runs, and leaves the documents of the job.
+class Planned(BaseException):
+    pass
 
 def run(plan):
-    found["location"] = plan.location
-    raise IcebergError("planned")
+    raise Planned(plan.location)
 
 table = Table.load(load_catalog("t", type="hadoop", warehouse=sys.argv[1]), "db.t")
-table.discard = lambda plan: None
 try:
-    compact(table, CompactRequest(), run=run)
-except IcebergError as error:
-    assert str(error) == "planned", error
-done(**found)
+    compact(Work(table, run=run), CompactRequest())
+except Planned as planned:
+    done(location=planned.args[0])
 """
     # The side of the job, up to its tasks.
     JOB = """
@@ -161,7 +160,7 @@ from airflow_iceberg.jobs.protocol.table_input import read_work
 from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 
 io = load_file_io()
-items = read_work(io, JobPlan.from_json(io.read(sys.argv[1])).source.table)
+items = read_work(io, JobPlan.from_json(io.read(sys.argv[1])).task.table)
 done(tasks=len(items), files=sum(len(item.units) for item in items),
      size=sum(item.size_bytes for item in items), largest=max(item.size_bytes for item in items))
 """
@@ -195,13 +194,15 @@ class TestWhatAWorkerLoads:
 import pyarrow as pa, pyarrow.csv, pyarrow.parquet as pq
 from pathlib import Path
 from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.operations.append import AppendRequest, append
 from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.delete import DeleteRequest, delete
-from airflow_iceberg.jobs import sorting
+from airflow_iceberg.operations.work import Work
+from airflow_iceberg.jobs import compact_sorted
 from airflow_iceberg.jobs.run_local import run_local
-from airflow_iceberg.jobs.protocol.plan import Source
-from airflow_iceberg.jobs.spark.run import Worker
-from airflow_iceberg.jobs.append import TaskReport
+from airflow_iceberg.jobs.protocol.source import Source
+from airflow_iceberg.jobs.spark.worker import Worker
+from airflow_iceberg.jobs.task import TaskReport
 from airflow_iceberg.table import Table
 
 folder = Path(sys.argv[1])
@@ -219,25 +220,24 @@ def after(what):
         loaded.append(what)
 
 table = Table.create(catalog, "db.t", schema=columns, partition_by=["day"])
-run = lambda plan: run_local(plan, table.io)
+work = Work(table, run=lambda plan: run_local(plan, table.io))
 for _ in range(2):
-    plan = table.plan_append(Source.from_files((folder / "rows.parquet").as_uri()))
-    table.commit_append(plan, run(plan))
+    append(work, AppendRequest(rows=Source.from_files((folder / "rows.parquet").as_uri())))
 after("append")
 for strategy, columns in (("binpack", ()), ("sort", ("amount", "name")), ("zorder", ("amount", "name"))):
     request = CompactRequest(strategy=strategy, sort_by=columns, options={"rewrite-all": True})
-    compact(table, request, run=run)
+    compact(work, request)
     after(strategy)
-sorting.SMALL_GROUP_BYTES, sorting.RANGE_BYTES = 0, 4000
-compact(table, CompactRequest(strategy="sort", sort_by=("name",), options={"rewrite-all": True}), run=run)
+compact_sorted.SMALL_GROUP_BYTES, compact_sorted.RANGE_BYTES = 0, 4000
+compact(work, CompactRequest(strategy="sort", sort_by=("name",), options={"rewrite-all": True}))
 after("sort by ranges")
 if sys.argv[2] == "3":
     table.alter([{"upgrade_format_version": 3}])
 for mode, gone in (("merge-on-read", (3, 4)), ("copy-on-write", (5, 6)), ("merge-on-read", (7, 8))):
     predicate = f"id = {gone[0]} or (name in ('n{gone[1]}') and amount > 1)"
-    delete(table, DeleteRequest(predicate=predicate, mode=mode), run=run)
+    delete(work, DeleteRequest(predicate=predicate, mode=mode))
     after(mode)
-compact(table, CompactRequest(options={"rewrite-all": True}), run=run)
+compact(work, CompactRequest(options={"rewrite-all": True}))
 after("bin-pack of a table with deletes")
 Worker(plan=b"", storage={}, max_failures=1)._report(0, lambda: TaskReport(number=0))
 after("report")

@@ -14,6 +14,7 @@ from airflow_iceberg.operations.alter_table import differences
 from airflow_iceberg.table import Table
 from tests.support import golden
 from tests.support.append_steps import plan_append
+from tests.support.builders import new_catalog
 
 SCHEMA = {"id": "long not null", "ts": "timestamptz", "amount": "decimal(9,2)", "tags": "list<string>"}
 
@@ -264,8 +265,7 @@ class TestReservedFieldIds:
     """A column whose id is above 2147483447 is read, as in Iceberg Java, unless it stands for a metadata column."""
 
     def table(self, tmp_path, field_id):
-        catalog = load_catalog("ours", type="hadoop", warehouse=tmp_path.as_uri())
-        catalog.create_namespace("db")
+        catalog = new_catalog(tmp_path)
         Table.create(catalog, "db.t", schema={"id": "long", "x": "string"})
         path = tmp_path / "db/t/metadata/v1.metadata.json"
         document = json.loads(path.read_text())

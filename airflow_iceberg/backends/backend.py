@@ -10,7 +10,7 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoun
 
 from airflow_iceberg.backends.config import SparkConfig, storage_properties
 from airflow_iceberg.backends.spark_submit import SparkSubmit
-from airflow_iceberg.errors import InvalidInputError, NotFoundError, StalePlanError, UnsupportedError
+from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, StalePlanError, UnsupportedError
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -29,23 +29,33 @@ SUBMITTED_TYPES = ("spark", "yarn", "k8s", "local", "mesos")
 
 
 class Backend(Protocol):
-    """Where jobs run."""
+    """Where jobs run.
+
+    Attributes:
+        is_killed: whether the job was cancelled; its files are not used, whatever it reports.
+    """
+
+    is_killed: bool
 
     def run(self, plan: JobPlan) -> None:
         """Run a job to its end; raises AirflowException when it ended badly, whatever it wrote."""
 
     def cancel(self) -> None:
-        """End the job that is running, if any; called from a signal handler."""
+        """End the job that is running, if any; called from a signal handler, and again while it runs."""
+
+    def explain(self, error: IcebergError) -> IcebergError:
+        """Return an error of a job with its cause first, where the back end knows more than the job could say."""
 
 
 def open_backend(
-    spark_conn_id: str | None, config: SparkConfig, *, table: OpenTable, source: Source, name: str
+    spark_conn_id: str | None, config: SparkConfig, *, table: OpenTable, source: Source | None, name: str
 ) -> Backend:
     """Return the back end of a connection, ready to run; whatever can be known to be missing is found here.
 
     Args:
         spark_conn_id: None runs the job in this process.
-        table: that the job writes to.
+        table: the table of the job.
+        source: the source of new rows; None for a job that reads the table alone.
         name: what the job is called where it runs.
     Raises:
         NotFoundError: no such connection, no Spark, no Java.
@@ -53,7 +63,7 @@ def open_backend(
         UnsupportedError: a back end, or a source for it, that this version does not have.
     """
     if spark_conn_id is None:
-        if source.kind in ("sql", "callable"):
+        if source is not None and source.kind in ("sql", "callable"):
             what = "a sql query" if source.kind == "sql" else "a python_callable"
             raise UnsupportedError(
                 f"{what} needs Spark, got spark_conn_id=None; name a connection of type spark, or load files"
@@ -68,7 +78,7 @@ def run_job(backend: Backend, table: OpenTable, plan: JobPlan) -> JobResult:
     """Run a job and return what it staged.
 
     Raises:
-        IcebergError: the job's own error, of the class that the job raised.
+        IcebergError: the job was cancelled; or its own error, of the class that the job raised.
         StalePlanError: the job died without a word; carries the last lines of its output.
     """
     from airflow_iceberg.operations.staging import read_result
@@ -78,12 +88,17 @@ def run_job(backend: Backend, table: OpenTable, plan: JobPlan) -> JobResult:
         backend.run(plan)
     except AirflowException as error:
         ended_badly = error
+    if backend.is_killed:
+        # No StalePlanError, after which some operations would re-plan and start the next job.
+        raise IcebergError(f"the job for table {plan.table} was killed; nothing was committed") from ended_badly
     try:
         result = read_result(table.io, plan)
     except StalePlanError as error:
         if ended_badly is None:
             raise
-        raise StalePlanError(f"{error}; {ended_badly}") from ended_badly
+        raise StalePlanError(f"{backend.explain(error)}; {ended_badly}") from ended_badly
+    except IcebergError as error:
+        raise backend.explain(error) from error
     if ended_badly is not None:
         # Spark can fail while it shuts down, long after the result was written.
         log.warning("the job wrote its result and ended badly afterwards: %s", ended_badly)
@@ -97,19 +112,25 @@ def _reaching(table: OpenTable) -> Mapping[str, str]:
 
 
 class InProcess:
-    """Runs a job over threads of this very process: files only, no JVM."""
+    """Runs a job over threads of this very process, without a JVM."""
 
     def __init__(self, io: FileIO) -> None:
         self._io = io
+        self.is_killed = False
 
     def run(self, plan: JobPlan) -> None:
         """Run the job to its end."""
         from airflow_iceberg.jobs.run_local import run_local
 
-        run_local(plan, self._io)
+        run_local(plan, self._io, is_stopped=lambda: self.is_killed)
 
     def cancel(self) -> None:
-        """Do nothing: the threads end with the process that Airflow is about to end."""
+        """Begin no further task of the job; those that run end by themselves, or with this process."""
+        self.is_killed = True
+
+    def explain(self, error: IcebergError) -> IcebergError:
+        """Return the error as it is."""
+        return error
 
 
 def _connection(conn_id: str) -> Connection:

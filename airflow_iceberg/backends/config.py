@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_iceberg.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    pass
-
+from airflow_iceberg.redaction import hide
 
 STORAGE_VARIABLE = "AIRFLOW_ICEBERG_STORAGE"
 
@@ -19,13 +15,6 @@ STORAGE_VARIABLE = "AIRFLOW_ICEBERG_STORAGE"
 # What a job needs to reach the table's files; everything else in a catalog's properties is the catalog's own business,
 # its credentials above all.
 STORAGE_PREFIXES = ("s3.", "gcs.", "adls.", "hdfs.", "hf.", "client.")
-
-
-# Spark's own pattern knows neither credentials nor account keys; what matches is hidden in its log, UI and events.
-REDACTION = f"(?i)secret|passw|token|credential|access.?key|account.?key|connection.?string|{STORAGE_VARIABLE}"
-
-
-_SECRET_SETTING = re.compile(REDACTION.removeprefix("(?i)"), re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,11 +85,6 @@ def checked_fields(kind: type, name: str, given: Any) -> dict[str, Any]:
     if unknown:
         raise InvalidInputError(f"unknown {name} key {unknown[0]!r}; one of {', '.join(known)}")
     return dict(given or {})
-
-
-def hide(key: str, value: Any) -> Any:
-    """Return a setting's value as logs and forms may show it."""
-    return "***" if _SECRET_SETTING.search(str(key)) else value
 
 
 def storage_properties(properties: Mapping[str, str]) -> dict[str, str]:

@@ -13,14 +13,19 @@ import contextlib
 import json
 import logging
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_iceberg.backends.config import _SECRET_SETTING, REDACTION, STORAGE_VARIABLE, Machine, SparkConfig
-from airflow_iceberg.errors import InvalidInputError, NotFoundError, UnsupportedError
+from airflow.providers.common.compat.sdk import AirflowException
+
+from airflow_iceberg.backends.config import STORAGE_VARIABLE, Machine, SparkConfig
+from airflow_iceberg.backends.driver_link import DriverLink
+from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, StalePlanError, UnsupportedError
+from airflow_iceberg.jobs.spark.driver_guard import TASK_VARIABLE
+from airflow_iceberg.redaction import SPARK_PATTERN, secrets_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -32,6 +37,9 @@ log = logging.getLogger(__name__)
 # kernel hands out, cleared first, took a tenth of a compaction's processor time.
 WORKER_SETTINGS: Mapping[str, str] = {"spark.executorEnv.MIMALLOC_PURGE_DELAY": "60000"}
 DEFAULT_BINARY = "spark-submit"
+
+# How long a driver may take to end after it was killed; the system needs milliseconds.
+END_SECONDS = 10
 
 
 def spark_environment(storage: Mapping[str, str]) -> dict[str, str]:
@@ -73,6 +81,9 @@ class SparkSubmit:
         self._storage = storage
         self._name = name
         self._hook: Any = None
+        self._link: DriverLink | None = None
+        self._is_logged = False
+        self.is_killed = False
         extra = connection.extra_dejson
         master = self._master = connection.host or ""
         self._deploy_mode = config.deploy_mode or extra.get("deploy-mode") or "client"
@@ -86,7 +97,7 @@ class SparkSubmit:
                 f"spark connection {self._conn_id!r}: Spark's standalone master runs no Python programs in deploy mode "
                 f"cluster; use client"
             )
-        if self._deploy_mode == "cluster" and any(_SECRET_SETTING.search(key) for key in storage):
+        if self._deploy_mode == "cluster" and secrets_of(storage):
             raise UnsupportedError(
                 f"spark connection {self._conn_id!r}: a driver in deploy mode cluster would get the catalog's storage "
                 f"credentials on spark-submit's command line; use deploy mode client, or let the cluster have its own "
@@ -99,27 +110,62 @@ class SparkSubmit:
         from airflow_iceberg.jobs.spark.package import build_zip, main_program
 
         # A folder of this submission's own: in a shared one somebody else could lay a zip of his in our way.
-        with tempfile.TemporaryDirectory(prefix="airflow-iceberg-") as folder:
-            hook = self._hook = self._open_hook(plan, build_zip(folder))
+        with tempfile.TemporaryDirectory(prefix="airflow-iceberg-") as folder, DriverLink(self._lose_worker) as link:
+            self._link = link
+            self._hook = hook = self._open_hook(plan, build_zip(folder), task=link.path)
+            if self.is_killed:
+                return
             try:
                 hook.submit(str(main_program()))
+            except AirflowException:
+                raise
+            except BaseException:  # Airflow's timeout is no Exception, and the job must not outlive it
+                self.cancel()
+                hook.reap()
+                raise
             finally:
-                self._hook = None
+                link.end_drivers()
+                if not link.wait(END_SECONDS):
+                    log.warning("a driver of connection %r has not ended after %s s", self._conn_id, END_SECONDS)
 
     def cancel(self) -> None:
-        """Kill the submission, and on a cluster the application."""
+        """Kill the submission with its driver, and on a cluster the application."""
+        self.is_killed = True
+        if self._link is not None:
+            self._link.end_drivers()
         if self._hook is not None:
             self._hook.on_kill()
+        if self._link is not None:
+            # Airflow may start the next try as soon as this returns.
+            self._link.wait(END_SECONDS)
+        # Said once, also when the first of two cancellations was interrupted by the other.
+        if not self._is_logged:
+            self._is_logged = True
+            log.warning("job %r: killed; nothing was committed", self._name)
 
-    def _open_hook(self, plan: JobPlan, core: Path) -> Any:
+    def explain(self, error: IcebergError) -> IcebergError:
+        """Return an error that the job could not explain with what the output of Spark says about its cause."""
+        if self._hook is None or type(error) not in (IcebergError, StalePlanError):
+            return error
+        cause = self._hook.output.cause(str(error), died=isinstance(error, StalePlanError))
+        return type(error)(f"{cause}; {error}") if cause else error
+
+    def _lose_worker(self) -> None:
+        self.cancel()
+        # The worker has taken the task's log along; it may be kept elsewhere, too.
+        log.warning("the Airflow worker that watched this task has ended")
+
+    def _open_hook(self, plan: JobPlan, core: Path, *, task: str | None = None) -> Any:
         from airflow_iceberg.backends._submit_hook import IcebergSubmitHook
 
         config = self._config
+        # A driver on a cluster cannot reach the task's socket.
+        link = {} if task is None or self._deploy_mode == "cluster" else {TASK_VARIABLE: task}
         return IcebergSubmitHook(
             conn_id=self._conn_id,
-            machine=self._machine,
+            machine=replace(self._machine, environment={**self._machine.environment, **link}),
             conf={
-                "spark.redaction.regex": REDACTION,
+                "spark.redaction.regex": SPARK_PATTERN,
                 **WORKER_SETTINGS,
                 **spark_settings(self._storage),
                 **config.conf,
@@ -154,24 +200,15 @@ class SparkSubmit:
         A driver in client mode is a process of this machine: it gets the storage's properties by its environment, where
         neither the command line nor Spark's UI shows them.
         """
-        from airflow_iceberg.jobs.spark.installation import environment
+        from airflow_iceberg.jobs.spark.installation import find_submit
 
         is_here = self._deploy_mode != "cluster"
         local = {**spark_environment(self._storage), **self._storage_variable()} if is_here else {}
         with _as_environment(self._config.env_vars):
             try:
-                found = environment()
-                home = os.environ.get("SPARK_HOME") or found["SPARK_HOME"]
-            except NotFoundError as error:
-                if os.environ.get("SPARK_HOME") or not shutil.which(binary):
-                    raise NotFoundError(f"cannot submit with connection {self._conn_id!r}: {error}") from error
-                return Machine(binary=str(shutil.which(binary)), environment=local)
-        path = Path(home) / "bin" / binary
-        if not path.exists():
-            elsewhere = shutil.which(binary)
-            if elsewhere is None:
-                raise NotFoundError(f"there is no {binary} in {path.parent}; set SPARK_HOME to a Spark 3.5 or 4")
-            path = Path(elsewhere)
+                path, found = find_submit(binary)
+            except (NotFoundError, UnsupportedError) as error:
+                raise type(error)(f"cannot submit with connection {self._conn_id!r}: {error}") from error
         return Machine(binary=str(path), environment={**self._python(found), **local})
 
     def _python(self, found: Mapping[str, str]) -> dict[str, str]:

@@ -1,6 +1,6 @@
-"""Catalogs: where the pointer to a table's newest metadata lives. `load_catalog` makes one from properties.
+"""`load_catalog`: the catalog that properties describe.
 
-Importing this package imports no client of any service; each catalog's own module does that, when it is asked for.
+Importing this module imports no client of any service; a catalog's own module does that when it is needed.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.redaction import check_no_password
 
 if TYPE_CHECKING:
     from airflow_iceberg.catalogs.base import Catalog
@@ -23,14 +24,12 @@ def load_catalog(name: str, **properties: object) -> Catalog:
     """Return the catalog that the properties describe; nothing is connected to before the first call.
 
     Args:
-        name: what you call the catalog. In a SQL catalog it is part of every table's key.
-        properties: `type` ("hadoop", "sql", "rest", "hive", "nessie", "glue"), `warehouse`, `uri` and what else the
-            type knows; the names of PyIceberg. Without a type it is guessed from the uri.
+        name: the user's name of the catalog. In a SQL catalog it is part of every table's key.
+        properties: `type` ("hadoop", "sql", "rest", "hive", "nessie", "glue"), `warehouse`, `uri` and other
+            properties of the type; the names of PyIceberg. Without a type it is guessed from the uri.
     Raises:
         InvalidInputError: unknown type, a property that the type needs is missing, or a warehouse with a password.
     """
-    from airflow_iceberg.redaction import check_no_password
-
     texts = {key: str(value) for key, value in properties.items() if value is not None}
     check_no_password(texts.get("warehouse", ""))
     kind = _kind(name, texts)

@@ -28,14 +28,12 @@ from airflow_iceberg.errors import (
 from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, apply_change
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.inventory.purge import TableFiles, delete_files, find_files
 from airflow_iceberg.storage.base import FileIO
 
 log = logging.getLogger(__name__)
 
-COMPRESSION_CODEC = "write.metadata.compression-codec"
-METADATA_PATH = "write.metadata.path"
-DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
 METADATA_SUFFIX = ".metadata.json"
 # How often the files of a table to purge are listed again while other writers commit to it.
 _LOOKS_BEFORE_PURGE = 5
@@ -253,7 +251,7 @@ class PointerCatalog(Catalog):
         """Return <metadata path>/<number, five digits>-<uuid>[.gz].metadata.json, one number above the base's file."""
         number = metadata_version(base.metadata_location) + 1 if base else 0
         extension = ".gz" if is_gzip_asked(metadata.properties) else ""
-        directory = metadata.properties.get(METADATA_PATH) or f"{metadata.location.rstrip('/')}/metadata"
+        directory = TableProperties.of(metadata.properties).metadata_path or f"{metadata.location.rstrip('/')}/metadata"
         return f"{directory.rstrip('/')}/{number:05d}-{self._new_uuid()}{extension}{METADATA_SUFFIX}"
 
     def _state(self, table: TableId, metadata: TableMetadata, pointer: Pointer) -> TableState:
@@ -263,7 +261,7 @@ class PointerCatalog(Catalog):
 
     def _delete_forgotten_metadata(self, before: TableMetadata, after: TableMetadata) -> None:
         """Delete the metadata files that left the log, for tables whose properties ask for it."""
-        if not after.property_bool(DELETE_AFTER_COMMIT, False):
+        if not TableProperties.of(after.properties).metadata_delete_after_commit:
             return
         kept = {location for _, location in after.metadata_log}
         self._delete_quietly([location for _, location in before.metadata_log if location not in kept])
@@ -328,10 +326,7 @@ def is_gzip_asked(properties: Mapping[str, str]) -> bool:
     Raises:
         InvalidInputError: the property names a codec that the specification does not define.
     """
-    codec = properties.get(COMPRESSION_CODEC, "none").lower()
-    if codec not in ("none", "gzip"):
-        raise InvalidInputError(f"table property {COMPRESSION_CODEC} is '{codec}', expected 'none' or 'gzip'")
-    return codec == "gzip"
+    return TableProperties.of(properties).metadata_compression_codec == "gzip"
 
 
 def _now_ms() -> int:

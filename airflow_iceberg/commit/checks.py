@@ -20,7 +20,7 @@ from airflow_iceberg.format.metadata.updates import (
     Change,
     Update,
 )
-from airflow_iceberg.format.properties.known import ENCRYPTION_KEY
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
 
 WRITABLE_VERSIONS = (1, 2, 3)
@@ -49,10 +49,10 @@ def check_writable(metadata: TableMetadata, table: str) -> None:
             f"table {table} has format version {metadata.format_version}; this version of airflow-iceberg writes "
             f"format versions 1, 2 and 3, nothing was changed"
         )
-    if ENCRYPTION_KEY in metadata.properties:
+    if TableProperties.of(metadata.properties).encryption_key_id is not None:
         raise UnsupportedError(
-            f"table {table} asks for encryption ({ENCRYPTION_KEY}), which is not written here: its rows would be "
-            f"stored in clear; nothing was changed"
+            f"table {table} asks for encryption ({TableProperties.encryption_key_id}), which is not written here: its "
+            f"rows would be stored in clear; nothing was changed"
         )
 
 

@@ -25,13 +25,13 @@ from airflow_iceberg.errors import (
     CommitUnknownError,
     IcebergError,
     IncompatibleChangeError,
-    InvalidInputError,
     NotFoundError,
     StalePlanError,
     StorageError,
 )
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change
+from airflow_iceberg.format.properties.table_properties import TableProperties
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 # docs/adr/0010). Unless the table says otherwise, the time limit alone ends the loop.
 UNLIMITED_RETRIES = 2**31 - 1
 # Without a limit on the number of retries, the wait stays short: Java's 60 s is made for a handful of attempts.
-UNLIMITED_MAX_WAIT_MS = 2_000
+LIMITED_MAX_WAIT_MS, UNLIMITED_MAX_WAIT_MS = 60_000, 2_000
 
 
 class Action(Protocol):
@@ -66,13 +66,13 @@ class RetryPolicy:
     """How long to go on, from the table's properties `commit.retry.*` and `commit.status-check.*`; times in ms."""
 
     num_retries: int = UNLIMITED_RETRIES
-    min_wait_ms: int = 100
+    min_wait_ms: int = TableProperties.retry_min_wait_ms.default
     max_wait_ms: int = UNLIMITED_MAX_WAIT_MS
-    total_timeout_ms: int = 1_800_000
-    check_num_retries: int = 3
-    check_min_wait_ms: int = 1_000
-    check_max_wait_ms: int = 60_000
-    check_total_timeout_ms: int = 1_800_000
+    total_timeout_ms: int = TableProperties.retry_total_timeout_ms.default
+    check_num_retries: int = TableProperties.status_check_num_retries.default
+    check_min_wait_ms: int = TableProperties.status_check_min_wait_ms.default
+    check_max_wait_ms: int = TableProperties.status_check_max_wait_ms.default
+    check_total_timeout_ms: int = TableProperties.status_check_total_timeout_ms.default
 
     @classmethod
     def of(cls, metadata: TableMetadata) -> RetryPolicy:
@@ -81,23 +81,18 @@ class RetryPolicy:
         Raises:
             InvalidInputError: a property is no number, or one below 0.
         """
-
-        def read(name: str, default: int) -> int:
-            value = metadata.property_int(name, default)
-            if value < 0:
-                raise InvalidInputError(f"unexpected value {value} (expected at least 0) of table property {name!r}")
-            return value
-
-        limited = "commit.retry.num-retries" in metadata.properties
+        properties = TableProperties.of(metadata.properties)
+        num_retries, max_wait_ms = properties.retry_num_retries, properties.retry_max_wait_ms
+        longest_ms = UNLIMITED_MAX_WAIT_MS if num_retries is None else LIMITED_MAX_WAIT_MS
         return cls(
-            num_retries=read("commit.retry.num-retries", UNLIMITED_RETRIES),
-            min_wait_ms=read("commit.retry.min-wait-ms", 100),
-            max_wait_ms=read("commit.retry.max-wait-ms", 60_000 if limited else UNLIMITED_MAX_WAIT_MS),
-            total_timeout_ms=read("commit.retry.total-timeout-ms", 1_800_000),
-            check_num_retries=read("commit.status-check.num-retries", 3),
-            check_min_wait_ms=read("commit.status-check.min-wait-ms", 1_000),
-            check_max_wait_ms=read("commit.status-check.max-wait-ms", 60_000),
-            check_total_timeout_ms=read("commit.status-check.total-timeout-ms", 1_800_000),
+            num_retries=UNLIMITED_RETRIES if num_retries is None else num_retries,
+            min_wait_ms=properties.retry_min_wait_ms,
+            max_wait_ms=longest_ms if max_wait_ms is None else max_wait_ms,
+            total_timeout_ms=properties.retry_total_timeout_ms,
+            check_num_retries=properties.status_check_num_retries,
+            check_min_wait_ms=properties.status_check_min_wait_ms,
+            check_max_wait_ms=properties.status_check_max_wait_ms,
+            check_total_timeout_ms=properties.status_check_total_timeout_ms,
         )
 
 
@@ -264,8 +259,8 @@ class _Commit:
     def _exhausted(self, attempts: int, spent_ms: float) -> IcebergError:
         return CommitConflictError(
             f"other writers won {attempts} attempts to commit to {self.state.table} in {spent_ms / 1000:.1f} s; "
-            f"nothing was committed, run it again, or raise commit.retry.num-retries or "
-            f"commit.retry.total-timeout-ms of the table"
+            f"nothing was committed, run it again, or raise {TableProperties.retry_num_retries} or "
+            f"{TableProperties.retry_total_timeout_ms} of the table"
         )
 
     def _reload(self) -> None:

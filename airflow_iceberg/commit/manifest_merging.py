@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.manifests.entries import ManifestFile
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.properties.table_properties import TableProperties
 
 # Manifests of up to 8 KiB, of one to a few files each, are the smallest size; each size is 8 times the one before.
 SMALLEST_BYTES, SIZE_FACTOR = 8 * 1024, 8
@@ -32,9 +32,9 @@ class MergePolicy:
         min_count: so many manifests of a size are merged, unless fewer make a full one.
     """
 
-    enabled: bool = True
-    target_size_bytes: int = 8 * 1024 * 1024
-    min_count: int = 100
+    enabled: bool = TableProperties.manifest_merge_enabled.default
+    target_size_bytes: int = TableProperties.manifest_target_size_bytes.default
+    min_count: int = TableProperties.manifest_min_count_to_merge.default
 
     @classmethod
     def of(cls, metadata: TableMetadata) -> MergePolicy:
@@ -43,15 +43,12 @@ class MergePolicy:
         Raises:
             InvalidInputError: a property is no number, or below 1.
         """
-        target = metadata.property_int("commit.manifest.target-size-bytes", 8 * 1024 * 1024)
-        min_count = metadata.property_int("commit.manifest.min-count-to-merge", 100)
-        for name, value in (("target-size-bytes", target), ("min-count-to-merge", min_count)):
-            if value < 1:
-                raise InvalidInputError(
-                    f"unexpected value {value} (expected at least 1) of table property 'commit.manifest.{name}'"
-                )
-        enabled = metadata.property_bool("commit.manifest-merge.enabled", True)
-        return cls(enabled=enabled, target_size_bytes=target, min_count=max(2, min_count))
+        properties = TableProperties.of(metadata.properties)
+        return cls(
+            enabled=properties.manifest_merge_enabled,
+            target_size_bytes=properties.manifest_target_size_bytes,
+            min_count=max(2, properties.manifest_min_count_to_merge),
+        )
 
 
 def choose_bins(

@@ -32,6 +32,7 @@ from airflow_iceberg.format.manifests.entries import (
 )
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import AddSnapshot, AssertRefSnapshotId, Change, SetSnapshotRef
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef, summarize
 from airflow_iceberg.storage.base import FileIO
 
@@ -109,7 +110,7 @@ class SnapshotAction(ABC):
             properties={**settings.properties, **changes.properties},
             specs={spec.spec_id: spec for spec in metadata.partition_specs},
             schema=metadata.schema(),
-            partition_limit=metadata.property_int("write.summary.partition-limit", 0),
+            partition_limit=TableProperties.of(metadata.properties).summary_partition_limit,
         )
         return self.change(self.snapshot(metadata, parent, manifests, summary), metadata, parent)
 

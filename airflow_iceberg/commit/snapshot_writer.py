@@ -35,6 +35,7 @@ from airflow_iceberg.format.manifests.entries import (
     describe_manifest,
 )
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.storage.base import FileIO
@@ -309,4 +310,4 @@ def _spec_and_content(file: DataFile) -> tuple[int, ManifestContent]:
 
 def metadata_folder(metadata: TableMetadata) -> str:
     """Return where the metadata files of a table lie."""
-    return metadata.properties.get("write.metadata.path", f"{metadata.location}/metadata").rstrip("/")
+    return (TableProperties.of(metadata.properties).metadata_path or f"{metadata.location}/metadata").rstrip("/")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.parse import quote, urlsplit, urlunsplit
 
 from airflow_iceberg.errors import InvalidInputError, NotFoundError
+from airflow_iceberg.redaction import secrets_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -28,24 +29,6 @@ _SQL_TYPES = frozenset({"sql", "jdbc"})
 
 
 _DEFAULT_SCHEMES = {"rest": "https", "hive": "thrift", "nessie": "https", "glue": "https"}
-
-
-# Wider than Airflow's own list, which knows neither `credential` nor `account-key`.
-_SECRET = re.compile(
-    r"secret|passw|token|credential|access.?key|account.?key|connection.?string|\bsas\b|\bauth\b|authorization|"
-    r"private.?key|session.?kwargs",
-    re.IGNORECASE,
-)
-
-
-# Values of settings that only sound like secrets ("token-refresh-enabled", "…-expires-at-ms"): masking them would tear
-# holes into every log.
-_NO_SECRET = re.compile(r"true|false|none|[0-9.]*|anon|cloud|https?://[^@?]*", re.IGNORECASE)
-
-
-_PLAIN_HEADERS = frozenset(
-    {"header.x-iceberg-access-delegation", "header.accept", "header.content-type", "header.user-agent"}
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,14 +65,7 @@ class CatalogConfig:
 
     def secrets(self) -> list[str]:
         """Return every text that no log may show."""
-        found: list[str] = []
-        for key, value in self.properties.items():
-            if _is_secret(key):
-                found += [value, *_inner_secrets(value)]
-            found += _url_secrets(value)
-        # `credential` is "id:secret", of which the second half gives access by itself.
-        found.append(self.properties.get("credential", "").partition(":")[2])
-        return [secret for secret in dict.fromkeys(found) if not _NO_SECRET.fullmatch(secret)]
+        return secrets_of(self.properties)
 
 
 @contextmanager
@@ -209,41 +185,3 @@ def _with_login(uri: str, login: str, password: str) -> str:
         return uri  # a file such as SQLite's knows no users; a user in the URI itself wins
     user = quote(login, safe="") + (f":{quote(password, safe='')}" if password else "")
     return urlunsplit(parts._replace(netloc=f"{user}@{parts.netloc}"))
-
-
-def _is_secret(key: str) -> bool:
-    """Whether the value of a property must not be shown; a header of any name may hold a key."""
-    name = key.lower()
-    return bool(_SECRET.search(key)) or (name.startswith("header.") and name not in _PLAIN_HEADERS)
-
-
-def _inner_secrets(value: str) -> list[str]:
-    """Return the secrets inside of one: a JSON object's texts, a connection string's key, a signature, a token."""
-    found = re.findall(r"^(?:Bearer|Basic|Token|ApiKey)\s+(\S+)$", value, re.IGNORECASE)
-    found += re.findall(r"(?:AccountKey|SharedAccessSignature)=([^;]+)", value)
-    found += re.findall(r"(?:^|[?&])sig=([^&;]+)", value)
-    if value.startswith("{"):
-        with suppress(ValueError):
-            found += [text for text in _leaves(json.loads(value)) if len(text) > 7]
-    return found
-
-
-def _leaves(value: Any) -> Iterator[str]:
-    if isinstance(value, dict | list):
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from _leaves(inner)
-    elif isinstance(value, str):
-        yield value
-
-
-def _url_secrets(text: str) -> list[str]:
-    """Return the password of a URL, and what its query gives away, as they are written and as they are meant."""
-    if "://" not in text:
-        return []
-    found = []
-    with suppress(ValueError):
-        parts = urlsplit(text.removeprefix("jdbc:"))
-        found += [parts.password] if parts.password else []
-        for name, value in (pair.split("=", 1) for pair in parts.query.split("&") if "=" in pair):
-            found += [value] if _SECRET.search(name) or name == "sig" else []
-    return [spelling for each in found for spelling in dict.fromkeys((each, unquote(each)))]

@@ -68,16 +68,14 @@ def list_files(
         StorageError: a folder cannot be listed.
     """
     chosen: list[tuple[FileStatus, int]] = []
+    kind_of = _Kinds(root, partition_names, before_ms)
     files = size_bytes = 0
     for folder in folders:
         for status in io.list(f"{root}{folder}/" if folder else root):
-            relative = status.location[len(root) :]
-            if relative.startswith(f"{QUARANTINE_FOLDER}/"):
-                continue
-            kind = _kind(status, relative, partition_names, before_ms)
+            kind = kind_of(status)
             if kind:
                 chosen.append((status, kind))
-            if kind == STAGED:  # no file of a table: a job that lists has documents there of its own
+            if kind is None or kind == STAGED:  # staged: no file of a table, a job that lists has documents of its own
                 continue
             files, size_bytes = files + 1, size_bytes + status.size_bytes
             if files == TICK:
@@ -90,13 +88,38 @@ def list_files(
     yield _batch(chosen)
 
 
-def _kind(status: FileStatus, relative: str, partition_names: Sequence[str], before_ms: int) -> int:
-    if relative.startswith(f"{STAGING_FOLDER}/"):
-        return STAGED
-    if is_hidden(relative, partition_names):
-        return 0
-    is_old = status.modified_ms is not None and status.modified_ms < before_ms
-    return (OLD if is_old else 0) | (METADATA if is_metadata_file(relative) else 0)
+class _Kinds:
+    """Returns the kind of each file of a unit; None for a file in a quarantine, which is not looked at.
+
+    A listing gives the files folder by folder. What the folder decides is decided once for all its files: with a
+    million files, each check of every path takes a second.
+    """
+
+    def __init__(self, root: str, partition_names: Sequence[str], before_ms: int) -> None:
+        self._root_length = len(root)
+        self._partition_names = partition_names
+        self._before_ms = before_ms
+        self._folder: str | None = None
+        self._is_hidden = False
+        self._kind_of_all: int | None = 0
+
+    def __call__(self, status: FileStatus) -> int | None:
+        folder, _, name = status.location[self._root_length :].rpartition("/")
+        if folder != self._folder:
+            self._enter(folder)
+        if self._kind_of_all != 0:
+            return self._kind_of_all
+        if self._is_hidden or (name.startswith(("_", ".")) and is_hidden(name, self._partition_names)):
+            return 0
+        is_old = status.modified_ms is not None and status.modified_ms < self._before_ms
+        return (OLD if is_old else 0) | (METADATA if is_metadata_file(name) else 0)
+
+    def _enter(self, folder: str) -> None:
+        """Decide on a folder: the kind that all its files have, or 0 where each has its own."""
+        first = folder.partition("/")[0]
+        self._folder = folder
+        self._kind_of_all = {QUARANTINE_FOLDER: None, STAGING_FOLDER: STAGED}.get(first, 0)
+        self._is_hidden = is_hidden(folder, self._partition_names)
 
 
 def _batch(chosen: Sequence[tuple[FileStatus, int]]) -> pa.RecordBatch:
@@ -130,8 +153,10 @@ def find_folders(io: FileIO, root: str, below: str = "") -> list[str]:
     """
     folders = [below]
     for _ in range(MOST_LEVELS):
+        if len(folders) >= ENOUGH_FOLDERS:  # their files are many: they are listed by the units alone, not here, too
+            break
         inner = [_children(io, root, folder) for folder in folders]
-        if len(folders) >= ENOUGH_FOLDERS or not any(inner):
+        if not any(inner):
             break
         folders = [name for folder, names in zip(folders, inner, strict=True) for name in names or (folder,)]
     return folders

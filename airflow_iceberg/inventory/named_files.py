@@ -1,4 +1,4 @@
-"""The files that a table's manifests name: the one walk behind expiry, the clean-up of orphans and purging.
+"""The files that a table's manifests name: read in one way for expiry, the clean-up of orphans and purging.
 
 Here: manifest lists to manifests, manifests to files. Not here: which of the files may go
 (`inventory.reachable_files`, `operations.remove_orphan_files`, `inventory.purge`), and what a scan reads of a manifest

@@ -1,7 +1,8 @@
 """The files of a table that is dropped with `purge`: found while it is there, deleted when it is gone.
 
-Here: what a table's metadata leads to, and the order in which that goes. Not here: reading manifests (`walk`), the drop
-itself, which is each catalog's own, and files that nothing leads to (`airflow_iceberg.operations.remove_orphan_files`).
+Here: what a table's metadata leads to, and the order in which that goes. Not here: reading manifests
+(`inventory.units`), the drop itself, which is each catalog's own, and files that nothing leads to
+(`operations.remove_orphan_files`).
 
 As in Iceberg Java a table with `gc.enabled=false` keeps its data and delete files, which may be another table's, and
 loses everything else.
@@ -16,14 +17,13 @@ from dataclasses import dataclass, fields
 from airflow_iceberg.errors import FormatError, IcebergError, NotFoundError
 from airflow_iceberg.format.manifests.entries import ManifestFile
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.inventory.named_files import find_manifests
-from airflow_iceberg.inventory.run import Progress, walk_here
+from airflow_iceberg.inventory.run import Progress, run_units
 from airflow_iceberg.inventory.units import manifest_units
 from airflow_iceberg.storage.base import FileIO
 
 log = logging.getLogger(__name__)
-
-GC_ENABLED = "gc.enabled"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,7 +62,7 @@ def find_files(io: FileIO, table: str, metadata: TableMetadata, metadata_locatio
     """
     try:
         manifests = find_manifests(io, metadata.snapshots)
-        is_owner = metadata.property_bool(GC_ENABLED, True)
+        is_owner = TableProperties.of(metadata.properties).gc_enabled
         content = _content(io, manifests.values(), f"{table}: files to purge") if is_owner else ()
     except (NotFoundError, FormatError) as error:
         raise FormatError(
@@ -112,7 +112,7 @@ def _content(io: FileIO, manifests: Iterable[ManifestFile], what: str) -> tuple[
     """Return the paths of live entries; several deletion vectors share a file."""
     units = manifest_units(manifests, is_live=True, with_paths=True)
     found: dict[str, None] = {}
-    for outcome in walk_here(io, units, Progress(what, whole=sum(unit.weight for unit in units))):
+    for outcome in run_units(io, units, Progress(what, whole=sum(unit.weight for unit in units))):
         for batch in outcome.batches():
             found |= dict.fromkeys(batch.column("path").to_pylist())
     return tuple(found)

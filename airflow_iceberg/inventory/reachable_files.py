@@ -1,7 +1,7 @@
 """Which files a table's snapshots reach, and which only those that were expired did.
 
 Here: the difference of two states of a table, by path; sizes of what each ref keeps alive. Not here: which snapshots go
-(`plan.expire_snapshots`), reading manifests (`walk`), deleting (`operations.expire_snapshots`).
+(`plan.expire_snapshots`), reading manifests (`inventory.units`), deleting (`operations.expire_snapshots`).
 
 A path is the identity of a file on disk: several deletion vectors share a Puffin file, and a path can leave a table and
 come back. So nothing is decided by single entries: what only expired manifests name may go, unless a live entry of a
@@ -24,7 +24,7 @@ from airflow_iceberg.format.manifests.entries import FileContent, ManifestFile
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.inventory.named_files import find_manifests
-from airflow_iceberg.inventory.run import Walk
+from airflow_iceberg.inventory.run import RunUnits
 from airflow_iceberg.inventory.units import UnitResult, manifest_units
 from airflow_iceberg.plan.path_hashes import FirstOfEach, Hashes, HashSet, Mask
 from airflow_iceberg.storage.base import FileIO
@@ -96,7 +96,7 @@ class Deletable:
 
 
 def find_deletable(
-    io: FileIO, gone: Iterable[Snapshot], after: TableMetadata, statistics: Iterable[str], *, walk: Walk
+    io: FileIO, gone: Iterable[Snapshot], after: TableMetadata, statistics: Iterable[str], *, inventory: RunUnits
 ) -> Deletable:
     """Return what was reached from snapshots that are gone, and is not reached from those that stay.
 
@@ -104,7 +104,7 @@ def find_deletable(
         gone: snapshots that are not in `after` any more; what is missing of them already is passed over.
         after: the table as it is now, read after the snapshots went.
         statistics: paths of statistics files of the snapshots that are gone.
-        walk: reads the manifests, here or on Spark.
+        inventory: reads the manifests, here or on Spark.
     Raises:
         FormatError, NotFoundError, StorageError: something that stays cannot be read: then nothing may be deleted.
     """
@@ -116,20 +116,20 @@ def find_deletable(
     only_gone = [manifest for path, manifest in found.items() if path not in kept]
     kept_statistics = statistics_paths(after)
     return Deletable(
-        content=_deletable_files(only_gone, list(kept.values()), walk),
+        content=_deletable_files(only_gone, list(kept.values()), inventory),
         manifests=tuple(manifest.manifest_path for manifest in only_gone),
         manifest_lists=tuple(snapshot.manifest_list for snapshot in gone if snapshot.manifest_list),
         statistics=tuple(path for path in dict.fromkeys(statistics) if path not in kept_statistics),
     )
 
 
-def _deletable_files(gone: Sequence[ManifestFile], kept: Sequence[ManifestFile], walk: Walk) -> DeletableFiles:
+def _deletable_files(gone: Sequence[ManifestFile], kept: Sequence[ManifestFile], inventory: RunUnits) -> DeletableFiles:
     files = DeletableFiles()
     if not gone:
         return files
     # Deleted entries, too: a file may be live in no snapshot that is left.
     first = manifest_units(gone, is_live=False, with_paths=True, may_be_missing=True)
-    parts = walk([*first, *manifest_units(kept, is_live=True)], what="files that expired snapshots reached")
+    parts = inventory([*first, *manifest_units(kept, is_live=True)], what="files that expired snapshots reached")
     for part in islice(parts, len(first)):
         files._take(part)
     files._keep(parts)
@@ -165,7 +165,7 @@ class RefSize:
     exclusive_bytes: int
 
 
-def sizes_of_refs(io: FileIO, metadata: TableMetadata, *, walk: Walk) -> tuple[RefSize, ...]:
+def sizes_of_refs(io: FileIO, metadata: TableMetadata, *, inventory: RunUnits) -> tuple[RefSize, ...]:
     """Return for each ref what it keeps alive. Memory: some 20 bytes for each entry of a manifest that a ref reaches.
 
     Raises:
@@ -180,7 +180,7 @@ def sizes_of_refs(io: FileIO, metadata: TableMetadata, *, walk: Walk) -> tuple[R
         for snapshot in reached:
             owners.setdefault(snapshot.snapshot_id, set()).add(name)
     by_owners = _manifests_by_owners(io, metadata, owners)
-    sizes, alone = _sizes_by_owners(by_owners, walk)
+    sizes, alone = _sizes_by_owners(by_owners, inventory)
     return tuple(
         RefSize(name=name, snapshots=counts[name], size_bytes=sizes.get(name, 0), exclusive_bytes=alone.get(name, 0))
         for name in sorted(metadata.refs)
@@ -208,14 +208,14 @@ def _manifests_by_owners(
 
 
 def _sizes_by_owners(
-    by_owners: Mapping[frozenset[str], Sequence[ManifestFile]], walk: Walk
+    by_owners: Mapping[frozenset[str], Sequence[ManifestFile]], inventory: RunUnits
 ) -> tuple[dict[str, int], dict[str, int]]:
     """Return for each ref the bytes of its files, and of those that are its own alone; each file once."""
     owners = list(by_owners)
     units = [
         (number, unit) for number, names in enumerate(owners) for unit in manifest_units(by_owners[names], is_live=True)
     ]
-    parts = walk([unit for _, unit in units], what="files that refs keep alive")
+    parts = inventory([unit for _, unit in units], what="files that refs keep alive")
     hashes, sizes, numbers = [_NO_HASHES], [_NO_SIZES], [_NO_NUMBERS]
     for (number, _), part in zip(units, parts, strict=True):
         for batch in part.batches():

@@ -1,4 +1,4 @@
-"""Units of a walk, and what comes of each: the same wherever they run.
+"""Units of a file inventory, and their results: the same wherever they run.
 
 `run_unit` takes a unit and gives bytes: a line of JSON with the counts, then Arrow record batches (IPC stream, lz4). A
 thread hands them over as they are, a job writes them to a file. Who reads them has one batch in memory at a time.
@@ -30,16 +30,16 @@ UNIT_MANIFESTS = 32
 MOST_UNITS = 1000
 MOST_LISTING_UNITS = 256
 
-# Files and bytes that a unit has come past since it last said so.
+# Files and bytes that a unit has counted since it last reported them.
 Tick = Callable[[int, int], None]
 
 
 class Unit(Protocol):
-    """Something to walk over.
+    """A unit of work: some manifests to read, or some folders to list.
 
     Attributes:
         kind: by which it is known in documents.
-        weight: how much of the whole walk it is.
+        weight: the unit's share of the whole inventory, in any measure.
         files: that it is about, as far as that is known beforehand.
     """
 
@@ -51,7 +51,7 @@ class Unit(Protocol):
     def files(self) -> int: ...
 
     def run(self, io: FileIO, tick: Tick) -> Iterator[pa.RecordBatch]:
-        """Yield what comes of it."""
+        """Yield the result in parts."""
         ...
 
     def to_dict(self) -> dict[str, Any]:
@@ -232,21 +232,21 @@ def read_unit(data: bytes, *, path: str) -> Unit:
     try:
         fields = Fields(json.loads(gzip.decompress(data)), "", path)
     except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise FormatError(f"the document of a unit of a walk is damaged: {error}", path=path) from error
+        raise FormatError(f"the document of a unit of an inventory is damaged: {error}", path=path) from error
     kind = fields.str("kind")
     if kind == "manifests":
         return ManifestUnit.from_dict(fields)
     if kind == "listing":
         return ListingUnit.from_dict(fields)
-    raise FormatError(f"unknown kind of a unit of a walk {kind!r}; one of manifests, listing", path=path)
+    raise FormatError(f"unknown kind of a unit of an inventory {kind!r}; one of manifests, listing", path=path)
 
 
-# -- what comes of a unit ----------------------------------------------------------------------------------------------
+# -- results -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UnitResult:
-    """What came of a unit.
+    """The result of a unit.
 
     Attributes:
         files: that it came past, of which rows may be fewer.
@@ -265,10 +265,10 @@ class UnitResult:
 
 
 def run_unit(io: FileIO, unit: Unit, tick: Tick | None = None) -> bytes:
-    """Walk over a unit and return what came of it, as `read_outcome` reads it.
+    """Run a unit and return its result, as `read_outcome` reads it.
 
     Args:
-        tick: is told of files and bytes as they come past.
+        tick: is called with the files and bytes that were found since the last call.
     Raises:
         FormatError, NotFoundError, StorageError: something cannot be read.
     """
@@ -311,9 +311,9 @@ def read_outcome(data: bytes, *, path: str | None = None) -> UnitResult:
         )
         rows = sum(batch.num_rows for batch in found.batches()) if path is not None else found.rows
     except (ValueError, pa.ArrowInvalid, OSError) as error:
-        raise FormatError(f"what came of a unit of a walk is damaged: {error}", path=path) from error
+        raise FormatError(f"the result of a unit of an inventory is damaged: {error}", path=path) from error
     if rows != found.rows:
-        raise FormatError(f"what came of a unit of a walk has {rows} rows, expected {found.rows}", path=path)
+        raise FormatError(f"the result of a unit of an inventory has {rows} rows, expected {found.rows}", path=path)
     return found
 
 

@@ -1,61 +1,213 @@
-"""One task of a job: read rows, make them fit, write them. Pure functions of (plan, work); they know no Spark.
+"""Append: the rows of a source become data files.
 
-Kinds of work: `write` reads source files and writes data files; `spill` reads source files and writes slices for the
-exchange; `gather` reads slices and writes data files; `collect`, `cut` and `merge` (in `jobs.append_sorted`) bring
-rows into the table's order; `rewrite` (in `jobs.compact`) reads files of the table. The rows of a query come in from
-outside (`write_rows`, `spill_rows`). What a task did comes back as a TaskReport, a small JSON document: data files and
-slices that no report names do not exist as far as anybody else is concerned, so that a doubled or killed attempt is
-harmless.
+Here: the work of the tasks that read source files or gather spilled rows, and the phases on the driver, apart from a
+sort over all tasks (`jobs.append_sorted`). Not here: source files (`jobs.sources`), the exchange of rows between tasks
+(`jobs.exchange`), queries (`jobs.spark.query`), the commit (`operations.append`, `operations.overwrite`).
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from __future__ import annotations
 
-from airflow_iceberg.errors import IcebergError
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from airflow_iceberg.data.cast.row_check import RowCheck
+from airflow_iceberg.data.cast.rows import conform
+from airflow_iceberg.data.write.ordering import SortedRows
+from airflow_iceberg.data.write.sorted import SortedRuns, unsortable, write_order
+from airflow_iceberg.expressions.binding import parse_filter
+from airflow_iceberg.format.properties.known import property_warnings
 from airflow_iceberg.jobs import exchange
-from airflow_iceberg.jobs.phase import RunTasks, Timings, checked, clean_exchange, target_file_size_bytes
-from airflow_iceberg.jobs.protocol.plan import JobPlan
-from airflow_iceberg.jobs.sources.files import task_count
-from airflow_iceberg.jobs.task import GATHER, TaskReport, TaskSpec
+from airflow_iceberg.jobs.context import RowsContext, RowSink, coalesced, fill
+from airflow_iceberg.jobs.phase import Job, Query, check_rows, checked, clean_exchange
+from airflow_iceberg.jobs.protocol.plan import AppendTask
+from airflow_iceberg.jobs.protocol.result import SUCCEEDED, JobResult
+from airflow_iceberg.jobs.sources.files import read_unit, task_count
+from airflow_iceberg.jobs.sources.unit import Unit
+from airflow_iceberg.jobs.task import GatherBuckets, Spill, StageUnits, Staging, TaskReport, Write
 
 if TYPE_CHECKING:
-    from airflow_iceberg.storage.base import FileIO
+    import pyarrow as pa
+
+    from airflow_iceberg.format.manifests.entries import DataFile
+
+log = logging.getLogger(__name__)
 
 
-def gather(
-    plan: JobPlan,
-    io: "FileIO",
-    spilled: Sequence[TaskReport],
-    run: RunTasks,
-    *,
-    parallelism: int,
-    timings: Timings,
-) -> list[TaskReport]:
-    """Write the data files from what was spilled, then remove the spill files."""
+# -- the tasks ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True)
+class AppendContext(RowsContext[AppendTask]):
+    """What the tasks of an append share.
+
+    Attributes:
+        row_check: the check of every row; None for none.
+    """
+
+    row_check: RowCheck | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.row_check = _row_check(self.task)
+
+    def row_order(self) -> SortedRows:
+        """Return the order in which rows are written."""
+        return write_order(self.task.write.sort_order, self.task.write.schema, self.task.spec)
+
+    def sink(self, number: int) -> RowSink:
+        """Return what writes the rows of one task: in the table's order, if the plan asks for it."""
+        if not self.task.sorts_rows:
+            return self.writer(number)
+        return SortedRuns(lambda: self.writer(number), self.row_order())
+
+    def rows(self, spec: StageUnits) -> Iterator[pa.Table]:
+        """Yield the rows of source files, cast to the table's columns."""
+        for unit in spec.units:
+            options = self.task.source.format_options
+            tables = read_unit(unit, self.io, schema=self.task.write.schema, options=options)
+            yield from self.cast(tables, unit.location, first_row=unit.first_row)
+
+    def cast(self, tables: Iterable[pa.Table], source: str, *, first_row: int = 1) -> Iterator[pa.Table]:
+        """Yield rows cast to the table's columns, and checked.
+
+        Args:
+            source: what messages call the source.
+            first_row: the number of the first row within the source.
+        """
+        schema = self.task.rows_schema
+        for table in coalesced(tables):
+            rows = conform(table, schema, source=source, first_row=first_row)
+            if self.row_check is not None:
+                self.row_check.check(rows, source=source, first_row=first_row)
+            yield rows
+            first_row += table.num_rows
+
+
+def _row_check(task: AppendTask) -> RowCheck | None:
+    if task.row_check is None:
+        return None
+    # Bound here: with new columns and wider types of the source the schema may be another than when it was planned.
+    schema = task.write.schema
+    return RowCheck(row_filter=parse_filter(task.row_check.predicate, schema), text=task.row_check.text, schema=schema)
+
+
+def write(context: AppendContext, number: int, tables: Iterable[pa.Table]) -> TaskReport:
+    """Write rows into data files."""
+    return context.write(number, context.sink(number), tables)
+
+
+def spill(context: AppendContext, number: int, tables: Iterable[pa.Table], *, buckets: int) -> TaskReport:
+    """Cut rows into buckets of whole partitions, and spill them."""
+    cut = exchange.cut_by_partition(context.task.spec, context.task.write.schema, buckets)
+    return TaskReport.of_slices(number, fill(context.spill(number, cut), tables))
+
+
+def gather_buckets(context: AppendContext, spec: GatherBuckets) -> TaskReport:
+    """Write what was spilled into data files."""
+    files: list[DataFile] = []
+    for group in spec.groups:
+        # A writer a group: when its buckets are done, no more rows of their partitions come, and memory is free.
+        files.extend(fill(context.sink(spec.number), coalesced(exchange.read_slices(context.io, group))))
+    return context.report(spec.number, files)
+
+
+# -- the job -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FileRows:
+    """The rows of source files.
+
+    Attributes:
+        tasks: the units of each task.
+    """
+
+    tasks: tuple[tuple[Unit, ...], ...]
+
+    @property
+    def weight(self) -> int:
+        """The number of bytes that the rows will roughly become in the table."""
+        return sum(unit.weight for units in self.tasks for unit in units)
+
+    @property
+    def source_files(self) -> int | None:
+        """The number of source files."""
+        return len({unit.location for units in self.tasks for unit in units})
+
+    @property
+    def buckets(self) -> int:
+        """The number of buckets that the tasks cut rows into."""
+        return exchange.bucket_count(len(self.tasks))
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether more than one task stages rows."""
+        return len(self.tasks) > 1
+
+    def in_one_task(self) -> FileRows:
+        """Return the same rows for one task."""
+        units = tuple(unit for task in self.tasks for unit in task)
+        return FileRows((units,) if units else ())
+
+    def stage(self, job: Job[AppendTask], staging: Staging) -> list[TaskReport]:
+        """Run the first phase of a job."""
+        tasks = enumerate(self.tasks)
+        return job.run(staging.phase, [StageUnits(number=i, units=units, staging=staging) for i, units in tasks])
+
+
+@dataclass(frozen=True, slots=True)
+class QueryRows:
+    """The rows of a query or a callable; see `FileRows`."""
+
+    query: Query
+    source_files: ClassVar[int | None] = None
+    buckets: ClassVar[int] = exchange.MIN_BUCKETS
+    is_spread: ClassVar[bool] = True
+
+    def stage(self, job: Job[AppendTask], staging: Staging) -> list[TaskReport]:
+        """Run the first phase of a job."""
+        with job.timings.phase(staging.phase):
+            return checked(self.query.stage(job.plan, staging), job.io)
+
+
+def stage(job: Job[AppendTask], rows: FileRows | QueryRows) -> list[TaskReport]:
+    """Write rows into data files, those of one partition in one task where that is asked for."""
+    needs_exchange = not job.task.spec.is_unpartitioned and job.task.distribution_mode != "none"
+    if not (needs_exchange and rows.is_spread):
+        return rows.stage(job, Write())
+    spilled = rows.stage(job, Spill(rows.buckets))
     slices = [piece for report in spilled for piece in report.slices]
-    target = target_file_size_bytes(plan)
+    target = job.task.write.target_file_size_bytes
     size = sum(piece.size_bytes for piece in slices) // exchange.MEMORY_TO_PARQUET
-    count = task_count(size, parallelism=parallelism, target_file_size_bytes=target) if slices else 0
+    count = task_count(size, parallelism=job.engine.parallelism, target_file_size_bytes=target) if slices else 0
     dealt = exchange.deal(slices, count, target_file_size_bytes=target) if slices else []
-    specs = [TaskSpec(number=i, kind=GATHER, groups=groups) for i, groups in enumerate(dealt)]
-    with timings.phase("gather"):
-        reports = checked(run(specs), io)
-    _check_rows(spilled, reports)
-    clean_exchange(plan, io)
+    reports = job.run("gather", [GatherBuckets(number=number, groups=groups) for number, groups in enumerate(dealt)])
+    check_rows("exchange", spilled, reports)
+    clean_exchange(job.plan, job.io)
     return reports
 
 
-def needs_exchange(plan: JobPlan) -> bool:
-    """Return whether rows of one partition have to be brought together by the job."""
-    return not plan.spec.is_unpartitioned and plan.distribution_mode != "none"
+def result(job: Job[AppendTask], rows: FileRows | QueryRows, reports: Sequence[TaskReport]) -> JobResult:
+    """Return the result of a job that succeeded."""
+    return JobResult(
+        status=SUCCEEDED,
+        data_files=tuple(file for report in reports for file in report.data_files),
+        schema=None if job.task.last_column_id is None else job.task.write.schema,
+        record_count=sum(report.record_count for report in reports),
+        source_files=rows.source_files,
+        warnings=_warnings(job.plan.table, job.task),
+        timings=job.timings.total(),
+    )
 
 
-def sorts_over_tasks(plan: JobPlan) -> bool:
-    """Return whether all rows are brought into one order; else each task sorts its own, if any sorts."""
-    return plan.arrangement == "sort" and plan.distribution_mode == "range"
-
-
-def _check_rows(spilled: Sequence[TaskReport], written: Sequence[TaskReport]) -> None:
-    before, after = (sum(report.record_count for report in reports) for reports in (spilled, written))
-    if before != after:
-        raise IcebergError(f"the exchange took in {before} rows and gave out {after}; nothing may be committed")
+def _warnings(table: str, task: AppendTask) -> tuple[str, ...]:
+    """Return what this version does less well than the table asks for."""
+    found, order = property_warnings(task.write.properties), task.write.sort_order
+    if order.fields and not task.sorts_rows:
+        reason = unsortable(order, task.write.schema, task.spec) or "the plan does not ask for it"
+        text = f"rows of table {table} are not sorted by its sort order {order.order_id}: {reason}"
+        log.warning(text)
+        found = (*found, text)
+    return found

@@ -7,24 +7,29 @@ its streams out of all those files. One file a task, not one a bucket: object st
 the record batches of one IPC file: those would have to share their dictionaries.
 """
 
+from __future__ import annotations
+
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
+from airflow_iceberg.data.dictionaries import join, plain_bytes
 from airflow_iceberg.errors import StorageError
+from airflow_iceberg.format.partitions.grouping import group_by_partition
 from airflow_iceberg.format.values.bytes import canonical_key
-from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.sources.readers import is_local
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from airflow_iceberg.format.partitions.spec import PartitionSpec
     from airflow_iceberg.format.schemas.schema import Schema
+    from airflow_iceberg.jobs.protocol.plan import JobPlan
     from airflow_iceberg.storage.base import FileIO
 
-    Cut = Callable[[pa.Table], Iterator[tuple[int, pa.Table]]]
+Cut = Callable[[pa.Table], Iterator[tuple[int, pa.Table]]]
 
 FOLDER = "exchange"
 MIN_BUCKETS, MAX_BUCKETS = 128, 4096
@@ -55,7 +60,7 @@ class Slice:
 
 def location(plan: JobPlan) -> str:
     """Return the prefix of the spill files of a job."""
-    return f"{plan.staging_location.rstrip('/')}/{FOLDER}"
+    return f"{plan.staging_location}/{FOLDER}"
 
 
 def bucket_count(tasks: int) -> int:
@@ -68,11 +73,10 @@ def bucket_of(partition: tuple[Any, ...], buckets: int) -> int:
     return zlib.crc32(repr(tuple(canonical_key(value) for value in partition)).encode()) % buckets
 
 
-def cut_by_partition(spec: "PartitionSpec", schema: "Schema", buckets: int) -> "Cut":
+def cut_by_partition(spec: PartitionSpec, schema: Schema, buckets: int) -> Cut:
     """Return what cuts rows into buckets of whole partitions."""
-    from airflow_iceberg.format.partitions.grouping import group_by_partition
 
-    def cut(table: "pa.Table") -> "Iterator[tuple[int, pa.Table]]":
+    def cut(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
         for partition, part in group_by_partition(table, spec, schema):
             yield bucket_of(partition, buckets), part
 
@@ -86,7 +90,7 @@ class Spill:
         cut: gives the rows of a table by bucket.
     """
 
-    def __init__(self, io: "FileIO", path: str, *, cut: "Cut") -> None:
+    def __init__(self, io: FileIO, path: str, *, cut: Cut) -> None:
         self._io, self._path, self._cut = io, path, cut
         self._held: dict[int, list[pa.Table]] = defaultdict(list)
         self._held_bytes = 0
@@ -96,10 +100,8 @@ class Spill:
         self._written = 0
         self._sink: Any = None
 
-    def write(self, table: "pa.Table") -> None:
+    def write(self, table: pa.Table) -> None:
         """Take rows in; they reach the file when enough have come together."""
-        from airflow_iceberg.data.dictionaries import plain_bytes
-
         for bucket, part in self._cut(table):
             # Who reads it may have to make it plain, beside rows that have no dictionary.
             size = plain_bytes(part)
@@ -134,8 +136,6 @@ class Spill:
             self._io.delete([self._path])
 
     def _flush(self) -> None:
-        from airflow_iceberg.data.dictionaries import join
-
         for bucket, parts in sorted(self._held.items()):
             # A dictionary goes along with each stream: it has to be small beside the rows.
             stream = _stream(join(parts, most_bytes=sum(part.num_rows for part in parts)))
@@ -148,9 +148,7 @@ class Spill:
         self._held_bytes = 0
 
 
-def _stream(rows: "pa.Table") -> "pa.Buffer":
-    import pyarrow as pa
-
+def _stream(rows: pa.Table) -> pa.Buffer:
     # Every chunk becomes a record batch, which costs as much as some thousand rows.
     if rows.num_rows < _CHUNK_ROWS * rows.column(0).num_chunks:
         rows = rows.combine_chunks()
@@ -161,10 +159,8 @@ def _stream(rows: "pa.Table") -> "pa.Buffer":
     return sink.getvalue()
 
 
-def read_slices(io: "FileIO", slices: Iterable[Slice]) -> "Iterator[pa.Table]":
+def read_slices(io: FileIO, slices: Iterable[Slice]) -> Iterator[pa.Table]:
     """Yield the rows of slices, a stream at a time, file by file within a bucket."""
-    import pyarrow as pa
-
     for piece in slices:
         with open_file(io, piece.path) as source:
             for offset, length in piece.parts:
@@ -216,7 +212,7 @@ def _weight(group: Sequence[Slice]) -> int:
     return sum(piece.size_bytes for piece in group)
 
 
-def create_file(io: "FileIO", path: str) -> Any:
+def create_file(io: FileIO, path: str) -> Any:
     """Open a file of the exchange for writing; its name has to be new."""
     filesystem, inner = io.filesystem(path)
     try:
@@ -228,11 +224,7 @@ def create_file(io: "FileIO", path: str) -> Any:
         ) from error
 
 
-def open_file(io: "FileIO", path: str) -> Any:
+def open_file(io: FileIO, path: str) -> Any:
     """Open a file of the exchange for reading."""
-    import pyarrow as pa
-
-    from airflow_iceberg.jobs.sources.readers import is_local
-
     filesystem, inner = io.filesystem(path)
     return pa.memory_map(inner) if is_local(filesystem) else pa.PythonFile(filesystem.open(inner, "rb"), mode="r")

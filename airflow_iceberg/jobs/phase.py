@@ -1,31 +1,30 @@
-"""The phases of a job over files, whatever runs the tasks: threads or Spark.
+"""The driver's side of a job: its phases of tasks, and what it removes.
 
-Cut the source into tasks; write directly, or spill and gather when rows of one partition have to be brought
-together; collect the reports. The back end is one function that runs task specs and returns their reports.
+Not here: which phases a job has (a module for each operation), who chooses (`jobs.run_plan`), what runs the tasks
+(`jobs.run_local`, `jobs.spark.run`).
 """
+
+from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, Protocol
 
-from airflow_iceberg.errors import AlreadyExistsError, IcebergError
+from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.jobs import exchange
-from airflow_iceberg.jobs.protocol.plan import JobPlan
-from airflow_iceberg.jobs.protocol.result import SUCCEEDED, JobResult
-from airflow_iceberg.jobs.task import TaskReport, TaskSpec
+from airflow_iceberg.jobs.context import AnyTask
+from airflow_iceberg.jobs.protocol.plan import AppendTask, JobPlan
+from airflow_iceberg.jobs.task import Staging, TaskReport, TaskSpec
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from airflow_iceberg.storage.base import FileIO
 
 log = logging.getLogger(__name__)
-
-TARGET_FILE_SIZE = "write.target-file-size-bytes"
-DEFAULT_TARGET_FILE_SIZE_BYTES = 512 << 20
-
-RunTasks = Callable[[Sequence[TaskSpec]], list[TaskReport]]
 
 
 class Timings:
@@ -49,12 +48,66 @@ class Timings:
         return {**self.seconds, "total": round(time.monotonic() - self._started, 3)}
 
 
-def target_file_size_bytes(plan: JobPlan) -> int:
-    """Return `write.target-file-size-bytes` of the table."""
-    return int(plan.properties.get(TARGET_FILE_SIZE, DEFAULT_TARGET_FILE_SIZE_BYTES))
+class Query(Protocol):
+    """The rows of a query or a callable, which Spark brings to the tasks.
+
+    Attributes:
+        name: what messages call the source.
+        schema: the columns of the rows.
+    """
+
+    name: str
+    schema: pa.Schema
+
+    def stage(self, plan: JobPlan, staging: Staging) -> list[TaskReport]:
+        """Stage all rows, in tasks of Spark's own choice."""
 
 
-def checked(reports: Sequence[TaskReport], io: "FileIO") -> list[TaskReport]:
+class Engine(Protocol):
+    """What runs the tasks of a job: threads of this process, or Spark.
+
+    Attributes:
+        parallelism: the number of tasks that run at the same time.
+    """
+
+    parallelism: int
+
+    def run(self, plan: JobPlan, specs: Sequence[TaskSpec]) -> list[TaskReport]:
+        """Run tasks and return their reports, in any order."""
+
+    def query(self, task: AppendTask) -> Query:
+        """Open the query or the callable of a source.
+
+        Raises:
+            UnsupportedError: the engine has no queries.
+        """
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job(Generic[AnyTask]):
+    """A job while it runs.
+
+    Attributes:
+        plan: the plan of the job.
+        task: the plan's task.
+        io: access to the table's files.
+        engine: what runs the tasks.
+        timings: seconds by phase.
+    """
+
+    plan: JobPlan
+    task: AnyTask
+    io: FileIO
+    engine: Engine
+    timings: Timings
+
+    def run(self, phase: str, specs: Sequence[TaskSpec]) -> list[TaskReport]:
+        """Run the tasks of a phase and return their reports by number; raise the first error, if there is one."""
+        with self.timings.phase(phase):
+            return checked(self.engine.run(self.plan, specs), self.io)
+
+
+def checked(reports: Sequence[TaskReport], io: FileIO) -> list[TaskReport]:
     """Return the reports by task number, one a task; raise the first error, if there is one.
 
     Before it raises, the data files that the other tasks have written are removed: nobody will ever refer to them.
@@ -63,59 +116,27 @@ def checked(reports: Sequence[TaskReport], io: "FileIO") -> list[TaskReport]:
     for report in reports:
         by_number.setdefault(report.number, report)
     ordered = [by_number[number] for number in sorted(by_number)]
-    for report in ordered:
-        if report.error is not None:
-            _remove(io, [document["file-path"] for other in ordered for document in other.data_files])
-            raise report.error.to_exception()
-    if any(report.is_stopped for report in ordered):
+    failed = next((report.error for report in ordered if report.error is not None), None)
+    if failed is None and not any(report.is_stopped for report in ordered):
+        return ordered
+    _remove(io, [document["file-path"] for report in ordered for document in report.data_files])
+    if failed is None:
         raise IcebergError("the job was stopped, and no task says why; run it again")
-    return ordered
+    raise failed.to_exception()
 
 
-def result(plan: JobPlan, reports: Sequence[TaskReport], *, source_files: int | None, timings: Timings) -> JobResult:
-    """Return the result of a job that succeeded."""
-    return JobResult(
-        status=SUCCEEDED,
-        data_files=tuple(file for report in reports for file in report.data_files),
-        schema=None if plan.last_column_id is None else plan.schema,
-        record_count=sum(report.record_count for report in reports),
-        source_files=source_files,
-        warnings=warnings(plan),
-        timings=timings.total(),
-    )
+def check_rows(what: str, before: Sequence[TaskReport], after: Sequence[TaskReport]) -> None:
+    """Check that an exchange or a sort gives out all rows.
+
+    Raises:
+        IcebergError: other rows were given out than taken in.
+    """
+    taken_in, given_out = (sum(report.record_count for report in reports) for reports in (before, after))
+    if taken_in != given_out:
+        raise IcebergError(f"the {what} took in {taken_in} rows and gave out {given_out}; nothing may be committed")
 
 
-def warnings(plan: JobPlan) -> tuple[str, ...]:
-    """Return what this version does less well than the table asks for."""
-    from airflow_iceberg.format.properties.known import property_warnings
-
-    found = property_warnings(plan.properties)
-    if plan.sort_order.fields and plan.arrangement == "none":
-        from airflow_iceberg.data.write.sorted import unsortable
-
-        reason = unsortable(plan.sort_order, plan.schema, plan.spec) or "the plan does not ask for it"
-        text = f"rows of table {plan.table} are not sorted by its sort order {plan.sort_order.order_id}: {reason}"
-        log.warning(text)
-        found = (*found, text)
-    return found
-
-
-def with_engine(result: JobResult, engine: str) -> JobResult:
-    """Return the result with the name of what ran the job."""
-    return replace(result, engine=engine)
-
-
-def write_result(plan: JobPlan, io: "FileIO", result: JobResult) -> JobResult:
-    """Write the result document, once; a doubled job that comes second leaves the first one's answer alone."""
-    try:
-        io.create(plan.result_location, result.to_json())
-    except AlreadyExistsError:
-        log.warning("%s exists already: another run of this plan was faster, its result stays", plan.result_location)
-        return JobResult.from_json(io.read(plan.result_location), path=plan.result_location)
-    return result
-
-
-def clean_exchange(plan: JobPlan, io: "FileIO") -> None:
+def clean_exchange(plan: JobPlan, io: FileIO) -> None:
     """Remove the spill files; best effort, they lie under the prefix of this try alone."""
     try:
         io.delete([status.location for status in io.list(exchange.location(plan))])
@@ -123,7 +144,7 @@ def clean_exchange(plan: JobPlan, io: "FileIO") -> None:
         log.warning("cannot remove the spill files of %s: %s", plan.location, error)
 
 
-def _remove(io: "FileIO", locations: Sequence[str]) -> None:
+def _remove(io: FileIO, locations: Sequence[str]) -> None:
     try:
         io.delete(locations)
     except IcebergError as error:

@@ -1,46 +1,50 @@
-"""Runs a job over threads in this process: for small loads and fast tests, without a JVM; sources are files only."""
+"""Runs a job over threads in this process, without a JVM: for small tables, for inventories, and for fast tests.
+
+It runs every operation; only rows of a query or a callable need Spark (`jobs.spark.run`).
+"""
+
+from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.errors import UnsupportedError
-from airflow_iceberg.jobs import phase
-from airflow_iceberg.jobs.context import TaskContext
-from airflow_iceberg.jobs.protocol.plan import JobPlan
-from airflow_iceberg.jobs.protocol.result import JobResult
-from airflow_iceberg.jobs.run_plan import rewrite_table, stage_files
-from airflow_iceberg.jobs.run_task import run_task
-from airflow_iceberg.jobs.sources.new_columns import evolved_by_files
-from airflow_iceberg.jobs.task import TaskReport, TaskSpec
+from airflow_iceberg.jobs.run_plan import run_job
+from airflow_iceberg.jobs.run_task import open_context, run_task
+from airflow_iceberg.jobs.task import TaskReport
 
 if TYPE_CHECKING:
+    from airflow_iceberg.jobs.context import TaskContext
+    from airflow_iceberg.jobs.phase import Query
+    from airflow_iceberg.jobs.protocol.plan import AppendTask, JobPlan
+    from airflow_iceberg.jobs.protocol.result import JobResult
+    from airflow_iceberg.jobs.task import TaskSpec
     from airflow_iceberg.storage.base import FileIO
 
 ENGINE = "local"
 MAX_THREADS = 8
 
 
-def run_local(plan: JobPlan, io: "FileIO", *, threads: int | None = None) -> JobResult:
+def run_local(
+    plan: JobPlan, io: FileIO, *, threads: int | None = None, is_stopped: Callable[[], bool] = lambda: False
+) -> JobResult:
     """Run a job and write its result document, also when it fails.
 
     Args:
-        plan: what to do; its source must be files.
-        io: of the table.
+        plan: what to do; the source of an append must be files.
+        io: access to the table's files.
         threads: tasks at a time; None takes the plan's parallelism, else the processor's cores, at most 8.
+        is_stopped: asked before each task; a job that is stopped fails.
     Returns:
         the result; a job that failed says so in it and does not raise.
     Raises:
         StorageError: the result document cannot be written.
     """
-    timings = phase.Timings()
-    try:
-        result = _run(plan, io, threads or plan.parallelism or default_threads(), timings)
-    except Exception as error:  # noqa: BLE001 - every failure becomes a result document
-        phase.clean_exchange(plan, io)
-        result = JobResult.failed(error, timings=timings.total())
-    return phase.write_result(plan, io, phase.with_engine(result, ENGINE))
+    threads = threads or plan.parallelism or default_threads()
+    return run_job(plan, io, lambda _: _Threads(io=io, parallelism=threads, is_stopped=is_stopped), engine=ENGINE)
 
 
 def default_threads() -> int:
@@ -48,39 +52,42 @@ def default_threads() -> int:
     return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, MAX_THREADS)
 
 
-def _run(plan: JobPlan, io: "FileIO", threads: int, timings: phase.Timings) -> JobResult:
-    plan = evolved_by_files(plan, io)
-    context = TaskContext(plan=plan, io=io)
-    if plan.source.kind == "units":
-        from airflow_iceberg.jobs.inventory import walk_units
+@dataclass(kw_only=True, slots=True)
+class _Threads:
+    """Runs tasks over threads of this process."""
 
-        return walk_units(plan, io, lambda specs: _run_tasks(context, specs, threads), timings=timings)
-    if plan.source.kind == "table":
-        return rewrite_table(plan, io, lambda specs: _run_tasks(context, specs, threads), timings=timings)
-    if plan.source.kind != "files":
-        what = "SQL query" if plan.source.kind == "sql" else "python callable"
+    io: FileIO
+    parallelism: int
+    is_stopped: Callable[[], bool]
+    _context: TaskContext[Any] | None = None
+
+    def run(self, plan: JobPlan, specs: Sequence[TaskSpec]) -> list[TaskReport]:
+        if self._context is None or self._context.plan is not plan:
+            self._context = open_context(plan, self.io)
+        context = self._context
+
+        def run_unless_stopped(spec: TaskSpec) -> TaskReport:
+            return TaskReport(number=spec.number, is_stopped=True) if self.is_stopped() else run_task(context, spec)
+
+        with ThreadPoolExecutor(max_workers=self.parallelism, thread_name_prefix="iceberg-job") as pool:
+            futures = [pool.submit(run_unless_stopped, spec) for spec in specs]
+            reports = []
+            try:
+                for future in futures:
+                    if future.cancelled():
+                        continue
+                    # Those that run already are waited for: what they write has to be known to be removed.
+                    reports.append(future.result())
+                    if reports[-1].error is not None:
+                        for other in futures:
+                            other.cancel()
+            finally:
+                for future in futures:
+                    future.cancel()
+            return reports
+
+    def query(self, task: AppendTask) -> Query:
+        what = "SQL query" if task.source.kind == "sql" else "python callable"
         raise UnsupportedError(
             f"a {what} needs Spark; set spark_conn_id to a connection of type spark, e.g. 'spark_default'"
         )
-    return stage_files(
-        plan, io, lambda specs: _run_tasks(context, specs, threads), parallelism=threads, timings=timings
-    )
-
-
-def _run_tasks(context: TaskContext, specs: Sequence[TaskSpec], threads: int) -> list[TaskReport]:
-    with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="iceberg-job") as pool:
-        futures = [pool.submit(run_task, context, spec) for spec in specs]
-        reports = []
-        try:
-            for future in futures:
-                if future.cancelled():
-                    continue
-                # Those that run already are waited for: what they write has to be known to be removed.
-                reports.append(future.result())
-                if reports[-1].error is not None:
-                    for other in futures:
-                        other.cancel()
-        finally:
-            for future in futures:
-                future.cancel()
-        return reports

@@ -9,17 +9,16 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
 from airflow_iceberg.commit.actions.alter_table import AlterTable
-from airflow_iceberg.commit.engine import RetryPolicy
-from airflow_iceberg.commit.manifest_merging import MergePolicy
 from airflow_iceberg.commit.write_result import OperationResult, Outcome
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.properties.kinds import property_text
-from airflow_iceberg.format.properties.known import State, check_values, find_property
+from airflow_iceberg.format.properties.known import check_values
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.types import PrimitiveType
@@ -65,7 +64,7 @@ def alter_table(work: Work, request: AlterTableRequest) -> AlterTableResult:
         CommitConflictError, CommitUnknownError: as `commit.engine.commit`.
     """
     table, before = work.table, work.table.metadata
-    check_properties(before, _asked_properties(request.changes))
+    check_properties(_asked_properties(request.changes))
     action = AlterTable(request.changes, table=table.name, table_uuid=before.table_uuid or "", new_uuid=str(uuid4()))
     table.land(action)
     metadata = table.metadata
@@ -82,26 +81,19 @@ def alter_table(work: Work, request: AlterTableRequest) -> AlterTableResult:
     )
 
 
-def check_properties(metadata: TableMetadata, properties: Mapping[str, str]) -> None:
+def check_properties(properties: Mapping[str, str]) -> None:
     """Refuse values that a write or a commit would stumble over later, while who sets them is there.
 
     What a table has already is left alone: other engines may know more values.
-
-    Args:
-        metadata: of the table.
-        properties: that are to be set.
 
     Raises:
         InvalidInputError: names the property, its value and what is expected.
     """
     check_values(properties)
-    alone = replace(metadata, properties=dict(properties))
-    RetryPolicy.of(alone)
-    MergePolicy.of(alone)
-    for key, text in properties.items():
-        known = find_property(key)
-        if known is not None and known.state is State.REFUSED and not known.is_moot(text):
-            log.warning("property %s is '%s': files of this format come from other engines alone", key, text)
+    for known in (TableProperties.file_format, TableProperties.delete_file_format):
+        text = properties.get(known.name)
+        if text is not None and not known.is_moot(text):
+            log.warning("property %s is '%s': files of this format come from other engines alone", known, text)
 
 
 def _asked_properties(changes: Any) -> dict[str, str]:

@@ -28,6 +28,7 @@ from airflow_iceberg.data.write.ordering import ZOrderedRows
 from airflow_iceberg.data.write.sorted import write_order
 from airflow_iceberg.errors import (
     CommitConflictError,
+    FormatError,
     IncompatibleChangeError,
     InvalidInputError,
     StalePlanError,
@@ -40,7 +41,7 @@ from airflow_iceberg.format.values.bytes import canonical_key
 from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.operations import staging
-from airflow_iceberg.operations.compact_job import Compaction, find_dangling, plan_compaction, write_rewrite_plan
+from airflow_iceberg.operations.compact_job import Compaction, find_dangling, plan_compaction, write_compact_plan
 from airflow_iceberg.operations.work import MOST_ROUNDS, Work
 from airflow_iceberg.plan.compact import SORT_OPTIONS, ZORDER_OPTIONS, FileGroup, RewriteOptions
 from airflow_iceberg.scan.table_scan import TableScan
@@ -219,7 +220,7 @@ class _Compaction:
         if not compaction.groups:
             return
         table = self.table
-        plan = write_rewrite_plan(
+        plan = write_compact_plan(
             self.work,
             compaction,
             sort_order=self._order,
@@ -300,7 +301,7 @@ class _Compaction:
             self._settings(len(batch), plan.table_uuid),
             removed=[file for one in batch for file in one.inputs],
             added=[file for one in batch for file in one.files],
-            written_schema=plan.schema,
+            written_schema=compaction.schema,
             starting_snapshot_id=compaction.snapshot_id,
             keep_sequence_number=self.options.use_starting_sequence_number,
         )
@@ -378,6 +379,9 @@ def _sort_order(table: OpenTable, request: CompactRequest) -> SortOrder | None:
 
 def _rewritten(plan: JobPlan, result: JobResult, compaction: Compaction) -> list[_Rewritten]:
     files = {output.group: staging.read_files(plan, output.data_files) for output in result.groups}
+    missing = sorted({group.number for group in compaction.groups} - files.keys())
+    if missing:
+        raise FormatError(f"the job reports no files for groups {missing}", path=plan.result_location)
     return [_Rewritten(group=group, files=files[group.number]) for group in compaction.groups]
 
 

@@ -7,20 +7,20 @@ running the job and committing (`operations.compact`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.manifests.entries import DataFile, ManifestContent
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.sort_orders import SortOrder
 from airflow_iceberg.inventory.manifests import read_entries, read_manifests
-from airflow_iceberg.jobs.protocol.plan import JobPlan
-from airflow_iceberg.jobs.protocol.source import Source
+from airflow_iceberg.jobs.protocol.plan import CompactTask, JobPlan, Sorting, ZOrder
 from airflow_iceberg.jobs.protocol.table_input import WORK_FILE, FileUnit, TableInput, WorkItem, cut_group, write_work
 from airflow_iceberg.operations import staging
 from airflow_iceberg.operations.work import Work
-from airflow_iceberg.plan.compact import TARGET_FILE_SIZE, FileGroup, RewriteOptions, plan_groups
+from airflow_iceberg.plan.compact import FileGroup, RewriteOptions, plan_groups
 from airflow_iceberg.plan.dangling_deletes import dangling_deletes
 from airflow_iceberg.scan.table_scan import TableScan
 
@@ -32,12 +32,14 @@ class Compaction:
     Attributes:
         snapshot_id: of the snapshot that was read; None for a table without rows.
         sequence_number: of that snapshot.
-        spec: of the files that are written.
+        schema: the table's schema, which the new files have.
+        spec: the partition spec of the new files.
         groups: in the order in which they are worked on; none where the table is as it should be.
     """
 
     snapshot_id: int | None
     sequence_number: int
+    schema: Schema
     spec: PartitionSpec
     groups: tuple[FileGroup, ...]
     options: RewriteOptions
@@ -55,6 +57,7 @@ def plan_compaction(scan: TableScan, options: RewriteOptions) -> Compaction:
     return Compaction(
         snapshot_id=None if snapshot is None else snapshot.snapshot_id,
         sequence_number=0 if snapshot is None else snapshot.sequence_number,
+        schema=metadata.schema(),
         spec=spec,
         groups=plan_groups(tasks, options, output_spec_id=spec.spec_id),
         options=options,
@@ -99,7 +102,7 @@ def output_spec(metadata: TableMetadata, options: RewriteOptions) -> PartitionSp
     return known[chosen]
 
 
-def write_rewrite_plan(
+def write_compact_plan(
     work: Work, compaction: Compaction, *, sort_order: SortOrder | None = None, zorder_columns: Sequence[str] = ()
 ) -> JobPlan:
     """Write the plan of the job and its work document, and return the plan.
@@ -114,41 +117,38 @@ def write_rewrite_plan(
     """
     if sort_order is not None and zorder_columns:
         raise InvalidInputError("a compaction sorts by a sort order or by z-order, got both")
-    io, metadata = work.table.io, work.table.metadata
-    prefix = staging.new_staging(metadata, work.operation_key, work.try_number, carries_rows=True)
-    table_input = TableInput.of(metadata, work_location=f"{prefix}/{WORK_FILE}")
-    plan = staging.new_plan(
-        metadata,
-        Source(kind="table", table=table_input),
-        name="rewrite",
-        table=work.table.name,
-        operation_key=work.operation_key,
-        try_number=work.try_number,
-        staging=prefix,
-        parallelism=work.parallelism,
-        arrangement="sort" if sort_order is not None else "zorder" if zorder_columns else "none",
-        sort_order=sort_order,
-        claimed_order_id=claimed_order_id(metadata, sort_order),
-        spec=compaction.spec,
+    metadata, options = work.table.metadata, compaction.options
+    prefix = work.new_staging(carries_rows=True)
+    task = CompactTask(
         # A task writes one file: it may grow a little beyond the target before a second one is begun.
-        properties={TARGET_FILE_SIZE: str(compaction.options.write_max_file_size_bytes)},
+        write=staging.write_settings(
+            metadata, sort_order=sort_order, target_file_size_bytes=options.write_max_file_size_bytes
+        ),
+        spec=compaction.spec,
+        table=TableInput.of(metadata, work_location=f"{prefix}/{WORK_FILE}"),
+        sorting=_sorting(metadata, options, sort_order, tuple(zorder_columns)),
     )
-    plan = replace(
-        plan,
-        zorder_columns=tuple(zorder_columns),
-        zorder_text_bytes=compaction.options.var_length_contribution,
-        zorder_most_bytes=compaction.options.max_output_size,
-        ranges_per_output=compaction.options.shuffle_partitions_per_file,
-    )
-    write_work(io, table_input, work_items(compaction.groups))
-    staging.create_plan(io, plan)
-    return plan
+    write_work(work.table.io, task.table, work_items(compaction.groups))
+    return work.write_plan(task, prefix)
 
 
-def claimed_order_id(metadata: TableMetadata, order: SortOrder | None) -> int:
+def _sorting(
+    metadata: TableMetadata, options: RewriteOptions, order: SortOrder | None, zorder_columns: tuple[str, ...]
+) -> Sorting | None:
+    ranges = options.shuffle_partitions_per_file
+    if order is not None:
+        return Sorting(claimed_order_id=claimed_order_id(metadata, order), ranges_per_output=ranges)
+    if not zorder_columns:
+        return None
+    zorder = ZOrder(
+        columns=zorder_columns, text_bytes=options.var_length_contribution, most_bytes=options.max_output_size
+    )
+    return Sorting(zorder=zorder, ranges_per_output=ranges)
+
+
+def claimed_order_id(metadata: TableMetadata, order: SortOrder) -> int:
     """Return the id by which the table knows an order, 0 if it does not: then no file claims to be sorted."""
-    fields = None if order is None else order.fields
-    return next((known.order_id for known in metadata.sort_orders if known.fields == fields), 0)
+    return next((known.order_id for known in metadata.sort_orders if known.fields == order.fields), 0)
 
 
 def work_items(groups: Sequence[FileGroup]) -> list[WorkItem]:

@@ -91,7 +91,7 @@ def create_table(catalog: Catalog, table: TableId, request: CreateTableRequest) 
         now_ms=now_ms(),
     )
     check_writable(metadata, str(table))
-    check_properties(metadata, metadata.properties)
+    check_properties(metadata.properties)
     try:
         return catalog.create(table, metadata)
     except AlreadyExistsError:

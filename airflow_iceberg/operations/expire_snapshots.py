@@ -36,14 +36,14 @@ from airflow_iceberg.inventory.reachable_files import (
 )
 from airflow_iceberg.inventory.run import Progress, in_bytes
 from airflow_iceberg.operations.expiry_notes import NOTE, Note, Notes
-from airflow_iceberg.operations.file_inventory import Walker
+from airflow_iceberg.operations.file_inventory import FileInventory
 from airflow_iceberg.operations.staging import STAGING_FOLDER, of_dead_jobs, remove, remove_folders
 from airflow_iceberg.operations.work import Work, reread
 from airflow_iceberg.plan.expire_snapshots import Expiry, check_may_delete
 from airflow_iceberg.plan.orphan_files import DEFAULT_AGE_MS
 
 if TYPE_CHECKING:
-    from airflow_iceberg.inventory.run import Walk
+    from airflow_iceberg.inventory.run import RunUnits
     from airflow_iceberg.storage.base import FileStatus
 
 log = logging.getLogger(__name__)
@@ -128,11 +128,11 @@ class ExpireResult(OperationResult):
         return f" and the refs {', '.join(self.expired_refs)}" if self.expired_refs else ""
 
 
-def expire_snapshots(work: Work, request: ExpireRequest, *, walk: Walk | None = None) -> ExpireResult:
+def expire_snapshots(work: Work, request: ExpireRequest, *, inventory: RunUnits | None = None) -> ExpireResult:
     """Remove old snapshots from a table, then delete the files that only they reached.
 
     Args:
-        walk: reads the manifests, here or on Spark; in this process by default.
+        inventory: reads the manifests, here or on Spark; in this process by default.
 
     Raises:
         InvalidInputError: `gc.enabled` is false, or a remaining ref points to one of `snapshot_ids`.
@@ -142,11 +142,11 @@ def expire_snapshots(work: Work, request: ExpireRequest, *, walk: Walk | None = 
     """
     table = work.table
     check_may_delete(table.metadata)
-    walk = walk or Walker(work)
+    inventory = inventory or FileInventory(work)
     notes = Notes(table, work.operation_key)
     _check_ids(table, request, notes)
     if request.dry_run:
-        return reread(table, lambda: _dry_run(work, _action(table, request), walk))
+        return reread(table, lambda: _dry_run(work, _action(table, request), inventory))
     reread(table, lambda: _check_lists(table, _action(table, request)))
     action = _action(table, request, noted=notes.write)
     table.change(action)
@@ -154,8 +154,8 @@ def expire_snapshots(work: Work, request: ExpireRequest, *, walk: Walk | None = 
     table.refresh()
     removed = _Removed()
     for note in notes.due(table.metadata):
-        _delete_files(table, note, removed, walk)
-    staged = _clear_dead(table, notes, removed, walk)
+        _delete_files(table, note, removed, inventory)
+    staged = _clear_dead(table, notes, removed, inventory)
     cleaned = _clean_metadata(table) if request.clean_expired_metadata else Forgotten()
     is_committed = not (action.expiry.is_empty and cleaned.is_empty)
     outcome = Outcome.COMMITTED if is_committed else Outcome.FINISHED if removed.files else Outcome.NOTHING
@@ -207,7 +207,7 @@ def _clean_metadata(table: OpenTable) -> Forgotten:
     return action.forgotten
 
 
-def _dry_run(work: Work, action: ExpireSnapshots, walk: Walk) -> ExpireResult:
+def _dry_run(work: Work, action: ExpireSnapshots, inventory: RunUnits) -> ExpireResult:
     table, metadata = work.table, work.table.metadata
     action(metadata)
     expiry = action.expiry
@@ -215,8 +215,8 @@ def _dry_run(work: Work, action: ExpireSnapshots, walk: Walk) -> ExpireResult:
     after = _without(metadata, expiry.snapshot_ids, expiry.refs)
     removed = _Removed()
     statistics = statistics_paths(metadata, expiry.snapshot_ids)
-    removed.add(find_deletable(table.io, gone, after, statistics, walk=walk), failed=0)
-    refs = sizes_of_refs(table.io, metadata, walk=walk)
+    removed.add(find_deletable(table.io, gone, after, statistics, inventory=inventory), failed=0)
+    refs = sizes_of_refs(table.io, metadata, inventory=inventory)
     return removed.result(work, expiry, Outcome.DRY_RUN, refs=refs, staging_files=len(_dead_documents(table)))
 
 
@@ -242,7 +242,7 @@ def _dead_documents(table: OpenTable) -> tuple[FileStatus, ...]:
         return ()
 
 
-def _clear_dead(table: OpenTable, notes: Notes, removed: _Removed, walk: Walk) -> int:
+def _clear_dead(table: OpenTable, notes: Notes, removed: _Removed, inventory: RunUnits) -> int:
     """Finish what expiries have noted that nobody tries any more, and remove what dead jobs left; return how much."""
     done: list[str] = []
     for status in _dead_documents(table):
@@ -253,7 +253,7 @@ def _clear_dead(table: OpenTable, notes: Notes, removed: _Removed, walk: Walk) -
             note = None
         if note is None:
             done.append(status.location)
-        elif _delete_files(table, note, removed, walk):
+        elif _delete_files(table, note, removed, inventory):
             done.append(note.location)
     remove(table.io, done)
     remove_folders(table.io, table.location, done)
@@ -314,10 +314,12 @@ class _Removed:
         )
 
 
-def _delete_files(table: OpenTable, note: Note, removed: _Removed, walk: Walk) -> bool:
+def _delete_files(table: OpenTable, note: Note, removed: _Removed, inventory: RunUnits) -> bool:
     """Delete what only the snapshots of a note reached, then the note itself; return whether all of it is gone."""
     statistics = note.statistics if note.snapshots else ()
-    found = reread(table, lambda: find_deletable(table.io, note.snapshots, table.metadata, statistics, walk=walk))
+    found = reread(
+        table, lambda: find_deletable(table.io, note.snapshots, table.metadata, statistics, inventory=inventory)
+    )
     for what, parts, count in (
         ("data and delete files", found.content.paths(), len(found.content)),
         ("statistics files", (found.statistics,), len(found.statistics)),
@@ -361,6 +363,6 @@ def _delete(table: OpenTable, what: str, parts: Iterable[Sequence[str]], count: 
             except StorageError as error:
                 failed += len(batch)
                 log.warning("%s: could not delete some of %d %s: %s", table.name, len(batch), what, error)
-            progress.come_past(len(batch), 0)
+            progress.count(len(batch), 0)
             progress.finish(len(batch))
     return failed

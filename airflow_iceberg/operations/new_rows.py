@@ -27,8 +27,9 @@ from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.expressions.binding import parse, parse_filter
 from airflow_iceberg.expressions.tree import Expression
 from airflow_iceberg.format.manifests.entries import DataFile
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
-from airflow_iceberg.jobs.protocol.plan import Condition, JobPlan
+from airflow_iceberg.jobs.protocol.plan import AppendTask, Condition, JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.operations import staging
@@ -134,32 +135,29 @@ def new_rows(work: Work, request: RowsRequest, *, row_filter: str | Expression |
     try:
         yield staged
     finally:
-        staging.clear(work.table.io, plan)
+        staging.clear(work.table.io, plan.staging_location)
 
 
 def plan_rows(work: Work, request: RowsRequest, *, row_filter: str | Expression | None = None) -> JobPlan:
     """Write the plan of the job that writes the rows of a source."""
     assert isinstance(request.rows, Source)
-    table = work.table
-    return staging.write_append_plan(
-        table.io,
-        table.metadata,
+    task = staging.append_task(
+        work.table.metadata,
         request.rows,
-        table=table.name,
-        operation_key=work.operation_key,
-        try_number=work.try_number,
-        parallelism=work.parallelism,
         row_check=None if row_filter is None else Condition(text=str(row_filter), predicate=parse(row_filter)),
         adds_columns=adds_columns(request),
     )
+    return work.write_plan(task, work.new_staging())
 
 
 def rows_of(plan: JobPlan, result: JobResult) -> NewRows:
     """Return the rows that a job wrote, checked against its plan."""
+    assert isinstance(plan.task, AppendTask)
+    planned = plan.task.write.schema
     return NewRows(
         files=staging.staged_files(plan, result),
-        written_schema=result.schema or plan.schema,
-        planned_schema=plan.schema,
+        written_schema=result.schema or planned,
+        planned_schema=planned,
         table_uuid=plan.table_uuid,
     )
 
@@ -227,5 +225,5 @@ def check_options(table: OpenTable) -> None:
     WriteOptions.from_properties(table.properties, table.schema(), table.sort_order())
     RetryPolicy.of(table.metadata)
     MergePolicy.of(table.metadata)
-    for name in ("write.summary.partition-limit", "write.metadata.previous-versions-max"):
-        table.metadata.property_int(name, 0)
+    properties = TableProperties.of(table.properties)
+    _ = properties.summary_partition_limit, properties.metadata_previous_versions_max

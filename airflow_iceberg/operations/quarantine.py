@@ -107,7 +107,7 @@ def put_aside(
     with ThreadPoolExecutor(THREADS) as pool:
         moved = pool.map(lambda file: _move(table.io, file.location, file.quarantined, file.size_bytes), files)
         for file, _ in zip(files, moved, strict=True):
-            progress.come_past(1, file.size_bytes)
+            progress.count(1, file.size_bytes)
             progress.finish(1)
     return Quarantine(name=name, files=tuple(_read_lists(table, name)))
 

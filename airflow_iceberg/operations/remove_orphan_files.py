@@ -20,12 +20,20 @@ from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.commit.write_result import OperationResult, Outcome
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.arrow.buffers import number_array, numbers_of
-from airflow_iceberg.inventory.listed_files import METADATA, OLD, STAGED, find_folders, is_metadata_file, statuses
+from airflow_iceberg.format.properties.table_properties import TableProperties
+from airflow_iceberg.inventory.listed_files import (
+    METADATA,
+    OLD,
+    STAGED,
+    find_folders,
+    is_metadata_file,
+    statuses,
+)
 from airflow_iceberg.inventory.named_files import find_manifests, hashed_paths
 from airflow_iceberg.inventory.reachable_files import statistics_paths
 from airflow_iceberg.inventory.run import Progress, in_bytes
 from airflow_iceberg.inventory.units import ListingUnit, UnitResult, listing_units, manifest_units
-from airflow_iceberg.operations.file_inventory import Walker, expected_files
+from airflow_iceberg.operations.file_inventory import FileInventory, expected_files
 from airflow_iceberg.operations.quarantine import Quarantine, purge, put_aside
 from airflow_iceberg.operations.shared_location import check_not_shared
 from airflow_iceberg.operations.staging import STAGING_FOLDER, of_dead_jobs, remove_folders
@@ -37,7 +45,7 @@ from airflow_iceberg.storage.base import FileStatus
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from airflow_iceberg.inventory.run import Walk
+    from airflow_iceberg.inventory.run import RunUnits
 
 log = logging.getLogger(__name__)
 
@@ -121,11 +129,11 @@ class OrphanResult(OperationResult):
             yield f"quarantine {name} is deleted for good"
 
 
-def remove_orphan_files(work: Work, request: OrphanRequest, *, walk: Walk | None = None) -> OrphanResult:
+def remove_orphan_files(work: Work, request: OrphanRequest, *, inventory: RunUnits | None = None) -> OrphanResult:
     """Find the files below a table that do not belong to it, and quarantine or delete them.
 
     Args:
-        walk: lists the files and reads the manifests, here or on Spark; in this process by default.
+        inventory: lists the files and reads the manifests, here or on Spark; in this process by default.
 
     Raises:
         InvalidInputError: `gc.enabled` is false, a time that is too recent, a location outside of the table, or files
@@ -135,14 +143,14 @@ def remove_orphan_files(work: Work, request: OrphanRequest, *, walk: Walk | None
     """
     table = work.table
     check_may_delete(table.metadata)
-    walk = walk or Walker(work)
+    inventory = inventory or FileInventory(work)
     now = now_ms()
     before_ms = older_than_ms(request.older_than_ms, now_ms=now, allow_recent=request.allow_recent)
-    listed = _Listing.of(table, request, before_ms, walk)
+    listed = _Listing.of(table, request, before_ms, inventory)
     table.refresh()
     check_may_delete(table.metadata)
     check_not_shared(table, listed.metadata_files)
-    orphans = reread(table, lambda: _orphans(table, listed, request, walk))
+    orphans = reread(table, lambda: _orphans(table, listed, request, inventory))
     found = OrphanResult(
         table=table.name,
         outcome=Outcome.DRY_RUN if request.action == "dry_run" else Outcome.NOTHING,
@@ -193,7 +201,7 @@ class _Listing:
 
     Attributes:
         count: all that were looked at.
-        parts: what came of listing them, packed; files that are old enough to be orphans among them.
+        parts: results of the listing, packed; files that are old enough to be orphans among them.
         staging: old documents of jobs.
         metadata_files: everything that is named like a table's metadata, however young.
     """
@@ -204,7 +212,7 @@ class _Listing:
     metadata_files: tuple[str, ...]
 
     @classmethod
-    def of(cls, table: OpenTable, request: OrphanRequest, before_ms: int, walk: Walk) -> _Listing:
+    def of(cls, table: OpenTable, request: OrphanRequest, before_ms: int, inventory: RunUnits) -> _Listing:
         root = f"{table.location.rstrip('/')}/"
         below = f"{(request.location or table.location).rstrip('/')}/"
         if not below.startswith(root):
@@ -218,7 +226,7 @@ class _Listing:
         units = _listing_units(table, root, below[len(root) :].rstrip("/"), before_ms)
         parts: list[UnitResult] = []
         staging: list[FileStatus] = []
-        for part in walk(units, what="files below the table", files=expected_files(table.metadata)):
+        for part in inventory(units, what="files below the table", files=expected_files(table.metadata)):
             parts.append(part)
             found = [(status, kind) for batch in part.batches() for status, kind in statuses(_but_old(batch))]
             staging += [status for status, kind in found if kind & STAGED]
@@ -252,7 +260,7 @@ def _listing_units(table: OpenTable, root: str, below: str, before_ms: int) -> l
 
 
 def _warn_of_other_places(table: OpenTable, root: str) -> None:
-    for name in ("write.data.path", "write.metadata.path"):
+    for name in (TableProperties.data_path.name, TableProperties.metadata_path.name):
         place = table.properties.get(name)
         if place is not None and not f"{place.rstrip('/')}/".startswith(root):
             log.warning("%s: orphans in %s (%s) are not looked for, only below %s", table.name, place, name, root)
@@ -261,8 +269,8 @@ def _warn_of_other_places(table: OpenTable, root: str) -> None:
 # -- what is the table's -----------------------------------------------------------------------------------------------
 
 
-def _orphans(table: OpenTable, listed: _Listing, request: OrphanRequest, walk: Walk) -> list[FileStatus]:
-    known = known_files(table, Spelling.of(request.equal_schemes, request.equal_authorities), walk=walk)
+def _orphans(table: OpenTable, listed: _Listing, request: OrphanRequest, inventory: RunUnits) -> list[FileStatus]:
+    known = known_files(table, Spelling.of(request.equal_schemes, request.equal_authorities), inventory=inventory)
     log.info("%s: %d files are listed, the table knows %d", table.name, listed.count, len(known))
     orphans: list[FileStatus] = []
     doubtful: list[FileStatus] = []
@@ -281,11 +289,11 @@ def _orphans(table: OpenTable, listed: _Listing, request: OrphanRequest, walk: W
     return [*orphans, *doubtful] if request.prefix_mismatch_mode == "delete" else orphans
 
 
-def known_files(table: OpenTable, spelling: Spelling | None = None, *, walk: Walk | None = None) -> KnownFiles:
+def known_files(table: OpenTable, spelling: Spelling | None = None, *, inventory: RunUnits | None = None) -> KnownFiles:
     """Return every file that the table's metadata leads to, over all of its snapshots.
 
     Args:
-        walk: reads the manifests, here or on Spark; in this process by default.
+        inventory: reads the manifests, here or on Spark; in this process by default.
     Raises:
         FormatError, NotFoundError, StorageError: something cannot be read.
     """
@@ -298,7 +306,7 @@ def known_files(table: OpenTable, spelling: Spelling | None = None, *, walk: Wal
     manifests = find_manifests(table.io, metadata.snapshots)
     known.add(manifests)
     units = manifest_units(manifests.values(), is_live=True)
-    for part in (walk or Walker(Work(table)))(units, what="files of the table"):
+    for part in (inventory or FileInventory(Work(table)))(units, what="files of the table"):
         for batch in part.batches():
             known.add_hashed(hashed_paths(batch))
     return known
@@ -309,5 +317,5 @@ def _delete(table: OpenTable, files: Sequence[FileStatus], what: str) -> None:
     for start in range(0, len(files), BATCH):
         batch = files[start : start + BATCH]
         table.io.delete([status.location for status in batch])
-        progress.come_past(len(batch), sum(status.size_bytes for status in batch))
+        progress.count(len(batch), sum(status.size_bytes for status in batch))
         progress.finish(len(batch))

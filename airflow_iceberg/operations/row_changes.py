@@ -16,22 +16,16 @@ from airflow_iceberg.commit.conflicts import ISOLATION_LEVELS, Isolation
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.data.row_changes import ReadAs, RowChange, RowChanges, WriteAs, count_rows, delete_rows
 from airflow_iceberg.data.write.options import WriteOptions, data_location
-from airflow_iceberg.errors import (
-    FormatError,
-    IcebergError,
-    InvalidInputError,
-    UnsupportedError,
-)
+from airflow_iceberg.errors import IcebergError, InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions.metrics import file_must_match
 from airflow_iceberg.expressions.tree import AlwaysTrue, Expression
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
-from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.protocol.plan import DeleteTask, JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
-from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.protocol.table_input import (
-    NAME_MAPPING,
     WORK_FILE,
     FileUnit,
     TableInput,
@@ -49,7 +43,7 @@ from airflow_iceberg.storage.base import FileIO
 log = logging.getLogger(__name__)
 
 COPY_ON_WRITE, MERGE_ON_READ = "copy-on-write", "merge-on-read"
-DELETE_MODE, DELETE_ISOLATION = "write.delete.mode", "write.delete.isolation-level"
+DELETE_ISOLATION = TableProperties.delete_isolation_level.name
 # A task of a merge-on-read delete looks at so much: its vectors share one Puffin file.
 _ITEM_BYTES = 256 << 20
 
@@ -106,9 +100,9 @@ def delete_mode(metadata: TableMetadata, asked: str | None) -> str:
         InvalidInputError: no such mode, or one that the table's version does not have.
         UnsupportedError: delete files in a format that is not written.
     """
-    mode = (asked or metadata.properties.get(DELETE_MODE) or COPY_ON_WRITE).strip().lower()
+    mode = (asked or TableProperties.of(metadata.properties).delete_mode or COPY_ON_WRITE).strip().lower()
     if mode not in (COPY_ON_WRITE, MERGE_ON_READ):
-        where = "mode" if asked else f"property {DELETE_MODE}"
+        where = "mode" if asked else f"property {TableProperties.delete_mode}"
         raise InvalidInputError(f"{where} is {mode!r}, expected {COPY_ON_WRITE!r} or {MERGE_ON_READ!r}")
     if mode == COPY_ON_WRITE or metadata.format_version > 1:
         _check_delete_format(metadata, mode)
@@ -122,10 +116,10 @@ def delete_mode(metadata: TableMetadata, asked: str | None) -> str:
 
 
 def _check_delete_format(metadata: TableMetadata, mode: str) -> None:
-    chosen = metadata.properties.get("write.delete.format.default", "parquet")
+    chosen = TableProperties.of(metadata.properties).delete_file_format
     if mode == MERGE_ON_READ and metadata.format_version == 2 and chosen.strip().lower() != "parquet":
         raise UnsupportedError(
-            f"property write.delete.format.default is {chosen!r}: delete files are written as parquet"
+            f"property {TableProperties.delete_file_format} is {chosen!r}: delete files are written as parquet"
         )
 
 
@@ -176,7 +170,7 @@ def read_as(io: FileIO, metadata: TableMetadata) -> ReadAs:
         io=io,
         schemas=all_schemas(metadata),
         specs={spec.spec_id: spec for spec in metadata.partition_specs},
-        name_mapping=metadata.properties.get(NAME_MAPPING),
+        name_mapping=TableProperties.of(metadata.properties).name_mapping,
     )
 
 
@@ -199,39 +193,22 @@ def change_here(
 # -- the job -----------------------------------------------------------------------------------------------------------
 
 
-def write_delete_plan(
-    io: FileIO,
-    metadata: TableMetadata,
-    deletion: Deletion,
-    *,
-    mode: str,
-    table: str,
-    operation_key: OperationKey | None = None,
-    try_number: int = 1,
-    parallelism: int | None = None,
-) -> JobPlan:
+def write_delete_plan(work: Work, deletion: Deletion, *, mode: str) -> JobPlan:
     """Write the plan of the job and its work document, and return the plan.
 
     Raises:
         StorageError: the staging prefix cannot be written; nothing was started.
     """
-    prefix = staging.new_staging(metadata, operation_key, try_number, carries_rows=True)
-    work = f"{prefix}/{WORK_FILE}"
-    table_input = TableInput.of(metadata, work_location=work, row_filter=deletion.row_filter)
-    plan = staging.new_plan(
-        metadata,
-        Source(kind="table", table=table_input),
-        name="delete",
-        table=table,
-        operation_key=operation_key,
-        try_number=try_number,
-        staging=prefix,
-        parallelism=parallelism,
-        delete_mode=mode,
+    metadata, prefix = work.table.metadata, work.new_staging(carries_rows=True)
+    task = DeleteTask(
+        write=staging.write_settings(metadata),
+        table=TableInput.of(metadata, work_location=f"{prefix}/{WORK_FILE}"),
+        row_filter=deletion.row_filter,
+        mode=mode,
     )
-    write_work(io, table_input, work_items(deletion.partial, item_bytes=_ITEM_BYTES if mode == MERGE_ON_READ else 0))
-    staging.create_plan(io, plan)
-    return plan
+    item_bytes = _ITEM_BYTES if mode == MERGE_ON_READ else 0
+    write_work(work.table.io, task.table, work_items(deletion.partial, item_bytes=item_bytes))
+    return work.write_plan(task, prefix)
 
 
 def work_items(tasks: Iterable[FileScanTask], *, item_bytes: int) -> list[WorkItem]:
@@ -253,22 +230,13 @@ def read_changes(plan: JobPlan, result: JobResult) -> RowChanges:
     Raises:
         FormatError: a document is broken, or names a file that is not of this job.
     """
-    assert plan.source.table is not None
-    types = plan.source.table.partition_types
-    written: list[DataFile] = []
-    for document in result.data_files:
-        spec_id = document.get("spec-id")
-        if spec_id not in types:
-            raise FormatError(f"a file is of spec {spec_id!r}, which the plan does not have", path=plan.result_location)
-        file = DataFile.from_dict(document, types[spec_id], path=plan.result_location)
-        if plan.file_prefix not in file.file_path:
-            raise FormatError(f"file {file.file_path} is not one of job {plan.file_prefix}", path=plan.result_location)
-        written.append(file)
+    assert isinstance(plan.task, DeleteTask)
+    written = staging.check_files(plan, result.data_files, plan.task.table.partition_types)
     changes = [
         RowChange(file_path=change.file_path, deleted_count=change.deleted_count, is_gone=change.is_gone)
         for change in result.changes
     ]
-    return RowChanges(changes=changes, written=written)
+    return RowChanges(changes=changes, written=list(written))
 
 
 def change_files(work: Work, deletion: Deletion, *, mode: str) -> tuple[RowChanges, JobPlan | None]:
@@ -282,16 +250,7 @@ def change_files(work: Work, deletion: Deletion, *, mode: str) -> tuple[RowChang
         return RowChanges(), None
     if work.run is None:
         return change_here(table.io, table.metadata, deletion, mode=mode, operation_key=key), None
-    plan = write_delete_plan(
-        table.io,
-        table.metadata,
-        deletion,
-        mode=mode,
-        table=table.name,
-        operation_key=key,
-        try_number=work.try_number,
-        parallelism=work.parallelism,
-    )
+    plan = write_delete_plan(work, deletion, mode=mode)
     return work.run_job(plan, lambda result: read_changes(plan, result)), plan
 
 

@@ -1,4 +1,8 @@
-"""The documents of a job under a table's staging prefix: write the plan, read the result, clear up afterwards.
+"""The documents of a job under a table's staging prefix: write the plan, read the result, clean up afterwards.
+
+Here: also what a table's metadata says about writing (`write_settings`, `append_task`), and the check of a result's
+files against its plan. Not here: the tasks of other jobs (`operations.compact_job`, `operations.row_changes`,
+`operations.file_inventory`), the header of a plan (`operations.work.Work.write_plan`).
 
 Every try of a task owns one folder, `<table>/.staging/<token>-<try>-<random>/`. It holds the plan, the result and
 whatever the job spills; data files go where the table keeps them and count only once they are committed.
@@ -8,7 +12,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -18,9 +21,12 @@ from airflow_iceberg.data.write.sorted import unsortable
 from airflow_iceberg.errors import FormatError, IcebergError, NotFoundError, StalePlanError, StorageError
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.properties.known import WRITE_PREFIX
+from airflow_iceberg.format.properties.table_properties import TableProperties
+from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.sort_orders import SortOrder
-from airflow_iceberg.jobs.protocol.plan import Condition, JobPlan
+from airflow_iceberg.format.types import StructType
+from airflow_iceberg.jobs.protocol.plan import AppendTask, CompactTask, Condition, JobPlan, WriteSettings
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.storage.base import FileIO, FileStatus
@@ -29,43 +35,6 @@ from airflow_iceberg.storage.directories import remove_empty
 log = logging.getLogger(__name__)
 
 STAGING_FOLDER = ".staging"
-
-
-def write_append_plan(
-    io: FileIO,
-    metadata: TableMetadata,
-    source: Source,
-    *,
-    table: str,
-    operation_key: OperationKey | None,
-    try_number: int,
-    parallelism: int | None = None,
-    row_check: Condition | None = None,
-    adds_columns: bool = False,
-) -> JobPlan:
-    """Write the plan of an append under a fresh staging prefix and return it.
-
-    Args:
-        row_check: what every row has to satisfy.
-        adds_columns: whether columns of the source may join the table's schema.
-
-    Raises:
-        StorageError: the staging prefix cannot be written; nothing was started.
-    """
-    plan = new_plan(
-        metadata,
-        source,
-        name="append",
-        table=table,
-        operation_key=operation_key,
-        try_number=try_number,
-        parallelism=parallelism,
-        staging=new_staging(metadata, operation_key, try_number),
-        row_check=row_check,
-        last_column_id=metadata.last_column_id if adds_columns else None,
-    )
-    create_plan(io, plan)
-    return plan
 
 
 def new_staging(
@@ -80,73 +49,52 @@ def new_staging(
     return f"{metadata.location.rstrip('/')}/{STAGING_FOLDER}/{name}"
 
 
-def new_plan(
-    metadata: TableMetadata,
-    source: Source,
-    *,
-    name: str,
-    table: str,
-    operation_key: OperationKey | None,
-    try_number: int,
-    staging: str,
-    parallelism: int | None = None,
-    spec: PartitionSpec | None = None,
-    properties: Mapping[str, str] | None = None,
-    arrangement: str = "none",
-    sort_order: SortOrder | None = None,
-    claimed_order_id: int = 0,
-    delete_mode: str | None = None,
-    row_check: Condition | None = None,
-    last_column_id: int | None = None,
-) -> JobPlan:
-    """Return the plan of a job against a table's current state.
+def write_settings(
+    metadata: TableMetadata, *, sort_order: SortOrder | None = None, target_file_size_bytes: int | None = None
+) -> WriteSettings:
+    """Return how a job writes data files of a table.
 
     Args:
-        name: of the job's operation.
-        staging: from `new_staging`.
-        spec: to write with; the table's own by default.
-        properties: that replace those of the table for this job.
-        arrangement, sort_order, claimed_order_id: how rows are ordered; by default new rows by the table's sort order,
-            and rows of the table's files not at all.
-        delete_mode, row_check, last_column_id: see `JobPlan`.
+        sort_order: the order that rows are sorted by, if they are; the table's by default.
+        target_file_size_bytes: the size at which a file is closed; the table's by default.
+
+    Raises:
+        InvalidInputError: the table's target size is no number of bytes.
     """
-    if source.kind != "table" and arrangement == "none":
-        arrangement, claimed_order_id = _write_arrangement(metadata)
-    chosen = {key: value for key, value in metadata.properties.items() if key.startswith("write.")}
-    return JobPlan(
-        operation=name,
-        operation_key=None if operation_key is None else str(operation_key),
-        try_number=try_number,
-        table=table,
-        table_location=metadata.location,
-        table_uuid=metadata.table_uuid or "",
+    if target_file_size_bytes is None:
+        target_file_size_bytes = TableProperties.of(metadata.properties).target_file_size_bytes
+    return WriteSettings(
         format_version=metadata.format_version,
         schema=metadata.schema(),
-        spec=spec or metadata.spec(),
         sort_order=metadata.sort_order() if sort_order is None else sort_order,
-        arrangement=arrangement,
-        claimed_order_id=claimed_order_id,
-        properties={**chosen, **(properties or {})},
+        properties={key: value for key, value in metadata.properties.items() if key.startswith(WRITE_PREFIX)},
         data_location=data_location(metadata.location, metadata.properties),
-        staging_location=staging,
-        location=f"{staging}/plan.json",
-        result_location=f"{staging}/result.json",
-        file_prefix=staging.rpartition("/")[2],
-        source=source,
-        distribution_mode=distribution_mode(metadata),
-        parallelism=parallelism,
-        delete_mode=delete_mode,
-        row_check=row_check,
-        last_column_id=last_column_id,
+        target_file_size_bytes=target_file_size_bytes,
     )
 
 
-def _write_arrangement(metadata: TableMetadata) -> tuple[str, int]:
-    """Return how new rows are arranged and which order their files claim: the table's, if rows can be sorted by it."""
+def append_task(
+    metadata: TableMetadata, source: Source, *, row_check: Condition | None = None, adds_columns: bool = False
+) -> AppendTask:
+    """Return the task that writes the rows of a source into a table as it is.
+
+    Args:
+        row_check: the condition that every row has to satisfy.
+        adds_columns: whether new columns of the source are added to the table's schema.
+
+    Raises:
+        InvalidInputError: a property of the table.
+    """
     order = metadata.sort_order()
-    if not order.fields or unsortable(order, metadata.schema(), metadata.spec()) is not None:
-        return "none", 0
-    return "sort", order.order_id
+    return AppendTask(
+        write=write_settings(metadata),
+        spec=metadata.spec(),
+        source=source,
+        distribution_mode=distribution_mode(metadata),
+        sorts_rows=bool(order.fields) and unsortable(order, metadata.schema(), metadata.spec()) is None,
+        row_check=row_check,
+        last_column_id=metadata.last_column_id if adds_columns else None,
+    )
 
 
 def new_file_prefix(operation_key: OperationKey | None, try_number: int = 1, *, carries_rows: bool = False) -> str:
@@ -181,9 +129,9 @@ def distribution_mode(metadata: TableMetadata) -> str:
 
     `write.distribution-mode`; by default `range` for a table with a sort order, `hash` for a partitioned one.
     """
-    chosen = metadata.properties.get("write.distribution-mode")
+    chosen = TableProperties.of(metadata.properties).distribution_mode
     if chosen is not None:
-        return chosen.strip().lower()
+        return chosen
     if metadata.sort_order().fields:
         return "range"
     return "none" if metadata.spec().is_unpartitioned else "hash"
@@ -209,37 +157,61 @@ def read_result(io: FileIO, plan: JobPlan) -> JobResult:
 
 
 def staged_files(plan: JobPlan, result: JobResult) -> tuple[DataFile, ...]:
-    """Return all data files that a job reported, checked against the plan.
+    """Return all data files of an append or a compaction, checked against the plan.
 
     Raises:
         FormatError: a document is broken, or names a file that is not of this job.
     """
     documents = [*result.data_files, *(document for group in result.groups for document in group.data_files)]
-    return read_files(plan if result.schema is None else replace(plan, schema=result.schema), documents)
+    return read_files(plan, documents, schema=result.schema)
 
 
-def read_files(plan: JobPlan, documents: Iterable[Mapping[str, Any]]) -> tuple[DataFile, ...]:
-    """Return data files of their documents, checked against the plan as `staged_files` does."""
-    partition_type = plan.spec.partition_type(plan.schema)
-    files = tuple(DataFile.from_dict(document, partition_type, path=plan.result_location) for document in documents)
-    for file in files:
+def read_files(
+    plan: JobPlan, documents: Iterable[Mapping[str, Any]], *, schema: Schema | None = None
+) -> tuple[DataFile, ...]:
+    """Return data files of their documents, checked against the plan as `staged_files` does.
+
+    Args:
+        schema: the schema of the files; the plan's by default.
+    """
+    task = plan.task
+    assert isinstance(task, AppendTask | CompactTask)
+    return check_files(plan, documents, {task.spec.spec_id: task.spec.partition_type(schema or task.write.schema)})
+
+
+def check_files(
+    plan: JobPlan, documents: Iterable[Mapping[str, Any]], partition_types: Mapping[int, StructType]
+) -> tuple[DataFile, ...]:
+    """Return data and delete files of their documents, checked against the plan.
+
+    Args:
+        partition_types: the types of partition tuples by the specs that the files may be of.
+
+    Raises:
+        FormatError: a document is broken, or names a file that is not of this job.
+    """
+    files = []
+    for document in documents:
+        spec_id = document.get("spec-id")
+        if type(spec_id) is not int or spec_id not in partition_types:
+            raise FormatError(f"a file is of spec {spec_id!r}, which the plan does not have", path=plan.result_location)
+        file = DataFile.from_dict(document, partition_types[spec_id], path=plan.result_location)
         # A result can only bring in files of its own try: each bears the plan's unique prefix.
-        if plan.file_prefix not in file.file_path or file.spec_id != plan.spec.spec_id:
-            raise FormatError(
-                f"data file {file.file_path} is not one of job {plan.file_prefix}", path=plan.result_location
-            )
-    return files
+        if plan.file_prefix not in file.file_path:
+            raise FormatError(f"file {file.file_path} is not one of job {plan.file_prefix}", path=plan.result_location)
+        files.append(file)
+    return tuple(files)
 
 
-def clear(io: FileIO, plan: JobPlan, files: Sequence[DataFile] = ()) -> None:
-    """Remove a try's staging folder and, where they are known to be unreferenced, its data files; never raises."""
+def clear(io: FileIO, staging_location: str) -> None:
+    """Remove a try's staging folder; never raises."""
     try:
-        leftovers = [status.location for status in io.list(plan.staging_location)]
+        leftovers = [status.location for status in io.list(staging_location)]
     except IcebergError as error:
-        log.warning("cannot list %s, left it behind: %s", plan.staging_location, error)
-        leftovers = []
-    remove(io, [*(file.file_path for file in files), *leftovers])
-    remove_empty(io, plan.staging_location)
+        log.warning("cannot list %s, left it behind: %s", staging_location, error)
+        return
+    remove(io, leftovers)
+    remove_empty(io, staging_location)
 
 
 def remove(io: FileIO, locations: Sequence[str]) -> None:

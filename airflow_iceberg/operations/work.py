@@ -24,7 +24,7 @@ from airflow_iceberg.commit.snapshot_action import SnapshotAction
 from airflow_iceberg.commit.write_result import Outcome, WriteResult
 from airflow_iceberg.errors import CommitUnknownError, IcebergError, NotFoundError, StalePlanError
 from airflow_iceberg.format.snapshots import Snapshot
-from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.protocol.plan import JobPlan, Task
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.operations import staging
 
@@ -103,6 +103,31 @@ class Work:
             table_uuid=table_uuid,
         )
 
+    def new_staging(self, *, carries_rows: bool = False) -> str:
+        """Return a prefix that this try owns alone, for the documents of a job; see `staging.new_staging`."""
+        return staging.new_staging(self.table.metadata, self.operation_key, self.try_number, carries_rows=carries_rows)
+
+    def write_plan(self, task: Task, staging_location: str) -> JobPlan:
+        """Write the plan of a job and return it.
+
+        Args:
+            staging_location: from `new_staging`.
+
+        Raises:
+            StorageError: the staging prefix cannot be written; nothing was started.
+        """
+        plan = JobPlan(
+            operation_key=self.key_text,
+            try_number=self.try_number,
+            table=self.table.name,
+            table_uuid=self.table.metadata.table_uuid or "",
+            staging_location=staging_location,
+            parallelism=self.parallelism,
+            task=task,
+        )
+        staging.create_plan(self.table.io, plan)
+        return plan
+
     def run_job(self, plan: JobPlan, read: Callable[[JobResult], T]) -> T:
         """Run a job and read its result; after an error the job's documents are deleted.
 
@@ -115,7 +140,7 @@ class Work:
             result.raise_for_error()
             return read(result)
         except Exception:
-            staging.clear(self.table.io, plan)
+            staging.clear(self.table.io, plan.staging_location)
             raise
 
     @contextmanager
@@ -134,7 +159,7 @@ class Work:
             raise
         finally:
             if plan is not None:
-                staging.clear(self.table.io, plan)
+                staging.clear(self.table.io, plan.staging_location)
 
     def commit(self, action: SnapshotAction, paths: list[str]) -> WriteResult:
         """Commit an action within `new_files`; if another process did the same work, its own files are deleted."""

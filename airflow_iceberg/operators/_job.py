@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from airflow_iceberg.jobs.protocol.plan import JobPlan
     from airflow_iceberg.jobs.protocol.result import JobResult
     from airflow_iceberg.jobs.protocol.source import Source
-    from airflow_iceberg.operations.file_inventory import Walker
+    from airflow_iceberg.operations.file_inventory import FileInventory
     from airflow_iceberg.operations.work import Work
 
 
@@ -92,6 +92,7 @@ class JobOperator(TableOperator):
     """
 
     _backend: Backend | None = None
+    _is_killed: bool = False
 
     def __init__(
         self,
@@ -110,11 +111,12 @@ class JobOperator(TableOperator):
         return replace(work, run=lambda plan: self.run_job(work.table, plan, name=str(work.operation_key)))
 
     def on_kill(self) -> None:
-        """Cancel the job; what it staged stays unreferenced, and the next try starts afresh."""
+        """Cancel the job and start no other; what it staged stays unreferenced, and the next try starts afresh."""
+        self._is_killed = True
         if self._backend is not None:
             self._backend.cancel()
 
-    def open_backend(self, table: OpenTable, source: Source, *, name: str) -> Backend:
+    def open_backend(self, table: OpenTable, source: Source | None, *, name: str) -> Backend:
         """Return what runs jobs; whatever can be known to be missing is found here."""
         from airflow_iceberg.backends.backend import open_backend
 
@@ -126,6 +128,9 @@ class JobOperator(TableOperator):
                 f"branch={config.conf[asked[0]]!r} to write to a branch of the table"
             )
         self._backend = open_backend(self.spark_conn_id, config, table=table, source=source, name=name)
+        if self._is_killed:
+            # By a signal between two jobs of the task, or while its first one was planned.
+            self._backend.cancel()
         return self._backend
 
     def run_job(self, table: OpenTable, plan: JobPlan, *, name: str) -> JobResult:
@@ -151,16 +156,14 @@ class InventoryOperator(JobOperator):
         work = super().work(context)
         return work if self.spark_conn_id is not None else replace(work, run=None)
 
-    def open_walker(self, work: Work) -> Walker:
+    def open_inventory(self, work: Work) -> FileInventory:
         """Return what reads the table's files; what a job would lack is found before anything is changed."""
-        from airflow_iceberg.jobs.protocol.source import Source
-        from airflow_iceberg.operations.file_inventory import Walker, expected_files
+        from airflow_iceberg.operations.file_inventory import FileInventory, expected_files
 
-        walker = Walker(work, spark_from_files=whole_number("spark_from_files", self.spark_from_files))
-        if walker.is_for_spark(expected_files(work.table.metadata)):
-            source = Source(kind="units", units=(work.table.location,))
-            self.open_backend(work.table, source, name=str(work.operation_key))
-        return walker
+        inventory = FileInventory(work, spark_from_files=whole_number("spark_from_files", self.spark_from_files))
+        if inventory.is_for_spark(expected_files(work.table.metadata)):
+            self.open_backend(work.table, None, name=str(work.operation_key))
+        return inventory
 
 
 def operation_key_of(context: Context) -> OperationKey:

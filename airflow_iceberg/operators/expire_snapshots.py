@@ -87,7 +87,7 @@ class IcebergExpireSnapshotsOperator(InventoryOperator):
                 dry_run=yes_or_no("dry_run", self._is_dry_run),
             )
             work = self.work(context)
-            result = expire_snapshots(work, request, walk=self.open_walker(work))
+            result = expire_snapshots(work, request, inventory=self.open_inventory(work))
         return self.report(context, result, result.lines())
 
 

@@ -85,7 +85,7 @@ class IcebergRemoveOrphanFilesOperator(InventoryOperator):
         with airflow_failures():
             request = self._request()
             work = self.work(context)
-            result = remove_orphan_files(work, request, walk=self.open_walker(work))
+            result = remove_orphan_files(work, request, inventory=self.open_inventory(work))
         return self.report(context, result, result.lines())
 
     def _request(self) -> OrphanRequest:

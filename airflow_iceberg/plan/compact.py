@@ -16,13 +16,13 @@ from typing import Any, Self
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.values.bytes import canonical_key
 from airflow_iceberg.plan.scan import FileScanTask
 
 GIB = 1 << 30
 MAX_INT = 2**31 - 1
-TARGET_FILE_SIZE = "write.target-file-size-bytes"
-DEFAULT_TARGET_FILE_SIZE = 512 << 20
+DEFAULT_TARGET_FILE_SIZE = TableProperties.target_file_size_bytes.default
 JOB_ORDERS = ("none", "bytes-asc", "bytes-desc", "files-asc", "files-desc")
 SORT_OPTIONS = frozenset({"compression-factor", "shuffle-partitions-per-file"})
 ZORDER_OPTIONS = frozenset({"var-length-contribution", "max-output-size"})
@@ -147,8 +147,7 @@ class RewriteOptions:
         # None is an option that is left out.
         given = {name: value for name, value in given.items() if value is not None}
         if "target_file_size_bytes" not in given:
-            text = properties.get(TARGET_FILE_SIZE, DEFAULT_TARGET_FILE_SIZE)
-            given["target_file_size_bytes"] = _parse(TARGET_FILE_SIZE, "int", text)
+            given["target_file_size_bytes"] = TableProperties.of(properties).target_file_size_bytes
         target = given["target_file_size_bytes"]
         given.setdefault("min_file_size_bytes", int(target * _MIN_SHARE))
         given.setdefault("max_file_size_bytes", int(target * _MAX_SHARE))

@@ -18,11 +18,8 @@ from dataclasses import dataclass
 
 from airflow_iceberg.errors import InvalidInputError, NotFoundError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.snapshots import MAIN_BRANCH, SnapshotRef
-
-MAX_SNAPSHOT_AGE_MS = 5 * 24 * 60 * 60 * 1000
-MIN_SNAPSHOTS_TO_KEEP = 1
-FOREVER_MS = 2**63 - 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,15 +109,15 @@ class _Rules:
     @classmethod
     def of(cls, metadata: TableMetadata, *, now_ms: int, older_than_ms: int | None, retain_last: int | None) -> _Rules:
         check_may_delete(metadata)
-        age_ms = _number(metadata, "history.expire.max-snapshot-age-ms", MAX_SNAPSHOT_AGE_MS)
+        properties = TableProperties.of(metadata.properties)
+        age_ms = properties.max_snapshot_age_ms
         if retain_last is not None and retain_last < 1:
             raise InvalidInputError(f"unexpected retain_last {retain_last} (expected at least 1)")
         return cls(
             now_ms=now_ms,
             older_than_ms=now_ms - age_ms if older_than_ms is None else older_than_ms,
-            min_to_keep=retain_last
-            or _number(metadata, "history.expire.min-snapshots-to-keep", MIN_SNAPSHOTS_TO_KEEP, least=1),
-            max_ref_age_ms=_number(metadata, "history.expire.max-ref-age-ms", FOREVER_MS),
+            min_to_keep=retain_last or properties.min_snapshots_to_keep,
+            max_ref_age_ms=properties.max_ref_age_ms,
         )
 
     def keeps_ref(self, name: str, ref: SnapshotRef, metadata: TableMetadata) -> bool:
@@ -152,15 +149,8 @@ def check_may_delete(metadata: TableMetadata) -> None:
     Raises:
         InvalidInputError: the table's property `gc.enabled` is false.
     """
-    if not metadata.property_bool("gc.enabled", True):
+    if not TableProperties.of(metadata.properties).gc_enabled:
         raise InvalidInputError(
-            f"table {metadata.location} has gc.enabled=false: its files may belong to other tables or catalog "
-            f"branches, too; nothing is expired or deleted"
+            f"table {metadata.location} has {TableProperties.gc_enabled}=false: its files may belong to other tables "
+            f"or catalog branches, too; nothing is expired or deleted"
         )
-
-
-def _number(metadata: TableMetadata, name: str, default: int, *, least: int = 0) -> int:
-    value = metadata.property_int(name, default)
-    if value < least:
-        raise InvalidInputError(f"unexpected value {value} (expected at least {least}) of table property {name!r}")
-    return value

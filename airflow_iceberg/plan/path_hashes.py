@@ -1,7 +1,7 @@
 """Paths of very many files, compared without keeping them: eight bytes a path.
 
 Here: what of a location is compared, its hash, and sets of hashes. Pure. Not here: which stores are the same
-(`plan.orphan_files`), and where the paths come from (`walk`).
+(`plan.orphan_files`), and where the paths come from (`inventory`).
 
 A hash can stand for two paths, once in billions of files. Every set here holds files that have to stay, so what comes
 of it is a file that is left alone, never one that goes. Hashes are equal on every machine: those of a cluster are

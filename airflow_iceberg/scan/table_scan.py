@@ -22,7 +22,7 @@ from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions.binding import parse_filter
 from airflow_iceberg.expressions.tree import AlwaysTrue, Expression
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-from airflow_iceberg.format.properties.known import ENCRYPTION_KEY
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import Snapshot
@@ -32,7 +32,6 @@ from airflow_iceberg.storage.base import FileIO
 
 # Files in flight while a whole result is read: enough to keep both reading and decoding busy.
 READ_THREADS = 4
-NAME_MAPPING = "schema.name-mapping.default"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -167,7 +166,7 @@ class TableScan:
         return DeleteReader(
             self.io,
             schemas=(self.metadata.schema(), *older),
-            name_mapping=self.metadata.properties.get(NAME_MAPPING),
+            name_mapping=TableProperties.of(self.metadata.properties).name_mapping,
             specs=self.metadata.partition_specs,
         )
 
@@ -179,7 +178,7 @@ class TableScan:
             table_schema=self.schema,
             spec=self.metadata.spec(task.file.spec_id),
             row_filter=task.residual,
-            name_mapping=self.metadata.properties.get(NAME_MAPPING),
+            name_mapping=TableProperties.of(self.metadata.properties).name_mapping,
             delete_files=task.delete_files,
             deletes=deletes,
             sequence_number=task.sequence_number,
@@ -220,5 +219,7 @@ def check_not_encrypted(metadata: TableMetadata) -> None:
     Raises:
         UnsupportedError: it has a key.
     """
-    if ENCRYPTION_KEY in metadata.properties:
-        raise UnsupportedError(f"table {metadata.location} is encrypted ({ENCRYPTION_KEY}) and cannot be read here")
+    if TableProperties.of(metadata.properties).encryption_key_id is not None:
+        raise UnsupportedError(
+            f"table {metadata.location} is encrypted ({TableProperties.encryption_key_id}) and cannot be read here"
+        )

@@ -3,8 +3,8 @@
 import itertools
 import json
 import os
-import time
-from collections.abc import Callable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -199,17 +199,58 @@ def run_async() -> Callable[[Any], Any]:
 
 
 @pytest.fixture
-def later() -> Iterator[Callable[[float, Callable[[], Any]], Callable[[], Any]]]:
-    """Does something in a thread after some seconds, and gives a function that waits for what came of it."""
-    from concurrent.futures import ThreadPoolExecutor
+def run_beside(run_async: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Runs a coroutine in which a function is held up until the event loop has moved on, and returns its result."""
+    import asyncio
 
-    with ThreadPoolExecutor() as pool:
+    began, moved = threading.Event(), threading.Event()
 
-        def start(seconds: float, action: Callable[[], Any]) -> Callable[[], Any]:
-            def run() -> Any:
-                time.sleep(seconds)
-                return action()
+    def run(owner: Any, name: str, coroutine: Any) -> Any:
+        real = getattr(owner, name)
 
-            return pool.submit(run).result
+        def held(*arguments: Any, **options: Any) -> Any:
+            began.set()
+            assert moved.wait(60), "the event loop stands still"
+            return real(*arguments, **options)
 
-        yield start
+        async def watch() -> Any:
+            new_snapshot = asyncio.create_task(coroutine)
+            while not began.is_set():
+                await asyncio.sleep(0.01)
+            moved.set()
+            return await new_snapshot
+
+        monkeypatch.setattr(owner, name, held)
+        return run_async(watch())
+
+    return run
+
+
+@pytest.fixture
+def before_look(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Callable[[], Any]]:
+    """Does something before those who wait look at the table again, however long that takes.
+
+    Give it an action for each look from the second one on: the first is that of the sensor, which defers then, the
+    others are those of its poking or its triggerer. It gives a function that returns what the last action returned.
+    """
+    from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
+    from airflow_iceberg.paimon import new_snapshot
+
+    def start(*actions: Callable[[], Any], skip: int = 1, when: Callable[[], Any] = lambda: True) -> Callable[[], Any]:
+        left, done, seen, busy = list(actions), [], itertools.count(), threading.Lock()
+
+        def watched(look: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*arguments: Any, **options: Any) -> Any:
+                if left and busy.acquire(blocking=False):  # what an action does itself is no look
+                    if when() and next(seen) >= skip:
+                        done.append(left.pop(0)())
+                    busy.release()
+                return look(*arguments, **options)
+
+            return call
+
+        monkeypatch.setattr(SqlCatalog, "load", watched(SqlCatalog.load))
+        monkeypatch.setattr(new_snapshot, "look", watched(new_snapshot.look))
+        return lambda: done[-1]
+
+    return start

@@ -144,7 +144,7 @@ class LiveAirflow:
         )
         return self.call("GET", f"{path}?map_index={map_index}&stringify=false")["value"]
 
-    def finished(self, dag_id: str, *, timeout_s: float = 300) -> dict[str, Any]:
+    def finished(self, dag_id: str, *, timeout_s: float = 550) -> dict[str, Any]:
         """Wait for the only run of a DAG to end, and return it."""
 
         def ended() -> dict[str, Any] | None:
@@ -170,7 +170,7 @@ class LiveAirflow:
         body = {"dag_run_id": run_id, "dry_run": False, "only_failed": False, "reset_dag_runs": True}
         self.call("POST", f"/api/v2/dags/{dag_id}/clearTaskInstances", body)
 
-    def wait_for(self, answer: Callable[[], T | None], what: str, *, timeout_s: float = 300) -> T:
+    def wait_for(self, answer: Callable[[], T | None], what: str, *, timeout_s: float = 550) -> T:
         deadline = time.monotonic() + timeout_s
         while True:
             found = answer()

@@ -71,7 +71,7 @@ class Program:
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             pipe.close()
-        self._process.wait(timeout=60)
+        self._process.wait(timeout=300)
         self._log.close()
 
 

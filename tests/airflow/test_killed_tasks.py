@@ -17,7 +17,7 @@ DAGS = Path(__file__).parent / "dags"
 # What the second try has to find: nothing was committed when the first was killed, or everything was.
 NOTHING_COMMITTED = ("before_submit", "files_written_no_result", "before_commit", "metadata_written_no_swap")
 COMMITTED = ("after_swap", "after_swap_with_worker", "after_commit", "before_xcom")
-SPARK = ("spark_running", "spark_killed")
+SPARK = ("spark_running", "spark_killed", "worker_killed")
 # Each costs a quarter of a minute: with `make test` some of them are tried, with the services all.
 SAMPLE = {"files_written_no_result", "before_commit", "after_swap", "before_xcom"}
 
@@ -104,6 +104,9 @@ class TestATaskThatIsKilled:
         assert task["try_number"] > killed_try(lake, point)
         assert lake.ids(f"s.{point}") == [1, 2, 3]
         assert len(lake.load(f"s.{point}").snapshots()) == 1
+        if point == "worker_killed":
+            # The task outlives its worker, as long as it takes to end its Spark.
+            assert (lake.folder / "ended-with-its-worker").read_text() == "the job was cancelled"
 
     def test_each_index_of_a_mapped_task_for_itself(self, lake: Lake, airflow: LiveAirflow) -> None:
         run_id, _, tasks = ended(airflow, "kill_mapped")

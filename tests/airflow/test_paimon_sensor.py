@@ -1,8 +1,8 @@
 """PaimonSnapshotSensor under `dag.test()`, poking and deferring."""
 
 import datetime as dt
+import functools
 import json
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -31,7 +31,7 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PaimonLake:
 
 
 def wait(**options: Any) -> PaimonSnapshotSensor:
-    return PaimonSnapshotSensor(**{"task_id": "wait", "table": "db.t", "poke_interval": 0.2, "timeout": 30, **options})
+    return PaimonSnapshotSensor(**{"task_id": "wait", "table": "db.t", "poke_interval": 0.2, "timeout": 300, **options})
 
 
 @BOTH
@@ -62,13 +62,13 @@ class TestWhatIsNew:
         }
 
     def test_the_second_run_waits_for_one_that_the_first_has_not_seen(
-        self, deferrable: bool, lake: PaimonLake, new_dag: Callable, run_dag: Callable, later: Callable
+        self, deferrable: bool, lake: PaimonLake, new_dag: Callable, run_dag: Callable, before_look: Callable
     ) -> None:
         lake.write("a")
         with new_dag() as dag:
             wait(deferrable=deferrable)
         run_dag(dag)
-        later(1.0, lambda: lake.write("b"))
+        before_look(lambda: lake.write("b"))
         found = run_dag(dag, day=NEXT).result("wait")
         assert (found["snapshot_id"], found["seen_snapshot_id"]) == ("2", "1")
 
@@ -83,7 +83,7 @@ class TestWhatIsNew:
         assert clear(dag, run).result("wait") == first
 
     def test_words_may_be_templates(
-        self, deferrable: bool, lake: PaimonLake, new_dag: Callable, run_dag: Callable, later: Callable
+        self, deferrable: bool, lake: PaimonLake, new_dag: Callable, run_dag: Callable, before_look: Callable
     ) -> None:
         lake.write("a")
 
@@ -91,7 +91,7 @@ class TestWhatIsNew:
             lake.write("b", day=NEW_YEAR, rows=4, level=5, commitKind="OVERWRITE", watermark=5)
             lake.tag("day-2026-01-01", 2)
 
-        later(1.0, write)
+        before_look(write)
         with new_dag(params={"location": lake.location}) as dag:
             wait(
                 table="{{ params.location }}",
@@ -201,7 +201,7 @@ class TestSnapshotsThatAreLost:
         new_dag: Callable,
         run_dag: Callable,
         failures: list,
-        later: Callable,
+        before_look: Callable,
     ) -> None:
         for name in "abc":
             lake.write(name)
@@ -213,7 +213,7 @@ class TestSnapshotsThatAreLost:
         assert [type(error) for error in failures] == [AirflowFailException]
         assert message in str(failures[0])
         assert isinstance(failures[0].__cause__, SnapshotsLostError)
-        later(1.0, lambda: lake.write("new"))
+        before_look(lambda: lake.write("new"))
         found = run_dag(dag, day=NEXT + timedelta(days=1)).result("wait")
         assert (found["event"], found["snapshot_id"]) == ("snapshot", after)
 
@@ -230,11 +230,11 @@ class TestSnapshotsThatAreLost:
         assert (found["event"], found["snapshot_id"], found["missed"]) == (how, latest, missed)
 
     def test_while_the_triggerer_waits_too(
-        self, lake: PaimonLake, new_dag: Callable, run_dag: Callable, failures: list, later: Callable
+        self, lake: PaimonLake, new_dag: Callable, run_dag: Callable, failures: list, before_look: Callable
     ) -> None:
         for name in "abc":
             lake.write(name)
-        later(1.0, lambda: self.lose(lake, "rolled_back"))
+        before_look(lambda: self.lose(lake, "rolled_back"), skip=2)
         with new_dag() as dag:
             wait(deferrable=True, commit_kinds=["COMPACT"])
         assert run_dag(dag).state == "failed"
@@ -245,21 +245,18 @@ class TestALongWaitOverAShortHistory:
     """What was judged is written down before it expires, so that a new triggerer sees no gap that is none."""
 
     def test_every_snapshot_is_judged_once(
-        self, lake: PaimonLake, new_dag: Callable, run_dag: Callable, later: Callable
+        self, lake: PaimonLake, new_dag: Callable, run_dag: Callable, before_look: Callable
     ) -> None:
         lake.write("0")
 
-        def write() -> None:
-            for number in range(1, 7):
-                lake.write(f"{number}")
-                lake.expire(before=number)
-                time.sleep(0.5)
+        def write(number: int) -> None:
+            lake.write(f"{number}")
+            lake.expire(before=number)
 
+        before_look(*(functools.partial(write, number) for number in range(1, 7)))
         with new_dag() as dag:
             wait(deferrable=True, min_new_records=7)
-        written = later(0.5, write)
         found = run_dag(dag).result("wait")
-        written()
         assert (found["new_records"], found["snapshot_id"]) == (7, "7")
 
 
@@ -329,11 +326,16 @@ class TestWaitingIsNotFailing:
         assert not sensor.poke({"ti": before})
 
     def test_a_table_that_is_created_later_can_be_waited_for(
-        self, tmp_path: Path, new_dag: Callable, run_dag: Callable, later: Callable, monkeypatch: pytest.MonkeyPatch
+        self,
+        tmp_path: Path,
+        new_dag: Callable,
+        run_dag: Callable,
+        before_look: Callable,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         lake = PaimonLake(tmp_path)
         monkeypatch.setenv(f"AIRFLOW_CONN_{CONN_ID.upper()}", json.dumps(lake.connection))
         with new_dag() as dag:
             wait(deferrable=True, wait_for_table=True)
-        later(1.0, lambda: lake.write("a"))
+        before_look(lambda: lake.write("a"))
         assert run_dag(dag).result("wait")["snapshot_id"] == "1"

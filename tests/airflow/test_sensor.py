@@ -35,7 +35,7 @@ BOTH = pytest.mark.parametrize("deferrable", [False, True], ids=["poking", "defe
 
 
 def wait(**options: Any) -> IcebergSnapshotSensor:
-    return IcebergSnapshotSensor(**{"task_id": "wait", "table": "s.t", "poke_interval": 0.2, "timeout": 30, **options})
+    return IcebergSnapshotSensor(**{"task_id": "wait", "table": "s.t", "poke_interval": 0.2, "timeout": 300, **options})
 
 
 @BOTH
@@ -67,14 +67,14 @@ class TestWhatIsNew:
         }
 
     def test_the_second_run_waits_for_one_that_the_first_has_not_seen(
-        self, deferrable: bool, lake: Lake, new_dag: Callable, run_dag: Callable, later: Callable, failures: list
+        self, deferrable: bool, lake: Lake, new_dag: Callable, run_dag: Callable, before_look: Callable, failures: list
     ) -> None:
         lake.create()
         lake.append([1])
         with new_dag() as dag:
             wait(deferrable=deferrable)
         run_dag(dag)
-        second = later(1.0, lambda: lake.append([2]))
+        second = before_look(lambda: lake.append([2]))
         found = run_dag(dag, day=DAY + timedelta(days=1)).result("wait")
         assert found["snapshot_id"] == str(second().snapshot_id)
 
@@ -102,7 +102,7 @@ class TestWhatIsNew:
         assert clear(dag, run).result("wait") == first
 
     def test_newer_than_a_snapshot_given_by_an_upstream_task(
-        self, deferrable: bool, lake: Lake, new_dag: Callable, run_dag: Callable, later: Callable
+        self, deferrable: bool, lake: Lake, new_dag: Callable, run_dag: Callable, before_look: Callable
     ) -> None:
         from airflow_iceberg.operators.append import IcebergAppendOperator
 
@@ -112,7 +112,7 @@ class TestWhatIsNew:
                 task_id="load", table="s.t", files=str(lake.write_file("a.parquet", [1])), spark_conn_id=None
             )
             load >> wait(after_snapshot_id="{{ ti.xcom_pull(task_ids='load')['snapshot_id'] }}", deferrable=deferrable)
-        second = later(6.0, lambda: lake.append([2]))
+        second = before_look(lambda: lake.append([2]), when=lambda: lake.load().current_snapshot())
         run = run_dag(dag)
         assert run.result("wait")["parent_snapshot_id"] == run.result("load")["snapshot_id"]
         assert run.result("wait")["snapshot_id"] == str(second().snapshot_id)
@@ -232,7 +232,7 @@ class TestWaitingIsNotFailing:
         assert [type(error) for error in failures] == [AirflowFailException]
 
     def test_a_table_that_is_created_later_can_be_waited_for(
-        self, deferrable: bool, lake: Lake, new_dag: Callable, run_dag: Callable, later: Callable
+        self, deferrable: bool, lake: Lake, new_dag: Callable, run_dag: Callable, before_look: Callable
     ) -> None:
         def create() -> Any:
             lake.create()
@@ -240,7 +240,7 @@ class TestWaitingIsNotFailing:
 
         with new_dag() as dag:
             wait(deferrable=deferrable, wait_for_table=True)
-        made = later(1.0, create)
+        made = before_look(create)
         assert run_dag(dag).result("wait")["snapshot_id"] == str(made().snapshot_id)
 
     def test_a_store_that_is_away_is_waited_through(

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow_iceberg.backends.backend import InProcess, open_backend
 from airflow_iceberg.backends.config import SparkConfig, storage_properties
 from airflow_iceberg.backends.spark_submit import SparkSubmit
-from airflow_iceberg.errors import InvalidInputError, NotFoundError, UnsupportedError
+from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, UnsupportedError
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.operators.append import IcebergAppendOperator
 from tests.airflow.conftest import Lake
@@ -113,6 +114,25 @@ class TestTheSparkOfThisMachine:
         with pytest.raises(NotFoundError, match=f"there is no spark-submit in {tmp_path}/bin"):
             backend(connection(host="local[1]"), table, env_vars={"SPARK_HOME": str(tmp_path)})
 
+    def test_a_spark_submit_on_the_path_takes_the_place_of_neither_a_wrong_home_nor_a_missing_java(
+        self, connection: Callable, table: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        import importlib.util
+
+        from airflow_iceberg.jobs.spark.installation import spark_home
+
+        submit = spark_home() / "bin" / "spark-submit"
+        monkeypatch.setenv("PATH", str(submit.parent))
+        monkeypatch.delenv("JAVA_HOME", raising=False)
+        wrong = {"SPARK_HOME": str(tmp_path)}
+        with pytest.raises(NotFoundError, match=f"'somewhere': there is no spark-submit in {tmp_path}/bin; set SPARK_"):
+            backend(connection(host="local[1]"), table, env_vars=wrong)
+        monkeypatch.delenv("SPARK_HOME", raising=False)
+        # As if neither pyspark nor the extra `java` were installed.
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None)
+        with pytest.raises(NotFoundError, match="'somewhere': no Java 17 or 21 for Spark; found none; set JAVA_HOME"):
+            backend(connection(host="local[1]"), table)
+
     def test_nothing_is_left_behind_when_it_is_missing(
         self, lake: Lake, connection: Callable, new_dag: Callable, run_dag: Callable, failures: list
     ) -> None:
@@ -195,6 +215,24 @@ class TestWhatTheJobIsTold:
             self.submission(connection, monkeypatch, lake, master="yarn", deploy_mode="cluster")
         assert "s3cr3t" not in str(error.value)
 
+    @pytest.mark.parametrize(
+        ("storage", "is_safe"),
+        [
+            ({"s3.endpoint": "https://h", "s3.region": "r", "gcs.oauth2.token": "anon"}, True),
+            ({"s3.proxy-uri": "http://me:s3cr3t@proxy"}, False),
+            ({"gcs.session-kwargs": '{"headers": {"x-key": "s3cr3t-key"}}'}, False),
+            ({"adls.auth.shared-key.account.key": "a"}, False),
+        ],
+    )
+    def test_cluster_mode_is_safe_where_no_value_holds_a_secret(
+        self, storage: dict[str, str], is_safe: bool, connection: Callable
+    ) -> None:
+        from airflow.sdk import BaseHook
+
+        spark = BaseHook.get_connection(connection(host="yarn"))
+        with nullcontext() if is_safe else pytest.raises(UnsupportedError, match="storage credentials"):
+            SparkSubmit(spark, SparkConfig(deploy_mode="cluster"), storage=storage, name="job")
+
     @pytest.mark.parametrize(("master", "name"), [("local[1]", "PYSPARK_PYTHON"), ("yarn", "PYSPARK_DRIVER_PYTHON")])
     def test_only_what_runs_here_uses_the_python_of_here(
         self, master: str, name: str, connection: Callable, monkeypatch: pytest.MonkeyPatch, lake: Lake
@@ -217,6 +255,57 @@ class TestWhatTheJobIsTold:
         }
         hook, _ = self.submission(connection, monkeypatch, lake, conf=conf)
         assert "s3cr3t" not in hook._mask_cmd(hook._build_spark_submit_command("/main.py"))
+
+
+class TestACancelledJob:
+    """In this process, too: what it has staged is not committed, and no other is begun."""
+
+    def test_fails_though_it_could_have_reported_files(self, lake: Lake) -> None:
+        from airflow_iceberg.backends.backend import run_job
+
+        table = lake.create()
+        source = Source.from_files(str(lake.write_file("a.parquet", [1])))
+        made = open_backend(None, SparkConfig(), table=table, source=source, name="job")
+        plan = plan_append(table, source)
+        made.cancel()
+        with pytest.raises(IcebergError, match=r"^the job for table s\.t was killed; nothing was committed$") as error:
+            run_job(made, table, plan)
+        assert type(error.value) is IcebergError
+        assert lake.data_files() == []
+
+    def test_while_it_reads_its_first_file_begins_no_other(
+        self, lake: Lake, new_dag: Callable, run_dag: Callable, failures: list, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from airflow_iceberg.jobs import run_local
+
+        lake.create(properties={"write.target-file-size-bytes": "1"})
+        for number in range(3):
+            lake.write_file(f"{number}.parquet", [number])
+        begun: list[int] = []
+        running: list[IcebergAppendOperator] = []
+        run_task, execute = run_local.run_task, IcebergAppendOperator.execute
+
+        def killed_meanwhile(context: Any, spec: Any) -> Any:
+            begun.append(spec.number)
+            running[0].on_kill()
+            return run_task(context, spec)
+
+        def executed(operator: Any, context: Any) -> Any:
+            running.append(operator)
+            return execute(operator, context)
+
+        monkeypatch.setattr(run_local, "run_task", killed_meanwhile)
+        monkeypatch.setattr(run_local, "default_threads", lambda: 1)
+        monkeypatch.setattr(IcebergAppendOperator, "execute", executed)
+        with new_dag(retries=0) as dag:
+            IcebergAppendOperator(
+                task_id="append", table="s.t", files=f"{lake.folder}/source/*.parquet", spark_conn_id=None
+            )
+        assert run_dag(dag).state == "failed"
+        assert "was killed; nothing was committed" in str(failures[0])
+        assert len(begun) == 1
+        assert lake.load().current_snapshot() is None
+        assert (lake.staged(), lake.data_files()) == ([], [])
 
 
 @pytest.mark.spark
@@ -306,10 +395,11 @@ class TestOnARealSpark:
         thread = threading.Thread(target=run)
         thread.start()
         while made._hook is None or made._hook._submit_sp is None:
+            assert thread.is_alive(), ended
             time.sleep(0.1)
         pid = made._hook._submit_sp.pid
         made.cancel()
-        thread.join(60)
+        thread.join(300)
         assert not thread.is_alive()
         assert len(ended) == 1
         with pytest.raises(ProcessLookupError):

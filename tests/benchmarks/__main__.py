@@ -1,122 +1,113 @@
-"""Measures side by side with the peers: `python -m tests.benchmarks [area …] [--only LINE …]`, or `make bench`.
+"""Measures side by side with the peers: `python -m tests.benchmarks [area | line …]`, or `make bench ARGS="…"`.
 
-Prints a line `name | ours | peer | ratio | goal` a measurement and writes them as a list of objects to
-`build/bench.json`. A goal that is missed is marked and fails nothing: a busy machine must not break a build. The exit
-code is 1 only when an area could not be measured at all.
+Each line is measured in processes of its own, one for each side, which are warmed up alike (`contest`). Prints a line
+`name | ours | peer | ratio | goal | spread` a measurement, and writes them as a list of objects to `build/bench.json`.
+A goal that is missed is marked and fails nothing: a busy machine must not break a build. The exit code is 1 only when a
+line could not be measured at all.
+
+`--compare CHECKOUT` measures our side of two checkouts of this repository: the other checkout stands for the peer, and
+the goal is 1.1. Each side runs the code of its own checkout, the benchmark included, so the other one must have these
+files in `tests/benchmarks`, too.
 """
 
 import argparse
+import importlib
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.benchmarks import lineitem
+from tests.benchmarks.contest import Contest
+from tests.benchmarks.line import Line
 from tests.benchmarks.measure import HEADER, RUNS, Measurement, note, write_report
 from tests.support.airflow_home import ROOT
 
 BUILD = ROOT / "build"
-FOLDER = BUILD / "bench"
-
-Area = Callable[[argparse.Namespace], Iterator[Measurement]]
-
-
-def files(options: argparse.Namespace) -> Iterator[Measurement]:
-    """Append of Parquet files through Spark, with Iceberg Java and bare pyarrow."""
-    from tests.benchmarks import appends
-
-    return appends.measure_files(lineitem.make(FOLDER, rows=options.rows), FOLDER, runs=options.runs)
-
-
-def query(options: argparse.Namespace) -> Iterator[Measurement]:
-    """Append of a query, with Iceberg Java."""
-    from tests.benchmarks import appends
-
-    return appends.measure_query(lineitem.make(FOLDER, rows=options.rows), FOLDER, runs=options.runs)
-
-
-def commit(options: argparse.Namespace) -> Iterator[Measurement]:
-    """A commit on a table of 100,000 files, with PyIceberg."""
-    from tests.benchmarks import commits
-
-    return commits.measure(FOLDER, runs=options.runs)
-
-
-def plan(options: argparse.Namespace) -> Iterator[Measurement]:
-    """Plans and the table of files of 100,000 files, with PyIceberg and Iceberg Java, and what memory they take."""
-    from tests.benchmarks import plans
-
-    return plans.measure(FOLDER, runs=options.runs)
-
-
-def imports(options: argparse.Namespace) -> Iterator[Measurement]:
-    """What importing the modules of a DAG costs."""
-    from tests.benchmarks import imports
-
-    return imports.measure(runs=options.runs)
-
-
-def local(options: argparse.Namespace) -> Iterator[Measurement]:
-    """The back end without a JVM, with PyIceberg."""
-    from tests.benchmarks import in_process
-
-    return in_process.measure(lineitem.make(FOLDER, rows=options.rows), FOLDER, runs=options.runs)
-
-
-def paimon(options: argparse.Namespace) -> Iterator[Measurement]:
-    """A Paimon table of 100,000 files, with pypaimon."""
-    from tests.benchmarks import paimon
-
-    return paimon.measure(FOLDER, runs=options.runs)
-
-
-def maintain(options: argparse.Namespace) -> Iterator[Measurement]:
-    """Compaction, expiry, orphans, manifests, deletes and overwrites, with Iceberg Java and bare pyarrow."""
-    from tests.benchmarks import maintain
-
-    return maintain.measure(FOLDER, rows=options.rows, runs=options.runs, only=options.only)
-
-
-AREAS: Mapping[str, Area] = {
-    area.__name__: area for area in (imports, commit, plan, local, files, query, maintain, paimon)
+# The modules of an area's lines.
+AREAS = {
+    "imports": ("imports",),
+    "commit": ("commits",),
+    "plan": ("plans",),
+    "local": ("in_process",),
+    "spark": ("appends",),
+    "maintain": ("maintain_metadata", "maintain_files", "maintain_rows"),
+    "paimon": ("paimon",),
 }
 
 
+def lines_of(area: str) -> list[tuple[Line, str]]:
+    """Return the lines of an area, each with its module."""
+    modules = (f"tests.benchmarks.{name}" for name in AREAS[area])
+    return [(line, module) for module in modules for line in importlib.import_module(module).LINES]
+
+
+def selected(names: Sequence[str]) -> list[tuple[Line, str]]:
+    """Return the lines that some names select, all of them for no name.
+
+    Raises:
+        KeyError: there is neither an area nor a line of a name.
+    """
+    by_area = {area: lines_of(area) for area in AREAS}
+    by_name = {line.name: (line, module) for found in by_area.values() for line, module in found}
+    chosen = {}
+    for name in names or AREAS:
+        # "commit", "imports" and "paimon" are an area and a line: the area is meant.
+        for line, module in by_area.get(name) or [by_name[name]]:
+            chosen[line.name] = (line, module)
+    return list(chosen.values())
+
+
 def main(arguments: list[str]) -> int:
-    """Measure the areas that were asked for."""
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__.split("\n")[0])
-    parser.add_argument("areas", nargs="*", metavar="area", help=f"one of {', '.join(AREAS)}; all by default")
+    """Measure the lines that were asked for."""
+    description = __doc__.partition("\n")[0]
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=description)
+    parser.add_argument("names", nargs="*", metavar="area|line", help=f"areas are {', '.join(AREAS)}; all by default")
+    parser.add_argument("--list", action="store_true", help="print the lines and measure nothing")
     parser.add_argument("--rows", type=int, default=lineitem.ROWS, help="rows of lineitem; fewer to try things out")
-    parser.add_argument("--runs", type=int, default=RUNS, help="runs a measurement, of which the median counts")
-    parser.add_argument("--only", nargs="+", default=(), metavar="line", help="lines of the area maintain alone")
-    parser.add_argument("--report", type=Path, default=BUILD / "bench.json")
+    parser.add_argument("--runs", type=int, default=RUNS, help="runs of each side, of which the median counts")
+    parser.add_argument("--compare", type=Path, metavar="CHECKOUT", help="measure another checkout in the peer's place")
+    parser.add_argument("--report", type=Path, help="where the report is written; build/bench.json by default")
     options = parser.parse_args(arguments)
-    if unknown := [name for name in options.areas if name not in AREAS]:
-        parser.error(f"no area {', '.join(unknown)}; there are {', '.join(AREAS)}")
-    if options.only:
-        from tests.benchmarks.maintain import LINES
+    try:
+        lines = selected(options.names)
+    except KeyError as error:
+        parser.error(f"no area and no line {error}; --list prints them")
+    if options.list:
+        for line, _ in lines:
+            print(f"{line.name}: {line.title(options.rows)}")
+        return 0
+    if options.compare is not None:
+        options.compare = options.compare.resolve()
+        if not (options.compare / "tests" / "benchmarks" / "contestant.py").is_file():
+            parser.error(f"{options.compare} has no tests/benchmarks/contestant.py, which measures its side")
+        lines = _once(lines)
+    contest = Contest(folder=BUILD / "bench", rows=options.rows, runs=options.runs, other=options.compare)
+    default = "bench.json" if options.compare is None else "bench-compared.json"
+    return run(contest, lines, options.report or BUILD / default)
 
-        if unknown := [name for name in options.only if name not in LINES]:
-            parser.error(f"no line {', '.join(unknown)}; there are {', '.join(LINES)}")
-    return run(options)
+
+def _once(lines: Sequence[tuple[Line, str]]) -> list[tuple[Line, str]]:
+    """Return lines without those in which our side does the same again, for another peer."""
+    return list({(line.what, line.unit): (line, module) for line, module in reversed(lines)}.values())[::-1]
 
 
-def run(options: argparse.Namespace) -> int:
-    """Measure area by area and write the report after each, so that what was measured is never lost."""
+def run(contest: Contest, lines: Sequence[tuple[Line, str]], report: Path) -> int:
+    """Measure line by line and write the report after each, so that what was measured is never lost."""
     measurements: list[Measurement] = []
     broken = []
     print(HEADER, flush=True)
-    for name in options.areas or AREAS:
-        note(f"-- {name}; load {os.getloadavg()[0]:.1f}")
+    for line, module in lines:
+        note(f"-- {line.name}; load {os.getloadavg()[0]:.1f}")
         try:
-            for measurement in AREAS[name](options):
-                measurements.append(measurement)
-                print(measurement.line(), flush=True)
+            measurements.append(contest.measure(line, module))
         except Exception:
             traceback.print_exc()
-            broken.append(name)
-        write_report(measurements, options.report)
+            broken.append(line.name)
+            continue
+        print(measurements[-1].line(), flush=True)
+        write_report(measurements, report)
     for measurement in measurements:
         if not measurement.is_met:
             print(f"goal missed: {measurement.name}: {measurement.ratio:.3f} > {measurement.goal:g}")

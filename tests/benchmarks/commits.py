@@ -4,7 +4,8 @@ Both sides load the table from a SQL catalog of their own and append ten rows; l
 all count. Two lines: against the limit of 0.1 s, as if it were a peer, and against PyIceberg.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +13,8 @@ import pyarrow as pa
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.table import Table
 from tests.benchmarks import big_metadata
-from tests.benchmarks.measure import Measurement, Stopwatch, alternate
+from tests.benchmarks.line import Bench, Line, Run
+from tests.benchmarks.measure import Stopwatch
 from tests.benchmarks.sessions import check_rows
 
 LIMIT_SECONDS, GOAL, PEER_GOAL = 0.1, 1.0, 1.0
@@ -21,30 +23,17 @@ MIN_RUNS = 9
 NAME = "db.big"
 
 
-def measure(folder: Path, *, runs: int) -> Iterator[Measurement]:
-    """Measure commits on the same starting state, side by side."""
-    metadata = big_metadata.make(folder)
+@contextmanager
+def _restored(bench: Bench) -> Iterator[Path]:
+    """Give the table's metadata file, and remove what comes to the table."""
+    metadata = big_metadata.make(bench.folder)
     before = set(metadata.parent.parent.rglob("*"))
     try:
-        contestants = {"ours": _ours(metadata, folder), "pyiceberg": _pyiceberg(metadata, folder)}
-        found = alternate(contestants, runs=max(runs, MIN_RUNS))
+        yield metadata
     finally:
         for path in set(metadata.parent.parent.rglob("*")) - before:
             if path.is_file():
-                path.unlink()
-    what = f"commit on a table of {big_metadata.SNAPSHOTS * big_metadata.FILES_PER_SNAPSHOT:,} files"
-    yield Measurement(
-        name=f"{what}, load and ten rows included, vs the limit of {LIMIT_SECONDS} s, seconds",
-        ours=found["ours"],
-        peer=LIMIT_SECONDS,
-        goal=GOAL,
-    )
-    yield Measurement(
-        name=f"{what}, load and ten rows included, vs PyIceberg, seconds",
-        ours=found["ours"],
-        peer=found["pyiceberg"],
-        goal=PEER_GOAL,
-    )
+                path.unlink(missing_ok=True)
 
 
 def _rows() -> pa.Table:
@@ -58,8 +47,8 @@ def _rows() -> pa.Table:
     return pa.table(columns)
 
 
-def _ours(metadata: Path, folder: Path) -> Callable[[], float]:
-    catalog = load_catalog("ours", type="sql", uri=_fresh(folder / "big-ours.db"), warehouse=folder.as_uri())
+def _ours(metadata: Path, folder: Path) -> Run:
+    catalog = load_catalog("ours", type="sql", uri=f"sqlite:///{folder}/catalog.db", warehouse=folder.as_uri())
     catalog.create_namespace("db")
     catalog.register_table(NAME, metadata.as_uri())
     rows = _rows()
@@ -73,10 +62,10 @@ def _ours(metadata: Path, folder: Path) -> Callable[[], float]:
     return commit
 
 
-def _pyiceberg(metadata: Path, folder: Path) -> Callable[[], float]:
+def _pyiceberg(metadata: Path, folder: Path) -> Run:
     from pyiceberg.catalog.sql import SqlCatalog
 
-    catalog = SqlCatalog("peer", uri=_fresh(folder / "big-pyiceberg.db"), warehouse=folder.as_uri())
+    catalog = SqlCatalog("peer", uri=f"sqlite:///{folder}/catalog.db", warehouse=folder.as_uri())
     catalog.create_namespace("db")
     catalog.register_table(NAME, metadata.as_uri())
     rows = _rows()
@@ -91,6 +80,34 @@ def _pyiceberg(metadata: Path, folder: Path) -> Callable[[], float]:
     return commit
 
 
-def _fresh(path: Path) -> str:
-    path.unlink(missing_ok=True)
-    return f"sqlite:///{path}"
+@contextmanager
+def ours(bench: Bench) -> Iterator[Run]:
+    """Give our commit."""
+    with _restored(bench) as metadata:
+        yield _ours(metadata, bench.work)
+
+
+@contextmanager
+def pyiceberg(bench: Bench) -> Iterator[Run]:
+    """Give PyIceberg's commit."""
+    with _restored(bench) as metadata:
+        yield _pyiceberg(metadata, bench.work)
+
+
+WHAT = f"commit on a table of {big_metadata.SNAPSHOTS * big_metadata.FILES_PER_SNAPSHOT:,} files, load and ten rows"
+LINES = tuple(
+    Line(
+        name=name,
+        what=f"{WHAT} included",
+        against=against,
+        ours=ours,
+        peer=peer,
+        goal=goal,
+        prepare=lambda bench: big_metadata.make(bench.folder),
+        least_runs=MIN_RUNS,
+    )
+    for name, against, peer, goal in (
+        ("commit", f"the limit of {LIMIT_SECONDS} s", LIMIT_SECONDS, GOAL),
+        ("commit-pyiceberg", "PyIceberg", pyiceberg, PEER_GOAL),
+    )
+)

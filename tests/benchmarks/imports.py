@@ -8,19 +8,20 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from tests.benchmarks.measure import Measurement, alternate, note
+from tests.benchmarks.line import Bench, Line, Run
+from tests.benchmarks.measure import note
 from tests.support.airflow_home import settings
 
 LIMIT_SECONDS, GOAL = 0.1, 1.0
 MODULES = (
     "airflow_iceberg.operators._rows",
     "airflow_iceberg.operators.create_table",
-    "airflow_iceberg.sensors.iceberg",
-    "airflow_iceberg.triggers.iceberg",
+    "airflow_iceberg.sensors.iceberg.iceberg",
+    "airflow_iceberg.triggers.iceberg.iceberg",
 )
 PROBE = """
 import importlib, json, os, sys, time
@@ -36,16 +37,22 @@ for module in sys.argv[1:]:
 """
 
 
-def measure(*, runs: int) -> Iterator[Measurement]:
-    """Measure the slowest of the modules."""
-    with tempfile.TemporaryDirectory(prefix="airflow-iceberg-bench-") as home:
-        found = alternate({"slowest import": lambda: _slowest(Path(home))}, runs=runs)
-    yield Measurement(
-        name=f"import of operators, sensors, triggers beyond airflow.sdk, vs the limit of {LIMIT_SECONDS} s, seconds",
-        ours=found["slowest import"],
+@contextmanager
+def ours(bench: Bench) -> Iterator[Run]:
+    """Give the import of the slowest of the modules."""
+    yield lambda: _slowest(bench.work)
+
+
+LINES = (
+    Line(
+        name="imports",
+        what="import of operators, sensors, triggers beyond airflow.sdk",
+        against=f"the limit of {LIMIT_SECONDS} s",
+        ours=ours,
         peer=LIMIT_SECONDS,
         goal=GOAL,
-    )
+    ),
+)
 
 
 def _slowest(home: Path) -> float:

@@ -6,6 +6,7 @@ threads, the peer's by reading them with pyarrow first, which is how one does it
 
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,8 @@ from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.table import Table
 from tests.benchmarks import lineitem
-from tests.benchmarks.measure import Measurement, Stopwatch, alternate
+from tests.benchmarks.line import Bench, Line, Run, Side
+from tests.benchmarks.measure import Stopwatch
 from tests.benchmarks.sessions import check_rows
 from tests.support.append_steps import commit_append, plan_append, read_result
 
@@ -26,36 +28,6 @@ if TYPE_CHECKING:
 
 GOAL = 1.0
 NAME = "db.t"
-
-
-def measure(source: lineitem.Lineitem, folder: Path, *, runs: int) -> Iterator[Measurement]:
-    """Measure both ways in."""
-    folder = folder / "in-process"
-    try:
-        yield from _measure(source, Ours(folder / "ours"), PyIceberg(folder / "pyiceberg"), runs=runs)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _measure(source: lineitem.Lineitem, ours: "Ours", peer: "PyIceberg", *, runs: int) -> Iterator[Measurement]:
-    found = _append(ours, peer, pq.read_table(list(source.files)), runs=runs)
-    yield Measurement(
-        name=f"append of {source.rows:,} Arrow rows in the process, vs PyIceberg, seconds",
-        ours=found["ours"],
-        peer=found["pyiceberg"],
-        goal=GOAL,
-    )
-    found = alternate({"ours": lambda: ours.load(source), "pyiceberg": lambda: peer.load(source)}, runs=runs)
-    yield Measurement(
-        name="append of Parquet files in the process, vs PyIceberg and read_table, seconds",
-        ours=found["ours"],
-        peer=found["pyiceberg"],
-        goal=GOAL,
-    )
-
-
-def _append(ours: "Ours", peer: "PyIceberg", rows: pa.Table, *, runs: int) -> dict[str, float]:
-    return alternate({"ours": lambda: ours.append(rows), "pyiceberg": lambda: peer.append(rows)}, runs=runs)
 
 
 class Ours:
@@ -119,6 +91,40 @@ class PyIceberg:
 
     def _check(self, table: "PeerTable", rows: int) -> None:
         check_rows("PyIceberg", int(table.current_snapshot().summary["added-records"]), rows)
+
+
+def _source(bench: Bench) -> lineitem.Lineitem:
+    return lineitem.make(bench.folder, rows=bench.rows)
+
+
+def _side(kind: type[Ours] | type[PyIceberg], *, from_files: bool) -> Side:
+    @contextmanager
+    def opened(bench: Bench) -> Iterator[Run]:
+        source, side = _source(bench), kind(bench.work / "warehouse")
+        if from_files:
+            yield lambda: side.load(source)
+        else:
+            rows = pq.read_table(list(source.files))
+            yield lambda: side.append(rows)
+
+    return opened
+
+
+LINES = tuple(
+    Line(
+        name=name,
+        what=what,
+        against=against,
+        ours=_side(Ours, from_files=from_files),
+        peer=_side(PyIceberg, from_files=from_files),
+        goal=GOAL,
+        prepare=_source,
+    )
+    for name, what, against, from_files in (
+        ("local-rows", "append of {rows} Arrow rows in the process", "PyIceberg", False),
+        ("local-files", "append of Parquet files in the process", "PyIceberg and read_table", True),
+    )
+)
 
 
 def _fresh(folder: Path) -> str:

@@ -8,6 +8,7 @@ import multiprocessing
 import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,8 +23,9 @@ from airflow_iceberg.operations.work import Work
 from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 from airflow_iceberg.table import Table
 from tests.benchmarks import lineitem
-from tests.benchmarks.maintained import Frozen, Sides, against_java
-from tests.benchmarks.measure import Measurement, Stopwatch, alternate, note
+from tests.benchmarks.line import Bench, Line, Run
+from tests.benchmarks.maintained import Effort, Frozen, Warehouse, against_java, on_table, prepared
+from tests.benchmarks.measure import Stopwatch, note
 from tests.benchmarks.sessions import check_rows
 
 BINPACK_GOAL, BARE_GOAL, SORT_GOAL = 0.33, 1.1, 0.45
@@ -33,57 +35,30 @@ TARGET_BYTES = 128 << 20
 SORT_COLUMN = "l_shipdate"
 
 
-def binpack(sides: Sides, *, rows: int, runs: int) -> Iterator[Measurement]:
-    """Measure three sides at once."""
-    small = _Small(sides, MULTIPLE * rows)
-    with BareRewrite(small.sources, sides.folder / "bare", MULTIPLE * rows) as bare:
-        found = alternate(
-            {
-                "ours": lambda: small.frozen.timed(lambda: small.ours("binpack")),
-                "java": lambda: small.frozen.timed(lambda: small.java("binpack")),
-                "bare": bare.rewrite,
-            },
-            runs=runs,
-            # Spark ends Python workers that idle for a minute, and the others' first runs take that long: after one
-            # round our side would start anew while Java's is warm.
-            warm_up=min(2, runs - 1),
-        )
-    small.frozen.restore()
-    what = f"bin-pack of {SMALL_FILES} files"
-    yield Measurement(
-        name=f"{what}, vs Iceberg Java, seconds", ours=found["ours"], peer=found["java"], goal=BINPACK_GOAL
-    )
-    yield Measurement(name=f"{what}, vs bare pyarrow, seconds", ours=found["ours"], peer=found["bare"], goal=BARE_GOAL)
-
-
-def sort(sides: Sides, *, rows: int, runs: int) -> Iterator[Measurement]:
-    """Measure a sort by one column."""
-    small = _Small(sides, MULTIPLE * rows)
-    yield against_java(
-        f"sort of {SMALL_FILES} files",
-        small.frozen,
-        ours=lambda: small.ours("sort"),
-        java=lambda: small.java("sort"),
-        goal=SORT_GOAL,
-        runs=runs,
-    )
-
-
 class _Small:
     """A table of many small files with the rows of lineitem, and what both sides do to it."""
 
-    def __init__(self, sides: Sides, rows: int) -> None:
-        self._sides, self._rows, self._name = sides, rows, f"small_{rows}"
-        self.frozen = Frozen.of(sides.warehouse / "db" / self._name, self._make)
-        tasks = sides.load(self._name).scan().plan_files()
-        self.sources = [Path(task.file.file_path.removeprefix("file://")) for task in tasks]
+    def __init__(self, warehouse: Warehouse) -> None:
+        rows = MULTIPLE * warehouse.bench.rows
+        self._warehouse, self.rows, self._name = warehouse, rows, f"small_{rows}"
+
+    def frozen(self) -> Frozen:
+        """Return the state of the table, which is made if it is not there."""
+        return Frozen.of(self._warehouse.folder / "db" / self._name, self._make)
+
+    def sources(self) -> list[Path]:
+        """Return the small files."""
+        tasks = self._warehouse.load(self._name).scan().plan_files()
         note(f"  {len(tasks)} files, {sum(task.file.file_size_in_bytes for task in tasks) >> 20} MiB")
+        return [Path(task.file.file_path.removeprefix("file://")) for task in tasks]
 
     def _make(self) -> None:
-        note(f"  making {SMALL_FILES} files of {self._rows} rows")
+        note(f"  making {SMALL_FILES} files of {self.rows} rows")
         properties = {"write.target-file-size-bytes": str(TARGET_BYTES), "write.parquet.compression-codec": "zstd"}
-        table = Table.create(self._sides.catalog, f"db.{self._name}", schema=lineitem.COLUMNS, properties=properties)
-        counts = [self._rows // SMALL_FILES + (number < self._rows % SMALL_FILES) for number in range(SMALL_FILES)]
+        table = Table.create(
+            self._warehouse.catalog, f"db.{self._name}", schema=lineitem.COLUMNS, properties=properties
+        )
+        counts = [self.rows // SMALL_FILES + (number < self.rows % SMALL_FILES) for number in range(SMALL_FILES)]
         with ProcessPoolExecutor(2) as pool:
             written = pool.map(
                 _write_small, [metadata_json.write(table.metadata)] * SMALL_FILES, range(SMALL_FILES), counts
@@ -95,14 +70,14 @@ class _Small:
         """Rewrite all files."""
         sort_by = (SORT_COLUMN,) if strategy == "sort" else ()
         request = CompactRequest(strategy=strategy, sort_by=sort_by, options={"rewrite-all": True})
-        result = compact(Work(self._sides.load(self._name), run=self._sides.run), request)
-        check_rows("our compaction", result.records, self._rows)
+        result = compact(Work(self._warehouse.load(self._name), run=self._warehouse.run), request)
+        check_rows("our compaction", result.carried_records, self.rows)
         note(f"    ours: {result.added_data_files} files")
 
     def java(self, strategy: str) -> None:
         """Rewrite all files by the procedure."""
         order = f", sort_order => '{SORT_COLUMN} asc nulls first'" if strategy == "sort" else ""
-        (found,) = self._sides.java.sql(
+        (found,) = self._warehouse.java.sql(
             f"call ref.system.rewrite_data_files(table => 'db.{self._name}', strategy => '{strategy}'{order}, "
             f"options => map('rewrite-all', 'true'))"
         )
@@ -159,3 +134,49 @@ def _rewrite(sources: Sequence[Path], folder: Path) -> int:
             rows += table.num_rows
             waiting, waiting_bytes = [], 0
     return rows
+
+
+def _frozen(warehouse: Warehouse) -> Frozen:
+    return _Small(warehouse).frozen()
+
+
+def _our_files(strategy: str) -> Effort:
+    return lambda warehouse: _Small(warehouse).ours(strategy)
+
+
+def _files_of_java(strategy: str) -> Effort:
+    return lambda warehouse: _Small(warehouse).java(strategy)
+
+
+@contextmanager
+def _bare(bench: Bench) -> Iterator[Run]:
+    with Warehouse(bench) as warehouse:
+        small = _Small(warehouse)
+        small.frozen()
+        with BareRewrite(small.sources(), bench.work / "bare", small.rows) as bare:
+            yield bare.rewrite
+
+
+WHAT = f"bin-pack of {SMALL_FILES} files"
+LINES = (
+    against_java(
+        "binpack", WHAT, _frozen, ours=_our_files("binpack"), java=_files_of_java("binpack"), goal=BINPACK_GOAL
+    ),
+    Line(
+        name="binpack-bare",
+        what=WHAT,
+        against="bare pyarrow",
+        ours=on_table(_frozen, _our_files("binpack")),
+        peer=_bare,
+        goal=BARE_GOAL,
+        prepare=prepared(_frozen),
+    ),
+    against_java(
+        "sort",
+        f"sort of {SMALL_FILES} files",
+        _frozen,
+        ours=_our_files("sort"),
+        java=_files_of_java("sort"),
+        goal=SORT_GOAL,
+    ),
+)

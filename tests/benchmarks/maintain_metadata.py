@@ -2,7 +2,6 @@
 
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
@@ -11,88 +10,72 @@ from airflow_iceberg.operations.rewrite_manifests import RewriteManifestsRequest
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.benchmarks import big_metadata
-from tests.benchmarks.maintained import Frozen, Sides, against_java, sql_now
-from tests.benchmarks.measure import Measurement, note
+from tests.benchmarks.maintained import Frozen, Warehouse, against_java, sql_now
+from tests.benchmarks.measure import note
 from tests.benchmarks.sessions import check_rows
 
 GOAL = 0.5
 RETAINED = 10
 LISTED, ORPHANS = 200_000, 1_000
 OLD_SECONDS = 10 * 86_400
+ORPHANS_WARM_UP = 4
+"""So many runs Java needs until it gets no faster."""
 FILES = big_metadata.SNAPSHOTS * big_metadata.FILES_PER_SNAPSHOT
 
 
-def expiry(sides: Sides, *, runs: int) -> Iterator[Measurement]:
-    """Measure the expiry of most snapshots."""
-    frozen = _big_table(sides, "big")
-
-    def ours() -> None:
-        request = ExpireRequest(older_than_ms=int(time.time() * 1000), retain_last=RETAINED)
-        result = expire_snapshots(Work(sides.load("big")), request)
-        check_rows("our expiry", result.expired_snapshots, big_metadata.SNAPSHOTS - RETAINED)
-
-    def java() -> None:
-        (found,) = sides.java.sql(
-            f"call ref.system.expire_snapshots(table => 'db.big', older_than => timestamp '{sql_now()}', "
-            f"retain_last => {RETAINED})"
-        )
-        check_rows("Java's expiry", found["deleted_manifest_lists_count"], big_metadata.SNAPSHOTS - RETAINED)
-
-    what = f"expiry of {big_metadata.SNAPSHOTS - RETAINED} of {big_metadata.SNAPSHOTS} snapshots of {FILES:,} files"
-    yield against_java(what, frozen, ours=ours, java=java, goal=GOAL, runs=runs)
+def _our_expiry(warehouse: Warehouse) -> None:
+    request = ExpireRequest(older_than_ms=int(time.time() * 1000), retain_last=RETAINED)
+    result = expire_snapshots(Work(warehouse.load("big")), request)
+    check_rows("our expiry", result.expired_snapshots, big_metadata.SNAPSHOTS - RETAINED)
 
 
-def manifests(sides: Sides, *, runs: int) -> Iterator[Measurement]:
-    """Measure the rewrite of all manifests."""
-    frozen = _big_table(sides, "big")
-
-    def ours() -> None:
-        result = rewrite_manifests(Work(sides.load("big")), RewriteManifestsRequest())
-        check_rows("our manifests", result.manifests_replaced, big_metadata.SNAPSHOTS)
-        note(f"    ours: {result.manifests_created} manifests")
-
-    def java() -> None:
-        (found,) = sides.java.sql("call ref.system.rewrite_manifests(table => 'db.big')")
-        check_rows("Java's manifests", found["rewritten_manifests_count"], big_metadata.SNAPSHOTS)
-        note(f"    Iceberg Java: {found['added_manifests_count']} manifests")
-
-    what = f"rewrite of {big_metadata.SNAPSHOTS} manifests of {FILES:,} files"
-    yield against_java(what, frozen, ours=ours, java=java, goal=GOAL, runs=runs)
-
-
-def orphans(sides: Sides, *, runs: int) -> Iterator[Measurement]:
-    """Measure a dry run over the files of the table, young files that nobody knows, and some orphans."""
-    frozen = _big_table(sides, "listed", with_files=True)
-
-    def ours() -> None:
-        result = remove_orphan_files(Work(sides.load("listed")), OrphanRequest(action="dry_run"))
-        check_rows("our scan", result.orphan_files, ORPHANS)
-
-    def java() -> None:
-        found = sides.java.sql("call ref.system.remove_orphan_files(table => 'db.listed', dry_run => true)")
-        check_rows("Java's scan", len(found), ORPHANS)
-
-    yield against_java(
-        f"scan for orphans over {LISTED:,} listed files", frozen, ours=ours, java=java, goal=GOAL, runs=runs
+def _expiry_of_java(warehouse: Warehouse) -> None:
+    (found,) = warehouse.java.sql(
+        f"call ref.system.expire_snapshots(table => 'db.big', older_than => timestamp '{sql_now()}', "
+        f"retain_last => {RETAINED})"
     )
+    check_rows("Java's expiry", found["deleted_manifest_lists_count"], big_metadata.SNAPSHOTS - RETAINED)
 
 
-def _big_table(sides: Sides, name: str, *, with_files: bool = False) -> Frozen:
+def _our_manifests(warehouse: Warehouse) -> None:
+    result = rewrite_manifests(Work(warehouse.load("big")), RewriteManifestsRequest())
+    check_rows("our manifests", result.manifests_replaced, big_metadata.SNAPSHOTS)
+    note(f"    ours: {result.manifests_created} manifests")
+
+
+def _manifests_of_java(warehouse: Warehouse) -> None:
+    (found,) = warehouse.java.sql("call ref.system.rewrite_manifests(table => 'db.big')")
+    check_rows("Java's manifests", found["rewritten_manifests_count"], big_metadata.SNAPSHOTS)
+    note(f"    Iceberg Java: {found['added_manifests_count']} manifests")
+
+
+def _our_orphans(warehouse: Warehouse) -> None:
+    """Make a dry run over the files of the table, young files that are not the table's, and some orphans."""
+    result = remove_orphan_files(Work(warehouse.load("listed")), OrphanRequest(action="dry_run"))
+    check_rows("our scan", result.orphan_files, ORPHANS)
+
+
+def _orphans_of_java(warehouse: Warehouse) -> None:
+    found = warehouse.java.sql("call ref.system.remove_orphan_files(table => 'db.listed', dry_run => true)")
+    check_rows("Java's scan", len(found), ORPHANS)
+
+
+def _big_table(warehouse: Warehouse, name: str = "big", *, with_files: bool = False) -> Frozen:
     """Return the table of metadata alone, in the place where a Hadoop catalog looks for it."""
-    root = sides.warehouse / f"made-{name}"
+    root = warehouse.folder / f"made-{name}"
     folder = big_metadata.folder_of(root)
 
     def make() -> None:
         made = big_metadata.make(root)
         # The location that the metadata names stays: the catalog's name for it is a link.
-        link = sides.warehouse / "db" / name
+        link = warehouse.folder / "db" / name
         link.unlink(missing_ok=True)
         os.symlink(folder, link)
         made.rename(made.with_name("v1.metadata.json"))
         made.with_name("version-hint.text").write_text("1")
         (folder / "data").mkdir(exist_ok=True)
         if with_files:
-            _make_files(sides.load(name))
+            _make_files(warehouse.load(name))
 
     return Frozen.of(folder, make)
 
@@ -112,3 +95,33 @@ def _make_files(table: Table) -> None:
         os.utime(path, (young, young))
     for path in unknown[:ORPHANS]:
         os.utime(path, (old, old))
+
+
+SNAPSHOTS = big_metadata.SNAPSHOTS
+LINES = (
+    against_java(
+        "expiry",
+        f"expiry of {SNAPSHOTS - RETAINED} of {SNAPSHOTS} snapshots of {FILES:,} files",
+        _big_table,
+        ours=_our_expiry,
+        java=_expiry_of_java,
+        goal=GOAL,
+    ),
+    against_java(
+        "manifests",
+        f"rewrite of {SNAPSHOTS} manifests of {FILES:,} files",
+        _big_table,
+        ours=_our_manifests,
+        java=_manifests_of_java,
+        goal=GOAL,
+    ),
+    against_java(
+        "orphans",
+        f"scan for orphans over {LISTED:,} listed files",
+        lambda warehouse: _big_table(warehouse, "listed", with_files=True),
+        ours=_our_orphans,
+        java=_orphans_of_java,
+        goal=GOAL,
+        warm_up=ORPHANS_WARM_UP,
+    ),
+)

@@ -1,14 +1,16 @@
 """Deleting rows of a table of 30 million, both ways, and overwriting the partitions of files that come in.
 
-Of the table 1 % of the rows of every file goes, which no partition and no statistics tell: all files are read. Writing
-all of them anew takes long, so that no run of it is spent on warming up.
+1 % of the rows of every file of the table are deleted. No partition and no statistics select them: all files are read.
 """
 
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from airflow_iceberg.commit.actions.append import AppendFiles
 from airflow_iceberg.data.write.rows import write_rows
@@ -22,15 +24,16 @@ from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 from airflow_iceberg.table import Table
 from tests.benchmarks import lineitem
 from tests.benchmarks.appends import BY_MONTH
-from tests.benchmarks.maintained import Frozen, Sides, against_java
-from tests.benchmarks.measure import Measurement, note
+from tests.benchmarks.line import Line
+from tests.benchmarks.maintained import Frozen, Warehouse, against_java
+from tests.benchmarks.measure import note
 from tests.benchmarks.sessions import check_rows
 from tests.support.append_steps import commit_append, plan_append
 
 COPY_GOAL, MERGE_GOAL, OVERWRITE_GOAL = 0.4, 0.5, 0.5
 ROWS, FILES = 30_000_000, 60
-KINDS = 100
-PREDICATE = "kind = 7"
+KINDS, KIND = 100, 7
+PREDICATE = f"kind = {KIND}"
 COLUMNS = {
     "id": "long",
     "customer": "long",
@@ -42,60 +45,76 @@ COLUMNS = {
 }
 
 
-def copy_on_write(sides: Sides, *, runs: int) -> Iterator[Measurement]:
-    """Measure a delete that writes every file anew."""
-    yield _delete(sides, "copy-on-write", COPY_GOAL, runs, warm_up=0)
+class _Delete:
+    """A delete of some rows of every file, in one of the modes."""
+
+    def __init__(self, mode: str) -> None:
+        self._mode = mode
+
+    def table(self, warehouse: Warehouse) -> Frozen:
+        """Return the table, which is made if it is not there."""
+        frozen = Frozen.of(warehouse.folder / "db" / "wide", lambda: _make_wide(warehouse))
+        note(f"  {_matching_rows(frozen.folder)} rows match")
+        return _Prepared(frozen, warehouse, self._mode)
+
+    def ours(self, warehouse: Warehouse) -> None:
+        """Delete on our side."""
+        request = DeleteRequest(predicate=PREDICATE, mode=self._mode)
+        result = delete(Work(warehouse.load("wide"), run=warehouse.run), request)
+        check_rows("our delete", result.deleted_records, _matching_rows(warehouse.folder / "db" / "wide"))
+        self._check("our delete", warehouse)
+
+    def java(self, warehouse: Warehouse) -> None:
+        """Delete by Java's statement."""
+        warehouse.java.sql(f"delete from ref.db.wide where {PREDICATE}")
+        self._check("Java's delete", warehouse)
+
+    def _check(self, who: str, warehouse: Warehouse) -> None:
+        matching = _matching_rows(warehouse.folder / "db" / "wide")
+        name, expected = {
+            "copy-on-write": ("total-records", ROWS - matching),
+            "merge-on-read": ("total-position-deletes", matching),
+        }[self._mode]
+        check_rows(who, int(warehouse.summary("wide")[name]), expected)
+
+    def line(self, goal: float, *, in_turns: bool) -> Line:
+        """Return the line."""
+        return against_java(
+            self._mode,
+            f"{self._mode} delete of 1 % of {ROWS:,} rows in {FILES} files",
+            self.table,
+            ours=self.ours,
+            java=self.java,
+            goal=goal,
+            in_turns=in_turns,
+        )
 
 
-def merge_on_read(sides: Sides, *, runs: int) -> Iterator[Measurement]:
-    """Measure a delete that writes positions."""
-    yield _delete(sides, "merge-on-read", MERGE_GOAL, runs, warm_up=1)
-
-
-def _delete(sides: Sides, mode: str, goal: float, runs: int, *, warm_up: int) -> Measurement:
-    frozen = Frozen.of(sides.warehouse / "db" / "wide", lambda: _make_wide(sides))
-    (found,) = sides.java.sql(f"select count(*) as rows from ref.db.wide where {PREDICATE}")
-    going = int(found["rows"])
-    note(f"  {going} rows are to go")
-    counted = {"copy-on-write": ("total-records", ROWS - going), "merge-on-read": ("total-position-deletes", going)}
-    name, expected = counted[mode]
-
-    def ours() -> None:
-        result = delete(Work(sides.load("wide"), run=sides.run), DeleteRequest(predicate=PREDICATE, mode=mode))
-        check_rows("our delete", result.deleted_records, going)
-        check_rows("our delete", int(sides.java_summary("wide")[name]), expected)
-
-    def java() -> None:
-        sides.java.sql(f"delete from ref.db.wide where {PREDICATE}")
-        check_rows("Java's delete", int(sides.java_summary("wide")[name]), expected)
-
-    return against_java(
-        f"{mode} delete of 1 % of {ROWS:,} rows in {FILES} files",
-        _Prepared(frozen, sides, mode),
-        ours=ours,
-        java=java,
-        goal=goal,
-        runs=runs,
-        warm_up=warm_up,
+@cache
+def _matching_rows(folder: Path) -> int:
+    """Return how many rows of the table match the predicate."""
+    kinds = (
+        pq.read_table(path, columns=["kind"]).column(0) for path in sorted((folder / "data").rglob("*made-*.parquet"))
     )
+    return sum(int(pc.sum(pc.equal(kind, KIND)).as_py()) for kind in kinds)
 
 
 class _Prepared(Frozen):
     """The table with the mode of deleting set, which Java's statement has no word for."""
 
-    def __init__(self, frozen: Frozen, sides: Sides, mode: str) -> None:
+    def __init__(self, frozen: Frozen, warehouse: Warehouse, mode: str) -> None:
         super().__init__(frozen.folder)
-        self._sides, self._mode = sides, mode
+        self._warehouse, self._mode = warehouse, mode
 
     def restore(self) -> None:
         """Put the table back, and set its mode."""
         super().restore()
-        self._sides.load("wide").alter([{"set_properties": {"write.delete.mode": self._mode}}])
+        self._warehouse.load("wide").alter([{"set_properties": {"write.delete.mode": self._mode}}])
 
 
-def _make_wide(sides: Sides) -> None:
+def _make_wide(warehouse: Warehouse) -> None:
     note(f"  making {ROWS:,} rows in {FILES} files")
-    table = Table.create(sides.catalog, "db.wide", schema=COLUMNS)
+    table = Table.create(warehouse.catalog, "db.wide", schema=COLUMNS)
     document = metadata_json.write(table.metadata)
     with ProcessPoolExecutor(2) as pool:
         written = pool.map(_write_wide, [document] * FILES, range(FILES))
@@ -122,31 +141,52 @@ def _write_wide(document: bytes, number: int) -> tuple[DataFile, ...]:
     return write_rows(load_file_io(), metadata_json.read(document), rows, file_prefix=f"made-{number}")
 
 
-def dynamic_overwrite(sides: Sides, *, rows: int, runs: int) -> Iterator[Measurement]:
-    """Measure an overwrite of all months by files that hold rows of each."""
-    source = lineitem.make(sides.folder, rows=rows)
-    name = f"months_{rows}"
+def _source(warehouse: Warehouse) -> lineitem.Lineitem:
+    return lineitem.make(warehouse.bench.folder, rows=warehouse.bench.rows)
+
+
+def _months(warehouse: Warehouse) -> Frozen:
+    """Return the table of rows by month, which is made by our append if it is not there."""
+    name, source = f"months_{warehouse.bench.rows}", _source(warehouse)
 
     def make() -> None:
-        table = Table.create(sides.catalog, f"db.{name}", schema=lineitem.COLUMNS, partition_by=BY_MONTH)
+        table = Table.create(warehouse.catalog, f"db.{name}", schema=lineitem.COLUMNS, partition_by=BY_MONTH)
         plan = plan_append(table, Source.from_files(source.pattern))
-        commit_append(table, plan, sides.run(plan))
+        commit_append(table, plan, warehouse.run(plan))
 
-    frozen = Frozen.of(sides.warehouse / "db" / name, make)
+    return Frozen.of(warehouse.folder / "db" / name, make)
 
-    def ours() -> None:
-        request = OverwriteRequest(rows=Source.from_files(source.pattern), replace="partitions")
-        result = overwrite(Work(sides.load(name), run=sides.run), request)
-        check_rows("our overwrite", result.deleted_records, rows)
-        check_rows("our overwrite", result.added_records, rows)
-        note(f"    ours: {result.added_data_files} files")
 
-    def java() -> None:
-        sides.java.sql(f"insert overwrite ref.db.{name} select * from parquet.`{source.folder.as_uri()}`")
-        summary = sides.java_summary(name)
-        check_rows("Java's overwrite", int(summary["deleted-records"]), rows)
-        check_rows("Java's overwrite", int(summary["total-records"]), rows)
-        note(f"    Iceberg Java: {summary['added-data-files']} files")
+def _our_overwrite(warehouse: Warehouse) -> None:
+    source = _source(warehouse)
+    request = OverwriteRequest(rows=Source.from_files(source.pattern), replace="partitions")
+    table = warehouse.load(f"months_{source.rows}")
+    result = overwrite(Work(table, run=warehouse.run), request)
+    check_rows("our overwrite", result.deleted_records, source.rows)
+    check_rows("our overwrite", result.added_records, source.rows)
+    note(f"    ours: {result.added_data_files} files")
 
-    what = f"dynamic overwrite of all months by {rows:,} rows from files"
-    yield against_java(what, frozen, ours=ours, java=java, goal=OVERWRITE_GOAL, runs=runs)
+
+def _overwrite_of_java(warehouse: Warehouse) -> None:
+    source = _source(warehouse)
+    name = f"months_{source.rows}"
+    warehouse.java.sql(f"insert overwrite ref.db.{name} select * from parquet.`{source.folder.as_uri()}`")
+    summary = warehouse.summary(name)
+    check_rows("Java's overwrite", int(summary["deleted-records"]), source.rows)
+    check_rows("Java's overwrite", int(summary["total-records"]), source.rows)
+    note(f"    Iceberg Java: {summary['added-data-files']} files")
+
+
+LINES = (
+    # Java needs longer than a minute, after which Spark would have ended our Python workers.
+    _Delete("copy-on-write").line(COPY_GOAL, in_turns=False),
+    _Delete("merge-on-read").line(MERGE_GOAL, in_turns=True),
+    against_java(
+        "overwrite",
+        "dynamic overwrite of all months by {rows} rows from files",
+        _months,
+        ours=_our_overwrite,
+        java=_overwrite_of_java,
+        goal=OVERWRITE_GOAL,
+    ),
+)

@@ -1,42 +1,44 @@
 """Tables that are changed again and again by both sides, and put back each time.
 
-Here: the two sides in one warehouse, tables that are made once and kept for the next time, and their way back. Not
-here: what is done to them (`maintain_files`, `maintain_metadata`, `maintain_rows`). Starting Spark and putting a table
-back are no part of a measurement.
+Here: the warehouse, tables that are made once and kept for the next time, and their way back. Not here: what is done to
+them (`maintain_files`, `maintain_metadata`, `maintain_rows`). Putting a table back is no part of a measurement. The
+tables are some 2 GB and 200,000 empty files below `build/bench/maintain`; delete the folder to have them made anew.
 """
 
 import json
 import os
 import shutil
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.table import Table
-from tests.benchmarks.measure import Measurement, Stopwatch, alternate, note
+from tests.benchmarks.line import Bench, Line, Run, Side
+from tests.benchmarks.measure import Stopwatch, note
 from tests.benchmarks.sessions import DRIVER_MEMORY, SPARK_35, OurSpark
 from tests.support.iceberg_java import IcebergJava
 
 
-class Sides:
-    """Ours and Java's in one warehouse, each with a Spark that is started when it is first needed.
+class Warehouse:
+    """A warehouse of tables that both sides change, and a Spark of each side, started when it is first needed.
 
     Attributes:
-        warehouse: of a Hadoop catalog; tables are in the namespace `db`, and stay for the next time.
-        folder: for all that does not stay.
+        folder: of a Hadoop catalog; tables are in the namespace `db`, and stay for the next time.
+        bench: what the side was given.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.warehouse = folder, folder / "maintain"
-        (self.warehouse / "db").mkdir(parents=True, exist_ok=True)
+    def __init__(self, bench: Bench) -> None:
+        self.bench, self.folder = bench, bench.folder / "maintain"
+        (self.folder / "db").mkdir(parents=True, exist_ok=True)
         self._stack = ExitStack()
 
-    def __enter__(self) -> "Sides":
+    def __enter__(self) -> "Warehouse":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -51,12 +53,12 @@ class Sides:
             "spark.sql.sources.partitionOverwriteMode": "dynamic",
             "spark.driver.memory": DRIVER_MEMORY,
         }
-        return self._stack.enter_context(IcebergJava.start(self.warehouse.as_uri(), **settings))
+        return self._stack.enter_context(IcebergJava.start(self.folder.as_uri(), **settings))
 
     @cached_property
     def spark(self) -> OurSpark:
         """The same Spark without Iceberg, for our jobs."""
-        return self._stack.enter_context(OurSpark(SPARK_35, self.folder / "ours"))
+        return self._stack.enter_context(OurSpark(SPARK_35, self.bench.work / "ours"))
 
     def run(self, plan: JobPlan) -> JobResult:
         """Run one of our jobs."""
@@ -66,13 +68,13 @@ class Sides:
     @property
     def catalog(self):
         """Our catalog of the warehouse."""
-        return load_catalog("bench", type="hadoop", warehouse=self.warehouse.as_uri())
+        return load_catalog("bench", type="hadoop", warehouse=self.folder.as_uri())
 
     def load(self, name: str) -> Table:
         """Return a table as it is now."""
         return Table.load(self.catalog, f"db.{name}")
 
-    def java_summary(self, name: str) -> dict[str, str]:
+    def summary(self, name: str) -> dict[str, str]:
         """Return the summary of a table's last snapshot, as our side reads it."""
         return dict(self.load(name).current_snapshot().summary)
 
@@ -129,26 +131,53 @@ class Frozen:
         return watch.seconds
 
 
-def against_java(
-    what: str,
-    frozen: Frozen,
-    *,
-    ours: Callable[[], object],
-    java: Callable[[], object],
-    goal: float,
-    runs: int,
-    warm_up: int | None = None,
-) -> Measurement:
-    """Measure what both sides do to one table.
+Effort = Callable[[Warehouse], object]
 
-    Args:
-        warm_up: runs that do not count; by default one, and none where a single run is asked for, to save time.
-    """
-    warm_up = min(1, runs - 1) if warm_up is None else warm_up
-    contestants = {"ours": lambda: frozen.timed(ours), "java": lambda: frozen.timed(java)}
-    found = alternate(contestants, runs=runs, warm_up=warm_up)
-    frozen.restore()
-    return Measurement(name=f"{what}, vs Iceberg Java, seconds", ours=found["ours"], peer=found["java"], goal=goal)
+
+def on_table(table: Callable[[Warehouse], "Frozen"], work: Effort) -> Side:
+    """Return the side that does some work on a table, which is put back before each run and at the end."""
+
+    @contextmanager
+    def opened(bench: Bench) -> Iterator[Run]:
+        with Warehouse(bench) as warehouse:
+            frozen = table(warehouse)
+            yield lambda: frozen.timed(lambda: work(warehouse))
+            frozen.restore()
+
+    return opened
+
+
+def prepared(table: Callable[[Warehouse], "Frozen"]) -> Callable[[Bench], None]:
+    """Return the function that makes a table if it is not there."""
+
+    def prepare(bench: Bench) -> None:
+        with Warehouse(bench) as warehouse:
+            table(warehouse)
+
+    return prepare
+
+
+def against_java(
+    name: str,
+    what: str,
+    table: Callable[[Warehouse], "Frozen"],
+    *,
+    ours: Effort,
+    java: Effort,
+    goal: float,
+    **settings: Any,
+) -> Line:
+    """Return the line for what both sides do to one table."""
+    return Line(
+        name=name,
+        what=what,
+        against="Iceberg Java",
+        ours=on_table(table, ours),
+        peer=on_table(table, java),
+        goal=goal,
+        prepare=prepared(table),
+        **settings,
+    )
 
 
 def sql_now() -> str:

@@ -1,13 +1,11 @@
-"""How a measurement is taken and what it looks like: medians of alternating runs, one line and one JSON object each."""
+"""What a measurement looks like: medians and spreads, one line and one JSON object each; and the stopwatch."""
 
 import contextlib
-import gc
 import json
-import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,7 +13,52 @@ from typing import Any, ClassVar
 import psutil
 
 RUNS = 3
-HEADER = "name | ours | peer | ratio | goal"
+HEADER = "name | ours | peer | ratio | goal | spread"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Samples:
+    """What the runs of one side gave.
+
+    Attributes:
+        values: in the unit of the line.
+        processor_seconds: what the side's processes computed in each run, over all cores.
+        peak_mb: peak memory of the largest of its processes up to each run.
+    """
+
+    values: tuple[float, ...] = ()
+    processor_seconds: tuple[float, ...] = ()
+    peak_mb: tuple[float, ...] = ()
+
+    def and_(self, answer: Mapping[str, float]) -> "Samples":
+        """Return these with one run more."""
+        return Samples(
+            values=(*self.values, answer["value"]),
+            processor_seconds=(*self.processor_seconds, answer["processor_seconds"]),
+            peak_mb=(*self.peak_mb, answer["peak_mb"]),
+        )
+
+    def __str__(self) -> str:
+        values, work = (", ".join(f"{value:.3f}" for value in found) for found in (self.values, self.processor_seconds))
+        return f"{values}; processor time {work} s; peak {max(self.peak_mb, default=0):.0f} MB"
+
+    @property
+    def median(self) -> float:
+        """The median of the values."""
+        return statistics.median(self.values)
+
+    @property
+    def spread(self) -> str:
+        """The smallest and the largest value."""
+        return f"{min(self.values):.3f}–{max(self.values):.3f}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the samples as an object of `bench.json`."""
+        return {
+            "values": [round(value, 4) for value in self.values],
+            "processor_seconds": [round(value, 2) for value in self.processor_seconds],
+            "peak_mb": round(max(self.peak_mb, default=0)),
+        }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,19 +67,19 @@ class Measurement:
 
     Attributes:
         name: what was measured, against whom, and the unit of `ours` and `peer`.
-        ours, peer: medians, in the unit that the name says. Where the goal is an absolute limit, it is the peer.
+        ours, peer: runs of both sides. Where the goal is an absolute limit, it is the peer.
         goal: the largest ratio that is good enough.
     """
 
     name: str
-    ours: float
-    peer: float
+    ours: Samples
+    peer: Samples
     goal: float
 
     @property
     def ratio(self) -> float:
-        """Ours by the peer's: below 1 we are the faster one."""
-        return round(self.ours / self.peer, 3)
+        """Our median by the peer's: below 1 we are the faster one."""
+        return round(self.ours.median / self.peer.median, 3)
 
     @property
     def is_met(self) -> bool:
@@ -45,16 +88,19 @@ class Measurement:
 
     def line(self) -> str:
         """Return the measurement as a line of the report."""
-        return f"{self.name} | {self.ours:.3f} | {self.peer:.3f} | {self.ratio:.3f} | {self.goal:g}"
+        medians = f"{self.ours.median:.3f} | {self.peer.median:.3f}"
+        spread = f"{self.ours.spread}, {self.peer.spread}"
+        return f"{self.name} | {medians} | {self.ratio:.3f} | {self.goal:g} | {spread}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the measurement as an object of `bench.json`."""
         return {
             "name": self.name,
-            "ours": round(self.ours, 4),
-            "peer": round(self.peer, 4),
+            "ours": round(self.ours.median, 4),
+            "peer": round(self.peer.median, 4),
             "ratio": self.ratio,
             "goal": self.goal,
+            "runs": {"ours": self.ours.to_dict(), "peer": self.peer.to_dict()},
         }
 
 
@@ -62,34 +108,6 @@ def write_report(measurements: Iterable[Measurement], path: Path) -> None:
     """Write all measurements as a JSON list."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps([measurement.to_dict() for measurement in measurements], indent=2) + "\n")
-
-
-def alternate(contestants: Mapping[str, Callable[[], float]], *, runs: int, warm_up: int = 1) -> dict[str, float]:
-    """Return the median seconds of each contestant.
-
-    They take turns, so that whatever else the machine does meets all of them alike.
-
-    Args:
-        contestants: each call is one run and returns its seconds; what it does before and after does not count.
-        runs: that count.
-        warm_up: runs before that, which don't.
-    """
-    seconds: dict[str, list[float]] = {name: [] for name in contestants}
-    processor: dict[str, list[float]] = {name: [] for name in contestants}
-    for number in range(warm_up + runs):
-        for name, contestant in contestants.items():
-            # The pages that the one before has written must not be flushed at this one's expense.
-            os.sync()
-            gc.collect()
-            Stopwatch.processor_seconds = 0.0
-            taken = contestant()
-            if number >= warm_up:
-                seconds[name].append(taken)
-                processor[name].append(Stopwatch.processor_seconds)
-    for name, taken_seconds in seconds.items():
-        walls, work = (", ".join(f"{value:.3f}" for value in found) for found in (taken_seconds, processor[name]))
-        note(f"  {name}: {walls} s; processor time {work} s")
-    return {name: statistics.median(taken_seconds) for name, taken_seconds in seconds.items()}
 
 
 class Stopwatch:
@@ -121,6 +139,8 @@ def _processor_seconds() -> dict[psutil.Process, float]:
         with contextlib.suppress(psutil.Error):  # has just ended
             times = process.cpu_times()
             found[process] = times.user + times.system
+            if process == me:  # programs that were started and have ended
+                found[process] += times.children_user + times.children_system
     return found
 
 

@@ -10,23 +10,23 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from airflow_iceberg.storage.stores.fsspec_io import load_file_io
-from tests.benchmarks.measure import Measurement, note
+from tests.benchmarks.line import Bench, Line, Run, Side
+from tests.benchmarks.measure import note
 from tests.support.airflow_home import ROOT
 from tests.support.paimon_env import paimon_python
 from tests.support.paimon_writer import PaimonBuilder
 
 MANIFESTS, FILES = 100, 1_000
 VERSION = 1  # of what is written: made anew when it changes
-MEGABYTE = 1 << 20
 MEMORY_LIMIT, POLL_LIMIT = 300.0, 10.0  # megabytes, kilobytes
 
 OURS = """
-import json, resource, sys, time
+import json, re, sys, time
 from airflow_iceberg.paimon.table import PaimonTable
 from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 import pyarrow.compute
@@ -35,10 +35,11 @@ table = PaimonTable.load(sys.argv[1], load_file_io())
 files = table.live_files(table.latest_snapshot())
 rows = pyarrow.compute.sum(files.columns["row_count"]).as_py()
 seconds = time.perf_counter() - start
-print(json.dumps([seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, len(files), rows]))
+peak = re.search(r"VmHWM:\\s+([0-9]+) kB", open("/proc/self/status").read())[1]
+print(json.dumps([seconds, int(peak) / 1024, len(files), rows]))
 """
 THEIRS = """
-import json, resource, sys, time
+import json, re, sys, time
 from pypaimon.manifest.manifest_file_manager import ManifestFileManager
 from pypaimon.manifest.manifest_list_manager import ManifestListManager
 from pypaimon.table.file_store_table import FileStoreTable
@@ -49,7 +50,8 @@ lists = ManifestListManager(table)
 files = ManifestFileManager(table).read_entries_parallel(lists.read_base(snapshot) + lists.read_delta(snapshot))
 rows = sum(entry.file.row_count for entry in files)
 seconds = time.perf_counter() - start
-print(json.dumps([seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, len(files), rows]))
+peak = re.search(r"VmHWM:\\s+([0-9]+) kB", open("/proc/self/status").read())[1]
+print(json.dumps([seconds, int(peak) / 1024, len(files), rows]))
 """
 POLL = """
 import json, sys
@@ -97,28 +99,53 @@ def _write(folder: Path) -> None:
     builder.commit(deltaManifestList=name, deltaManifestListSize=size)
 
 
-def measure(root: Path, *, runs: int) -> Iterator[Measurement]:
-    """Measure reading the live files, its memory, and what a poll reads."""
-    table = make(root)
-    found: dict[str, list[list[Any]]] = {"ours": [], "pypaimon": []}
-    for number in range(1 + runs):
-        for name, python, program in (("ours", sys.executable, OURS), ("pypaimon", paimon_python(), THEIRS)):
-            answer = _run(python, program, table)
-            if number:
-                found[name].append(answer)
-    answers = {tuple(answer[2:]) for taken in found.values() for answer in taken}
-    assert answers == {(MANIFESTS * FILES, MANIFESTS * sum(range(1000, 1000 + FILES)))}, answers
-    seconds = {name: median(answer[0] for answer in taken) for name, taken in found.items()}
-    peaks = {name: median(answer[1] for answer in taken) / 1024 for name, taken in found.items()}
-    note(f"  peak of pypaimon: {peaks['pypaimon']:.0f} MB")
-    text = "Paimon: live files of a snapshot of 100,000"
-    yield Measurement(
-        name=f"{text}, with pypaimon (s)", ours=seconds["ours"], peer=seconds["pypaimon"], goal=round(1 / 3, 3)
-    )
-    yield Measurement(name=f"{text}, peak memory, with the limit (MB)", ours=peaks["ours"], peer=MEMORY_LIMIT, goal=1)
-    first, later = _run(sys.executable, POLL, table)
-    name = "Paimon: a poll of the sensor on 100,000 files, bytes read, with the limit (kB)"
-    yield Measurement(name=name, ours=max(first, later) / 1000, peer=POLL_LIMIT, goal=1)
+def _read(python: str | Path, program: str, bench: Bench) -> tuple[float, float]:
+    """Return the seconds and the peak memory of a process that reads the live files."""
+    seconds, peak_mb, *found = _run(python, program, make(bench.folder))
+    expected = [MANIFESTS * FILES, MANIFESTS * sum(range(1000, 1000 + FILES))]
+    assert found == expected, f"files and rows are {found}, expected {expected}"
+    return seconds, peak_mb
+
+
+@contextmanager
+def _ours(bench: Bench) -> Iterator[Run]:
+    yield lambda: _read(sys.executable, OURS, bench)[0]
+
+
+@contextmanager
+def _pypaimon(bench: Bench) -> Iterator[Run]:
+    yield lambda: _read(paimon_python(), THEIRS, bench)[0]
+
+
+@contextmanager
+def _memory(bench: Bench) -> Iterator[Run]:
+    yield lambda: _read(sys.executable, OURS, bench)[1]
+
+
+@contextmanager
+def _poll(bench: Bench) -> Iterator[Run]:
+    yield lambda: max(_run(sys.executable, POLL, make(bench.folder))) / 1000
+
+
+def _line(name: str, what: str, unit: str, ours: Side, peer: Side | float, goal: float, against: str) -> Line:
+    prepare = lambda bench: make(bench.folder)  # noqa: E731
+    return Line(name=name, what=what, unit=unit, ours=ours, peer=peer, goal=goal, against=against, prepare=prepare)
+
+
+TEXT = "Paimon: live files of a snapshot of 100,000"
+LINES = (
+    _line("paimon", TEXT, "seconds", _ours, _pypaimon, round(1 / 3, 3), "pypaimon"),
+    _line("paimon-memory", f"{TEXT}, peak memory", "MB", _memory, MEMORY_LIMIT, 1, f"the limit of {MEMORY_LIMIT:g} MB"),
+    _line(
+        "paimon-poll",
+        "Paimon: bytes that a poll of the sensor reads on 100,000 files",
+        "kB",
+        _poll,
+        POLL_LIMIT,
+        1,
+        f"the limit of {POLL_LIMIT:g} kB",
+    ),
+)
 
 
 def _run(python: str | Path, program: str, table: Path) -> list[Any]:

@@ -7,14 +7,16 @@ walked through inside of its JVM, after it has warmed up. Loading the table is n
 
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from airflow_iceberg.table import Table
 from tests.benchmarks import big_metadata
-from tests.benchmarks.measure import Measurement, Stopwatch, alternate
+from tests.benchmarks.line import Bench, Line, Run
+from tests.benchmarks.measure import Stopwatch
 from tests.support.airflow_home import ROOT
 from tests.support.iceberg_java import IcebergJava
 
@@ -24,70 +26,92 @@ FILTER = f"{COLUMN} = '2024-02-01'"
 PLAN_GOAL, JAVA_GOAL, FILES_GOAL = 0.1, 1.0, 0.05
 MEMORY_LIMIT_MB = 250
 LARGER = 10
-WARM_UP = 4
+WARM_UP, LEAST_RUNS = 4, 5
 """Runs before those that count: the JVM needs some to compile what it runs."""
 
 
-def measure(folder: Path, *, runs: int) -> Iterator[Measurement]:
-    """Measure plans, the table of files, and memory."""
-    clustered, random = (big_metadata.make(folder, layout=layout) for layout in ("clustered", "random"))
-    yield from _plans(clustered, None, f"plan of {FILES:,} files", FILES, runs=runs)
-    few = FILES // big_metadata.SNAPSHOTS
-    yield from _plans(
-        random, FILTER, f"plan of {FILES:,} files in random order, filter on the partition", few, runs=runs
-    )
-    yield _files_table(clustered, runs=runs)
-    yield from _memory(folder, clustered)
+def _metadata(bench: Bench, layout: str = "clustered") -> Path:
+    return big_metadata.make(bench.folder, layout=layout)
 
 
-def _plans(metadata: Path, row_filter: str | None, what: str, expected: int, *, runs: int) -> Iterator[Measurement]:
-    with tempfile.TemporaryDirectory() as warehouse, IcebergJava.start(warehouse) as java:
-        location = metadata.as_uri()
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Plan:
+    """A scan that each side plans.
 
-        def plan_in_java() -> float:
-            seconds, count = java.plan(location, column=COLUMN if row_filter else None, value=DAY)
-            _check("Iceberg Java", count, expected)
-            return seconds
+    Attributes:
+        layout: of the table, in words of `big_metadata`.
+        expected: how many files it has to find.
+    """
 
-        contestants = {
-            "ours": _ours(metadata, row_filter, expected),
-            "pyiceberg": _pyiceberg(metadata, row_filter, expected),
-            "java": plan_in_java,
-        }
-        found = alternate(contestants, runs=max(runs, 5), warm_up=WARM_UP)
-    for peer, goal, name in (("pyiceberg", PLAN_GOAL, "PyIceberg"), ("java", JAVA_GOAL, "Iceberg Java, warm")):
-        yield Measurement(name=f"{what}, vs {name}, seconds", ours=found["ours"], peer=found[peer], goal=goal)
+    layout: str
+    row_filter: str | None
+    expected: int
 
+    @contextmanager
+    def ours(self, bench: Bench) -> Iterator[Run]:
+        """Give our plan."""
+        table = Table.from_metadata(_metadata(bench, self.layout).as_uri())
 
-def _ours(metadata: Path, row_filter: str | None, expected: int) -> Callable[[], float]:
-    table = Table.from_metadata(metadata.as_uri())
+        def plan() -> float:
+            with Stopwatch() as watch:
+                tasks = table.scan(row_filter=self.row_filter).plan_files()
+                size = sum(_look(task.file, task.delete_files) for task in tasks)
+            _check("our plan", len(tasks), self.expected)
+            assert size > 0
+            return watch.seconds
 
-    def plan() -> float:
-        with Stopwatch() as watch:
-            tasks = table.scan(row_filter=row_filter).plan_files()
-            size = sum(_look(task.file, task.delete_files) for task in tasks)
-        _check("our plan", len(tasks), expected)
-        assert size > 0
-        return watch.seconds
+        yield plan
 
-    return plan
+    @contextmanager
+    def pyiceberg(self, bench: Bench) -> Iterator[Run]:
+        """Give PyIceberg's plan."""
+        from pyiceberg.table import StaticTable
 
+        table = StaticTable.from_metadata(_metadata(bench, self.layout).as_uri())
+        scan = table.scan() if self.row_filter is None else table.scan(row_filter=self.row_filter)
 
-def _pyiceberg(metadata: Path, row_filter: str | None, expected: int) -> Callable[[], float]:
-    from pyiceberg.table import StaticTable
+        def plan() -> float:
+            with Stopwatch() as watch:
+                tasks = list(scan.plan_files())
+                size = sum(_look(task.file, task.delete_files) for task in tasks)
+            _check("PyIceberg's plan", len(tasks), self.expected)
+            assert size > 0
+            return watch.seconds
 
-    table = StaticTable.from_metadata(metadata.as_uri())
-    scan = table.scan() if row_filter is None else table.scan(row_filter=row_filter)
+        yield plan
 
-    def plan() -> float:
-        with Stopwatch() as watch:
-            tasks = list(scan.plan_files())
-            size = sum(_look(task.file, task.delete_files) for task in tasks)
-        _check("PyIceberg's plan", len(tasks), expected)
-        assert size > 0
-        return watch.seconds
+    @contextmanager
+    def java(self, bench: Bench) -> Iterator[Run]:
+        """Give Iceberg Java's plan."""
+        location, column = _metadata(bench, self.layout).as_uri(), COLUMN if self.row_filter else None
+        with IcebergJava.start(bench.work.as_uri()) as java:
 
-    return plan
+            def plan() -> float:
+                seconds, count = java.plan(location, column=column, value=DAY)
+                _check("Iceberg Java", count, self.expected)
+                return seconds
+
+            yield plan
+
+    def lines(self, name: str, what: str) -> tuple[Line, ...]:
+        """Return the lines against both peers."""
+        return tuple(
+            Line(
+                name=f"{name}-{suffix}",
+                what=what,
+                against=against,
+                ours=self.ours,
+                peer=peer,
+                goal=goal,
+                prepare=lambda bench: _metadata(bench, self.layout),
+                warm_up=WARM_UP,
+                least_runs=LEAST_RUNS,
+            )
+            for suffix, against, peer, goal in (
+                ("pyiceberg", "PyIceberg", self.pyiceberg, PLAN_GOAL),
+                ("java", "Iceberg Java, warm", self.java, JAVA_GOAL),
+            )
+        )
 
 
 def _look(file: Any, deletes: Any) -> int:
@@ -97,31 +121,26 @@ def _look(file: Any, deletes: Any) -> int:
     return int(file.file_size_in_bytes + file.record_count + len(deletes))
 
 
-def _files_table(metadata: Path, *, runs: int) -> Measurement:
+@contextmanager
+def _our_files(bench: Bench) -> Iterator[Run]:
+    table = Table.from_metadata(_metadata(bench).as_uri())
+    yield lambda: _inspect("our table of files", table.inspect.files)
+
+
+@contextmanager
+def _files_of_pyiceberg(bench: Bench) -> Iterator[Run]:
     from pyiceberg.table import StaticTable
 
-    ours, peer = Table.from_metadata(metadata.as_uri()), StaticTable.from_metadata(metadata.as_uri())
+    table = StaticTable.from_metadata(_metadata(bench).as_uri())
+    yield lambda: _inspect("PyIceberg's table of files", table.inspect.files)
 
-    def inspect(name: str, files: Callable[[], Any]) -> float:
-        with Stopwatch() as watch:
-            found = files()
-        _check(name, found.num_rows, FILES)
-        assert "readable_metrics" in found.column_names
-        return watch.seconds
 
-    found = alternate(
-        {
-            "ours": lambda: inspect("our table of files", ours.inspect.files),
-            "pyiceberg": lambda: inspect("PyIceberg's table of files", peer.inspect.files),
-        },
-        runs=runs,
-    )
-    return Measurement(
-        name=f"table of {FILES:,} files, vs PyIceberg, seconds",
-        ours=found["ours"],
-        peer=found["pyiceberg"],
-        goal=FILES_GOAL,
-    )
+def _inspect(name: str, files: Callable[[], Any]) -> float:
+    with Stopwatch() as watch:
+        found = files()
+    _check(name, found.num_rows, FILES)
+    assert "readable_metrics" in found.column_names
+    return watch.seconds
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------
@@ -155,19 +174,52 @@ def peak_memory_mb(metadata: Path, what: str) -> tuple[int, int]:
     return int(count), int(peak)
 
 
-def _memory(folder: Path, metadata: Path) -> Iterator[Measurement]:
-    larger = big_metadata.make_larger(folder, LARGER)
-    for name, path, how, expected in (
-        (f"peak memory of a plan of {FILES:,} files", metadata, "plan", FILES),
-        (f"peak memory of a plan of {FILES * LARGER:,} files, streamed", larger, "stream", FILES * LARGER),
-        (f"peak memory of the table of {FILES:,} files", metadata, "files", FILES),
-    ):
-        count, peak = peak_memory_mb(path, how)
-        _check(name, count, expected)
-        yield Measurement(
-            name=f"{name}, vs the limit of {MEMORY_LIMIT_MB} MB, MB", ours=peak, peer=MEMORY_LIMIT_MB, goal=1.0
-        )
+def _larger(bench: Bench) -> Path:
+    return big_metadata.make_larger(bench.folder, LARGER)
+
+
+def _memory(name: str, what: str, how: str, expected: int, metadata: Callable[[Bench], Path]) -> Line:
+    @contextmanager
+    def ours(bench: Bench) -> Iterator[Run]:
+        def peak() -> float:
+            count, peak_mb = peak_memory_mb(metadata(bench), how)
+            _check(name, count, expected)
+            return peak_mb
+
+        yield peak
+
+    return Line(
+        name=name,
+        what=f"peak memory of {what}",
+        against=f"the limit of {MEMORY_LIMIT_MB} MB",
+        unit="MB",
+        ours=ours,
+        peer=MEMORY_LIMIT_MB,
+        goal=1.0,
+        prepare=metadata,
+    )
 
 
 def _check(who: str, count: int, expected: int) -> None:
     assert count == expected, f"{who} has {count} files, expected {expected}"
+
+
+FEW = FILES // big_metadata.SNAPSHOTS
+LINES = (
+    *_Plan(layout="clustered", row_filter=None, expected=FILES).lines("plan", f"plan of {FILES:,} files"),
+    *_Plan(layout="random", row_filter=FILTER, expected=FEW).lines(
+        "filter", f"plan of {FILES:,} files in random order, filter on the partition"
+    ),
+    Line(
+        name="files-table",
+        what=f"table of {FILES:,} files",
+        against="PyIceberg",
+        ours=_our_files,
+        peer=_files_of_pyiceberg,
+        goal=FILES_GOAL,
+        prepare=_metadata,
+    ),
+    _memory("plan-memory", f"a plan of {FILES:,} files", "plan", FILES, _metadata),
+    _memory("stream-memory", f"a plan of {FILES * LARGER:,} files, streamed", "stream", FILES * LARGER, _larger),
+    _memory("files-table-memory", f"the table of {FILES:,} files", "files", FILES, _metadata),
+)

@@ -125,10 +125,6 @@ class JavaSpark:
         note(f"    Iceberg Java: {watch.seconds:.3f} s, {found['files']} files")
         return watch.seconds
 
-    def count(self, query: str) -> int:
-        """Return how many rows a query gives."""
-        return int(self._java.rows(f"select count(*) as rows from ({query})")[0]["rows"])
-
 
 def check_rows(who: str, found: int, expected: int | None) -> None:
     """Refuse a measurement of something else than what was asked for."""

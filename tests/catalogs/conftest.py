@@ -21,7 +21,7 @@ from tests.services.launch import HOST, maven_jars
 from tests.services.mariadb import MariaDB
 from tests.services.nessie import start_nessie
 from tests.services.seaweedfs import SeaweedFS
-from tests.support.iceberg_java import IcebergJava
+from tests.support.iceberg_java import SMALL, IcebergJava
 from tests.support.postgresql import PASSWORD, PostgreSQL
 
 
@@ -123,7 +123,7 @@ def hive_2_3_9(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HiveMetasto
 def iceberg_java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IcebergJava]:
     """A Spark with Iceberg Java and PostgreSQL's driver; `add_catalog` gives it the catalogs."""
     jars = sorted(glob.glob(f"{maven_jars('postgresql-driver-42.7.4', POSTGRESQL_DRIVER)}/*.jar"))
-    settings = {"spark.driver.extraClassPath": ":".join(jars)}
+    settings = {**SMALL, "spark.driver.extraClassPath": ":".join(jars)}
     with IcebergJava.start(tmp_path_factory.mktemp("java").as_uri(), **settings) as java:
         yield java
 
@@ -133,6 +133,6 @@ def iceberg_java_hive_4(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ic
     """The same with the client of Hive 4: Spark's own is a 2.3.9, which asks with a call that Hive 4 has no more."""
     lib = metastore_4_jars()
     jars = [f"{lib}/hive-standalone-metastore-common-4.0.1.jar", f"{lib}/libthrift-0.16.0.jar"]
-    settings = {"spark.driver.extraClassPath": ":".join(jars)}
+    settings = {**SMALL, "spark.driver.extraClassPath": ":".join(jars)}
     with IcebergJava.start(tmp_path_factory.mktemp("java4").as_uri(), **settings) as java:
         yield java

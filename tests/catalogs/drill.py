@@ -198,7 +198,7 @@ class Writers:
 
     def pid(self) -> int:
         """Return the process id of the writer that is at work."""
-        return self._child.get(timeout=60)
+        return self._child.get(timeout=300)
 
     def close(self) -> None:
         assert self._parent.stdin is not None

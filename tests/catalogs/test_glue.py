@@ -2,10 +2,6 @@
 
 import json
 import logging
-import os
-import signal
-import subprocess
-import sys
 
 import boto3
 import pyarrow as pa
@@ -14,7 +10,7 @@ import requests
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.base import TableId
-from airflow_iceberg.catalogs.glue.tables import glue_type
+from airflow_iceberg.catalogs.hive.column_types import column_type
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitConflictError,
@@ -26,6 +22,7 @@ from airflow_iceberg.errors import (
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.table import Table
 from tests.catalogs.contract import CatalogContract, make_table, new_metadata, setting
+from tests.catalogs.killed_writer import check_that_the_retry_finds_the_commit
 from tests.services.glue import KEYS
 from tests.services.http_proxy import HttpProxy, Reply, double, fail_after, fail_before, lose_reply, lose_request
 
@@ -157,7 +154,8 @@ class TestTheDocument:
             )
         else:
             shorthand = type_
-        assert glue_type(schema_from_shorthand({"c": shorthand}).fields[0].type) == word
+        type_ = schema_from_shorthand({"c": shorthand}).fields[0].type
+        assert column_type(type_, zoned="timestamp", other="string") == word
 
     def test_what_others_wrote_into_it_stays(self, catalog, glue):
         state = make_table(catalog)
@@ -468,30 +466,7 @@ class TestAKilledWriter:
     """A writer that is killed between its commit and the answer has committed, and its retry finds that."""
 
     def test_the_retry_finds_the_commit(self, catalog, properties, proxy):
-        Table.create(catalog, "db.t", schema={"id": "long"})
-        program = (
-            "import json, sys, pyarrow as pa\n"
-            "from airflow_iceberg.catalogs import load_catalog\n"
-            "from airflow_iceberg.commit.operation_key import OperationKey\n"
-            "from airflow_iceberg.table import Table\n"
-            "key = OperationKey(dag_id='d', run_id='r', task_id='t')\n"
-            "table = Table.load(load_catalog('prod', **json.loads(sys.argv[1])), 'db.t')\n"
-            "print(table.append(pa.table({'id': [1]}), operation=key).outcome)\n"
-        )
-        command = [sys.executable, "-c", program, json.dumps({**properties, "glue.endpoint": proxy.uri})]
-        writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-
-        def kill(request, forward):
-            forward(request)
-            os.kill(writer.pid, signal.SIGKILL)
-
-        proxy.on(*UPDATE, kill)
-        assert writer.communicate(timeout=120)[0] == ""
-        assert writer.returncode == -signal.SIGKILL
-        assert ids(catalog) == [1]
-        again = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        assert again.stdout.strip() == "found", again.stderr
-        assert ids(catalog) == [1]
+        check_that_the_retry_finds_the_commit(catalog, {**properties, "glue.endpoint": proxy.uri}, proxy, *UPDATE)
 
 
 class TestBesidePyIceberg:

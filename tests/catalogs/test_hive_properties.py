@@ -188,7 +188,7 @@ class TestPlain:
         assert "wr0ng-one" not in f"{raised.value!r}{raised.value.__cause__!r}{raised.value.__context__!r}"
 
     def test_who_shows_none_is_told_at_once(self):
-        with pytest.raises(InvalidInputError, match=r"PLAIN and there is nobody to log in as, set login and password"):
+        with pytest.raises(InvalidInputError, match=r"PLAIN and there is no user, set login and password"):
             namespaces("thrift://127.0.0.1:1", **self.MODE)
 
 

@@ -190,12 +190,13 @@ class TestADeadClient:
 
     PROGRAM = """
 import sys, time
-from airflow_iceberg.catalogs import hive_swap, load_catalog
+from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.catalogs.hive import swap as hive_swap
 from tests.catalogs.contract import setting
 def stop(*arguments, **more):
     print("holding", flush=True)
     time.sleep(600)
-hive_swap._call_alter = stop
+hive_swap.call_alter = stop
 catalog = load_catalog("prod", uri=sys.argv[1])
 catalog.commit(catalog.load("db.t"), setting(dead="1"))
 """

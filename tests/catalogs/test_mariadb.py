@@ -1,15 +1,15 @@
 """The SQL catalog on a real MariaDB: the contract, interoperability, and connections that are lost."""
 
-import pyarrow as pa
 import pytest
 
 from airflow_iceberg.catalogs import load_catalog
-from airflow_iceberg.errors import CommitUnknownError, StorageError
-from tests.catalogs.contract import CatalogContract, make_table, setting
+from airflow_iceberg.errors import StorageError
+from tests.catalogs.contract import CatalogContract, make_table
+from tests.catalogs.sql_server_contract import SqlServerContract, catalog, proxy
 from tests.services.mariadb import PASSWORD
-from tests.support.postgresql import CuttingProxy
 
 pytestmark = pytest.mark.services
+__all__ = ["catalog", "proxy"]  # fixtures
 
 
 @pytest.fixture(scope="module")
@@ -29,10 +29,10 @@ def properties(uri, tmp_path):
 
 
 @pytest.fixture
-def catalog(properties):
-    catalog = load_catalog("prod", **properties)
-    catalog.create_namespace("db")
-    return catalog
+def shaky(server, uri, properties, proxy):
+    """The catalog through the proxy."""
+    name = uri.rpartition("/")[2]
+    return load_catalog("prod", **{**properties, "uri": server.uri(name, port=proxy.port)})
 
 
 class TestContract(CatalogContract):
@@ -80,60 +80,8 @@ class TestAccess:
         logged_in = {"jdbc.user": "lab", "jdbc.password": PASSWORD}
         assert load_catalog("prod", uri=jdbc, **logged_in).list_namespaces() == (("db",),)
 
-    def test_a_server_that_was_restarted_between_two_calls_is_no_failure(self, server, catalog):
-        state = make_table(catalog)
-        server.stop()
-        try:
-            with pytest.raises(StorageError):
-                catalog.load("db.t")
-        finally:
-            server.start()
-        assert catalog.commit(state, setting(a="1")) == catalog.load("db.t")
 
+class TestOnAServer(SqlServerContract):
+    """It shares the database, and survives the loss of connections."""
 
-class TestLostConnections:
-    """A connection that is lost after the change was sent makes the outcome unknown; nothing is deleted."""
-
-    @pytest.fixture
-    def proxy(self, server):
-        proxy = CuttingProxy(server.port)
-        yield proxy
-        proxy.close()
-
-    @pytest.mark.parametrize(
-        ("word", "forward", "has_landed"),
-        [
-            (b"UPDATE iceberg", False, False),
-            (b"UPDATE iceberg", True, False),
-            (b"\x03COMMIT", False, False),
-            (b"\x03COMMIT", True, True),
-        ],
-    )
-    def test_the_outcome_is_unknown_whether_it_landed_or_not(
-        self, server, uri, catalog, proxy, word, forward, has_landed
-    ):
-        name = uri.rpartition("/")[2]
-        shaky = load_catalog("prod", uri=server.uri(name, port=proxy.port), warehouse=catalog.properties["warehouse"])
-        state = make_table(catalog)
-        proxy.word, proxy.forward = word, forward
-        with pytest.raises(CommitUnknownError, match="lost the mysql database") as raised:
-            shaky.commit(state, setting(a="1"))
-        assert PASSWORD not in str(raised.value)
-        location = raised.value.metadata_location
-        assert catalog.io.exists(location)
-        assert (catalog.load("db.t").metadata_location == location) is has_landed
-        assert shaky.commit(shaky.load("db.t"), setting(b="1")) == catalog.load("db.t")
-
-
-class TestBesidePyIceberg:
-    """PyIceberg's catalog in the same database."""
-
-    def test_both_commit_to_one_table(self, catalog, properties):
-        from pyiceberg.catalog.sql import SqlCatalog
-
-        make_table(catalog)
-        table = SqlCatalog("prod", **properties).load_table("db.t")
-        table.append(pa.table({"id": [1]}, schema=pa.schema([pa.field("id", pa.int64(), nullable=False)])))
-        state = catalog.commit(catalog.load("db.t"), setting(a="1"))
-        assert state.metadata.current_snapshot().summary["total-records"] == "1"
-        assert table.refresh().properties == {"a": "1"}
+    DIALECT, COMMIT, PASSWORD = "mysql", b"\x03COMMIT", PASSWORD

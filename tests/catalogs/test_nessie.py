@@ -2,10 +2,6 @@
 
 import json
 import logging
-import os
-import signal
-import subprocess
-import sys
 import uuid
 
 import pyarrow as pa
@@ -28,6 +24,7 @@ from airflow_iceberg.errors import (
 )
 from airflow_iceberg.table import Table
 from tests.catalogs.contract import CatalogContract, make_table, new_metadata, setting
+from tests.catalogs.killed_writer import check_that_the_retry_finds_the_commit
 from tests.services.http_proxy import HttpProxy, delay, double, fail_after, fail_before, lose_reply, lose_request
 
 pytestmark = pytest.mark.services
@@ -667,32 +664,9 @@ class TestAKilledWriter:
     """A writer that is killed between its commit and the answer has committed, and its retry finds that."""
 
     def test_the_retry_finds_the_commit(self, catalog, properties, proxy):
-        Table.create(catalog, "db.t", schema={"id": "long"})
-        program = (
-            "import json, sys, pyarrow as pa\n"
-            "from airflow_iceberg.catalogs import load_catalog\n"
-            "from airflow_iceberg.commit.operation_key import OperationKey\n"
-            "from airflow_iceberg.table import Table\n"
-            "key = OperationKey(dag_id='d', run_id='r', task_id='t')\n"
-            "table = Table.load(load_catalog('prod', **json.loads(sys.argv[1])), 'db.t')\n"
-            "print(table.append(pa.table({'id': [1]}), operation=key).outcome)\n"
+        check_that_the_retry_finds_the_commit(
+            catalog, {**properties, "uri": f"{proxy.uri}/api/v2"}, proxy, "POST", "/history/commit"
         )
-        through_proxy = json.dumps({**properties, "uri": f"{proxy.uri}/api/v2"})
-        writer = subprocess.Popen([sys.executable, "-c", program, through_proxy], stdout=subprocess.PIPE, text=True)
-
-        def kill(request, forward):
-            forward(request)
-            os.kill(writer.pid, signal.SIGKILL)
-
-        proxy.on("POST", "/history/commit", kill)
-        assert writer.communicate(timeout=120)[0] == ""
-        assert writer.returncode == -signal.SIGKILL
-        assert ids(catalog, "db.t") == [1]
-        again = subprocess.run(
-            [sys.executable, "-c", program, through_proxy], capture_output=True, text=True, timeout=120
-        )
-        assert again.stdout.strip() == "found", again.stderr
-        assert ids(catalog, "db.t") == [1]
 
 
 def ids(catalog, name):

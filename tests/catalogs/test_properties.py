@@ -159,6 +159,17 @@ class TestProxies:
                 ask_rest(server.uri, **properties)
         assert server.seen == []
 
+    @BOTH
+    def test_the_login_of_the_environment_s_proxy_is_not_shown(self, ask, found, monkeypatch):
+        for name in ("http_proxy", "HTTP_PROXY"):
+            monkeypatch.setenv(name, "http://me:pr0xy-pw@127.0.0.1:9")
+        with pytest.raises(StorageError, match="no answer") as raised:
+            ask("http://catalog.invalid", **{"rest.client.max-retries": "0"})
+        error, shown = raised.value, ""
+        while error is not None:
+            shown, error = f"{shown} {error!r}", error.__cause__ or error.__context__
+        assert "pr0xy-pw" not in shown
+
 
 class TestCertificates:
     """A server that asks for a certificate is shown the one in `ssl.client.cert`."""

@@ -62,7 +62,9 @@ PLACES = {
 def sizes() -> Iterator[Any]:
     """A short form of each race that needs one, and the whole."""
     for name, place in PLACES.items():
-        marks = [getattr(pytest.mark, mark) for mark in place.marks]
+        # Those of one server run on one worker.
+        server = name.removesuffix("-locks").removesuffix("-no")
+        marks = [*(getattr(pytest.mark, mark) for mark in place.marks), pytest.mark.xdist_group(f"races-{server}")]
         if place.short is not None:
             yield pytest.param(name, place.short, id=f"{name}-{place.short}", marks=marks)
         whole = [getattr(pytest.mark, mark) for mark in place.of_all]

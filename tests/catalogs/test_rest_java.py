@@ -153,7 +153,7 @@ from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.table import Table
 rows = pa.table({"writer": pa.array([1], pa.int32()), "number": pa.array([1], pa.int32())})
 key = OperationKey(dag_id="load", run_id="r1", task_id="append")
-print(Table.load(load_catalog("prod", uri=sys.argv[1]), "db.t").append(rows, operation=key).outcome, flush=True)
+print(Table.load(load_catalog("prod", uri=sys.argv[1]), "db.t").append(rows, operation_key=key).outcome, flush=True)
 """
 
     @pytest.mark.parametrize(("kind", "outcome"), [("slow", "found"), ("not sent", "committed")])

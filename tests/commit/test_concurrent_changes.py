@@ -38,6 +38,7 @@ from tests.support.changes import (
     rows_of,
 )
 from tests.support.memory import Fault, FaultyCatalog, MemoryCatalog, SimulatedCrash, set_a_property
+from tests.support.sampling import examples
 from tests.support.serial_order import SerialOrder, check_row_ids, check_totals
 
 PARTS = st.sampled_from(["a", "b"])
@@ -66,7 +67,7 @@ def changes(version):
 class TestTwoChanges:
     """One is planned, another one commits, the first one commits."""
 
-    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @examples(60, suppress_health_check=[HealthCheck.too_slow])
     @given(data=st.data(), version=st.sampled_from([1, 2, 3]))
     def test_the_result_is_that_of_the_second_after_the_first_or_a_refusal(self, data, version):
         catalog = MemoryCatalog()
@@ -268,8 +269,7 @@ class Writers(RuleBasedStateMachine):
 
 
 TestSeveralWriters = Writers.TestCase
-# The same runs each time: what a longer search finds is for who asks for it, not for who tests another change.
-TestSeveralWriters.settings = settings(max_examples=24, stateful_step_count=6, deadline=None, derandomize=True)
+TestSeveralWriters.settings = examples(24, stateful_step_count=6)
 
 
 @pytest.mark.services
@@ -277,6 +277,4 @@ class TestSeveralWritersForLonger:
     """The same, deeper."""
 
     def test_long_runs(self):
-        run_state_machine_as_test(
-            Writers, settings=settings(max_examples=60, stateful_step_count=15, deadline=None, derandomize=True)
-        )
+        run_state_machine_as_test(Writers, settings=settings(max_examples=60, stateful_step_count=15))

@@ -44,6 +44,7 @@ from tests.support.faults import (
     world,
 )
 from tests.support.memory import Fault, FaultyCatalog, FileFault, FileRule, SimulatedCrash
+from tests.support.sampling import some
 from tests.support.serial_order import check_totals
 
 KEY = OperationKey(dag_id="d", run_id="r", task_id="t")
@@ -111,9 +112,9 @@ def check_once(name, rules=(), swaps=(), kind="pointer", late_after=1):
     assert len(landed) == (0 if planned.snapshot_id is None else 1)
 
 
-def check_files(name, kind, swap, faults):
+def check_files(name, kind, swap, faults, choose=list):
     """One step after the other goes wrong in some of the ways, `faults` of all of them and of the step's number."""
-    for call, number, ways in numbered(steps_of(name, swap, kind)):
+    for call, number, ways in choose(numbered(steps_of(name, swap, kind))):
         for fault in faults(ways, number):
             for late_after in LATE_AFTER if fault is FileFault.LATE else (1,):
                 rule = FileRule(call=call, fault=fault, skip=number)
@@ -123,12 +124,13 @@ def check_files(name, kind, swap, faults):
 class TestAFaultAtEveryStep:
     """One step goes wrong; with a lost race first, so that steps of retries and of cleaning up are among them."""
 
+    @pytest.mark.generated
     @pytest.mark.parametrize(
         ("name", "kind"), [*((name, "pointer") for name in sorted(FEW)), ("append", "hadoop"), ("compaction", "hadoop")]
     )
     def test_files(self, name, kind):
-        # One way for each step, in turn; all of them below.
-        check_files(name, kind, Fault.CONFLICT, lambda faults, number: [faults[number % len(faults)]])
+        # One way for a step, in turn; all of them below.
+        check_files(name, kind, Fault.CONFLICT, lambda faults, number: [faults[number % len(faults)]], choose=some)
 
     @pytest.mark.parametrize("name", CHANGES)
     def test_swaps(self, name):

@@ -37,6 +37,7 @@ from tests.support.faults import (
     world,
 )
 from tests.support.memory import Fault, FaultyCatalog, FileFault, FileRule, SimulatedCrash
+from tests.support.sampling import some
 
 
 def altering(*changes) -> Callable[[Catalog], object]:
@@ -181,10 +182,11 @@ class TestChangesOfTheTable:
                 rule = FileRule(call="create", fault=fault, matching=".metadata.json")
                 self.check(name, "hadoop", [rule], late_after=late_after)
 
+    @pytest.mark.generated
     @pytest.mark.parametrize(("name", "kind"), [*(("schema", kind) for kind in KINDS), ("unused specs", "pointer")])
     def test_files(self, name, kind):
         """The files are the same for all of them: the table's metadata; what is unused its manifests tell."""
-        for rules, late_after in rules_of(calls_of(CHANGES[name], kind)):
+        for rules, late_after in some(rules_of(calls_of(CHANGES[name], kind))):
             self.check(name, kind, rules, late_after=late_after)
 
 
@@ -217,9 +219,10 @@ class TestCreation:
         for fault in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.LAND_THEN_CONFLICT):
             self.check("pointer", swaps=[fault])
 
+    @pytest.mark.generated
     @pytest.mark.parametrize("kind", KINDS)
     def test_files(self, kind):
-        for rules, late_after in rules_of(calls_of(self.create, kind)):
+        for rules, late_after in some(rules_of(calls_of(self.create, kind))):
             self.check(kind, rules, late_after=late_after)
 
 
@@ -248,9 +251,10 @@ class TestRegistration:
         for fault in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER):
             self.check(swaps=[fault])
 
+    @pytest.mark.generated
     def test_files(self):
         register = lambda catalog: catalog.register_table("db.second", catalog.load(NAME).metadata_location)  # noqa: E731
-        for rules, _ in rules_of(calls_of(register, "pointer")):
+        for rules, _ in some(rules_of(calls_of(register, "pointer"))):
             self.check(rules)
 
 
@@ -264,10 +268,11 @@ REQUEST_FAULTS = sorted(
 class TestDrops:
     """A drop, with its files or without: the table is there with all its files, or it is not in the catalog."""
 
+    @pytest.mark.generated
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("purge", [False, True])
     def test_files(self, kind, purge):
-        for rules, late_after in rules_of(calls_of(lambda catalog: catalog.drop_table(NAME, purge=purge), kind)):
+        for rules, late_after in some(rules_of(calls_of(lambda catalog: catalog.drop_table(NAME, purge=purge), kind))):
             catalog = world(kind, late_after=late_after)
             rows, files = rows_of(catalog), catalog.io.inner.locations()
             catalog.io.rules = rules

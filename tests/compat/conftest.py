@@ -3,7 +3,7 @@
 import pytest
 
 from airflow_iceberg.catalogs import load_catalog
-from tests.support.iceberg_java import IcebergJava
+from tests.support.iceberg_java import SMALL, IcebergJava
 
 
 @pytest.fixture(scope="session")
@@ -20,7 +20,7 @@ def catalog(warehouse):
 
 @pytest.fixture(scope="session")
 def java(warehouse):
-    with IcebergJava.start(warehouse) as java:
+    with IcebergJava.start(warehouse, **SMALL) as java:
         yield java
 
 

@@ -11,6 +11,7 @@ from airflow_iceberg.operations.delete import DeleteRequest, delete
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.operations.test_delete import COW, MOR, delete_files, ids, make, rows
+from tests.support.builders import new_catalog
 
 
 @pytest.mark.java
@@ -44,8 +45,7 @@ def test_java_reads_the_same_as_we_do_and_goes_on(java, warehouse, version, mode
 @pytest.mark.parametrize("mode", [COW, MOR])
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_pyiceberg_and_duckdb_read_the_same_as_we_do(duck, tmp_path, version, mode):
-    catalog = load_catalog("ours", type="hadoop", warehouse=tmp_path.as_uri())
-    catalog.create_namespace("db")
+    catalog = new_catalog(tmp_path)
     table = make(catalog, version, mode)
     table.delete("id in (3, 4, 23)")
     table.delete("id in (5, 6)")

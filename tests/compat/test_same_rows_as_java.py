@@ -18,10 +18,11 @@ from tests.support.case_runs import Runner
 from tests.support.case_types import KINDS, arrow_rows
 from tests.support.cases import PER_BASE, generate
 from tests.support.duck_reader import DuckReader
+from tests.support.sampling import SEED
 
 pytestmark = pytest.mark.java
 
-CHOSEN = (int(os.environ.get("CASES", "320")), int(os.environ.get("CASES_SEED", "1")))
+CHOSEN = (int(os.environ.get("CASES", "320")), int(os.environ.get("CASES_SEED", SEED or 1)))
 # The cases of some tables, whatever is chosen.
 SAMPLE = [case for case in generate(80, 1) if case.number // PER_BASE in (0, 1, 3)]
 
@@ -48,6 +49,7 @@ def test_a_sample(runner, case, record_property):
 
 
 @pytest.mark.services
+@pytest.mark.generated
 @pytest.mark.parametrize("case", generate(*CHOSEN), ids=lambda case: case.name)
 def test_every_case(runner, case, record_property):
     check(runner, case, record_property)

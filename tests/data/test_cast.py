@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from airflow_iceberg.data.cast.rows import check_columns, conform
@@ -20,6 +20,7 @@ from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.types import LongType, NestedField
 from tests.support import strategies
+from tests.support.sampling import examples
 
 
 def cast(array: pa.Array | pa.ChunkedArray, type_text: str) -> pa.ChunkedArray:
@@ -370,13 +371,13 @@ def nearest_float(number: float) -> float:
 class TestAgainstPython:
     """Python's exact numbers decide what fits."""
 
-    @settings(deadline=None)
+    @examples(100)
     @given(st.integers(-(2**63), 2**63 - 1), st.integers(1, 38), st.integers(0, 38))
     def test_integers_to_decimals(self, number: int, precision: int, scale: int):
         assume(scale <= precision)
         self.compare(pa.array([number]), f"decimal({precision},{scale})", Decimal(number), precision, scale)
 
-    @settings(deadline=None)
+    @examples(100)
     @given(
         st.decimals(allow_nan=False, allow_infinity=False, places=6, min_value=-(10**20), max_value=10**20),
         st.integers(1, 38),
@@ -387,7 +388,7 @@ class TestAgainstPython:
         for array in (pa.array([number], pa.decimal128(38, 6)), pa.array([str(number)])):
             self.compare(array, f"decimal({precision},{scale})", number, precision, scale)
 
-    @settings(deadline=None)
+    @examples(100)
     @given(
         st.integers(-(10**20), 10**20), st.integers(-330, 330), st.integers(1, 38), st.integers(0, 38), st.booleans()
     )
@@ -400,7 +401,7 @@ class TestAgainstPython:
             pa.array([text, None]).slice(0, 1), f"decimal({precision},{scale})", Decimal(text), precision, scale
         )
 
-    @settings(deadline=None)
+    @examples(100)
     @given(
         st.floats(allow_nan=False, allow_infinity=False, min_value=-1e30, max_value=1e30),
         st.integers(1, 38),
@@ -422,7 +423,7 @@ class TestAgainstPython:
         else:
             refusal(array, type_text)
 
-    @settings(deadline=None)
+    @examples(100)
     @given(st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(0, 62).map(lambda power: 2**power)))
     def test_integers_to_floats(self, number: int):
         for type_text, there in (("double", float(number)), ("float", nearest_float(float(number)))):
@@ -431,7 +432,7 @@ class TestAgainstPython:
             else:
                 refusal(pa.array([number]), type_text)
 
-    @settings(deadline=None)
+    @examples(100)
     @given(st.floats(allow_nan=False))
     def test_doubles_to_floats_and_integers(self, number: float):
         if nearest_float(number) == number:
@@ -443,7 +444,7 @@ class TestAgainstPython:
         else:
             refusal(pa.array([number]), "long")
 
-    @settings(deadline=None, max_examples=60)
+    @examples(60)
     @given(strategies.schemas(), st.data())
     def test_rows_of_any_schema_pass_unchanged(self, schema: Schema, data: st.DataObject):
         target = schema_to_arrow(schema)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_iceberg.data.read import deletes as deletes_module
@@ -26,6 +26,7 @@ from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.types import IntegerType, LongType, NestedField, StringType, StructType, UnknownType
 from airflow_iceberg.storage.stores.fsspec_io import FsspecFileIO
 from tests.support.data_files import write_data_file
+from tests.support.sampling import examples
 
 IO = FsspecFileIO()
 TABLE = schema_from_shorthand({"id": "long", "name": "string", "st": "struct<x: double>"})
@@ -269,7 +270,7 @@ class TestTheSetOfKeys:
     """Every row is found that equals a key, value by value, and no other."""
 
     @given(keys_and_rows())
-    @settings(deadline=None, max_examples=300)
+    @examples(300)
     def test_as_brute_force(self, drawn: tuple[list[pa.DataType], list[Any], list[Any]]) -> None:
         kinds, keys, rows = drawn
         known = {tuple(map(repr, key)) for key in keys}

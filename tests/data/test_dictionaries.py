@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_iceberg.data import dictionaries
@@ -34,6 +34,7 @@ from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.storage.stores.fsspec_io import load_file_io
+from tests.support.sampling import examples
 
 SCHEMA = schema_from_shorthand({"id": "long", "color": "string", "note": "string", "inner": "struct<kind: string>"})
 COLORS = ("red", "green", "blue", "", "rot \N{SNOWMAN}")
@@ -275,7 +276,7 @@ class TestRewriting:
         files = write(tmp_path, [rows(COLORS * 500)])
         both_ways(tmp_path, files, **properties)
 
-    @settings(max_examples=40, deadline=None)
+    @examples(40)
     @given(
         texts=st.lists(
             st.lists(st.none() | st.text(max_size=5), min_size=1, max_size=6).map(lambda found: found * 60),

@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from airflow_iceberg.data.write.metrics import MAX_INFERRED_PROPERTY, MetricsConfig, leaf_columns
+from airflow_iceberg.data.write.metrics import MetricsConfig, leaf_columns
 from airflow_iceberg.data.write.options import WriteOptions
 from airflow_iceberg.data.write.partitioned import PartitionedWriter
 from airflow_iceberg.errors import InvalidInputError
@@ -36,6 +36,7 @@ from airflow_iceberg.format.types import (
 from airflow_iceberg.format.values import bytes as values
 from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 from tests.support import strategies
+from tests.support.sampling import examples
 
 
 def write(schema: Schema, rows: Sequence[Sequence[Any]], **properties: str) -> DataFile:
@@ -149,7 +150,9 @@ class TestConfig:
         )
         found = []
         for limit in range(1, 6):
-            config = MetricsConfig.from_properties({MAX_INFERRED_PROPERTY: str(limit)}, schema)
+            config = MetricsConfig.from_properties(
+                {"write.metadata.metrics.max-inferred-column-defaults": str(limit)}, schema
+            )
             kept = {name for name, number in schema.names.items() if config.mode(number).kind is MetricsKind.TRUNCATE}
             found.append(kept & {"s.t.deep", "s.x", "l.element", "a", "b"})
         added = [found[0], *(after - before for before, after in itertools.pairwise(found))]
@@ -271,7 +274,7 @@ def schemas_and_rows(draw: st.DrawFn) -> tuple[Schema, list[list[tuple[Any, ...]
 class TestAgainstCountingByHand:
     """What is taken while writing equals what one finds by looking at every value."""
 
-    @settings(max_examples=120, deadline=None)
+    @examples(120)
     @given(schemas_and_rows(), st.sampled_from(("truncate(2)", "truncate(16)", "full")))
     def test_counts_and_bounds_are_those_of_the_rows(self, case: tuple[Schema, Any], mode: str):
         schema, parts = case

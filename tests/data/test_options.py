@@ -5,8 +5,9 @@ import sys
 
 import pytest
 
-from airflow_iceberg.data.write.options import MIB, WriteOptions, data_location
+from airflow_iceberg.data.write.options import WriteOptions, data_location
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
+from airflow_iceberg.format.properties.table_properties import MIB
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 
 SCHEMA = schema_from_shorthand({"id": "long", "p": "struct<x: double>"})

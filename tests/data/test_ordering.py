@@ -6,7 +6,7 @@ from itertools import pairwise, zip_longest
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_iceberg.data.write.ordering import SortedRows, ZOrderedRows, choose_boundaries, cut_rows, sort_rows
@@ -14,6 +14,7 @@ from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.partitions.spec import spec_from_shorthand
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.sort_orders import sort_order_from_shorthand
+from tests.support.sampling import examples
 
 SCHEMA = schema_from_shorthand(
     {"i": "long", "d": "double", "s": "string", "b": "boolean", "st": "struct<x: int>", "l": "list<int>"}
@@ -98,7 +99,7 @@ class TestSorting:
     """Rows are ordered as a sort order says, and equal rows stay as they stood."""
 
     @given(rows=ROWS, fields=ORDERS)
-    @settings(max_examples=300, deadline=None)
+    @examples(300)
     def test_every_row_is_at_its_place(self, rows, fields):
         positions = sort_rows(table_of(rows), order_of(fields))["position"].to_pylist()
         assert sorted(positions) == list(range(len(rows)))
@@ -118,7 +119,7 @@ class TestRanges:
     """Ranges cut rows so that all rows of one are before all rows of the next, and each row is in one."""
 
     @given(rows=ROWS, fields=ORDERS, ranges=st.integers(1, 6), parts=st.integers(1, 3))
-    @settings(max_examples=300, deadline=None)
+    @examples(300)
     def test_cut_rows_are_sorted_rows(self, rows, fields, ranges, parts):
         table, order = table_of(rows), order_of(fields)
         boundaries = choose_boundaries(order.keys(table), order, ranges)
@@ -166,13 +167,13 @@ class TestZOrder:
     """The bits of the columns by turns, most significant first."""
 
     @given(rows=ROWS, columns=st.lists(st.sampled_from(["i", "d", "s", "b"]), min_size=1, max_size=3, unique=True))
-    @settings(max_examples=200, deadline=None)
+    @examples(200)
     def test_the_bits_are_interleaved(self, rows, columns):
         keys = ZOrderedRows(columns, SCHEMA).keys(table_of(rows))
         assert keys["z"].to_pylist() == [z_value(row, columns) for row in rows]
 
     @given(rows=ROWS, text_bytes=st.integers(1, 12), most_bytes=st.integers(1, 30))
-    @settings(max_examples=100, deadline=None)
+    @examples(100)
     def test_text_may_count_for_more_or_less_and_the_whole_be_cut(self, rows, text_bytes, most_bytes):
         order = ZOrderedRows(["s", "i"], SCHEMA, text_bytes=text_bytes, most_bytes=most_bytes)
         expected = [z_value(row, ["s", "i"], text_bytes)[:most_bytes] for row in rows]

@@ -7,16 +7,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.data.write.options import WriteOptions
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.format.properties.known import WRITE_PROPERTIES, State, find_property, property_warnings
+from airflow_iceberg.format.properties.known import PROPERTIES, find_property, property_warnings
+from airflow_iceberg.format.properties.property import State
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.table import Table
+from tests.support.builders import new_catalog, new_table
 from tests.support.parquet_pages import DATA, DATA_V2, DICTIONARY, pages_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "write-properties.md"
-ROW = re.compile(r"^\| `(write\.[^`]+)` \| ([a-z ]+) \|", re.MULTILINE)
+ROW = re.compile(r"^\| `([a-z-]+[.-][^`]+)` \| ([a-z ]+) \|", re.MULTILINE)
 # The constants of TableProperties in Iceberg Java 1.10.2, and what came after it up to 21 August 2026; "x" stands for a
 # column.
 NAMES = """
@@ -48,9 +49,7 @@ class TestTheList:
     """Every property of Iceberg is known, and the page says what becomes of it."""
 
     def test_the_page_says_what_the_code_does(self):
-        assert dict(ROW.findall(PAGE.read_text())) == {
-            name: known.state.value for name, known in WRITE_PROPERTIES.items()
-        }
+        assert dict(ROW.findall(PAGE.read_text())) == {name: known.state.value for name, known in PROPERTIES.items()}
 
     @pytest.mark.parametrize("name", NAMES.split())
     def test_every_property_of_iceberg_is_known(self, name):
@@ -64,14 +63,14 @@ class TestTheList:
 class TestWarnings:
     """What is set and not followed is said, once."""
 
-    @pytest.mark.parametrize("name", [name for name, known in WRITE_PROPERTIES.items() if known.state is State.WARNED])
+    @pytest.mark.parametrize("name", [name for name, known in PROPERTIES.items() if known.state is State.WARNED])
     def test_a_property_that_is_not_followed(self, name):
         name = name.replace("*", "dict-size-bytes")
         (warning,) = property_warnings({name: "7"})
         assert warning.startswith(f"property {name} is set, and this writer does not follow it")
 
     @pytest.mark.parametrize(
-        "name", [name for name, known in WRITE_PROPERTIES.items() if known.state in (State.FOLLOWED, State.UNUSED)]
+        "name", [name for name, known in PROPERTIES.items() if known.state in (State.FOLLOWED, State.UNUSED)]
     )
     def test_a_property_that_is_followed_or_of_others(self, name):
         assert property_warnings({name.replace("*", "x"): "7"}) == ()
@@ -99,8 +98,7 @@ class TestWarnings:
 
 
 def written(folder: Path, **properties: str) -> tuple[Table, pq.ParquetFile]:
-    catalog = load_catalog("test", type="hadoop", warehouse=folder.as_uri())
-    catalog.create_namespace("db")
+    catalog = new_catalog(folder)
     columns = {"id": "long", "p": "struct<x: double>", "tags": "list<string>"}
     names = {key.replace("__", ".").replace("_", "-"): value for key, value in properties.items()}
     table = Table.create(catalog, "db.t", schema=columns, properties=names)
@@ -139,9 +137,7 @@ class TestPages:
 
     def pages(self, folder, **properties):
         """The pages of 30,000 numbers, 8 bytes each when they are plain."""
-        catalog = load_catalog("test", type="hadoop", warehouse=folder.as_uri())
-        catalog.create_namespace("db")
-        table = Table.create(catalog, "db.t", schema={"id": "long"}, properties=properties)
+        table = new_table(folder, schema={"id": "long"}, properties=properties)
         table.append(pa.table({"id": range(30_000)}))
         (task,) = table.scan().plan_files()
         assert table.scan("id >= 29990").to_arrow().num_rows == 10
@@ -149,8 +145,7 @@ class TestPages:
 
     def pages_of_deletes(self, folder, **properties):
         """The pages of 20,000 positions."""
-        catalog = load_catalog("test", type="hadoop", warehouse=folder.as_uri())
-        catalog.create_namespace("db")
+        catalog = new_catalog(folder)
         properties = {"format-version": "2", "write.delete.mode": "merge-on-read", **properties}
         table = Table.create(catalog, "db.t", schema={"id": "long"}, properties=properties)
         table.append(pa.table({"id": range(30_000)}))
@@ -223,8 +218,7 @@ class TestSummaries:
         [({}, []), ({"write.summary.partition-limit": "1"}, []), ({"write.summary.partition-limit": "2"}, ["a", "b"])],
     )
     def test_up_to_the_limit(self, properties, told, tmp_path):
-        catalog = load_catalog("test", type="hadoop", warehouse=tmp_path.as_uri())
-        catalog.create_namespace("db")
+        catalog = new_catalog(tmp_path)
         columns = {"id": "long", "p": "string"}
         table = Table.create(catalog, "db.t", schema=columns, partition_by=["p"], properties=properties)
         table.append(pa.table({"id": [1, 2, 3], "p": ["a", "b", "b"]}))

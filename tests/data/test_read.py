@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from airflow_iceberg.data.read.file import read_file
@@ -47,6 +47,7 @@ from airflow_iceberg.format.types import (
 )
 from airflow_iceberg.storage.stores.fsspec_io import FsspecFileIO
 from tests.support import strategies as given_values
+from tests.support.sampling import examples
 
 INT, LONG, STRING = IntegerType(), LongType(), StringType()
 DAY = datetime(2020, 1, 1, tzinfo=UTC)
@@ -191,7 +192,7 @@ class TestNestedColumns:
         rows = [{"m": [({"k": 1}, "a")]}]
         assert files.read(files.of(wanted, rows), wanted) == rows
 
-    @settings(max_examples=60, deadline=None)
+    @examples(60)
     @given(st.data())
     def test_any_schema_reads_what_was_written(
         self, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

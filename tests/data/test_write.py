@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from airflow_iceberg.data.cast.rows import conform
 from airflow_iceberg.data.write.options import WriteOptions
@@ -26,6 +26,7 @@ from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 from tests.data.test_metrics import arrow, schemas_and_rows
 from tests.support import samples
+from tests.support.sampling import examples
 
 MIB = 1024 * 1024
 SCHEMA = schema_from_shorthand({"id": "long not null", "name": "string", "ratio": "double"})
@@ -158,7 +159,7 @@ class TestTheFile:
         found = {column.path_in_schema for column in columns if column.bloom_filter_length}
         assert found == {"id", "l.list.element", "m.key_value.key"}
 
-    @settings(max_examples=60, deadline=None)
+    @examples(60)
     @given(schemas_and_rows())
     def test_what_is_read_is_what_was_written(self, case: tuple[Schema, list[list[tuple[Any, ...]]]]):
         schema, parts = case

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from airflow_iceberg.errors import InvalidInputError, NotFoundError, UnsupportedError
@@ -37,6 +37,7 @@ from airflow_iceberg.expressions.tree import (
 )
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
+from tests.support.sampling import examples
 
 SCHEMA = schema_from_shorthand(
     {
@@ -628,7 +629,7 @@ ROWS = st.lists(
 class TestAgainstBruteForce:
     """Any predicate selects the rows for which an evaluator written for this test says true."""
 
-    @settings(max_examples=300, deadline=None)
+    @examples(300)
     @given(sql_predicates(), ROWS)
     @example(
         Sql("not (d in (0.0, null))", lambda row: None if row["d"] is None or row["d"] != 0 else False),
@@ -638,7 +639,7 @@ class TestAgainstBruteForce:
         expected = [position for position, row in enumerate(rows) if predicate.answer(row) is True]
         assert select(predicate.text, rows) == expected
 
-    @settings(max_examples=100, deadline=None)
+    @examples(100)
     @given(sql_predicates(), ROWS)
     def test_a_mask_over_arrays_is_the_same_as_an_arrow_expression(
         self, predicate: Sql, rows: list[dict[str, Any]]

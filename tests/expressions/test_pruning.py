@@ -7,7 +7,7 @@ from uuid import UUID
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from airflow_iceberg.errors import FormatError, InvalidInputError
@@ -85,6 +85,7 @@ from airflow_iceberg.format.types import (
 from airflow_iceberg.format.values.bytes import lower_bound, to_bytes, upper_bound
 from airflow_iceberg.plan.scan import plan_files
 from tests.support import strategies as given_values
+from tests.support.sampling import examples
 
 ODD_TYPES = (DateType(), TimestampType(), IntegerType(), LongType())
 ODD_TRANSFORMS = (YearTransform(), DayTransform(), HourTransform(), TruncateTransform(10), TruncateTransform(2**31 - 1))
@@ -237,7 +238,7 @@ def manifest_of(
 class TestNothingIsLost:
     """Compared with brute force: a file with a selected row survives every stage, and its residual selects that row."""
 
-    @settings(max_examples=500, deadline=None)
+    @examples(500)
     @given(cases())
     def test_partitions_manifests_and_statistics(
         self, case: tuple[IcebergType, Transform, list[Group], Expression]
@@ -261,7 +262,7 @@ class TestNothingIsLost:
             if file_must_match(expression, group.file):
                 assert len(expected) == len(group.rows)
 
-    @settings(max_examples=300, deadline=None)
+    @examples(300)
     @given(cases())
     def test_columns_say_the_same_as_one_file_after_the_other(
         self, case: tuple[IcebergType, Transform, list[Group], Expression]
@@ -302,7 +303,7 @@ class TestNothingIsLost:
             [(task.file, task.sequence_number, task.residual) for task in from_objects]
         )
 
-    @settings(max_examples=200, deadline=None)
+    @examples(200)
     @given(st.data())
     def test_an_arrow_column_is_filtered_as_its_values_are(self, data: st.DataObject) -> None:
         kind = data.draw(given_values.primitive_types())

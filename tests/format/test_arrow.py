@@ -5,7 +5,7 @@ import sys
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_iceberg.errors import InvalidInputError
@@ -39,6 +39,7 @@ from airflow_iceberg.format.types import (
 )
 from airflow_iceberg.format.values.bytes import is_canonical_equal
 from tests.support import strategies
+from tests.support.sampling import examples
 
 
 class TestTypesToArrow:
@@ -178,7 +179,7 @@ class TestTypesFromArrow:
 class TestValues:
     """Canonical values survive the way through Arrow."""
 
-    @settings(deadline=None)
+    @examples(100)
     @given(st.data())
     def test_columns_of_every_type(self, data):
         type_ = data.draw(strategies.types(depth=2))
@@ -189,7 +190,7 @@ class TestValues:
         assert_same(values_from_array(type_, column[1:]), values[1:])
         assert_same(values_from_array(type_, pa.chunked_array([column[:1], column[1:]])), values)
 
-    @settings(deadline=None)
+    @examples(100)
     @given(st.data())
     def test_scalars_of_every_type(self, data):
         type_ = data.draw(strategies.types(depth=1))

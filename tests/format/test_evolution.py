@@ -9,6 +9,8 @@ from airflow_iceberg.errors import AlreadyExistsError, IcebergError, InvalidInpu
 from airflow_iceberg.format.metadata.table_metadata import new_table_metadata
 from airflow_iceberg.format.metadata.updates import apply_change
 from airflow_iceberg.format.partitions.spec import spec_from_shorthand
+from airflow_iceberg.format.properties.property import ColumnProperty
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.sort_orders import sort_order_from_shorthand
 from airflow_iceberg.plan.alter_table.changes import evolve
@@ -538,8 +540,10 @@ class TestSortOrderPropertiesAndVersion:
         with pytest.raises(UnsupportedError, match="format version 4"):
             alter(table(3), {"upgrade_format_version": 4})
 
-    def test_properties_of_a_column_follow_it(self):
-        metrics = "write.metadata.metrics.column."
+    @pytest.mark.parametrize(
+        "metrics", [each.prefix for each in vars(TableProperties).values() if isinstance(each, ColumnProperty)]
+    )
+    def test_properties_of_a_column_follow_it(self, metrics):
         metadata = table(**{f"{metrics}point.x": "full", f"{metrics}n": "counts", f"{metrics}id": "none"})
         after = alter(metadata, {"rename_column": {"from": "point", "to": "place"}}, {"drop_column": "n"})
         assert after.properties == {f"{metrics}place.x": "full", f"{metrics}id": "none"}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_iceberg.errors import FormatError, IcebergError
@@ -34,6 +34,7 @@ from airflow_iceberg.format.transforms.transform import IdentityTransform
 from airflow_iceberg.format.types import NestedField
 from tests.support import golden
 from tests.support import strategies as given_values
+from tests.support.sampling import examples
 
 SCHEMA = schema_from_shorthand({"id": "long"})
 UNPARTITIONED = PartitionSpec(0, ())
@@ -153,7 +154,7 @@ def manifests(draw: st.DrawFn) -> tuple[bytes, ManifestFile]:
 class TestAnyManifest:
     """Whatever stands in a manifest, its entries are those that reading one after the other gives."""
 
-    @settings(max_examples=60, deadline=None)
+    @examples(60)
     @given(st.lists(manifests(), min_size=1, max_size=3), st.booleans())
     def test_entries_are_the_same(self, given_manifests: list[tuple[bytes, ManifestFile]], lists: bool) -> None:
         wanted = {"lists": lists, "keys": (1, 2)}
@@ -168,7 +169,7 @@ class TestAnyManifest:
         for read in (as_columns, one_by_one):
             assert [entry.data_file.first_row_id for entry in read([(data, row)])] == [3, 2**63 + 2, 2**63 + 7]
 
-    @settings(max_examples=60, deadline=None)
+    @examples(60)
     @given(manifests(), st.data())
     def test_a_damaged_one_gives_the_same_or_the_same_error(
         self, manifest: tuple[bytes, ManifestFile], data: st.DataObject

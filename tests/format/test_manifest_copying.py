@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.avro.container import read_header
@@ -23,6 +23,7 @@ from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.transforms.transform import IdentityTransform
 from tests.format.test_manifest_columns import added, data_file, manifest_row, manifests
 from tests.support import golden
+from tests.support.sampling import examples
 
 BY_ID = PartitionSpec(0, (PartitionField(source_id=1, field_id=1000, name="id", transform=IdentityTransform()),))
 
@@ -83,7 +84,7 @@ def is_copied(data: bytes, row: Any, kind: dict[str, Any], monkeypatch: pytest.M
 class TestAnyManifest:
     """Whatever stands in a manifest, its live entries are copied with all that they say and inherit."""
 
-    @settings(max_examples=120, deadline=None)
+    @examples(120)
     @given(manifests())
     def test_a_copy_is_what_writing_anew_gives(self, manifest: tuple[bytes, Any]) -> None:
         data, row = manifest
@@ -95,7 +96,7 @@ class TestAnyManifest:
         lists = [found.identities, found.partitions, found.record_counts, found.sequence_numbers]
         assert repr(lists) == repr(said_of(expected))
 
-    @settings(max_examples=60, deadline=None)
+    @examples(60)
     @given(manifests())
     def test_it_comes_through_an_upgrade(self, manifest: tuple[bytes, Any]) -> None:
         data, row = manifest

@@ -355,13 +355,6 @@ class TestAsking:
         with pytest.raises(NotFoundError, match="with id 7; the table has: 0"):
             getattr(read(), ask)(7)
 
-    def test_properties_are_read_by_type(self) -> None:
-        metadata = read()
-        assert (metadata.property_int("a", 1), metadata.property_int("none", 1)) == (7, 1)
-        assert (metadata.property_bool("b", False), metadata.property_bool("c", True)) == (True, False)
-        with pytest.raises(InvalidInputError, match=r"unexpected value 'x' .expected an int. of table property 'c'"):
-            metadata.property_int("c", 1)
-
     def test_a_spec_is_read_with_the_newest_schema_that_has_its_columns(self) -> None:
         dropped = {
             "type": "struct",

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError
@@ -30,6 +30,7 @@ from airflow_iceberg.format.transforms.transform import (
 from airflow_iceberg.format.types import DateType, DecimalType, IntegerType, NestedField, StringType, UnknownType
 from airflow_iceberg.format.values.bytes import canonical_key
 from tests.support import strategies
+from tests.support.sampling import examples
 
 SCHEMA = schema_from_shorthand(
     {
@@ -314,7 +315,7 @@ def check_groups(table, spec, schema):
 class TestRowsByPartition:
     """Every partition comes once, in the order of its first row, with its rows in their order."""
 
-    @settings(max_examples=200, deadline=None)
+    @examples(200)
     @given(st.data())
     def test_for_every_type_and_transform(self, data):
         fields, columns, partition_fields = [], [], []

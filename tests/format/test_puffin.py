@@ -6,13 +6,14 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError, UnsupportedError
 from airflow_iceberg.format.deletion_vectors import RowPositions
 from airflow_iceberg.format.puffin import DELETION_VECTOR, Blob, read_blob, read_footer, write_puffin
+from tests.support.sampling import examples
 
 
 def ranges(draw: tuple[int, int]) -> range:
@@ -43,7 +44,7 @@ class TestADeletionVectorIsAPortableRoaringBitmap:
     """Length (big endian), magic, 64-bit roaring bitmap, CRC-32 (big endian)."""
 
     @given(POSITIONS)
-    @settings(deadline=None, max_examples=60)
+    @examples(60)
     def test_another_implementation_reads_ours(self, positions: set[int]) -> None:
         blob = RowPositions.of(positions).to_blob()
         assert struct.unpack(">I", blob[:4]) == (len(blob) - 8,)
@@ -51,7 +52,7 @@ class TestADeletionVectorIsAPortableRoaringBitmap:
         assert set(BitMap64.deserialize(blob[8:-4])) == positions
 
     @given(POSITIONS)
-    @settings(deadline=None, max_examples=60)
+    @examples(60)
     def test_we_read_that_of_another(self, positions: set[int]) -> None:
         found = RowPositions.from_blob(sealed(roaring(positions)))
         assert set(found.to_array().tolist()) == positions
@@ -59,7 +60,7 @@ class TestADeletionVectorIsAPortableRoaringBitmap:
         assert found == RowPositions.of(positions)
 
     @given(POSITIONS, POSITIONS)
-    @settings(deadline=None, max_examples=30)
+    @examples(30)
     def test_vectors_are_merged(self, left: set[int], right: set[int]) -> None:
         read = RowPositions.from_blob(RowPositions.of(left).to_blob())
         both = read.union(RowPositions.of(right))
@@ -67,7 +68,7 @@ class TestADeletionVectorIsAPortableRoaringBitmap:
         assert RowPositions.from_blob(both.to_blob()) == both
 
     @given(POSITIONS, st.integers(0, 70_000), st.integers(0, 140_000))
-    @settings(deadline=None, max_examples=60)
+    @examples(60)
     def test_the_mask_of_some_rows(self, positions: set[int], start: int, count: int) -> None:
         found = RowPositions.from_blob(sealed(roaring(positions)))
         assert found.mask(start, count).tolist() == [start + i in positions for i in range(count)]
@@ -119,7 +120,7 @@ class TestADamagedVectorIsRefused:
             RowPositions.from_blob(sealed(vector))
 
     @given(POSITIONS, st.data())
-    @settings(deadline=None, max_examples=300)
+    @examples(300)
     def test_mutations_give_our_errors_only_and_no_more_than_the_blob_can_hold(
         self, positions: set[int], data: st.DataObject
     ) -> None:
@@ -185,7 +186,7 @@ class TestAPuffinFileHoldsBlobs:
             read_footer(self.file()[:-1], path="torn.puffin")
 
     @given(st.data())
-    @settings(deadline=None, max_examples=300)
+    @examples(300)
     def test_mutations_give_our_errors_only(self, data: st.DataObject) -> None:
         mutated = bytearray(self.file())
         for _ in range(data.draw(st.integers(1, 4))):

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_iceberg.format.manifests.avro import read_manifest, read_manifest_list, write_manifest, write_manifest_list
@@ -23,6 +23,7 @@ from airflow_iceberg.format.transforms.transform import IdentityTransform
 from airflow_iceberg.format.types import NestedField, PrimitiveType
 from tests.format.test_manifest_columns import BYTES, NUMBERS, TEXTS, files
 from tests.support import strategies as given_values
+from tests.support.sampling import examples
 
 UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
 JSON = st.recursive(
@@ -119,7 +120,7 @@ def refs_of(draw: st.DrawFn, count: int) -> dict[str, Any]:
 class TestMetadataJson:
     """Reading is the inverse of writing, whatever a table has been through."""
 
-    @settings(max_examples=60, deadline=None)
+    @examples(60)
     @given(metadata_documents())
     def test_nothing_changes(self, document: dict[str, Any]) -> None:
         metadata = metadata_json.read(json.dumps(document).encode())
@@ -181,7 +182,7 @@ def lists_of(draw: st.DrawFn) -> tuple[ManifestFile, ...]:
 class TestAvro:
     """Of any partition type, in any codec, with every field and without."""
 
-    @settings(max_examples=60, deadline=None)
+    @examples(60)
     @given(st.data())
     def test_manifests(self, data: st.DataObject) -> None:
         types = data.draw(st.lists(given_values.primitive_types(), max_size=3))
@@ -202,7 +203,7 @@ class TestAvro:
         )
         assert repr(list(read_manifest(written))) == repr(given_entries)  # by text, since NaN is not NaN
 
-    @settings(max_examples=60, deadline=None)
+    @examples(60)
     @given(lists_of(), st.none() | NUMBERS, CODECS)
     def test_manifest_lists(self, manifests: tuple[ManifestFile, ...], parent: int | None, codec: str) -> None:
         written = write_manifest_list(

@@ -11,7 +11,7 @@ import mmh3
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
@@ -55,6 +55,7 @@ from airflow_iceberg.format.types import (
 )
 from airflow_iceberg.format.values.bytes import from_bytes, is_canonical_equal, to_bytes
 from tests.support import strategies
+from tests.support.sampling import examples
 
 VECTORS = json.loads((Path(__file__).parents[1] / "golden" / "transform_vectors.json").read_text("utf-8"))
 DAY = 86_400_000_000
@@ -220,7 +221,7 @@ class TestTimeTransformsGoTowardMinusInfinity:
 class TestAColumnIsTransformedLikeItsValues:
     """`columns.apply` gives what apply gives, for every type, with nulls, slices, chunks and dictionaries."""
 
-    @settings(max_examples=400, deadline=None)
+    @examples(400)
     @given(st.data())
     def test_for_every_type_and_transform(self, data):
         transform = data.draw(strategies.transforms())

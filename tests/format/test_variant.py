@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_iceberg.errors import FormatError
@@ -40,6 +40,7 @@ from airflow_iceberg.format.values.variant import (
     read_names,
 )
 from tests.support import golden
+from tests.support.sampling import examples
 
 LONGS = st.integers(-(2**63), 2**63 - 1)
 PRIMITIVES = st.one_of(
@@ -90,7 +91,7 @@ class TestWhatIsPutTogetherIsTakenApart:
     """Every kind of value survives, with its type."""
 
     @given(NODES)
-    @settings(deadline=None)
+    @examples(100)
     def test_every_value(self, node: Node) -> None:
         assert decode(*pair(node)) == node
 
@@ -166,7 +167,7 @@ class TestDamagedBytes:
             decode(b"\x01\x00\x00", value)
 
     @given(NODES, st.data())
-    @settings(deadline=None, max_examples=300)
+    @examples(300)
     def test_mutations_give_our_errors_only(self, node: Node, data: Any) -> None:
         metadata, value = (bytearray(part) for part in pair(node))
         for part in (metadata, value):

@@ -5,13 +5,22 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from airflow_iceberg.inventory.listed_files import METADATA, OLD, STAGED, find_folders, statuses
+from airflow_iceberg.inventory.listed_files import (
+    ENOUGH_FOLDERS,
+    METADATA,
+    OLD,
+    STAGED,
+    find_folders,
+    statuses,
+)
 from airflow_iceberg.inventory.units import ListingUnit, listing_units, read_outcome, run_unit
 from airflow_iceberg.storage import load_file_io
 from airflow_iceberg.storage.base import FileIO
+from airflow_iceberg.storage.stores.fsspec_io import FsspecFileIO
 
 IO = load_file_io({})
 NAMES = (
@@ -77,6 +86,19 @@ class TestWhatIsListed:
         assert {kind for name, kind in found.items() if name.endswith(".metadata.json")} == {METADATA}
         assert set(found) == {name for name in NAMES if name.endswith("metadata.json")} | {".staging/try/plan.json"}
 
+    def test_files_of_one_folder_are_told_apart(self, root: str) -> None:
+        folder = Path(root.removeprefix("file://"), "data", "day=3")
+        folder.mkdir()
+        for name in ("a.parquet", "_b.parquet", ".c.parquet", "_day=4.parquet", "d.metadata.json"):
+            (folder / name).touch()
+            os.utime(folder / name, (time.time() - 864_000,) * 2)
+        _, found = listed(IO, [unit(root)])
+        assert {name.rpartition("/")[2]: kind for name, kind in found.items() if "day=3/" in name} == {
+            "a.parquet": OLD,
+            "_day=4.parquet": OLD,
+            "d.metadata.json": OLD | METADATA,
+        }
+
     def test_many_folders_are_dealt_out_to_some_units(self, root: str) -> None:
         units = listing_units(unit(root), [f"data/{number}" for number in range(1000)])
         assert len(units) == 250
@@ -100,6 +122,20 @@ class TestTakingFoldersApart:
         folders = find_folders(IO, root)
         assert "data" in folders
         assert listed(IO, listing_units(unit(root), folders)) == listed(IO, [unit(root)])
+
+    def test_where_there_are_folders_enough_none_of_them_is_opened(self, tmp_path: Path) -> None:
+        days = [f"data/day={number:03d}" for number in range(ENOUGH_FOLDERS)]
+        for day in days:
+            (tmp_path / day).mkdir(parents=True)
+        opened: list[str] = []
+
+        class Counting(FsspecFileIO):
+            def directory(self, location: str, verb: str) -> Any:
+                opened.append(location)
+                return super().directory(location, verb)
+
+        assert find_folders(Counting(), f"{tmp_path.as_uri()}/") == days
+        assert opened == [tmp_path.as_uri(), f"{tmp_path.as_uri()}/data"]
 
     def test_below_one_folder(self, root: str) -> None:
         assert set(find_folders(IO, root, "data/day=1")) == {"data/day=1/hour=2", "data/day=1/hour=3"}

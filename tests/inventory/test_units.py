@@ -1,16 +1,23 @@
-"""Units of a walk: how they are cut, how they travel, and what comes of them."""
+"""Units of a file inventory: how they are cut, how they travel, and their results."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from typing import ClassVar
+
+import pyarrow as pa
 import pytest
 
 from airflow_iceberg.errors import FormatError, NotFoundError
 from airflow_iceberg.format.manifests.entries import ManifestContent, ManifestFile
+from airflow_iceberg.inventory.run import Progress, run_units
 from airflow_iceberg.inventory.units import (
     UNIT_BYTES,
     UNIT_MANIFESTS,
     ListingUnit,
     ManifestUnit,
+    Tick,
     entry_count,
     manifest_units,
     read_outcome,
@@ -18,6 +25,7 @@ from airflow_iceberg.inventory.units import (
     run_unit,
     write_unit,
 )
+from airflow_iceberg.storage.base import FileIO
 from tests.support.memory import MemoryFileIO
 
 
@@ -76,7 +84,7 @@ class TestDocuments:
 
     @pytest.mark.parametrize("data", [b"", b"x", write_unit(ManifestUnit(manifests=()))[:-9]])
     def test_a_damaged_one_is_an_error_with_its_path(self, data: bytes) -> None:
-        with pytest.raises(FormatError, match="the document of a unit of a walk is damaged") as caught:
+        with pytest.raises(FormatError, match="the document of a unit of an inventory is damaged") as caught:
             read_unit(data, path="file:///x")
         assert caught.value.path == "file:///x"
 
@@ -90,3 +98,24 @@ class TestMissingManifests:
             run_unit(io, ManifestUnit(manifests=gone))
         outcome = read_outcome(run_unit(io, ManifestUnit(manifests=gone, may_be_missing=True)))
         assert (outcome.files, outcome.rows, list(outcome.batches())) == (0, 0, [])
+
+
+class Waiting(ListingUnit):
+    """A unit whose store answers only once a number of units ask it at the same time."""
+
+    together: ClassVar[threading.Barrier]
+
+    def run(self, io: FileIO, tick: Tick) -> Iterator[pa.RecordBatch]:
+        self.together.wait(timeout=60)
+        tick(int(self.folders[0]), 0)
+        yield from ()
+
+
+class TestRunningHere:
+    """Units that leave the processor idle run side by side, and their outcomes come in the order of the units."""
+
+    def test_units_that_wait_for_their_store_run_side_by_side(self) -> None:
+        Waiting.together = threading.Barrier(8)
+        units = [Waiting(root="", folders=(str(number),), before_ms=0) for number in range(16)]
+        outcomes = run_units(MemoryFileIO(), units, Progress("units", whole=len(units)))
+        assert [outcome.files for outcome in outcomes] == list(range(16))

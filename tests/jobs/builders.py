@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow.parquet as pq
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.partitions.spec import spec_from_shorthand
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
-from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.protocol.plan import AppendTask, JobPlan, WriteSettings
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.storage.stores.fsspec_io import load_file_io
@@ -28,30 +29,44 @@ def make_plan(
     partition_by: Sequence[str] = (),
     **changes: Any,
 ) -> JobPlan:
-    """Return a plan for a table below a folder; a try of its own at each call."""
+    """Return the plan of an append to a table below a folder; a try of its own at each call.
+
+    Args:
+        changes: fields of the plan, of its task, and of the task's write settings.
+    """
     schema = schema_from_shorthand(columns)
     location, attempt = f"file://{root}/table", uuid.uuid4().hex[:8]
-    staging = f"{location}/.staging/{attempt}"
-    settings: dict[str, Any] = {
-        "table": "sales.orders",
-        "table_location": location,
-        "table_uuid": "11111111-2222-3333-4444-555555555555",
+
+    def given(kind: type) -> dict[str, Any]:
+        return {name: changes.pop(name) for name in [field.name for field in fields(kind)] if name in changes}
+
+    write = {
         "format_version": 2,
         "schema": schema,
-        "spec": spec_from_shorthand(list(partition_by), schema),
         "data_location": f"{location}/data",
-        "staging_location": staging,
-        "location": f"{staging}/plan.json",
-        "result_location": f"{staging}/result.json",
-        "file_prefix": f"{attempt}-1",
-        "source": source,
+        "target_file_size_bytes": 512 << 20,
+        **given(WriteSettings),
     }
-    return JobPlan(**{**settings, **changes})
+    task = {"spec": spec_from_shorthand(list(partition_by), schema), "source": source, **given(AppendTask)}
+    plan = {
+        "table": "sales.orders",
+        "table_uuid": "11111111-2222-3333-4444-555555555555",
+        "staging_location": f"{location}/.staging/{attempt}-1",
+        **changes,
+    }
+    return JobPlan(task=AppendTask(write=WriteSettings(**write), **task), **plan)
+
+
+def append_task(plan: JobPlan) -> AppendTask:
+    """Return the task of an append's plan."""
+    assert isinstance(plan.task, AppendTask)
+    return plan.task
 
 
 def data_files(plan: JobPlan, result: JobResult) -> list[DataFile]:
     """Return the data files that a result names."""
-    kind = plan.spec.partition_type(plan.schema)
+    task = append_task(plan)
+    kind = task.spec.partition_type(task.write.schema)
     return [DataFile.from_dict(document, kind) for document in result.data_files]
 
 

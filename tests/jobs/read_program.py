@@ -1,10 +1,7 @@
-"""Reads tables as DataFrames in one Spark session, and writes down what came; spark-submit starts it with the zip."""
+"""Reads tables as DataFrames in the session that it is given, and writes down what came."""
 
 import json
 import pickle
-import sys
-
-from pyspark.sql import SparkSession
 
 from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.jobs.spark import package
@@ -24,12 +21,8 @@ def answer(session, location, settings):
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-if __name__ == "__main__":
-    questions, answers, *more = sys.argv[1:]
-    builder = SparkSession.builder
-    session = (builder.remote("local[2]") if "--connect" in more else builder.master("local[2]")).getOrCreate()
+def main(session, questions, answers):
     with open(questions) as source:
         found = {name: answer(session, location, settings) for name, (location, settings) in json.load(source).items()}
     with open(answers, "wb") as sink:
         pickle.dump({"version": session.version, **found}, sink)
-    session.stop()

@@ -15,7 +15,6 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.expressions.tree import Comparison
 from airflow_iceberg.jobs.protocol.plan import JobPlan
@@ -28,6 +27,7 @@ from airflow_iceberg.operations.overwrite import OverwriteRequest, overwrite
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.support.append_steps import commit_append, plan_append, read_result
+from tests.support.builders import new_table
 
 PROGRAM = Path(__file__).parent / "bare_program.py"
 
@@ -53,9 +53,7 @@ def run_bare(table: Table, zipped: Path) -> Callable[[JobPlan], JobResult]:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    catalog = load_catalog("bare", type="hadoop", warehouse=tmp_path.as_uri())
-    catalog.create_namespace("db")
-    table = Table.create(catalog, "db.t", schema={"id": "long not null", "day": "date"}, sort_by=["id"])
+    table = new_table(tmp_path, schema={"id": "long not null", "day": "date"}, sort_by=["id"])
     table.alter([{"upgrade_format_version": 3}])
     for start in (0, 10):
         table.append(pa.table({"id": list(range(start, start + 10)), "day": pa.array([start] * 10, pa.date32())}))

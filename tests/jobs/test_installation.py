@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_iceberg.errors import InvalidInputError, NotFoundError
+from airflow_iceberg.errors import InvalidInputError, NotFoundError, UnsupportedError
 from airflow_iceberg.jobs.spark import installation
 from airflow_iceberg.jobs.spark.installation import VECTOR_MODULE
 from tests.support.airflow_home import ROOT
@@ -173,6 +173,126 @@ class TestAMixtureOfTwoSparksIsRefused:
         pins = dict(text.split("==") for text in project["optional-dependencies"]["spark"])
         assert set(pins) == {"pyspark", "pyspark-client"}
         assert len(set(pins.values())) == 1
+
+
+class TestTheProgramThatSubmits:
+    """SPARK_HOME, the pyspark of this environment, the PATH; what cannot work is found before anything is submitted."""
+
+    @pytest.fixture
+    def install(self, tmp_path: Path) -> Callable[[str], Path]:
+        """Makes a Spark home of a version, without anything that could be started."""
+
+        def make(version: str) -> Path:
+            home = tmp_path / f"spark-{version}"
+            for folder in ("bin", "jars"):
+                (home / folder).mkdir(parents=True)
+            (home / "jars" / f"spark-core_2.12-{version}.jar").touch()
+            (home / "bin" / "spark-submit").write_text("#!/bin/sh\nexit 1\n")
+            (home / "bin" / "spark-submit").chmod(0o755)
+            return home
+
+        return make
+
+    @pytest.fixture
+    def script(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+        """Puts a spark-submit on the PATH that is a script of its own, as distributions have them."""
+
+        def make(text: str) -> Path:
+            path = tmp_path / "bin" / "spark-submit"
+            path.parent.mkdir()
+            path.write_text(f"#!/bin/sh\n{text}\n")
+            path.chmod(0o755)
+            monkeypatch.setenv("PATH", f"{path.parent}:/usr/sbin")
+            return path
+
+        return make
+
+    def test_a_wrong_spark_home_is_not_replaced_by_the_path(
+        self, script: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        script("echo version 4.0.0")
+        monkeypatch.setenv("SPARK_HOME", str(tmp_path / "nowhere"))
+        with pytest.raises(NotFoundError) as caught:
+            installation.find_submit()
+        assert str(caught.value) == (
+            f"there is no spark-submit in {tmp_path}/nowhere/bin; set SPARK_HOME to a Spark 3.5 or 4"
+        )
+
+    @pytest.mark.parametrize("version", ["2.4.8", "3.3.4", "5.0.0"])
+    @pytest.mark.parametrize("where", ["SPARK_HOME", "PATH", "a link on the PATH"])
+    def test_another_version_is_refused_wherever_it_is(
+        self,
+        version: str,
+        where: str,
+        install: Callable[[str], Path],
+        fake_java: Callable[..., Path],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        home = install(version)
+        monkeypatch.setenv("JAVA_HOME", str(fake_java("a", "17.0.15")))
+        if where == "SPARK_HOME":
+            monkeypatch.setenv("SPARK_HOME", str(home))
+        elif where == "PATH":
+            monkeypatch.setenv("PATH", str(home / "bin"))
+        else:
+            (tmp_path / "spark-submit").symlink_to(home / "bin" / "spark-submit")
+            monkeypatch.setenv("PATH", str(tmp_path))
+        with pytest.raises(UnsupportedError) as caught:
+            installation.find_submit()
+        assert str(caught.value) == (
+            f"Spark {version[:3]} at {home} is not supported (expected 3.5 or 4); set SPARK_HOME to a Spark 3.5 or 4"
+        )
+
+    def test_one_on_the_path_gets_its_java_and_its_home(
+        self, install: Callable[[str], Path], fake_java: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        home, java = install("3.5.9"), fake_java("a", "11.0.2")
+        monkeypatch.setenv("JAVA_HOME", str(java))
+        monkeypatch.setenv("PATH", f"{home / 'bin'}")
+        expected = {"SPARK_HOME": str(home), "JAVA_HOME": str(java), "PYSPARK_PYTHON": sys.executable}
+        assert installation.find_submit() == (home / "bin" / "spark-submit", expected)
+
+    def test_one_on_the_path_without_a_java_says_so(
+        self, install: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PATH", str(install("4.0.1") / "bin"))
+        with pytest.raises(NotFoundError, match=r"no Java 17 or 21 for Spark; found none; set JAVA_HOME, or install"):
+            installation.find_submit()
+
+    def test_a_script_is_asked_for_its_version(self, script: Callable[[str], Path]) -> None:
+        path = script("echo 'Welcome to Spark version 3.2.1' >&2")
+        with pytest.raises(UnsupportedError) as caught:
+            installation.find_submit()
+        assert str(caught.value) == (
+            f"Spark 3.2 at {path} is not supported (expected 3.5 or 4); set SPARK_HOME to a Spark 3.5 or 4"
+        )
+
+    def test_a_script_keeps_its_own_java_where_that_fits(self, script: Callable[[str], Path]) -> None:
+        path = script("echo 'version 3.5.1'; echo 'Using Scala version 2.12.18, OpenJDK 64-Bit Server VM, 1.8.0_412'")
+        assert installation.find_submit() == (path, {})
+
+    def test_and_is_given_one_where_it_does_not(
+        self, script: Callable[[str], Path], fake_java: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = script("echo 'version 4.0.1'; echo 'Using Scala version 2.13.16, OpenJDK 64-Bit Server VM, 11.0.2'")
+        with pytest.raises(NotFoundError, match="no Java 17 or 21 for Spark; found none"):
+            installation.find_submit()
+        monkeypatch.setenv("JAVA_HOME", str(fake_java("a", "21.0.2")))
+        assert installation.find_submit() == (path, {"JAVA_HOME": os.environ["JAVA_HOME"]})
+
+    def test_a_script_that_fails_says_the_java_that_is_missing_or_its_last_words(
+        self, script: Callable[[str], Path], fake_java: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = script("echo first; echo 'no such parcel' >&2; exit 3")
+        with pytest.raises(NotFoundError, match="no Java 8 or 11 or 17 or 21 for Spark; found none"):
+            installation.find_submit()
+        monkeypatch.setenv("JAVA_HOME", str(fake_java("a", "17.0.15")))
+        with pytest.raises(NotFoundError) as caught:
+            installation.find_submit()
+        assert str(caught.value) == (
+            f"{path} --version fails with exit code 3: no such parcel; set SPARK_HOME to a Spark 3.5 or 4"
+        )
 
 
 class TestTheVariablesOfASubmission:

@@ -31,7 +31,8 @@ class TestZip:
     def test_it_holds_no_catalog_no_commit_and_no_airflow(self, tmp_path: Path) -> None:
         names = zipfile.ZipFile(build_zip(tmp_path)).namelist()
         folders = {name.split("/")[1] for name in names}
-        assert folders == {"__init__.py", "errors.py", "py.typed", "spec", "plan", "storage", "walk", "data", "jobs"}
+        layers = {"format", "expressions", "plan", "storage", "inventory", "data", "jobs"}
+        assert folders == {"__init__.py", "errors.py", "redaction.py", "py.typed", *layers}
 
     def test_the_core_runs_out_of_it_alone(self, tmp_path: Path) -> None:
         code = "import airflow_iceberg.jobs.spark.run as spark; print(spark.__file__, spark.package.archive())"

@@ -8,11 +8,25 @@ import pytest
 
 from airflow_iceberg import errors
 from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
+from airflow_iceberg.expressions.binding import parse, parse_filter
+from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.sort_orders import sort_order_from_shorthand
-from airflow_iceberg.jobs.protocol.plan import JobPlan
-from airflow_iceberg.jobs.protocol.result import JobError, JobResult
+from airflow_iceberg.jobs.protocol.plan import (
+    AppendTask,
+    CompactTask,
+    Condition,
+    DeleteTask,
+    InventoryTask,
+    JobPlan,
+    Sorting,
+    Task,
+    WriteSettings,
+    ZOrder,
+)
+from airflow_iceberg.jobs.protocol.result import FileChange, GroupOutput, InventoryUnitResult, JobError, JobResult
 from airflow_iceberg.jobs.protocol.source import Source
+from airflow_iceberg.jobs.protocol.table_input import TableInput
 from tests.jobs.builders import make_plan
 
 FILES = Source.from_files(["/in/*.csv"], file_format="csv", format_options={"delimiter": ";"})
@@ -20,9 +34,50 @@ PATH = "file:///t/.staging/1/plan.json"
 
 
 def changed(document: bytes, **changes: Any) -> bytes:
-    """Return a JSON document with other values; ... takes a key out."""
-    fields = {**json.loads(document), **{name.replace("_", "-"): value for name, value in changes.items()}}
-    return json.dumps({name: value for name, value in fields.items() if value is not ...}).encode()
+    """Return a JSON document with other values; ... takes a key out, two underscores go into an object."""
+    fields = json.loads(document)
+    for name, value in changes.items():
+        *path, last = name.replace("__", "/").replace("_", "-").split("/")
+        owner = fields
+        for step in path:
+            owner = owner[step]
+        owner[last] = value
+        if value is ...:
+            del owner[last]
+    return json.dumps(fields).encode()
+
+
+def write_settings(**changes: Any) -> WriteSettings:
+    schema = schema_from_shorthand({"id": "long not null", "ts": "timestamptz"})
+    given = {"format_version": 3, "schema": schema, "data_location": "/t/data", "target_file_size_bytes": 1000}
+    return WriteSettings(**{**given, **changes})
+
+
+def table_input() -> TableInput:
+    schema = write_settings().schema
+    return TableInput(work_location="/t/work", schemas=(schema, schema), specs=(PartitionSpec(),), name_mapping="[]")
+
+
+def plan_of(task: Task) -> JobPlan:
+    return JobPlan(table="db.t", table_uuid="u", staging_location="/t/.staging/one-1", task=task)
+
+
+ZORDER = Sorting(zorder=ZOrder(columns=("id", "ts"), text_bytes=8, most_bytes=64), ranges_per_output=2)
+FILTER = parse_filter("id = 3 and ts > '2026-01-01T00:00:00+00:00'", write_settings().schema)
+TASKS = {
+    "append": AppendTask(
+        write=write_settings(),
+        spec=PartitionSpec(),
+        source=FILES,
+        sorts_rows=True,
+        row_check=Condition(text="id > 1", predicate=parse("id > 1")),
+        last_column_id=7,
+    ),
+    "compact": CompactTask(write=write_settings(), spec=PartitionSpec(), table=table_input(), sorting=ZORDER),
+    "compact in order": CompactTask(write=write_settings(), spec=PartitionSpec(), table=table_input()),
+    "delete": DeleteTask(write=write_settings(), table=table_input(), row_filter=FILTER, mode="merge-on-read"),
+    "inventory": InventoryTask(units=("/t/0.json.gz", "/t/1.json.gz")),
+}
 
 
 class TestPlan:
@@ -33,7 +88,7 @@ class TestPlan:
         [FILES, Source.from_sql("select 'ä' as x"), Source.from_callable("jobs.load:build", {"n": 3, "deep": [None]})],
         ids=lambda source: source.kind,
     )
-    def test_a_plan_comes_back_as_it_was(self, source: Source, tmp_path: Path) -> None:
+    def test_a_plan_of_each_source_comes_back_as_it_was(self, source: Source, tmp_path: Path) -> None:
         schema = schema_from_shorthand({"id": "long not null", "tags": "list<string>", "ts": "timestamptz"})
         plan = make_plan(
             tmp_path,
@@ -49,9 +104,16 @@ class TestPlan:
         )
         assert JobPlan.from_json(plan.to_json()) == plan
 
-    def test_a_newer_document_is_refused(self, tmp_path: Path) -> None:
-        document = changed(make_plan(tmp_path, FILES).to_json(), version=2)
-        with pytest.raises(UnsupportedError, match="job plan has version 2, this airflow_iceberg knows up to 1"):
+    @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+    def test_a_plan_of_each_operation_comes_back_as_it_was(self, task: Task) -> None:
+        assert JobPlan.from_json(plan_of(task).to_json()) == plan_of(task)
+
+    @pytest.mark.parametrize("version", [1, 3, 2**40])
+    def test_a_document_of_another_version_is_refused(self, version: int, tmp_path: Path) -> None:
+        document = changed(make_plan(tmp_path, FILES).to_json(), version=version)
+        with pytest.raises(
+            UnsupportedError, match=rf"version {version}, this airflow_iceberg reads version 2; use the"
+        ):
             JobPlan.from_json(document, path=PATH)
 
     @pytest.mark.parametrize(
@@ -60,28 +122,97 @@ class TestPlan:
             ({"table": 1}, "unexpected type int (expected str) in 'table'"),
             ({"table": ...}, "missing field 'table'"),
             ({"version": True}, "unexpected type bool (expected int) in 'version'"),
-            ({"version": 0}, "job plan has version 0, expected 1"),
+            ({"version": 0}, "job plan has version 0, expected 2"),
             ({"parallelism": 0}, "broken job plan: parallelism is 0, expected at least 1"),
-            ({"file_prefix": "a/b"}, "broken job plan: file prefix 'a/b' is empty or has a '/' in it"),
-            ({"source": {"kind": "files"}}, "missing field 'source.files'"),
+            ({"parallelism": -1}, "unexpected number -1 (expected 0 or more) in 'parallelism'"),
+            ({"try_number": -1}, "unexpected number -1 (expected 0 or more) in 'try-number'"),
+            ({"staging_location": "/t/"}, "broken job plan: staging location '/t/' does not end in a name"),
+            ({"task": ...}, "missing field 'task'"),
+            ({"task": None}, "unexpected type null (expected object) in 'task'"),
+            ({"task": []}, "unexpected type list (expected object) in 'task'"),
+            ({"task": {}}, "missing field 'task.kind'"),
+            ({"task__kind": 1}, "unexpected type int (expected str) in 'task.kind'"),
+            ({"task__source": {"kind": "files"}}, "missing field 'task.source.files'"),
+            ({"task__source__files": ["/a", 1]}, "unexpected type int (expected str) in 'task.source.files[1]'"),
+            ({"task__source__kind": "table"}, "broken job plan: unknown source kind 'table'; one of files, sql"),
+            ({"task__source__files": ["s3://me:secret@b/a"]}, "has a password in its name"),
+            ({"task__distribution_mode": "all"}, "broken job plan: unknown write.distribution-mode 'all'"),
+            ({"task__sorts_rows": 1}, "unexpected type int (expected bool) in 'task.sorts-rows'"),
+            ({"task__last_column_id": -3}, "unexpected number -3 (expected 0 or more) in 'task.last-column-id'"),
+            ({"task__row_check": {"text": "x"}}, "missing field 'task.row-check.predicate'"),
+            ({"task__write__format_version": 4}, "broken job plan: format version is 4, expected 1, 2 or 3"),
+            ({"task__write__schema": []}, "unexpected type list (expected object) in 'task.write.schema'"),
+            ({"task__write__data_location": ""}, "broken job plan: the data location is empty"),
+            ({"task__write__properties": {"a": 1}}, "unexpected type int (expected str) in 'task.write.properties.a'"),
+            ({"task__write__target_file_size_bytes": 0}, "target file size is 0, expected at least 1"),
+            ({"task__write__target_file_size_bytes": -1}, "in 'task.write.target-file-size-bytes'"),
+            ({"task__write__target_file_size_bytes": 1 << 80}, "unexpected number of 81 bits (expected an int of 64)"),
         ],
     )
     def test_a_broken_document_names_its_place(self, changes: dict[str, Any], message: str, tmp_path: Path) -> None:
-        document = changed(make_plan(tmp_path, FILES).to_json(), **changes)
-        with pytest.raises(FormatError) as caught:
-            JobPlan.from_json(document, path=PATH)
-        assert message in str(caught.value)
-        assert caught.value.path == PATH
+        refused(changed(make_plan(tmp_path, FILES).to_json(), **changes), message)
 
-    @pytest.mark.parametrize("torn", [b"", b"{", b"[]", b"\xff"])
+    @pytest.mark.parametrize(
+        ("task", "changes", "message"),
+        [
+            ("compact", {"task__table": ...}, "missing field 'task.table'"),
+            ("compact", {"task__table__schemas": []}, "broken job plan: no schema to read the table's files by"),
+            ("compact", {"task__table__specs": [1]}, "unexpected type int (expected object) in 'task.table.specs[0]'"),
+            ("compact", {"task__sorting__ranges_per_output": 0}, "number of ranges of an output is 0"),
+            ("compact", {"task__sorting__claimed_order_id": -1}, "in 'task.sorting.claimed-order-id'"),
+            ("compact", {"task__sorting__zorder__columns": "id"}, "(expected list) in 'task.sorting.zorder.columns'"),
+            ("compact", {"task__sorting__zorder__text_bytes": -8}, "in 'task.sorting.zorder.text-bytes'"),
+            ("compact", {"task__sorting__zorder__most_bytes": 0}, "number of bytes of a z-order is 0"),
+            ("delete", {"task__mode": "none"}, "broken job plan: unknown delete mode 'none'; one of copy-on-write"),
+            ("delete", {"task__row_filter": None}, "unexpected type null (expected object) in 'task.row-filter'"),
+            ("delete", {"task__row_filter": {"type": "evil"}}, "evil"),
+            ("inventory", {"task__units": {}}, "unexpected type object (expected list) in 'task.units'"),
+            ("inventory", {"task__units": [None]}, "unexpected type null (expected str) in 'task.units[0]'"),
+        ],
+    )
+    def test_so_does_a_broken_task(self, task: str, changes: dict[str, Any], message: str) -> None:
+        refused(changed(plan_of(TASKS[task]).to_json(), **changes), message)
+
+    @pytest.mark.parametrize(
+        ("task", "kind", "missing"),
+        [
+            ("append", "compact", "table"),
+            ("append", "delete", "table"),
+            ("append", "inventory", "units"),
+            ("compact", "append", "source"),
+            ("compact", "delete", "row-filter"),
+            ("delete", "append", "spec"),
+            ("delete", "compact", "spec"),
+            ("inventory", "append", "write"),
+            ("inventory", "delete", "table"),
+        ],
+    )
+    def test_a_task_of_another_kind_lacks_what_that_kind_needs(self, task: str, kind: str, missing: str) -> None:
+        refused(changed(plan_of(TASKS[task]).to_json(), task__kind=kind), f"missing field 'task.{missing}'")
+
+    @pytest.mark.parametrize("torn", [b"", b"{", b"[]", b"\xff", b"[" * 100_000])
     def test_torn_bytes_are_a_format_error(self, torn: bytes) -> None:
         with pytest.raises(FormatError) as caught:
             JobPlan.from_json(torn, path=PATH)
         assert caught.value.path == PATH
 
-    def test_an_unknown_operation_is_not_guessed_at(self, tmp_path: Path) -> None:
-        with pytest.raises(UnsupportedError, match="job operation 'compact' is not supported"):
-            JobPlan.from_json(changed(make_plan(tmp_path, FILES).to_json(), operation="compact"))
+    @pytest.mark.parametrize("kind", ["rewrite", "walk", "", "AppendTask", "__class__"])
+    def test_an_unknown_operation_is_not_guessed_at(self, kind: str, tmp_path: Path) -> None:
+        known = "append, compact, delete, inventory"
+        with pytest.raises(UnsupportedError, match=f"job operation '{kind}' is not supported; one of {known}"):
+            JobPlan.from_json(changed(make_plan(tmp_path, FILES).to_json(), task__kind=kind))
+
+    def test_the_documents_of_a_try_have_the_name_of_its_files(self) -> None:
+        plan = plan_of(TASKS["inventory"])
+        assert (plan.operation, plan.file_prefix) == ("inventory", "one-1")
+        assert (plan.location, plan.result_location) == ("/t/.staging/one-1/plan.json", "/t/.staging/one-1/result.json")
+
+
+def refused(document: bytes, message: str) -> None:
+    with pytest.raises(FormatError) as caught:
+        JobPlan.from_json(document, path=PATH)
+    assert message in str(caught.value)
+    assert caught.value.path == PATH
 
 
 class TestSource:
@@ -156,6 +287,38 @@ class TestResult:
     @pytest.mark.parametrize("kind", ["NoSuchError", "Exception", "builtins", "__name__"])
     def test_a_kind_that_is_no_error_of_ours_is_a_plain_one(self, kind: str) -> None:
         assert type(JobError(kind=kind, message="m").to_exception()) is errors.IcebergError
+
+    def test_what_each_operation_reports_comes_back_as_it_was(self) -> None:
+        result = JobResult(
+            status="succeeded",
+            groups=(GroupOutput(group=3, data_files=({"file-path": "a", "deep": {"x": [1]}},), record_count=2),),
+            changes=(FileChange(file_path="b", deleted_count=4, is_gone=True),),
+            units=(InventoryUnitResult(number=0, location="/c", rows=5),),
+            schema=schema_from_shorthand({"id": "long"}),
+        )
+        assert JobResult.from_json(result.to_json()) == result
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"record_count": -1}, "unexpected number -1 (expected 0 or more) in 'record-count'"),
+            ({"source_files": -1}, "in 'source-files'"),
+            ({"data_files": [1]}, "unexpected type int (expected object) in 'data-files[0]'"),
+            ({"groups": [{"group": -1}]}, "unexpected number -1 (expected 0 or more) in 'groups[0].group'"),
+            ({"changes": [{"file-path": "a", "deleted-count": -1}]}, "in 'changes[0].deleted-count'"),
+            ({"units": [{"number": 0, "location": 1, "rows": 0}]}, "in 'units[0].location'"),
+            ({"units": ...}, "missing field 'units'"),
+            ({"timings": {"total": "soon"}}, "unexpected type str (expected float) in 'timings.total'"),
+            ({"warnings": [{}]}, "unexpected type object (expected str) in 'warnings[0]'"),
+            ({"schema": 1}, "in 'schema'"),
+            ({"status": "fine"}, "broken job result: unknown job status 'fine'"),
+        ],
+    )
+    def test_a_forged_document_names_its_place(self, changes: dict[str, Any], message: str) -> None:
+        with pytest.raises(FormatError) as caught:
+            JobResult.from_json(changed(JobResult(status="succeeded").to_json(), **changes), path=PATH)
+        assert message in str(caught.value)
+        assert caught.value.path == PATH
 
     def test_status_and_error_go_together(self) -> None:
         with pytest.raises(FormatError, match="broken job result"):

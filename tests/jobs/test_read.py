@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import InvalidInputError, NotFoundError, UnsupportedError
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
@@ -19,8 +18,9 @@ from airflow_iceberg.jobs.spark import read_table as read
 from airflow_iceberg.jobs.spark.frame_schema import SparkRows, spark_ddl
 from airflow_iceberg.jobs.spark.read_table import plan_read, read_table
 from airflow_iceberg.table import Table
-from tests.jobs.submissions import HERE, SPARK_4_CONNECT, VERSIONS, submit
+from tests.jobs.submissions import HERE, VERSIONS
 from tests.support import golden
+from tests.support.builders import new_catalog
 
 COLUMNS = {
     "id": "long not null",
@@ -83,8 +83,7 @@ def in_spark(number: int) -> dict[str, Any]:
 
 
 def new_table(folder: Path, columns: dict[str, str] = COLUMNS, **settings: Any) -> Table:
-    catalog = load_catalog("test", type="hadoop", warehouse=folder.as_uri())
-    catalog.create_namespace("db")
+    catalog = new_catalog(folder)
     return Table.create(catalog, "db.t", schema=columns, **settings)
 
 
@@ -112,7 +111,7 @@ class TestRows:
     def test_reference_tables_give_the_rows_of_their_scan(self, name, monkeypatch):
         found = golden.table(name)
         table = Table.from_metadata(found.metadata_location, io=found.io)
-        monkeypatch.setattr(read, "DEFAULT_SPLIT_BYTES", 1)
+        monkeypatch.setattr(read, "_split_bytes", lambda metadata: 1)
         reader, items = plan_read(table.io, table.metadata_location)
         batches = [batch for item in items for batch in reader.rows(table.io, item)]
         schema = schema_to_arrow(reader.projection, with_field_ids=False)
@@ -243,7 +242,7 @@ class TestBadInput:
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
-def answers(request, tmp_path_factory):
+def answers(request, spark_of, tmp_path_factory):
     """What a version of Spark gives for several reads, in one session."""
     root = tmp_path_factory.mktemp("read")
     table = append(append(new_table(root / "a", partition_by=["day"]), range(8)), range(8, 12))
@@ -265,12 +264,7 @@ def answers(request, tmp_path_factory):
         "variant": (variants.metadata_location, {"show": ["id", "to_json(v) as v"]}),
     }
     (root / "questions").write_text(json.dumps(questions))
-    program = HERE / "read_program.py"
-    more = ["--connect"] if request.param == SPARK_4_CONNECT else []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TZ", "UTC")
-        done = submit(request.param, root, program, str(root / "questions"), str(root / "answers"), *more)
-    assert done.returncode == 0, done.stderr[-5000:]
+    spark_of(request.param).run(HERE / "read_program.py", str(root / "questions"), str(root / "answers"))
     return pickle.loads((root / "answers").read_bytes())
 
 

@@ -1,5 +1,7 @@
 """Rewriting files of a table: the same rows in other files, whatever the files were."""
 
+import gzip
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,10 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.catalogs.base import TableState
 from airflow_iceberg.data.dictionaries import dictionary_columns
 from airflow_iceberg.data.read.file import read_file
-from airflow_iceberg.data.write import ordering
 from airflow_iceberg.data.write import sorted as sorted_write
 from airflow_iceberg.errors import FormatError, IcebergError
 from airflow_iceberg.format.manifests.entries import DataFile
@@ -18,22 +19,25 @@ from airflow_iceberg.format.sort_orders import sort_order_from_shorthand
 from airflow_iceberg.jobs import compact_sorted, exchange
 from airflow_iceberg.jobs.compact import group_outputs
 from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.protocol.result import GroupOutput
 from airflow_iceberg.jobs.protocol.table_input import FileUnit, cut_group, read_work
 from airflow_iceberg.jobs.run_local import run_local
-from airflow_iceberg.jobs.task import TaskReport
-from airflow_iceberg.operations.compact_job import plan_compaction, work_items, write_rewrite_plan
+from airflow_iceberg.jobs.spark.worker import Worker
+from airflow_iceberg.jobs.task import CompactItem, TaskReport
+from airflow_iceberg.operations.compact_job import plan_compaction, work_items, write_compact_plan
 from airflow_iceberg.operations.staging import staged_files
+from airflow_iceberg.operations.work import Work
 from airflow_iceberg.plan.compact import RewriteOptions
 from airflow_iceberg.table import Table
 from tests.support import golden
+from tests.support.builders import new_catalog
 
 # Tables whose rows would have to be understood to be written again, and the one of a format that is not finished.
 LEFT_OUT = [name for name, table in golden.tables().items() if table.is_refused or "geo" in name]
 
 
 def new_table(folder: Path, **properties: str) -> Table:
-    catalog = load_catalog("test", type="hadoop", warehouse=folder.as_uri())
-    catalog.create_namespace("db")
+    catalog = new_catalog(folder)
     schema = {"id": "long", "day": "date", "name": "string"}
     return Table.create(catalog, "db.t", schema=schema, partition_by=["day"], properties=properties)
 
@@ -45,7 +49,7 @@ def rows(ids: range) -> pa.Table:
 
 def rewrite(table: Table, **options: object) -> tuple[JobPlan, list[DataFile]]:
     compaction = plan_compaction(table.scan(), RewriteOptions.of({"rewrite-all": True, **options}, table.properties))
-    plan = write_rewrite_plan(table.io, table.metadata, compaction, table=table.name)
+    plan = write_compact_plan(Work(table), compaction)
     result = run_local(plan, table.io)
     result.raise_for_error()
     return plan, list(staged_files(plan, result))
@@ -106,9 +110,11 @@ class TestRows:
             pytest.skip("a table without rows")
         # What others may have asked for, another file format, is refused as for an append.
         kept = {key: value for key, value in table.properties.items() if key != "write.format.default"}
-        writable = replace(table.metadata, location=tmp_path.as_uri(), properties=kept)
-        options = RewriteOptions.of({"rewrite-all": True}, {})
-        plan = write_rewrite_plan(table.io, writable, plan_compaction(table.scan(), options), table=name)
+        metadata = replace(table.metadata, location=tmp_path.as_uri(), properties=kept)
+        state = TableState(table=table.identifier, metadata=metadata, metadata_location=table.metadata_location)
+        writable = Table(state, io=table.io, catalog=None)
+        compaction = plan_compaction(table.scan(), RewriteOptions.of({"rewrite-all": True}, {}))
+        plan = write_compact_plan(Work(writable), compaction)
         result = run_local(plan, table.io)
         result.raise_for_error()
         columns = ("*", "_row_id", "_last_updated_sequence_number") if table.metadata.format_version > 2 else ("*",)
@@ -121,11 +127,9 @@ class TestRows:
 
 def sort(table: Table, columns: list[str], **given: object) -> tuple[JobPlan, list[DataFile]]:
     options = RewriteOptions.of({"rewrite-all": True, **given}, table.properties)
-    plan = write_rewrite_plan(
-        table.io,
-        table.metadata,
+    plan = write_compact_plan(
+        Work(table),
         plan_compaction(table.scan(), options),
-        table=table.name,
         sort_order=sort_order_from_shorthand(columns, table.schema()),
     )
     result = run_local(plan, table.io)
@@ -197,9 +201,9 @@ class TestSorted:
         table.alter([{"drop_partition_field": "day"}])
         table.append(rows(range(500)))
         cuts = []
-        choose = ordering.choose_boundaries
+        choose = compact_sorted.choose_boundaries
         monkeypatch.setattr(
-            ordering, "choose_boundaries", lambda *given: cuts.append(choose(*given).num_rows) or choose(*given)
+            compact_sorted, "choose_boundaries", lambda *given: cuts.append(choose(*given).num_rows) or choose(*given)
         )
         for parts in (1, 4):
             _, files = sort(table, ["id"], **{"shuffle-partitions-per-file": parts})
@@ -216,7 +220,7 @@ class TestSorted:
         for count in (8, 64):
             options = RewriteOptions.of({"rewrite-all": True, "var-length-contribution": count}, {})
             compaction = plan_compaction(table.scan(), options)
-            plan = write_rewrite_plan(table.io, table.metadata, compaction, table=table.name, zorder_columns=("name",))
+            plan = write_compact_plan(Work(table), compaction, zorder_columns=("name",))
             result = run_local(plan, table.io)
             result.raise_for_error()
             found[count] = read(table, [*staged_files(plan, result)])["name"].to_pylist()
@@ -225,7 +229,7 @@ class TestSorted:
     def test_z_order_keeps_all_rows(self, table):
         options = RewriteOptions.of({"rewrite-all": True}, {})
         compaction = plan_compaction(table.scan(), options)
-        plan = write_rewrite_plan(table.io, table.metadata, compaction, table=table.name, zorder_columns=("id", "name"))
+        plan = write_compact_plan(Work(table), compaction, zorder_columns=("id", "name"))
         result = run_local(plan, table.io)
         result.raise_for_error()
         files = staged_files(plan, result)
@@ -302,7 +306,7 @@ class TestTexts:
 
     def test_along_a_z_curve(self, table):
         compaction = plan_compaction(table.scan(), RewriteOptions.of({"rewrite-all": True}, {}))
-        plan = write_rewrite_plan(table.io, table.metadata, compaction, table=table.name, zorder_columns=("name", "id"))
+        plan = write_compact_plan(Work(table), compaction, zorder_columns=("name", "id"))
         result = run_local(plan, table.io)
         result.raise_for_error()
         self.check(table, [*staged_files(plan, result)])
@@ -349,17 +353,51 @@ class TestCut:
 class TestChecks:
     """What is damaged or incomplete is never taken for a result."""
 
-    def test_a_torn_work_document_is_refused(self, tmp_path):
+    def plan(self, tmp_path: Path) -> tuple[Table, JobPlan]:
         table = new_table(tmp_path)
         table.append(rows(range(4)))
         compaction = plan_compaction(table.scan(), RewriteOptions.of({"rewrite-all": True}, {}))
-        plan = write_rewrite_plan(table.io, table.metadata, compaction, table="db.t")
-        location = plan.source.table.work_location
+        return table, write_compact_plan(Work(table), compaction)
+
+    def test_a_torn_work_document_is_refused(self, tmp_path):
+        table, plan = self.plan(tmp_path)
+        location = plan.task.table.work_location
         data = table.io.read(location)
         table.io.delete([location])
         table.io.create(location, data[:-9])
         with pytest.raises(FormatError, match="work document of a job is damaged"):
-            read_work(table.io, plan.source.table)
+            read_work(table.io, plan.task.table)
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [("parts", [0, 1]), ("parts", [1, 1, 2]), ("parts", [-1, 1, 2]), ("parts", [0, 3, 2]), ("sequence-number", -1)],
+    )
+    def test_a_forged_unit_of_work_is_refused(self, field, value, tmp_path):
+        table, plan = self.plan(tmp_path)
+        location = plan.task.table.work_location
+        lines = [json.loads(line) for line in gzip.decompress(table.io.read(location)).decode().split("\n")]
+        lines[0]["units"][0][field] = value
+        table.io.delete([location])
+        table.io.create(location, gzip.compress("\n".join(map(json.dumps, lines)).encode()))
+        with pytest.raises(FormatError, match=rf"in 'line 1\.units\[0\]\.{field}'"):
+            read_work(table.io, plan.task.table)
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"file-path": "/elsewhere/a.parquet"}, "file /elsewhere/a.parquet is not one of job"),
+            ({"spec-id": 7}, "a file is of spec 7, which the plan does not have"),
+            ({"spec-id": [0]}, r"a file is of spec \[0\], which the plan does not have"),
+            ({"record-count": "many"}, "record-count"),
+        ],
+    )
+    def test_a_forged_file_of_a_result_is_refused(self, changes, message, tmp_path):
+        table, plan = self.plan(tmp_path)
+        result = run_local(plan, table.io)
+        (document, *_), *_ = [group.data_files for group in result.groups]
+        forged = GroupOutput(group=0, data_files=({**document, **changes},))
+        with pytest.raises(FormatError, match=message):
+            staged_files(plan, replace(result, groups=(forged,)))
 
     def test_a_group_that_gives_out_fewer_rows_is_refused(self, tmp_path):
         table = new_table(tmp_path)
@@ -381,16 +419,13 @@ class TestWhatATaskIsSent:
     """Every task of Spark gets the work of all, closed, and opens its own: the others may be very many files."""
 
     def test_it_opens_its_own_work_alone(self, tmp_path):
-        from airflow_iceberg.jobs.spark.run import Worker
-        from airflow_iceberg.jobs.task import REWRITE, TaskSpec
-
         table = new_table(tmp_path)
         for start in range(0, 50, 10):
             table.append(rows(range(start, start + 10)))
         options = RewriteOptions.of({"rewrite-all": True}, table.properties)
-        plan = write_rewrite_plan(table.io, table.metadata, plan_compaction(table.scan(), options), table=table.name)
-        items = read_work(table.io, plan.source.table)
-        specs = [TaskSpec(number=item.number, kind=REWRITE, item=item) for item in items]
+        plan = write_compact_plan(Work(table), plan_compaction(table.scan(), options))
+        items = read_work(table.io, plan.task.table)
+        specs = [CompactItem(number=item.number, item=item) for item in items]
         sent = Worker(plan=plan.to_json(), storage={}, max_failures=1).with_specs(specs).__self__
         assert len(sent.specs) == 2
         here = replace(sent, specs=(b"of another task", sent.specs[1]))
@@ -406,5 +441,5 @@ class TestWhatATaskIsSent:
         task = table.scan().plan_files()[0]
         units = [FileUnit(file=replace(task.file, spec_id=spec_ids[0]), sequence_number=1) for _ in range(50)]
         units.append(FileUnit(file=replace(task.file, spec_id=spec_ids[1]), sequence_number=1))
-        members = compact_sorted._members(units, 0)
+        members = compact_sorted.members_of(units, 0)
         assert members == ((units[0],) if spec_ids == (0, 0) else (units[0], units[-1]))

@@ -10,11 +10,12 @@ from airflow_iceberg.format.sort_orders import sort_order_from_shorthand
 from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
-from airflow_iceberg.operations.compact_job import plan_compaction, write_rewrite_plan
+from airflow_iceberg.operations.compact_job import plan_compaction, write_compact_plan
 from airflow_iceberg.operations.staging import staged_files
+from airflow_iceberg.operations.work import Work
 from airflow_iceberg.plan.compact import RewriteOptions
 from airflow_iceberg.table import Table
-from tests.jobs.submissions import HERE, SPARK_4, SPARK_35, submit
+from tests.jobs.submissions import HERE, SPARK_4, SPARK_35
 from tests.jobs.test_rewrite import as_lines, new_table, read, rows
 from tests.jobs.test_sorted_staging import assert_sorted, ids_of
 from tests.jobs.test_sorted_staging import new_table as sorted_table
@@ -31,7 +32,7 @@ def rewrite_plan(folder: Path, order: list[str] | None) -> tuple[Table, JobPlan]
     table.delete("id < 10", mode="merge-on-read")
     compaction = plan_compaction(table.scan(), RewriteOptions.of({"rewrite-all": True}, {}))
     sort_order = sort_order_from_shorthand(order, table.schema()) if order else None
-    return table, write_rewrite_plan(table.io, table.metadata, compaction, table=table.name, sort_order=sort_order)
+    return table, write_compact_plan(Work(table), compaction, sort_order=sort_order)
 
 
 def append_plan(folder: Path, source: Source, **settings: object) -> tuple[Table, JobPlan]:
@@ -53,7 +54,7 @@ def write_files(folder: Path) -> Source:
         pytest.param(SPARK_35, marks=[pytest.mark.java, pytest.mark.services]),
     ],
 )
-def ran(request, tmp_path_factory):
+def ran(request, spark_of, tmp_path_factory):
     root = tmp_path_factory.mktemp("rewrites")
     hashed = {"write.distribution-mode": "hash"}
     made = {
@@ -64,9 +65,7 @@ def ran(request, tmp_path_factory):
         "query_by_day": append_plan(root / "e", Source.from_sql(QUERY), partition_by=["day"]),
         "query_hash": append_plan(root / "f", Source.from_sql(QUERY), partition_by=["day"], properties=hashed),
     }
-    locations = [plan.location for _, plan in made.values()]
-    done = submit(request.param, root, HERE / "spark_program.py", *locations)
-    assert done.returncode == 0, done.stderr[-5000:]
+    spark_of(request.param).run(HERE / "spark_program.py", *(plan.location for _, plan in made.values()))
     found = {}
     for name, (table, plan) in made.items():
         result = JobResult.from_json(table.io.read(plan.result_location))

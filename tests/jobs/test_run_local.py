@@ -18,7 +18,7 @@ from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.jobs.sources import files
-from tests.jobs.builders import IO, data_files, files_below, make_plan, rows_of
+from tests.jobs.builders import IO, append_task, data_files, files_below, make_plan, rows_of
 
 ROOT = Path(__file__).parents[2]
 DAY = date(2026, 1, 1)
@@ -61,7 +61,7 @@ class TestRun:
         write_rows(tmp_path / "a.parquet", range(3))
         plan = make_plan(tmp_path, Source.from_files(f"{tmp_path}/a.parquet"))
         (file,) = data_files(plan, run_local(plan, IO))
-        assert file.file_path.startswith(f"{plan.data_location}/{plan.file_prefix}-00000-")
+        assert file.file_path.startswith(f"{append_task(plan).write.data_location}/{plan.file_prefix}-00000-")
 
     @pytest.mark.parametrize("threads", [1, 3])
     def test_no_files_are_no_rows(self, threads: int, tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ class TestFailures:
         (tmp_path / "b.csv").write_text("id\noops\n")
         plan = make_plan(tmp_path, Source.from_files(f"{tmp_path}/*.csv"))
         self.failed(plan)
-        assert files_below(plan.data_location) == []
+        assert files_below(append_task(plan).write.data_location) == []
 
     @pytest.mark.usefixtures("many_tasks")
     def test_nothing_of_the_exchange_is_left_either(self, tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ class Refuse:
 sys.meta_path.insert(0, Refuse())
 from airflow_iceberg.jobs import main, run_local
 from airflow_iceberg.jobs.protocol.plan import JobPlan
-from airflow_iceberg.jobs.spark import run
+from airflow_iceberg.jobs.spark import package, read_table, run
 from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 io = load_file_io()
 print(run_local.run_local(JobPlan.from_json(io.read(sys.argv[1])), io).record_count)

@@ -7,7 +7,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.data.write import sorted as sorted_write
 from airflow_iceberg.data.write.ordering import sort_rows
 from airflow_iceberg.data.write.sorted import write_order
@@ -21,14 +20,14 @@ from airflow_iceberg.jobs.sources import files as sources
 from airflow_iceberg.operations.staging import staged_files
 from airflow_iceberg.table import Table
 from tests.support.append_steps import plan_append
+from tests.support.builders import new_catalog
 
 COLUMNS = {"id": "long", "day": "date", "name": "string"}
 ORDER = ["name desc nulls last", "id"]
 
 
 def new_table(folder: Path, **settings: Any) -> Table:
-    catalog = load_catalog("test", type="hadoop", warehouse=(folder / "warehouse").as_uri())
-    catalog.create_namespace("db")
+    catalog = new_catalog(folder / "warehouse")
     return Table.create(catalog, "db.t", schema=COLUMNS, **{"sort_by": ORDER, **settings})
 
 

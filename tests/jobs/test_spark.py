@@ -7,17 +7,20 @@ from typing import Any
 
 import pytest
 
-from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import IcebergError, InvalidInputError, StorageError
 from airflow_iceberg.expressions.binding import parse
 from airflow_iceberg.format.values.variant import Primitive, decode
+from airflow_iceberg.jobs import exchange
 from airflow_iceberg.jobs.protocol.plan import Condition, JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.operations.row_changes import MERGE_ON_READ, plan_deletion, read_changes, write_delete_plan
+from airflow_iceberg.operations.work import Work
 from tests.jobs.builders import IO, data_files, files_below, make_plan, rows_of
-from tests.jobs.submissions import HERE, SPARK_4_CONNECT, SPARK_35, VERSIONS, submit, write_csv_files
+from tests.jobs.submissions import HERE, SPARK_35, VERSIONS, write_csv_files
 from tests.operations.test_delete import make as make_table
+from tests.support.builders import new_catalog
+from tests.support.spark_programs import SparkPrograms
 
 EVERY_TYPE = {
     "b": "boolean",
@@ -90,39 +93,32 @@ def make_cases(root: Path) -> Mapping[str, JobPlan]:
         "no_function": (Source.from_callable("frames:nothing"), {}),
         "no_frame": (Source.from_callable("frames:no_frame"), {}),
         "unwritable": (good, {"data_location": f"file://{wall}/data"}),
-        "unwritable_staging": (
-            Source.from_sql(query),
-            {"partition_by": ["day"], "staging_location": f"file://{wall}/s"},
-        ),
+        "unwritable_staging": (Source.from_sql(query), {"partition_by": ["day"]}),
     }
     plans = {name: make_plan(root / "tables" / name, source, **more) for name, (source, more) in cases.items()}
     for plan in plans.values():
         IO.create(plan.location, plan.to_json())
+    IO.create(exchange.location(plans["unwritable_staging"]), b"a file where a directory should be")
     return {**plans, "delete": delete_plan(root / "lake")}
 
 
 def delete_plan(root: Path) -> JobPlan:
     """Return the plan of a delete of three rows of 40 in four files, as vectors."""
-    catalog = load_catalog("lake", type="hadoop", warehouse=root.as_uri())
-    catalog.create_namespace("db")
+    catalog = new_catalog(root)
     table = make_table(catalog, 3, MERGE_ON_READ)
     deletion = plan_deletion(table.scan("id in (3, 4, 23)"))
-    return write_delete_plan(table.io, table.metadata, deletion, mode=MERGE_ON_READ, table="db.t")
+    return write_delete_plan(Work(table), deletion, mode=MERGE_ON_READ)
 
 
 class Ran:
     """All cases, run in one session of a version of Spark."""
 
-    def __init__(self, version: str, root: Path) -> None:
-        self.version = version
-        self.plans = make_cases(root)
-        locations = [plan.location for plan in self.plans.values()]
-        more = ["--connect"] if version == SPARK_4_CONNECT else []
-        self.process = submit(version, root, HERE / "spark_program.py", *more, *locations)
+    def __init__(self, spark: SparkPrograms, root: Path) -> None:
+        self.version, self.plans = spark.version, make_cases(root)
+        spark.run(HERE / "spark_program.py", *(plan.location for plan in self.plans.values()))
 
     def result(self, name: str) -> JobResult:
         plan = self.plans[name]
-        assert IO.exists(plan.result_location), self.process.stderr[-5000:]
         return JobResult.from_json(IO.read(plan.result_location), path=plan.result_location)
 
     def rows(self, name: str) -> list[dict[str, Any]]:
@@ -138,8 +134,8 @@ class Ran:
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
-def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    return Ran(request.param, tmp_path_factory.mktemp(request.param))
+def ran(request: pytest.FixtureRequest, spark_of: Any, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return Ran(spark_of(request.param), tmp_path_factory.mktemp(request.param))
 
 
 class TestChanges:
@@ -269,7 +265,7 @@ class TestFailure:
     def test_a_location_that_cannot_be_written(self, ran: Ran, name: str) -> None:
         error = ran.error(name)
         assert type(error) is StorageError
-        assert f"/wall/{'data' if name == 'unwritable' else 's'}" in str(error)
+        assert ("/wall/data" if name == "unwritable" else exchange.location(ran.plans[name])) in str(error)
 
     def test_no_message_holds_a_stack_trace_or_a_plan(self, ran: Ran) -> None:
         for name in ran.plans:

@@ -14,10 +14,11 @@ import pytest
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.spark.package import main_program
-from tests.jobs.builders import IO, data_files, files_below, make_plan, rows_of
+from tests.jobs.builders import IO, append_task, data_files, files_below, make_plan, rows_of
 from tests.jobs.submissions import SPARK_4, SPARK_35, submission, submit, write_csv_files
 
-OF_SPARK_4 = pytest.param(SPARK_4, marks=pytest.mark.spark)
+# With make test the operators submit it to Spark 4.
+OF_SPARK_4 = pytest.param(SPARK_4, marks=[pytest.mark.spark, pytest.mark.services])
 
 
 class TestProgram:
@@ -41,7 +42,7 @@ class TestProgram:
         assert ended.returncode == 1
         assert "failed: InvalidInputError: column 'id', row 2 of" in ended.stdout
         assert "Traceback" not in ended.stdout + ended.stderr
-        assert files_below(plan.data_location) == []
+        assert files_below(append_task(plan).write.data_location) == []
 
 
 @pytest.mark.spark
@@ -64,14 +65,14 @@ def test_a_killed_worker_leaves_only_files_that_nobody_refers_to(signalled: str,
         start_new_session=True,
     )
     try:
-        wait_for(lambda: bool(files_below(plan.data_location)))
-        orphans = files_below(plan.data_location)
+        wait_for(lambda: bool(files_below(append_task(plan).write.data_location)))
+        orphans = files_below(append_task(plan).write.data_location)
         victims = python_workers(process.pid)
         assert victims
         for victim in victims:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(victim, signal.SIGKILL)
-        process.wait(timeout=300)
+        process.wait(timeout=500)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -84,7 +85,7 @@ def test_a_killed_worker_leaves_only_files_that_nobody_refers_to(signalled: str,
         assert (result.status, named) == ("failed", set())
 
 
-def wait_for(happened: Any, seconds: float = 240.0) -> None:
+def wait_for(happened: Any, seconds: float = 500.0) -> None:
     end = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < end, "waited in vain"

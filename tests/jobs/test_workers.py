@@ -10,7 +10,7 @@ from zipimport import zipimporter
 
 import pytest
 
-from airflow_iceberg.jobs.spark.run import spare_next_task
+from airflow_iceberg.jobs.spark.worker import spare_next_task
 
 
 @pytest.fixture

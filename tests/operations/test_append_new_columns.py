@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import InvalidInputError, StalePlanError
 from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
@@ -20,12 +19,12 @@ from airflow_iceberg.operations.overwrite import OverwriteRequest, overwrite
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.support.append_steps import commit_append, discard, plan_append
+from tests.support.builders import new_catalog
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    catalog = load_catalog("test", type="hadoop", warehouse=tmp_path.as_uri())
-    catalog.create_namespace("db")
+    catalog = new_catalog(tmp_path)
     schema = {"id": "int not null", "day": "string", "p": "struct<x: int>"}
     table = Table.create(catalog, "db.t", schema=schema, partition_by=["day"])
     table.append(pa.table({"id": pa.array([1], pa.int32()), "day": ["a"], "p": pa.array([{"x": 1}], POINT)}))

@@ -18,6 +18,7 @@ from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.compact import CompactRequest, CompactResult, compact
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
+from tests.support.builders import data_locations, ids, new_table
 
 KEY = OperationKey(dag_id="d", run_id="r", task_id="compact")
 
@@ -25,9 +26,7 @@ KEY = OperationKey(dag_id="d", run_id="r", task_id="compact")
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
     """Two partitions of five small files each."""
-    catalog = load_catalog("test", type="hadoop", warehouse=tmp_path.as_uri())
-    catalog.create_namespace("db")
-    table = Table.create(catalog, "db.t", schema={"id": "long", "part": "int"}, partition_by=["part"])
+    table = new_table(tmp_path, schema={"id": "long", "part": "int"}, partition_by=["part"])
     for start in range(5):
         table.append(rows(range(start * 10, start * 10 + 10)))
     return table
@@ -41,16 +40,8 @@ def run(table: Table, **request: object) -> CompactResult:
     return compact(Work(table, run=lambda plan: run_local(plan, table.io)), CompactRequest(**request))  # type: ignore[arg-type]
 
 
-def ids(table: Table) -> list[int]:
-    return sorted(table.scan().to_arrow()["id"].to_pylist())
-
-
 def files(table: Table) -> list[str]:
     return [task.file.file_path for task in table.scan().plan_files()]
-
-
-def on_disk(table: Table) -> set[str]:
-    return {status.location for status in table.io.list(table.location) if "/data/" in status.location}
 
 
 class TestOneCommit:
@@ -149,11 +140,11 @@ class TestRetries:
         assert len(files(table)) == 2
 
     def test_a_job_that_fails_leaves_the_table_and_no_documents(self, table):
-        before, disk = files(table), on_disk(table)
+        before, disk = files(table), data_locations(table)
         with pytest.raises(StorageError, match="disk is full"):
             compact(Work(table, run=fail), CompactRequest())
         assert files(table) == before
-        assert on_disk(table) == disk
+        assert data_locations(table) == disk
         assert not [status for status in table.io.list(table.location) if "/.staging/" in status.location]
 
 
@@ -291,4 +282,4 @@ def on_disk_but_unknown(table: Table) -> set[str]:
         for snapshot in table.snapshots()
         for task in table.scan(snapshot_id=snapshot.snapshot_id).plan_files()
     }
-    return {path for path in on_disk(table) if path not in known}
+    return {path for path in data_locations(table) if path not in known}

@@ -7,16 +7,20 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.commit.actions.row_delta import RowDelta
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.run_local import run_local
-from airflow_iceberg.operations.compact import CompactRequest, CompactResult, compact
+from airflow_iceberg.operations.compact import (
+    CompactRequest,
+    CompactResult,
+    compact,
+)
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.plan.scan import FileScanTask
 from airflow_iceberg.table import Table
+from tests.support.builders import new_catalog
 from tests.support.changes import write_equality_deletes, write_position_deletes, write_vector
 
 LINEAGE = ("id", "part", "_row_id", "_last_updated_sequence_number")
@@ -24,8 +28,7 @@ LINEAGE = ("id", "part", "_row_id", "_last_updated_sequence_number")
 
 def new_table(folder: Path, version: int, partition_by: tuple[str, ...] = ("part",)) -> Table:
     """Return two partitions of three small files each, or one of three."""
-    catalog = load_catalog("test", type="hadoop", warehouse=folder.as_uri())
-    catalog.create_namespace("db")
+    catalog = new_catalog(folder)
     properties = {"format-version": str(version)}
     schema = {"id": "long", "part": "string"}
     table = Table.create(catalog, "db.t", schema=schema, partition_by=partition_by, properties=properties)

@@ -11,10 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.base import Catalog
 from airflow_iceberg.commit.actions.row_delta import RowDelta
 from airflow_iceberg.commit.actions.snapshot_refs import create_ref
@@ -31,8 +30,10 @@ from airflow_iceberg.operations.delete import DeleteRequest, delete
 from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
+from tests.support.builders import ids, new_catalog
 from tests.support.changes import write_equality_deletes
 from tests.support.memory import MemoryCatalog
+from tests.support.sampling import examples
 
 KEY = OperationKey(dag_id="d", run_id="r", task_id="delete")
 COW, MOR = "copy-on-write", "merge-on-read"
@@ -42,9 +43,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string()), ("d", pa.float64(
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Catalog:
-    catalog = load_catalog("test", type="hadoop", warehouse=tmp_path.as_uri())
-    catalog.create_namespace("db")
-    return catalog
+    return new_catalog(tmp_path)
 
 
 def make(catalog: Catalog, version: int = 2, mode: str = COW, **properties: str) -> Table:
@@ -75,10 +74,6 @@ def run(table: Table, predicate: str, **request: Any) -> WriteResult:
 
 def no_job(plan: JobPlan) -> JobResult:
     raise AssertionError("a job was started")
-
-
-def ids(table: Table) -> list[int]:
-    return sorted(table.scan().to_arrow()["id"].to_pylist())
 
 
 def live(table: Table) -> list[ManifestEntry]:
@@ -552,7 +547,7 @@ class TestAgainstBruteForce:
         predicates=st.lists(PREDICATES, min_size=1, max_size=3),
         job=st.booleans(),
     )
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @examples(60, suppress_health_check=list(HealthCheck))
     def test_any_deletes(self, version, mode, partition_by, files, more, predicates, job):
         table = Table.create(
             MemoryCatalog(),
@@ -576,7 +571,7 @@ class TestAgainstBruteForce:
             expected = kept
 
     @given(values=ROWS, more=ROWS, predicate=PREDICATES, mode=st.sampled_from([COW, MOR]))
-    @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+    @examples(30, suppress_health_check=list(HealthCheck))
     def test_columns_with_an_initial_default(self, values, more, predicate, mode):
         table = Table.create(
             MemoryCatalog(),

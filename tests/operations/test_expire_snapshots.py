@@ -22,6 +22,7 @@ from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
+from tests.support.builders import new_table
 from tests.support.change_table import ChangeTable
 
 KEY = OperationKey(dag_id="d", run_id="r", task_id="expire")
@@ -31,9 +32,7 @@ ALL = ExpireRequest(older_than_ms=2**62)
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
     """Five appends of ten rows, then a compaction that replaces all files."""
-    catalog = load_catalog("test", type="hadoop", warehouse=tmp_path.as_uri())
-    catalog.create_namespace("db")
-    table = Table.create(catalog, "db.t", schema={"id": "long"})
+    table = new_table(tmp_path, schema={"id": "long"})
     for start in range(0, 50, 10):
         append(table, start)
     compact(Work(table, run=lambda plan: run_local(plan, table.io)), CompactRequest())

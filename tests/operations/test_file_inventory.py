@@ -1,23 +1,20 @@
-"""A walk over a table's files is one and the same in this process, in a job, and in a job on Spark."""
+"""An inventory of a table's files is one and the same in this process, in a job, and in a job on Spark."""
 
 from __future__ import annotations
 
 import logging
 import os
 import re
-import shlex
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.commit.actions.snapshot_refs import create_ref, drop_ref
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, StorageError, UnsupportedError
 from airflow_iceberg.inventory.manifests import read_entries, read_manifests
@@ -25,92 +22,58 @@ from airflow_iceberg.inventory.run import Progress, in_bytes
 from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.run_local import run_local
-from airflow_iceberg.jobs.spark.installation import environment
 from airflow_iceberg.jobs.spark.package import build_zip
 from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
-from airflow_iceberg.operations.file_inventory import Walker, expected_files
-from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, known_files, remove_orphan_files
+from airflow_iceberg.operations.file_inventory import FileInventory, expected_files
+from airflow_iceberg.operations.remove_orphan_files import (
+    OrphanRequest,
+    known_files,
+    remove_orphan_files,
+)
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
-from tests.jobs.submissions import HERE
+from tests.jobs.submissions import HERE, SPARK_4
+from tests.support.builders import new_catalog
+from tests.support.spark_programs import SparkPrograms
 
 ALL = ExpireRequest(older_than_ms=2**62)
 DRY = ExpireRequest(older_than_ms=2**62, dry_run=True)
 DAY = 24 * 60 * 60
-SERVER = Path(__file__).parent / "benchmarks" / "job_server.py"
 
-Way = Callable[[Table], Walker]
-
-
-def here(table: Table) -> Walker:
-    return Walker(Work(table))
+Way = Callable[[Table], FileInventory]
 
 
-def in_a_job(table: Table, *, spark_from_files: int = 0, ran: list[JobPlan] | None = None) -> Walker:
+def here(table: Table) -> FileInventory:
+    return FileInventory(Work(table))
+
+
+def in_a_job(table: Table, *, spark_from_files: int = 0, ran: list[JobPlan] | None = None) -> FileInventory:
     def run(plan: JobPlan) -> JobResult:
         if ran is not None:
             ran.append(plan)
         return run_local(plan, table.io)
 
-    return Walker(Work(table, run=run), spark_from_files=spark_from_files)
+    return FileInventory(Work(table, run=run), spark_from_files=spark_from_files)
 
 
-@pytest.fixture(scope="module")
-def on_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Way]:
-    """One Spark for all walks of this module; the core comes to it in the zip, as by spark-submit."""
-    folder = tmp_path_factory.mktemp("walks")
-    core = build_zip(folder / "zip")
-    submitted = ["--master", "local[2]", "--py-files", str(core), "--conf", "spark.ui.enabled=false"]
-    submitted += ["--conf", f"spark.sql.warehouse.dir={folder}/warehouse"]
-    environ = {
-        **os.environ,
-        **environment(),
-        "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": str(core),
-        "PYSPARK_SUBMIT_ARGS": shlex.join([*submitted, "pyspark-shell"]),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(
-            [sys.executable, str(SERVER)],
-            cwd=folder,
-            env=environ,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    # A Spark that hangs ends the tests and not the run.
-    guard = threading.Timer(300, process.kill)
-    guard.start()
-    # The JVM may have something to say first.
-    said = next((line for line in process.stdout if line.startswith("spark ")), "")
-    assert said.startswith("spark 4"), (folder / "log").read_text()[-5000:]
-
-    def walker(table: Table) -> Walker:
+@pytest.fixture(scope="session")
+def on_spark(spark_of: Callable[[str], SparkPrograms]) -> Way:
+    def inventory(table: Table) -> FileInventory:
         def run(plan: JobPlan) -> JobResult:
-            process.stdin.write(f"{plan.location}\n")
-            process.stdin.flush()
-            process.stdout.readline()
+            spark_of(SPARK_4).run(HERE / "spark_program.py", plan.location)
             result = JobResult.from_json(table.io.read(plan.result_location))
             assert result.engine.startswith("spark 4")
             return result
 
-        return Walker(Work(table, run=run), spark_from_files=0)
+        return FileInventory(Work(table, run=run), spark_from_files=0)
 
-    yield walker
-    process.stdin.close()
-    process.wait()
-    guard.cancel()
-    process.stdout.close()
+    return inventory
 
 
 @pytest.fixture(params=["here", "job", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.services])])
 def way(request: pytest.FixtureRequest) -> Way:
-    """Where a walk runs."""
+    """Where an inventory runs."""
     if request.param == "spark":
         found: Way = request.getfixturevalue("on_spark")
         return found
@@ -119,8 +82,7 @@ def way(request: pytest.FixtureRequest) -> Way:
 
 def make(folder: Path, *, version: int = 3) -> Table:
     """A table with a history: deletes, a tag, a branch that went its own way, a compaction, files ten days old."""
-    catalog = load_catalog("test", type="hadoop", warehouse=folder.as_uri())
-    catalog.create_namespace("db")
+    catalog = new_catalog(folder)
     schema, properties = {"id": "long", "part": "int"}, {"format-version": str(version)}
     table = Table.create(catalog, "db.t", schema=schema, partition_by=["part"], properties=properties)
     for start in range(0, 40, 10):
@@ -199,7 +161,7 @@ class TestTheSameEverywhere:
     """The cases of expiry and of orphans, in this process, in a job, and in a job on Spark."""
 
     def test_a_dry_run_says_what_would_go_and_what_refs_keep_alive(self, table: Table, way: Way) -> None:
-        result = expire_snapshots(Work(table), DRY, walk=way(table))
+        result = expire_snapshots(Work(table), DRY, inventory=way(table))
         assert result == expire_snapshots(Work(table), DRY)
         assert (result.expired_snapshots, result.deleted_data_files) == (5, 0)
         for one in result.refs:
@@ -214,7 +176,7 @@ class TestTheSameEverywhere:
         drop(table, "kept")
         drop(table, "audit")
         would_go = expire_snapshots(Work(table), DRY)
-        result = expire_snapshots(Work(table), ALL, walk=way(table))
+        result = expire_snapshots(Work(table), ALL, inventory=way(table))
         assert result.deleted_data_files == would_go.deleted_data_files > 0
         assert result.removed_position_delete_files == would_go.removed_position_delete_files > 0
         lists = {snapshot.manifest_list for snapshot in table.metadata.snapshots}
@@ -225,11 +187,14 @@ class TestTheSameEverywhere:
     def test_orphans(self, table: Table, way: Way) -> None:
         litter(table, "data/part=1/a.parquet", "data/other/b%20c.parquet", "metadata/m.avro", ".staging/dead/plan.json")
         asked = OrphanRequest(action="dry_run")
-        result = remove_orphan_files(Work(table), asked, walk=way(table))
+        result = remove_orphan_files(Work(table), asked, inventory=way(table))
         assert result == remove_orphan_files(Work(table), asked)
         assert (result.orphan_files, result.staging_files) == (3, 1)
         before = files(table) - set(result.orphans)
-        assert remove_orphan_files(Work(table), OrphanRequest(action="delete"), walk=way(table)).outcome == "committed"
+        assert (
+            remove_orphan_files(Work(table), OrphanRequest(action="delete"), inventory=way(table)).outcome
+            == "committed"
+        )
         assert files(table) == before
         assert not staged(table)
 
@@ -241,9 +206,9 @@ class TestTheSameEverywhere:
         table.io.delete([read_manifests(table.io, head)[0].manifest_path])
         before = files(table)
         with pytest.raises(NotFoundError):
-            expire_snapshots(Work(table), ALL, walk=way(table))
+            expire_snapshots(Work(table), ALL, inventory=way(table))
         with pytest.raises(NotFoundError):
-            remove_orphan_files(Work(table), OrphanRequest(action="delete"), walk=way(table))
+            remove_orphan_files(Work(table), OrphanRequest(action="delete"), inventory=way(table))
         assert files(table) == before
         assert not [place for place in staged(table) if not place.endswith("expired.json")]
 
@@ -262,35 +227,35 @@ def litter(table: Table, *names: str) -> None:
 
 
 class TestTheThreshold:
-    """From so many files on a walk is a job, if there is somebody to run one."""
+    """From so many files on an inventory is a job, if something runs jobs."""
 
     def test_below_it_no_job_runs(self, still: Table) -> None:
         ran: list[JobPlan] = []
-        expire_snapshots(Work(still), DRY, walk=in_a_job(still, spark_from_files=1_000, ran=ran))
+        expire_snapshots(Work(still), DRY, inventory=in_a_job(still, spark_from_files=1_000, ran=ran))
         assert not ran
 
     def test_from_it_on_a_job_runs(self, still: Table) -> None:
-        counted = Walker(Work(still, run=lambda plan: run_local(plan, still.io)), spark_from_files=17)
+        counted = FileInventory(Work(still, run=lambda plan: run_local(plan, still.io)), spark_from_files=17)
         assert not counted.is_for_spark(16)
         assert counted.is_for_spark(17)
         ran: list[JobPlan] = []
-        expire_snapshots(Work(still), DRY, walk=in_a_job(still, spark_from_files=20, ran=ran))
-        assert [plan.operation for plan in ran] == ["walk"] * len(ran)
+        expire_snapshots(Work(still), DRY, inventory=in_a_job(still, spark_from_files=20, ran=ran))
+        assert [plan.operation for plan in ran] == ["inventory"] * len(ran)
         assert ran
 
     def test_without_a_spark_every_table_is_read_here(self, still: Table) -> None:
-        assert not Walker(Work(still), spark_from_files=0).is_for_spark(10**9)
+        assert not FileInventory(Work(still), spark_from_files=0).is_for_spark(10**9)
 
     def test_listing_goes_by_what_the_summaries_say(self, still: Table) -> None:
         assert expected_files(still.metadata) > 12
         ran: list[JobPlan] = []
-        walk = in_a_job(still, spark_from_files=expected_files(still.metadata), ran=ran)
-        remove_orphan_files(Work(still), OrphanRequest(action="dry_run"), walk=walk)
+        inventory = in_a_job(still, spark_from_files=expected_files(still.metadata), ran=ran)
+        remove_orphan_files(Work(still), OrphanRequest(action="dry_run"), inventory=inventory)
         assert len(ran) == 2
 
     def test_a_number_of_files_that_cannot_be_is_refused(self, still: Table) -> None:
         with pytest.raises(InvalidInputError, match="spark_from_files is -1, expected 0 or more files"):
-            Walker(Work(still), spark_from_files=-1)
+            FileInventory(Work(still), spark_from_files=-1)
 
 
 class TestAJob:
@@ -305,30 +270,41 @@ class TestAJob:
         drop(table, "audit")
         before = files(table)
         with pytest.raises(StorageError, match="no room"):
-            expire_snapshots(Work(table), ALL, walk=Walker(Work(table, run=fails), spark_from_files=0))
+            expire_snapshots(Work(table), ALL, inventory=FileInventory(Work(table, run=fails), spark_from_files=0))
         assert files(table) == before
         assert not [place for place in staged(table) if not place.endswith("expired.json")]
 
     def test_a_unit_that_is_missing_is_an_error(self, still: Table) -> None:
         def forgets(plan: JobPlan) -> JobResult:
             result = run_local(plan, still.io)
-            return replace(result, walked=result.walked[1:])
+            return replace(result, units=result.units[1:])
 
-        with pytest.raises(FormatError, match=r"the job walked \d of \d units"):
-            known_files(still, walk=Walker(Work(still, run=forgets), spark_from_files=0))
+        with pytest.raises(FormatError, match=r"the job ran \d of \d units"):
+            known_files(still, inventory=FileInventory(Work(still, run=forgets), spark_from_files=0))
+
+    @pytest.mark.parametrize("place", ["/elsewhere/0.arrow", "{prefix}/../../../../elsewhere"])
+    def test_a_result_that_is_no_file_of_the_job_is_an_error(self, still: Table, place: str) -> None:
+        def forges(plan: JobPlan) -> JobResult:
+            result = run_local(plan, still.io)
+            location = place.format(prefix=plan.inventory_location)
+            return replace(result, units=(replace(result.units[0], location=location), *result.units[1:]))
+
+        with pytest.raises(FormatError, match=r"elsewhere.* is not a file of job"):
+            known_files(still, inventory=FileInventory(Work(still, run=forges), spark_from_files=0))
+        assert not staged(still)
 
     @pytest.mark.parametrize("left", [0, 10, 200])
     def test_half_of_an_answer_is_an_error(self, still: Table, left: int) -> None:
         def tears(plan: JobPlan) -> JobResult:
             result = run_local(plan, still.io)
-            place = result.walked[0].location
+            place = result.units[0].location
             data = still.io.read(place)
             still.io.delete([place])
             still.io.create(place, data[:left])
             return result
 
-        with pytest.raises(FormatError, match="what came of a unit of a walk"):
-            known_files(still, walk=Walker(Work(still, run=tears), spark_from_files=0))
+        with pytest.raises(FormatError, match="the result of a unit of an inventory"):
+            known_files(still, inventory=FileInventory(Work(still, run=tears), spark_from_files=0))
         assert not staged(still)
 
 
@@ -346,9 +322,9 @@ class TestBareWorkers:
             assert done.returncode == 0, done.stderr
             return JobResult.from_json(still.io.read(plan.result_location))
 
-        walk = Walker(Work(still, run=run), spark_from_files=0)
+        inventory = FileInventory(Work(still, run=run), spark_from_files=0)
         with pytest.raises(UnsupportedError, match=r"No module named 'fastavro'\); install fastavro there"):
-            remove_orphan_files(Work(still), OrphanRequest(action="dry_run"), walk=walk)
+            remove_orphan_files(Work(still), OrphanRequest(action="dry_run"), inventory=inventory)
         assert len(ran) == 2
 
 
@@ -361,7 +337,7 @@ class TestProgress:
         with caplog.at_level(logging.INFO):
             for second in range(41):
                 now[0] = second
-                progress.come_past(1000, 1 << 20)
+                progress.count(1000, 1 << 20)
                 progress.finish(5)
         assert caplog.messages == [
             "db.t: files: 11000 files of 11.0 MiB so far, 25 % done",
@@ -370,7 +346,7 @@ class TestProgress:
             "db.t: files: 41000 files of 41.0 MiB so far, 100 % done",
         ]
 
-    def test_what_a_walk_came_past_is_logged_in_the_end(self, still: Table, caplog: pytest.LogCaptureFixture) -> None:
+    def test_what_an_inventory_found_is_logged_in_the_end(self, still: Table, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level(logging.INFO):
             known_files(still)
         (line,) = [message for message in caplog.messages if "files of the table" in message]

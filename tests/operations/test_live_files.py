@@ -1,12 +1,10 @@
 """No live file is ever deleted, and no row changes under maintenance: random histories against brute force.
 
-make stress ARGS=tests/operations/test_live_files.py                    # more of them
-MAINTENANCE_EXAMPLES=500 pytest tests/operations/test_live_files.py     # as many as you like
+make stress ARGS=tests/operations/test_live_files.py    # more of them, from a new seed
 """
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -63,8 +61,8 @@ from tests.support.memory import (
     MemoryFileIO,
     SimulatedCrash,
 )
+from tests.support.sampling import examples
 
-EXAMPLES = int(os.environ.get("MAINTENANCE_EXAMPLES", "10"))
 DAY_MS = 24 * 60 * 60 * 1000
 LINEAGE = ("_row_id", "_last_updated_sequence_number")
 
@@ -463,14 +461,7 @@ class LongerMaintenance(Maintenance):
 
 
 TestNoLiveFileIsDeleted = Maintenance.TestCase
-TestNoLiveFileIsDeleted.settings = settings(
-    max_examples=EXAMPLES,
-    stateful_step_count=25,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    # The same histories each time; others are for those who wait for them.
-    derandomize="MAINTENANCE_EXAMPLES" not in os.environ,
-)
+TestNoLiveFileIsDeleted.settings = examples(10, stateful_step_count=25, suppress_health_check=list(HealthCheck))
 TestNoLiveFileIsDeletedInManyHistories = pytest.mark.long(LongerMaintenance.TestCase)
 TestNoLiveFileIsDeletedInManyHistories.settings = settings(
     max_examples=400, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)

@@ -8,10 +8,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.base import Catalog
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.commit.write_result import WriteResult
@@ -36,16 +35,16 @@ from tests.operations.test_delete import (
     rows,
     table_rows,
 )
+from tests.support.builders import new_catalog
 from tests.support.memory import MemoryCatalog
+from tests.support.sampling import examples
 
 SERIALIZABLE, SNAPSHOT = "serializable", "snapshot"
 
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Catalog:
-    catalog = load_catalog("test", type="hadoop", warehouse=tmp_path.as_uri())
-    catalog.create_namespace("db")
-    return catalog
+    return new_catalog(tmp_path)
 
 
 @pytest.fixture
@@ -281,7 +280,7 @@ class TestAgainstBruteForce:
         new=ROWS,
         predicate=PREDICATES,
     )
-    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+    @examples(40, suppress_health_check=list(HealthCheck))
     def test_any_overwrite(self, version, partition_by, files, new, predicate):
         table = Table.create(
             MemoryCatalog(),

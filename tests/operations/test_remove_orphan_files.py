@@ -19,6 +19,7 @@ from airflow_iceberg.operations.quarantine import quarantines, restore_quarantin
 from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, OrphanResult, remove_orphan_files
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
+from tests.support.builders import ids, new_table
 
 DAY = 24 * 60 * 60
 KEY = OperationKey(dag_id="d", run_id="r", task_id="clean")
@@ -38,9 +39,7 @@ OLD = {
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
     """A table whose files are all ten days old."""
-    catalog = load_catalog("test", type="hadoop", warehouse=tmp_path.as_uri())
-    catalog.create_namespace("db")
-    table = Table.create(catalog, "db.t", schema={"id": "long", "_day": "int"}, partition_by=["_day"])
+    table = new_table(tmp_path, schema={"id": "long", "_day": "int"}, partition_by=["_day"])
     for start in range(3):
         table.append(pa.table({"id": pa.array([start], pa.int64()), "_day": pa.array([start], pa.int32())}))
     age(table)
@@ -70,10 +69,6 @@ def litter(table: Table, *names: str, days: float = 10) -> list[Path]:
 
 def run(table: Table, **request: object) -> OrphanResult:
     return remove_orphan_files(Work(table), OrphanRequest(**request))  # type: ignore[arg-type]
-
-
-def ids(table: Table) -> list[int]:
-    return sorted(table.scan().to_arrow()["id"].to_pylist())
 
 
 class TestWhatIsAnOrphan:

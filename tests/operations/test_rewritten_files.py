@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.base import Catalog
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.manifests.entries import DataFile
@@ -17,13 +16,12 @@ from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.delete import DeleteRequest, delete
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
+from tests.support.builders import new_catalog
 
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Catalog:
-    catalog = load_catalog("test", type="hadoop", warehouse=tmp_path.as_uri())
-    catalog.create_namespace("db")
-    return catalog
+    return new_catalog(tmp_path)
 
 
 def local_path(file: DataFile) -> str:

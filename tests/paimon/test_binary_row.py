@@ -7,13 +7,14 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_iceberg.errors import FormatError, UnsupportedError
 from airflow_iceberg.paimon.binary_row import decode_row, row_arity
 from airflow_iceberg.paimon.types import PaimonType, parse_type
 from tests.support.paimon_writer import encode_row
+from tests.support.sampling import examples
 
 EPOCH_YEARS = (-62_135_596_800, 253_402_300_799)
 
@@ -90,7 +91,7 @@ def rows(draw: st.DrawFn, most: int = 12) -> tuple[list[PaimonType], tuple[Any, 
 class TestEveryTypeIsDecoded:
     """What a writer made of a value, the reader makes the value of."""
 
-    @settings(max_examples=300, deadline=None)
+    @examples(300)
     @given(row=rows())
     def test_what_was_written_is_read(self, row: tuple[list[PaimonType], tuple[Any, ...]]) -> None:
         types, values = row
@@ -100,7 +101,7 @@ class TestEveryTypeIsDecoded:
     def test_every_type_alone_and_null(self, text: str, strategy: st.SearchStrategy[Any]) -> None:
         type_ = parse_type(text)
 
-        @settings(max_examples=25, deadline=None)
+        @examples(25)
         @given(value=strategy)
         def check(value: Any) -> None:
             assert decode_row(encode_row((value, None, value), [type_] * 3), [type_] * 3) == (value, None, value)
@@ -217,13 +218,13 @@ class TestBytesThatAreNoRow:
         with pytest.raises(FormatError, match="unexpected 2147483647 elements"):
             decode_row(bytes(blob), [array])
 
-    @settings(max_examples=300, deadline=None)
+    @examples(300)
     @given(row=rows(), seed=st.integers(0, 2**32))
     def test_damaged_bytes_give_a_value_or_our_error(self, row: tuple[list[PaimonType], Any], seed: int) -> None:
         types, values = row
         fuzz(encode_row(values, types), types, random.Random(seed))
 
-    @settings(max_examples=200, deadline=None)
+    @examples(200)
     @given(row=rows(), blob=st.binary(max_size=200))
     def test_any_bytes_give_a_value_or_our_error(self, row: tuple[list[PaimonType], Any], blob: bytes) -> None:
         types, _ = row

@@ -6,7 +6,7 @@ import random
 import zlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_iceberg.errors import FormatError, UnsupportedError
@@ -15,6 +15,7 @@ from airflow_iceberg.paimon.index_files import MAGIC_32, check_vector_file, read
 from airflow_iceberg.paimon.index_manifests import IndexFile, VectorRange, read_index_manifest
 from airflow_iceberg.paimon.schema import PaimonSchema
 from tests.support.paimon_writer import EMPTY_ROW, INDEX, write_avro
+from tests.support.sampling import examples
 
 REAL_32 = bytes.fromhex("000000185e43f2d03a300000010000000000010010000000" + "02000300" + "c898f63d")
 REAL_64 = bytes.fromhex(
@@ -47,7 +48,7 @@ class TestDeletionVectors:
     def test_real_vectors(self, blob: bytes, length: int) -> None:
         assert read_vector(blob + b"more", vector(length, 2)).to_array().tolist() == [2, 3]
 
-    @settings(max_examples=50, deadline=None)
+    @examples(50)
     @given(positions=st.lists(st.integers(0, 2**31), min_size=1, max_size=200))
     def test_any_rows_in_both_forms(self, positions: list[int]) -> None:
         wide, narrow = RowPositions.of(positions).to_blob(), as_32(positions)
@@ -81,7 +82,7 @@ class TestDeletionVectors:
         with pytest.raises(UnsupportedError, match=r"^version 02 of deletion vectors \(known: 01\) of f$"):
             check_vector_file(b"\2ab", index(3, 1), path="f")
 
-    @settings(max_examples=300, deadline=None)
+    @examples(300)
     @given(positions=st.lists(st.integers(0, 2**20), max_size=50), seed=st.integers(0, 2**32), wide=st.booleans())
     def test_damaged_bytes_give_our_error(self, positions: list[int], seed: int, wide: bool) -> None:
         fuzz_vector(RowPositions.of(positions).to_blob() if wide else as_32(positions), random.Random(seed))

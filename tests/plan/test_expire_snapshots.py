@@ -154,7 +154,9 @@ class TestRefusals:
 
     @pytest.mark.parametrize("name", ["max_snapshot_age_ms", "min_snapshots_to_keep", "max_ref_age_ms"])
     def test_numbers_that_are_too_small(self, name):
-        with pytest.raises(InvalidInputError, match=r"expected at least [01]\) of table property"):
+        expected = "a number above 0" if name == "min_snapshots_to_keep" else "a number, 0 or above"
+        message = rf"property history\.expire\.{name.replace('_', '-')} is '(0|-1)' \(expected {expected}\)"
+        with pytest.raises(InvalidInputError, match=message):
             expired(table(*line(9, 1), **{f"history__expire__{name}": 0 if name == "min_snapshots_to_keep" else -1}))
 
     def test_to_retain_none(self):

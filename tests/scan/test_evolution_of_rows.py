@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from airflow_iceberg.errors import IcebergError
@@ -15,6 +15,7 @@ from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import ListType, NestedField, StructType, TimestampType
 from airflow_iceberg.table import Table
 from tests.support.memory import MemoryCatalog
+from tests.support.sampling import examples
 
 WIDER = {"int": "long", "float": "double", "decimal(9, 2)": "decimal(18, 2)", "date": "timestamp"}
 TYPES = ["int", "float", "decimal(9, 2)", "date", "string", "boolean", "list<int>", "struct<x: int, y: date>"]
@@ -156,9 +157,8 @@ def sortable(rows: list[dict[str, Any]]) -> list[str]:
 class TestAnySequenceOfChanges:
     """Ids are never given twice, rows keep their values under whatever name, and a refused change changes nothing."""
 
-    @settings(
-        max_examples=25,
-        deadline=None,
+    @examples(
+        25,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
     )
     @given(data=st.data(), steps=st.integers(1, 10))

@@ -104,7 +104,7 @@ class Server:
         self.process: subprocess.Popen[bytes] | None = None
         atexit.register(self.kill)
 
-    def start(self, is_ready: Callable[[], bool], *, seconds: float = 90) -> Self:
+    def start(self, is_ready: Callable[[], bool], *, seconds: float = 300) -> Self:
         """Start it and wait until it is ready."""
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(

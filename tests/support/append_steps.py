@@ -56,14 +56,17 @@ def commit_append(
     on_rerun: OnRerun = "replace",
     snapshot_properties: Mapping[str, str] | None = None,
 ) -> WriteResult:
+    assert plan.source is not None
     work = Work(table, operation_key=operation_key, try_number=try_number)
     request = AppendRequest(
         rows=plan.source, branch=branch, on_rerun=on_rerun, snapshot_properties=snapshot_properties or {}
     )
     written = commit_rows(work, request, rows_of(plan, result))
-    staging.clear(table.io, plan)
+    staging.clear(table.io, plan.staging_location)
     return written
 
 
 def discard(table: OpenTable, plan: JobPlan, result: JobResult | None = None) -> None:
-    staging.clear(table.io, plan, () if result is None else staging.staged_files(plan, result))
+    files = () if result is None else staging.staged_files(plan, result)
+    staging.remove(table.io, [file.file_path for file in files])
+    staging.clear(table.io, plan.staging_location)

@@ -68,7 +68,8 @@ def rows_of(catalog: Catalog, ref: str | None = None) -> Rows:
 
 def rows_in(table: Table, ref: str | None = None) -> Rows:
     """Return the rows of a table as it was loaded."""
-    found = table.scan(ref=ref).to_arrow()
+    # Without the threads of `to_arrow`, which take longer than such few rows.
+    found = table.scan(ref=ref).to_arrow_batch_reader().read_all()
     return Counter(zip(found["part"].to_pylist(), found["id"].to_pylist(), strict=True))
 
 

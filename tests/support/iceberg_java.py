@@ -21,6 +21,15 @@ import sys
 import time
 from typing import Any, Self
 
+# For tables of some dozens of rows: no second task, no generated code.
+SMALL = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.leafNodeDefaultParallelism": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
 
 def plain(value: Any) -> Any:
     """Return a value in JSON types that keep apart what differs: decimals, times and bytes are tagged text."""
@@ -70,7 +79,7 @@ class IcebergJava:
 
     def __exit__(self, *_: object) -> None:
         self._process.stdin.close()
-        self._process.wait(timeout=60)
+        self._process.wait(timeout=300)
         self._process.stdout.close()
 
     def sql(self, statement: str) -> list[dict[str, Any]]:

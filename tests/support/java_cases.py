@@ -9,17 +9,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.support.iceberg_java import plain
+from tests.support.iceberg_java import SMALL, plain
 
-# Tables of some dozens of rows: no second task, no generated code.
-_CONF = {
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.leafNodeDefaultParallelism": "1",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.session.timeZone": "UTC",
-}
+_CONF = {**SMALL, "spark.sql.session.timeZone": "UTC"}
 _sessions: list[Any] = []
 
 

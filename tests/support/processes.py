@@ -18,7 +18,7 @@ _context.set_forkserver_preload(["tests.catalogs.races", "sqlalchemy"])
 
 
 def run_processes(
-    target: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], *, seconds: float = 120
+    target: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], *, seconds: float = 500
 ) -> list[Any]:
     """Run a function in processes of their own, which begin together, and return what it returned in each.
 
@@ -30,7 +30,7 @@ def run_processes(
     Raises:
         AssertionError: one has failed, with its traceback; none is left running.
     """
-    ready = _context.Barrier(len(arguments), timeout=60)
+    ready = _context.Barrier(len(arguments), timeout=300)
     running = []
     deadline = time.monotonic() + seconds
     try:

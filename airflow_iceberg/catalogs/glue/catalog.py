@@ -1,10 +1,10 @@
 """`GlueCatalog`: pointers in the AWS Glue Data Catalog, shared with Iceberg Java, PyIceberg, Athena and others.
 
-Lives here: which request means what, and what became of a commit. Not here: boto3 (`glue_client`), Glue's documents
-(`glue_tables`), metadata files (`pointer`).
+Here: the request of each method, and the outcome of a commit. Not here: boto3 (`glue.client`), Glue's documents
+(`glue.tables`), metadata files (`pointer`).
 
 A commit is one UpdateTable that names the version of the Glue table that its base was read at; Glue refuses it when the
-table has another version by then, whoever changed it.
+table has another version by then, also if only other programs' entries were changed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Unpack
 
 from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, parse_namespace
-from airflow_iceberg.catalogs.glue.client import GlueClient, Refusal
+from airflow_iceberg.catalogs.glue.client import MISSING, GlueClient, Refusal
 from airflow_iceberg.catalogs.glue.tables import (
     METADATA_LOCATION,
     PREVIOUS_METADATA_LOCATION,
@@ -42,7 +42,7 @@ from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 
 log = logging.getLogger(__name__)
 
-_MISSING, _TAKEN, _CHANGED = "EntityNotFoundException", "AlreadyExistsException", "ConcurrentModificationException"
+_TAKEN, _CHANGED = "AlreadyExistsException", "ConcurrentModificationException"
 _RENAMED_TO = "renamed_to"
 _DROPPED_BY = "dropped_by"
 
@@ -151,10 +151,10 @@ class GlueCatalog(DescribingCatalog):
     def _explain(self, table: TableId, base: TableState | None, new: str, refusal: Refusal) -> Pointer:
         """Return the pointer if the refusal is the echo of our own commit, else raise what it means.
 
-        Whatever sends a request twice gets the refusal of the second one, because of the first. Only after that is
-        ruled out may the caller delete the metadata file.
+        A request that was sent twice on the way gets the error response of the second one, because of the first. Only
+        after that is ruled out may the caller delete the metadata file.
         """
-        if refusal.code not in (_MISSING, _TAKEN, _CHANGED):
+        if refusal.code not in (MISSING, _TAKEN, _CHANGED):
             raise self._glue.denied(f"commit to {table}", refusal) from None
         try:
             has_landed, current = self._look_for(table, new)
@@ -167,10 +167,10 @@ class GlueCatalog(DescribingCatalog):
             log.warning("a commit to %s was sent twice, by something between here and Glue; it has landed once", table)
             return Pointer(metadata_location=new, token=GlueVersion())
         if base is None:
-            if refusal.code == _MISSING:
+            if refusal.code == MISSING:
                 raise self._unknown_namespace(table.namespace) from None
             raise self._existing_table(table) from None
-        if refusal.code == _MISSING or current is None:
+        if refusal.code == MISSING or current is None:
             raise self._unknown_table(table) from None
         raise self._changed(table, current, base) from None
 
@@ -220,9 +220,10 @@ class GlueCatalog(DescribingCatalog):
     def drop_if_current(self, state: TableState) -> None:
         """Let the table's document point to nothing if it has the state's version, then remove it.
 
-        Glue removes without comparing, hence two steps. Who is killed in between leaves a document that is no Iceberg
-        table any more; its parameter `previous_metadata_location` says where the table was.
+        A process that is killed in between leaves a document that is no longer an Iceberg table; its parameter
+        `previous_metadata_location` says where the table was.
         """
+        # Differs from Java: it removes whatever has the name. Glue removes without comparing, hence two steps.
         table, mark = state.table, str(self._new_uuid())
         pointer = Pointer(metadata_location=state.metadata_location, token=state.token)
         try:
@@ -231,7 +232,7 @@ class GlueCatalog(DescribingCatalog):
             if ((self._find(table) or {}).get("Parameters") or {}).get(_DROPPED_BY) != mark:
                 raise
         except Refusal as error:
-            if error.code not in (_MISSING, _CHANGED):
+            if error.code not in (MISSING, _CHANGED):
                 raise self._glue.denied(f"drop {table}", error) from None
             found = self._find(table) or {}
             if (found.get("Parameters") or {}).get(_DROPPED_BY) != mark:  # it may be the echo of our own request
@@ -241,15 +242,16 @@ class GlueCatalog(DescribingCatalog):
         self._delete(table)
 
     def rename_table(self, table: str | TableId, to: str | TableId) -> None:
-        """Give the table another name: Glue can't, so a second document is made and the first one removed.
+        """Give the table another name: Glue can't, so a second document is created and the first one removed.
 
-        That is not atomic. The new document comes first, so the table is never lost; then the old one is made useless
-        to whoever would commit to it, in a compare-and-swap, so that no commit is lost; then it is removed. Who is
-        killed in between leaves the table under both names.
+        That is not atomic. The new document comes first, so the table is never lost. Then the old one is emptied by
+        compare-and-swap, so that no commit is lost, and removed. A process that is killed in between leaves the table
+        under both names.
 
         Raises:
-            CommitConflictError: somebody committed meanwhile; the table has its old name.
+            CommitConflictError: another writer committed meanwhile; the table has its old name.
         """
+        # Differs from Java: it removes the old document without comparing, and loses a commit made in between.
         table, to = TableId.of(table), TableId.of(to)
         pointer = self.read_pointer(table)
         if pointer is None:
@@ -293,7 +295,7 @@ class GlueCatalog(DescribingCatalog):
             ) from None
 
     def _empty(self, table: TableId, pointer: Pointer, mark: Mapping[str, str]) -> None:
-        """Let a table's document point to nothing, in a compare-and-swap, so that nobody commits to it any more."""
+        """Let a table's document point to nothing, by compare-and-swap, so that no writer can commit to it."""
         found = _found(pointer)
         parameters = {
             key: value for key, value in found["Parameters"].items() if key not in (TABLE_TYPE, METADATA_LOCATION)
@@ -311,9 +313,9 @@ class GlueCatalog(DescribingCatalog):
         try:
             self._glue.change("delete_table", DatabaseName=self._database(table.namespace), Name=table.name)
         except Refusal as error:
-            if error.code != _MISSING:
+            if error.code != MISSING:
                 raise self._glue.denied(f"drop {table}", error) from None
-            log.info("table %s was removed by somebody else", table)
+            log.info("table %s was removed by another writer", table)
         except CommitUnknownError:
             if self._find(table) is not None:
                 raise
@@ -364,7 +366,7 @@ class GlueCatalog(DescribingCatalog):
             if self.namespace_exists(namespace):
                 raise
         except Refusal as error:
-            if error.code == _MISSING:
+            if error.code == MISSING:
                 raise self._unknown_namespace(namespace) from None
             raise self._glue.denied(f"drop namespace {namespace[0]}", error) from None
 
@@ -405,45 +407,24 @@ class GlueCatalog(DescribingCatalog):
         try:
             self._glue.change("update_database", Name=name, DatabaseInput=database_input(name, kept, found))
         except Refusal as error:
-            if error.code == _MISSING:
+            if error.code == MISSING:
                 raise self._unknown_namespace(namespace) from None
             raise self._glue.denied(f"change namespace {name}", error) from None
 
-    # -- asking --------------------------------------------------------------------------------------------------
+    # -- documents -----------------------------------------------------------------------------------------------
 
     def _find(self, table: TableId) -> Json | None:
         """Return Glue's document of a table; None if there is none, or can be none of the name."""
-        if len(table.namespace) != 1 or not (is_name(table.namespace[0]) and is_name(table.name)):
-            return None
-        try:
-            answer = self._glue.ask("get_table", DatabaseName=table.namespace[0], Name=table.name)
-        except Refusal as error:
-            if error.code == _MISSING:
-                return None
-            raise self._glue.denied(f"read {table}", error) from None
-        return dict(answer["Table"])
+        return self._glue.find_table(table.namespace[0], table.name) if len(table.namespace) == 1 else None
 
     def _find_database(self, namespace: Namespace) -> Json | None:
-        if len(namespace) != 1 or not is_name(namespace[0]):
-            return None
-        try:
-            return dict(self._glue.ask("get_database", Name=namespace[0])["Database"])
-        except Refusal as error:
-            if error.code == _MISSING:
-                return None
-            raise self._glue.denied(f"read namespace {namespace[0]}", error) from None
+        return self._glue.find_database(namespace[0]) if len(namespace) == 1 else None
 
     def _tables(self, namespace: Namespace) -> Iterable[Json]:
-        if len(namespace) != 1 or not is_name(namespace[0]):
+        found = self._glue.list_tables(namespace[0]) if len(namespace) == 1 else None
+        # Some services list nothing for a database that does not exist.
+        if found is None or (not found and self._find_database(namespace) is None):
             raise self._unknown_namespace(namespace)
-        try:
-            found = list(self._glue.pages("get_tables", "TableList", DatabaseName=namespace[0]))
-        except Refusal as error:
-            if error.code == _MISSING:
-                raise self._unknown_namespace(namespace) from None
-            raise self._glue.denied(f"list {namespace[0]}", error) from None
-        if not found and self._find_database(namespace) is None:
-            raise self._unknown_namespace(namespace)  # a service that lists nothing for what isn't there
         return found
 
     def _database(self, namespace: Namespace) -> str:

@@ -16,8 +16,10 @@ from typing import Any
 
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
+from airflow_iceberg.catalogs.glue.tables import is_name
 from airflow_iceberg.errors import CommitUnknownError, IcebergError, InvalidInputError, StorageError
 
+MISSING = "EntityNotFoundException"
 _MAX_RETRIES = 10
 _MODES = ("standard", "adaptive", "legacy")
 _THROTTLED = ("Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequestsException")
@@ -125,6 +127,37 @@ class GlueClient:
                 raise StorageError(f"catalog {self._catalog}: {self} is too busy: {error}; try again later") from None
             raise
         return answer
+
+    def find_table(self, database: str, name: str) -> Json | None:
+        """Return the document of a table; None if there is none, or can be none of the name."""
+        if not (is_name(database) and is_name(name)):
+            return None
+        answer = self._find("get_table", f"read {database}.{name}", DatabaseName=database, Name=name)
+        return answer and dict(answer["Table"])
+
+    def find_database(self, name: str) -> Json | None:
+        """Return the document of a database; None if there is none, or can be none of the name."""
+        answer = self._find("get_database", f"read namespace {name}", Name=name) if is_name(name) else None
+        return answer and dict(answer["Database"])
+
+    def list_tables(self, database: str) -> list[Json] | None:
+        """Return the documents of all tables in a database; None if there is no such database."""
+        if not is_name(database):
+            return None
+        try:
+            return list(self.pages("get_tables", "TableList", DatabaseName=database))
+        except Refusal as error:
+            if error.code == MISSING:
+                return None
+            raise self.denied(f"list {database}", error) from None
+
+    def _find(self, operation: str, purpose: str, **arguments: str) -> Json | None:
+        try:
+            return self.ask(operation, **arguments)
+        except Refusal as error:
+            if error.code == MISSING:
+                return None
+            raise self.denied(purpose, error) from None
 
     def denied(self, what: str, refusal: Refusal) -> StorageError:
         """Return the error for an error response about the access or the request, and not about the data."""

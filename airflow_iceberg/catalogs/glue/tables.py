@@ -1,8 +1,8 @@
-"""What Glue shows of an Iceberg table: names, columns, parameters. Values and documents only.
+"""Glue's documents of tables and databases: names, columns, parameters. Values only.
 
-Lives here: Glue's table and database documents. Not here: requests (`glue_client`), the catalog (`glue`).
+Not here: requests (`glue.client`), the catalog (`glue.catalog`).
 
-The columns are for people and for tools that list tables; what counts is in the metadata file that the parameters name.
+The columns are for users and for tools that list tables; the metadata file in the parameters is authoritative.
 """
 
 from __future__ import annotations
@@ -12,30 +12,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from airflow_iceberg.catalogs.base import Namespace, TableId
+from airflow_iceberg.catalogs.hive.column_types import column_type
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-from airflow_iceberg.format.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    GeographyType,
-    GeometryType,
-    IcebergType,
-    IntegerType,
-    ListType,
-    LongType,
-    MapType,
-    NestedField,
-    StructType,
-    TimestampNsType,
-    TimestampType,
-    TimestamptzNsType,
-    TimestamptzType,
-)
+from airflow_iceberg.format.types import NestedField
 
 TABLE_TYPE, ICEBERG = "table_type", "ICEBERG"
 METADATA_LOCATION = "metadata_location"
@@ -86,7 +66,7 @@ def database_of(catalog: str, namespace: Namespace) -> str:
 def table_input(
     table: TableId, metadata: TableMetadata, location: str, *, previous: str | None, found: Mapping[str, Any] | None
 ) -> Json:
-    """Return Glue's document of a table; what others have written into it stays.
+    """Return Glue's document of a table; entries of other programs are kept.
 
     Args:
         location: of the metadata file.
@@ -130,7 +110,7 @@ def columns(metadata: TableMetadata, comments: Mapping[str, str]) -> list[Json]:
             continue
         column = {
             "Name": field.name,
-            "Type": glue_type(field.type)[:_MAX_TYPE],
+            "Type": column_type(field.type, zoned="timestamp", other="string")[:_MAX_TYPE],
             "Parameters": {
                 "iceberg.field.id": str(field.id),
                 "iceberg.field.optional": str(not field.required).lower(),
@@ -141,37 +121,6 @@ def columns(metadata: TableMetadata, comments: Mapping[str, str]) -> list[Json]:
             column["Comment"] = comment[:_MAX_COMMENT]
         described[field.name] = column
     return list(described.values())
-
-
-def glue_type(type_: IcebergType) -> str:
-    """Return Hive's word for a type, which is Glue's; types that it doesn't have are shown as binary or string."""
-    match type_:
-        case BooleanType():
-            return "boolean"
-        case IntegerType():
-            return "int"
-        case LongType():
-            return "bigint"
-        case FloatType():
-            return "float"
-        case DoubleType():
-            return "double"
-        case DateType():
-            return "date"
-        case TimestampType() | TimestamptzType() | TimestampNsType() | TimestamptzNsType():
-            return "timestamp"
-        case FixedType() | BinaryType() | GeometryType() | GeographyType():
-            return "binary"
-        case DecimalType():
-            return f"decimal({type_.precision},{type_.scale})"
-        case StructType():
-            return f"struct<{','.join(f'{field.name}:{glue_type(field.type)}' for field in type_.fields)}>"
-        case ListType():
-            return f"array<{glue_type(type_.element)}>"
-        case MapType():
-            return f"map<{glue_type(type_.key)},{glue_type(type_.value)}>"
-        case _:
-            return "string"
 
 
 def database_input(name: str, properties: Mapping[str, str], found: Mapping[str, Any] | None = None) -> Json:

@@ -1,7 +1,7 @@
 """`HadoopCatalog`: tables are directories, and the newest `metadata/v<N>.metadata.json` is the table.
 
-Lives here: namespaces and tables as directories, and the commit that is the creation of one file. Not here: which
-version is the newest (`hadoop_versions`), and how a file is created only if it isn't there (`airflow_iceberg.storage`).
+Here: namespaces and tables as directories, and the commit that is the creation of one file. Not here: which
+version is the newest (`hadoop.versions`), and how a file is created only if it isn't there (`airflow_iceberg.storage`).
 Iceberg Java's HadoopCatalog may read and write the same tables at the same time.
 """
 
@@ -14,7 +14,6 @@ from typing import Unpack
 from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, parse_namespace
 from airflow_iceberg.catalogs.hadoop.versions import MetadataDirectory, Version, version_of
 from airflow_iceberg.catalogs.pointer import (
-    METADATA_PATH,
     Outside,
     Pointer,
     PointerCatalog,
@@ -32,7 +31,8 @@ from airflow_iceberg.errors import (
     UnsupportedError,
 )
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-from airflow_iceberg.inventory.purge import GC_ENABLED, delete_files
+from airflow_iceberg.format.properties.table_properties import TableProperties
+from airflow_iceberg.inventory.purge import delete_files
 from airflow_iceberg.storage.conditional_create import require_conditional_create
 from airflow_iceberg.storage.directories import FsspecDirectories, open_directory
 
@@ -72,7 +72,7 @@ class HadoopCatalog(PointerCatalog):
         self._sleep = sleep
         self._warehouse = warehouse.rstrip("/") or "/"
         self._is_probed = False
-        self.io.filesystem(self._warehouse)  # a scheme that nobody knows, or whose driver is missing, is told at once
+        self.io.filesystem(self._warehouse)  # an unknown scheme, or a missing driver, is reported at once
 
     def __repr__(self) -> str:
         return f"HadoopCatalog(name={self.name!r}, warehouse={self._warehouse!r})"
@@ -88,7 +88,7 @@ class HadoopCatalog(PointerCatalog):
         raise UnsupportedError(f"cannot let {table} point to {new}: a Hadoop catalog's table is its own directory")
 
     def _publish(self, table: TableId, base: TableState | None, metadata: TableMetadata) -> TableState:
-        """Create the file of the next version; whoever creates it first has won."""
+        """Create the file of the next version; the writer that creates it first has won."""
         directory = self._metadata_directory(table)
         self._refuse_relocation(table, base, metadata)
         if base is None:
@@ -99,7 +99,7 @@ class HadoopCatalog(PointerCatalog):
         # Differs from Java: the name follows from the *base's* codec, so that all who commit on one base meet at one
         # name. Java takes the new codec, and of two writers of which one changes the codec both succeed.
         location = directory.location_of(version, is_gzip=base is not None and is_gzip_asked(base.metadata.properties))
-        is_gzip_asked(metadata.properties)  # a codec that nobody knows is refused before it is written
+        is_gzip_asked(metadata.properties)  # an unknown codec is refused before it is written
         data = encode_metadata(metadata, location)
         try:
             hint = self._create_version(directory, version, location, data, base)
@@ -142,7 +142,7 @@ class HadoopCatalog(PointerCatalog):
         if directory.is_local:
             self._sleep(_JAVA_RENAME_S)
             self._resolve(directory, location, data, None)
-        if directory.is_there(version, beside=location):
+        if directory.is_there(version, other_than=location):
             raise directory.two_spellings(version)
         return self._require_to_be_followed(directory, version, location, base)
 
@@ -172,7 +172,7 @@ class HadoopCatalog(PointerCatalog):
         """Find out by reading back whether the version is ours; return if it is.
 
         Raises:
-            AlreadyExistsError: it is somebody else's.
+            AlreadyExistsError: it is another writer's.
             StorageError: there is no such version, and none will come: the store has no requests on their way, or it
                 said no to all of them.
             CommitUnknownError: cannot tell.
@@ -190,7 +190,7 @@ class HadoopCatalog(PointerCatalog):
         except StorageError as error:
             raise _unknown(location, str(error)) from (cause or error)
         if found != data:
-            raise AlreadyExistsError(f"{location} was written by somebody else") from cause
+            raise AlreadyExistsError(f"{location} was written by another writer") from cause
 
     def _lost(self, table: TableId, base: TableState | None, version: int) -> IcebergError:
         if base is None:
@@ -199,13 +199,14 @@ class HadoopCatalog(PointerCatalog):
 
     def _refuse_relocation(self, table: TableId, base: TableState | None, metadata: TableMetadata) -> None:
         where = self.default_location(table)
-        if METADATA_PATH in metadata.properties:
+        if TableProperties.metadata_path.name in metadata.properties:
             raise UnsupportedError(
-                f"cannot set {METADATA_PATH} on {table}: a Hadoop catalog finds metadata only in {where}/metadata"
+                f"cannot set {TableProperties.metadata_path} on {table}: a Hadoop catalog finds metadata only in "
+                f"{where}/metadata"
             )
         if base is not None and base.metadata.location != metadata.location:
             raise UnsupportedError(
-                f"cannot move {table} to {metadata.location}: a Hadoop catalog's table stays in its directory {where}"
+                f"cannot move {table} to {metadata.location}: in a Hadoop catalog its location is always {where}"
             )
         if base is None and not self._is_same_place(metadata.location, where):
             raise UnsupportedError(
@@ -256,10 +257,10 @@ class HadoopCatalog(PointerCatalog):
 
     def drop_pointer(self, table: TableId) -> None:
         """Remove the table's directory."""
-        if not self.load(table).metadata.property_bool(GC_ENABLED, True):
+        if not TableProperties.of(self.load(table).metadata.properties).gc_enabled:
             raise InvalidInputError(
-                f"cannot drop {table}: its property {GC_ENABLED} is false, and a Hadoop catalog drops a table with its "
-                "files; remove the property first"
+                f"cannot drop {table}: its property {TableProperties.gc_enabled} is false, and a Hadoop catalog drops "
+                "a table with its files; remove the property first"
             )
         location = self.default_location(table)
         try:

@@ -1,6 +1,6 @@
 """The `metadata` directory of a Hadoop catalog's table: which version is the newest, its spellings, and the hint.
 
-Lives here: names of files and what may be concluded from them. Not here: the commit (`hadoop`).
+Here: names of files and what may be concluded from them. Not here: the commit (`hadoop.catalog`).
 
 A version has one of three names: `v<N>.metadata.json`, `v<N>.gz.metadata.json` and, from old writers,
 `v<N>.metadata.json.gz`. `version-hint.text` saves a listing and promises nothing: it may lag, run back, or be gone.
@@ -61,14 +61,14 @@ class MetadataDirectory:
         """Return the files that claim to be this version: one, none, or, after an accident, more."""
         return tuple(self._each_spelling(version))
 
-    def is_there(self, version: int, *, beside: str | None = None) -> bool:
-        """Tell whether any file claims to be this version, other than the one at `beside`."""
-        return next(self._each_spelling(version, beside=beside), None) is not None
+    def is_there(self, version: int, *, other_than: str | None = None) -> bool:
+        """Tell whether any file claims to be this version, other than the one at `other_than`."""
+        return next(self._each_spelling(version, other_than=other_than), None) is not None
 
-    def _each_spelling(self, version: int, *, beside: str | None = None) -> Iterator[str]:
-        """Yield the files that claim to be a version; on HDFS each one costs a question, which `beside` saves."""
+    def _each_spelling(self, version: int, *, other_than: str | None = None) -> Iterator[str]:
+        """Yield the files that claim to be a version; on HDFS each one costs a question, which `other_than` saves."""
         names = [f"v{version}{suffix}" for suffix in (_PLAIN, _GZIP, _OLD_GZIP)]
-        locations = [location for name in names if (location := f"{self.location}/{name}") != beside]
+        locations = [location for name in names if (location := f"{self.location}/{name}") != other_than]
         if self.is_conditional:  # an object store: one listing by prefix instead of three questions
             with open_directory(self._io, self.location, "list") as (store, path):
                 found = {f"{self.location}/{name}" for name in store.names(path, f"v{version}.")}

@@ -1,8 +1,8 @@
 """`HiveCatalog`: pointers in a Hive Metastore, shared with Iceberg Java's HiveCatalog and PyIceberg's.
 
-Lives here: namespaces, tables, and which call is which operation. Not here: the swap of a pointer and its outcome
-(`hive_swap`), locks (`hive_locks`), what the metastore shows of a table (`hive_tables`), calls and connections
-(`hive_client`).
+Here: namespaces, tables, and the call of each method. Not here: the swap of a pointer and its outcome
+(`hive.swap`), locks (`hive.locks`), what the metastore shows of a table (`hive.tables`), calls and connections
+(`hive.client`).
 
 The metastore knows one level of namespaces, and names without case: `Sales.Orders` is `sales.orders`.
 """
@@ -134,11 +134,12 @@ class HiveCatalog(DescribingCatalog):
                 raise
 
     def drop_if_current(self, state: TableState) -> None:
-        """Take the table's name away if it is in this state, then remove it under a name that nobody else knows.
+        """Rename the table to a name of our own if it is in this state, then remove it.
 
-        A metastore removes without comparing, hence two steps, of which the first is guarded as a commit is. Who is
-        killed in between leaves the whole table under the name `airflow_iceberg_dropped_…`.
+        The rename is guarded as a commit is. A process that is killed in between leaves the whole table under the name
+        `airflow_iceberg_dropped_…`.
         """
+        # Differs from Java: it removes whatever has the name. A metastore removes without comparing, hence two steps.
         table = state.table
         found = self._find(table)
         if found is not None and (found.parameters or {}).get("EXTERNAL", "").upper() != "TRUE":
@@ -149,7 +150,7 @@ class HiveCatalog(DescribingCatalog):
         try:
             self.drop_pointer(nameless)
         except NotFoundError:
-            log.info("table %s, dropped as %s, was removed by somebody else", table, nameless)
+            log.info("table %s, dropped as %s, was removed by another writer", table, nameless)
         except StorageError as error:
             if self._find(nameless) is not None:
                 self._swapper.rename(nameless, table)
@@ -320,7 +321,7 @@ def _set_properties(database: Database, properties: Mapping[str, str]) -> None:
         database.description = others.pop(_COMMENT)
     kind = others.pop(_OWNER_TYPE, None)
     if kind is not None and (kind.upper() not in PrincipalType.__members__ or _OWNER not in others):
-        raise InvalidInputError(f"{_OWNER_TYPE} is '{kind}', expected USER, ROLE or GROUP, and {_OWNER} beside it")
+        raise InvalidInputError(f"{_OWNER_TYPE} is '{kind}', expected USER, ROLE or GROUP, together with {_OWNER}")
     if _OWNER in others:
         database.ownerName = others.pop(_OWNER)
         database.ownerType = PrincipalType[(kind or "USER").upper()]

@@ -1,10 +1,10 @@
 """`HiveClient`: calls to a Hive Metastore over connections that are kept, shared by threads, and never by processes.
 
-Lives here: which connection a call takes, when it is tried again, and what older servers lack. Not here: the interface
-itself (`hive_thrift`), opening connections (`hive_transport`), and what the calls are good for (`hive`, `hive_locks`).
+Here: the connection of a call, retries, and calls that older servers lack. Not here: the interface itself
+(`hive.thrift_interface`), opening connections (`hive.transport`), and the callers (`hive.catalog`, `hive.locks`).
 
-A call that only reads is tried once more on a new connection, since a kept one may have been closed by the server or by
-a firewall. A call that changes something never is: whether it was done is then for the caller to find out.
+A call that only reads is retried once on a new connection, since a kept one may have been closed by the server or by a
+firewall. A call that changes something is not: the caller finds out whether it was done.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Connection:
 
     Attributes:
         enforces_expected: whether the server behind it refuses a swap whose expected parameter doesn't hold; None until
-            somebody found out.
+            it was tried.
     """
 
     def __init__(self, address: Address, protocol: TProtocolBase) -> None:
@@ -98,7 +98,7 @@ class Connection:
             reason = getattr(error, "inner", None) or getattr(error, "message", None) or error
             raise ConnectionLostError(f"lost the metastore at {self.address} in {name}: {reason}") from error
         except BaseException:
-            self.close()  # a signal in the middle of an answer: what comes next on it would be nobody's
+            self.close()  # a signal in the middle of an answer: the rest of it would be taken for the next answer
             raise
         for value in vars(result).values():
             if isinstance(value, HiveError):

@@ -1,6 +1,6 @@
 """`TableLock`: an exclusive lock of the Hive Metastore on one table, kept alive while it is held.
 
-Lives here: waiting for the lock, its heartbeat, what is known of its holder. Not here: what is done under it (`hive`).
+Here: waiting for the lock, its heartbeat, and its holder. Not here: the commit under it (`hive.swap`).
 
 Threads of one process queue in the process first: the metastore would let them wait in line by asking again and again.
 A lock dies with the metastore's time-out (`metastore.txn.timeout`, 300 s unless changed) after its last heartbeat. So
@@ -291,9 +291,11 @@ class TableLock:
 class Turns(threading.local):
     """The turn of each thread: a lock that it keeps between two attempts at one commit.
 
-    Whoever waited in line for a lock mostly finds that those before him have changed the table. Would he leave and line
-    up again with a newer base, he would find the same again; so he prepares it with the table in his hands.
+    A writer that waited in the queue for a lock usually finds that earlier writers have changed the table. At the end
+    of the queue the same would happen again, so it keeps the lock while it prepares the commit on the newer base.
     """
+
+    # Differs from Java: it gives the lock back and queues again.
 
     def __init__(self) -> None:
         self.is_open = False
@@ -303,7 +305,7 @@ class Turns(threading.local):
     @contextmanager
     def attempts(self) -> Iterator[None]:
         """Allow this thread to keep a lock; what it keeps at the end is given back."""
-        if self.is_open:  # a commit within a commit: the outer one sees to it
+        if self.is_open:  # a commit within a commit: the outer one gives the lock back
             yield
             return
         self.is_open = True

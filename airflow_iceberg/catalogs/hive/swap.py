@@ -6,7 +6,7 @@ A table is committed in one of two ways, and **all its writers must use the same
 - without locks: the metastore itself compares `metadata_location` with the expected value (HIVE-26882). Servers before
   2.3.10 and 4.0 ignore the wish without a word, so that commits would be lost: each connection's server is tried first.
 
-Not here: waiting for locks (`hive_locks`), what a table looks like (`hive_tables`).
+Not here: waiting for locks (`hive.locks`), what a table looks like (`hive.tables`).
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from __future__ import annotations
 import copy
 import logging
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
 
 from airflow_iceberg.catalogs.base import TableId, TableState
+from airflow_iceberg.catalogs.hive.alter import call_alter, enforces_expected, hive_name, is_modified
 from airflow_iceberg.catalogs.hive.client import Connection, ConnectionLostError, HiveClient, MetastoreFailedError
 from airflow_iceberg.catalogs.hive.locks import LockSettings, TableLock, Turns
 from airflow_iceberg.catalogs.hive.tables import (
@@ -35,8 +34,6 @@ from airflow_iceberg.catalogs.hive.tables import (
 )
 from airflow_iceberg.catalogs.hive.thrift_interface import (
     AlreadyExistsException,
-    EnvironmentContext,
-    FieldSchema,
     HiveError,
     InvalidObjectException,
     InvalidOperationException,
@@ -60,8 +57,6 @@ log = logging.getLogger(__name__)
 
 ReadLog = Callable[[str], frozenset[str]]
 
-# The metastore has one kind of error for all that fails; this one says that the expected parameter doesn't hold.
-_MODIFIED = "The table has been modified"
 # After an answer that was lost or unclear: pauses before each look at the table. A request whose connection broke is
 # still at work in the server for a moment, and under a lock it must not come after the lock is gone.
 _PAUSES_SECONDS = (0.0, 0.2, 0.6, 1.2)
@@ -114,7 +109,7 @@ class Swapper:
         try:
             self._client.call("create_table", tbl=made)
         except AlreadyExistsException as error:
-            # A metastore that tries again itself takes its own first try for another's.
+            # A metastore that retries itself takes its own first attempt for another writer's.
             if not self._has_landed(table, location, read_log):
                 raise AlreadyExistsError(f"table {table} exists already in catalog {self._catalog}") from error
         except (InvalidObjectException, NoSuchObjectException) as error:
@@ -186,7 +181,7 @@ class Swapper:
         return self._find(table) is None and location == found.parameters[METADATA_LOCATION]
 
     def _explain_rename(self, table: TableId, to: TableId, error: HiveError) -> IcebergError:
-        if str(error).startswith(_MODIFIED):
+        if is_modified(error):
             return CommitConflictError(f"cannot rename {table}: it was changed by another writer meanwhile; try again")
         if self._find(to) is not None:
             return AlreadyExistsError(f"cannot rename {table}: {to} exists already in catalog {self._catalog}")
@@ -209,7 +204,7 @@ class Swapper:
         return properties.get(LOCK_ENABLED, default).strip().lower() != "false"
 
     def attempts(self) -> AbstractContextManager[None]:
-        """Return a context for the attempts at one commit: who had the lock and an old base keeps the lock in it."""
+        """Return a context for the attempts at one commit: a writer with a lock and an old base keeps the lock."""
         return self._turns.attempts()
 
     @contextmanager
@@ -239,14 +234,14 @@ class Swapper:
             database=database,
             name=name,
             user=user,
-            # Who comes back with a newer base has no reason to leave the line.
+            # A writer that returns with a newer base has no reason to leave the queue.
             while_waiting=None if self._turns.is_open else while_waiting,
         )
 
     def _before(self, table: TableId, found: Table, lock: TableLock | None, connection: Connection) -> None:
         if lock is not None:
             lock.check()
-        elif not self._enforces(connection, found):
+        elif not enforces_expected(connection, found):
             raise UnsupportedError(
                 f"cannot commit to {table} without locks: the metastore at {connection.address} ignores the expected "
                 "parameter, so that commits could be lost; use Hive 2.3.10, 4.0 or later, or commit under locks by "
@@ -263,32 +258,6 @@ class Swapper:
                 f"the commit to {table} was written, but another writer may have come in between: {error}"
             ) from error
 
-    def _enforces(self, connection: Connection, found: Table) -> bool:
-        """Find out, once a connection, whether its server refuses a swap whose expected value is wrong.
-
-        The table is altered with an impossible expected value and with another partition column. A server that compares
-        refuses for the first, which it looks at before anything else; one that doesn't compare refuses for the second,
-        since no metastore lets partition columns change. So neither changes anything.
-        """
-        if connection.enforces_expected is None:
-            probe = copy.deepcopy(found)
-            probe.partitionKeys = [
-                *(found.partitionKeys or []),
-                FieldSchema(name="airflow_iceberg_probe", type="string", comment=""),
-            ]
-            try:
-                _call_alter(connection, found, probe, expected=f"airflow-iceberg-probe-{uuid.uuid4()}")
-                connection.enforces_expected = False
-            except InvalidOperationException:
-                connection.enforces_expected = False
-            except MetaException as error:
-                if not str(error).startswith(_MODIFIED):
-                    raise StorageError(f"the metastore at {connection.address} failed: {error}") from error
-                connection.enforces_expected = True
-            except ConnectionLostError as error:
-                raise StorageError(str(error)) from error
-        return connection.enforces_expected
-
     # -- calls and their outcome ---------------------------------------------------------------------------------
 
     def _alter_columns_too(
@@ -299,15 +268,15 @@ class Swapper:
         except InvalidOperationException as error:
             if changed.sd.cols == found.sd.cols:
                 raise
-            # Only Hive looks at these columns, and by default its metastore refuses most changes of them
-            # (hive.metastore.disallow.incompatible.col.type.changes). That is no reason to refuse the commit.
+            # Differs from Java: its commit fails. Only Hive reads these columns, and by default its metastore refuses
+            # most changes of them (hive.metastore.disallow.incompatible.col.type.changes).
             log.warning("table %s keeps its old columns in the metastore, which refused the new ones: %s", table, error)
             changed.sd.cols = found.sd.cols
             self._alter(connection, found, changed, lock)
 
     def _alter(self, connection: Connection, found: Table, changed: Table, lock: TableLock | None) -> None:
         expected = None if lock is not None else found.parameters[METADATA_LOCATION]
-        _call_alter(connection, found, changed, expected=expected)
+        call_alter(connection, found, changed, expected=expected)
 
     def _settle(
         self,
@@ -318,11 +287,11 @@ class Swapper:
         lock: TableLock | None,
         read_log: ReadLog,
     ) -> None:
-        """Find out what came of a swap whose answer was lost or was an error; return if it landed.
+        """Find out the outcome of a swap whose answer was lost or was an error; return if it landed.
 
         Raises:
             CommitConflictError: it surely did not land, others were first.
-            StorageError: it surely did not land, and nobody else's did.
+            StorageError: it surely did not land, and no other writer's did.
             CommitUnknownError: none of this can be told.
         """
         is_in_flight = isinstance(error, ConnectionLostError)
@@ -399,28 +368,3 @@ class Swapper:
                 f"table {table} in catalog {self._catalog} was changed by another writer: it points to {location}, "
                 f"expected {expected}"
             )
-
-
-def hive_name(table: TableId) -> tuple[str, str]:
-    """Return the names of database and table in the metastore, which are lower-case.
-
-    Raises:
-        NotFoundError: the namespace has several levels, so that there can't be such a table.
-    """
-    if len(table.namespace) != 1:
-        raise NotFoundError(f"there is no table {table}: a Hive Metastore knows one level of namespaces")
-    return table.namespace[0].lower(), table.name.lower()
-
-
-def _call_alter(connection: Connection, found: Table, changed: Table, *, expected: str | None) -> None:
-    # Without the first the server lists the table's files to count them.
-    wishes: dict[str, Any] = {"DO_NOT_UPDATE_STATS": "true"}
-    if expected is not None:
-        wishes |= {"expected_parameter_key": METADATA_LOCATION, "expected_parameter_value": expected}
-    connection.call(
-        "alter_table_with_environment_context",
-        dbname=found.dbName,
-        tbl_name=found.tableName,
-        new_tbl=changed,
-        environment_context=EnvironmentContext(properties=wishes),
-    )

@@ -1,15 +1,16 @@
 """What the Hive Metastore shows of an Iceberg table: parameters, columns and classes, as Iceberg Java writes them.
 
-Lives here: metadata to metastore table and what is read of one. Not here: when it is written (`hive`). Only
-`metadata_location` counts for Iceberg; the rest is for Hive, for other engines and for people who look.
+Not here: when it is written (`hive.swap`). Only `metadata_location` is authoritative for Iceberg; the rest is for Hive,
+for other engines and for users.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from airflow_iceberg.catalogs.hive.column_types import column_type
 from airflow_iceberg.catalogs.hive.thrift_interface import (
     FieldSchema,
     PrincipalType,
@@ -19,29 +20,8 @@ from airflow_iceberg.catalogs.hive.thrift_interface import (
 )
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
-from airflow_iceberg.format.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    ListType,
-    LongType,
-    MapType,
-    StringType,
-    StructType,
-    TimestampNsType,
-    TimestampType,
-    TimestamptzNsType,
-    TimestamptzType,
-    TimeType,
-    UUIDType,
-)
 
 METADATA_LOCATION = "metadata_location"
 PREVIOUS_METADATA_LOCATION = "previous_metadata_location"
@@ -73,7 +53,7 @@ _PLACEHOLDER_CLASSES = (
 )
 
 # Properties that mean the same to Hive under another name.
-_HIVE_NAMES = {"gc.enabled": "external.table.purge"}
+_HIVE_NAMES = {TableProperties.gc_enabled.name: "external.table.purge"}
 _STATISTICS = {"total-data-files": "numFiles", "total-records": "numRows", "total-files-size": "totalSize"}
 # Ours alone: no property of the table may set them.
 _OWN = frozenset({METADATA_LOCATION, PREVIOUS_METADATA_LOCATION, TABLE_TYPE, "EXTERNAL", _STORAGE_HANDLER, TABLE_OWNER})
@@ -140,7 +120,7 @@ def update_table(
     options: Options,
     zoned: str = ZONED,
 ) -> None:
-    """Let a table of the metastore show newer metadata; what others have put there stays.
+    """Let a table of the metastore show newer metadata; entries of other programs are kept.
 
     Args:
         table: is changed.
@@ -193,7 +173,7 @@ class Options:
 
 
 def _counted(metadata: TableMetadata) -> dict[str, str]:
-    """Return what is always shown of the metadata beside its properties: it is short."""
+    """Return the metadata entries that are always shown besides the properties: they are short."""
     counts = {"snapshot-count": str(len(metadata.snapshots))}
     if metadata.table_uuid:
         counts["uuid"] = metadata.table_uuid
@@ -240,45 +220,12 @@ def hive_columns(schema: Schema, *, zoned: str = ZONED) -> list[FieldSchema]:
     """Return the columns as Hive describes them."""
     return [
         FieldSchema(
-            name=column.name, type=hive_type(column.type, zoned=zoned), comment=(column.doc or "")[:MAX_COMMENT_CHARS]
+            name=column.name,
+            type=column_type(column.type, zoned=zoned, other="binary"),
+            comment=(column.doc or "")[:MAX_COMMENT_CHARS],
         )
         for column in schema.fields
     ]
-
-
-_PLAIN: dict[type[IcebergType], str] = {
-    BooleanType: "boolean",
-    IntegerType: "int",
-    LongType: "bigint",
-    FloatType: "float",
-    DoubleType: "double",
-    DateType: "date",
-    TimeType: "string",
-    TimestampType: "timestamp",
-    TimestampNsType: "timestamp",
-    StringType: "string",
-    UUIDType: "string",
-    BinaryType: "binary",
-    FixedType: "binary",
-}
-
-
-def hive_type(type_: IcebergType, *, zoned: str = ZONED) -> str:
-    """Return Hive's word for a type; types that Hive doesn't have are shown as binary or string."""
-    word: Callable[[IcebergType], str] = lambda inner: hive_type(inner, zoned=zoned)  # noqa: E731 - short for what follows
-    match type_:
-        case StructType():
-            return f"struct<{','.join(f'{field.name}:{word(field.type)}' for field in type_.fields)}>"
-        case ListType():
-            return f"array<{word(type_.element)}>"
-        case MapType():
-            return f"map<{word(type_.key)},{word(type_.value)}>"
-        case DecimalType():
-            return f"decimal({type_.precision},{type_.scale})"
-        case TimestamptzType() | TimestamptzNsType():
-            return zoned
-    # unknown, variant, geometry, geography: there is nothing better that every server takes
-    return _PLAIN.get(type(type_), "binary")
 
 
 def _is_on(text: str | None, default: bool) -> bool:

@@ -1,7 +1,6 @@
 """How a Hive Metastore is reached: addresses, TLS, SASL, framing; and what each failure of a connection means.
 
-Lives here: `parse_addresses`, `TransportOptions`, `open_protocol`. Not here: calls (`hive_thrift`), which connection is
-used for what (`hive_client`).
+Not here: calls (`hive.thrift_interface`), and which connection a call takes (`hive.client`).
 """
 
 from __future__ import annotations
@@ -108,7 +107,7 @@ class TransportOptions:
         user = properties.get("user") or user
         if is_plain and not has_kerberos and not user:
             raise InvalidInputError(
-                f"catalog {name}: hive.metastore.client.auth.mode is PLAIN and there is nobody to log in as, set login "
+                f"catalog {name}: hive.metastore.client.auth.mode is PLAIN and there is no user, set login "
                 "and password of the connection (properties user and password)"
             )
         return cls(

@@ -1,6 +1,6 @@
-"""How a REST catalog proves who it is: bearer tokens, OAuth2 client credentials, Basic, and SigV4.
+"""How a catalog proves its identity: bearer tokens, OAuth2 client credentials, Basic, and SigV4.
 
-Lives here: what is put into a request's headers, and when a token is renewed. Not here: sending requests (`rest_http`).
+Here: the headers of a request, and when a token is renewed. Not here: sending requests (`http.client`).
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ class Signable:
 
 
 class Auth(Protocol):
-    """Adds to a request what proves who sends it."""
+    """Adds a proof of identity to a request."""
 
     def apply(self, request: Signable) -> None:
-        """Add to the headers of a request that is complete otherwise."""
+        """Add headers to a request that is complete otherwise."""
 
     def renew(self, request: Signable) -> bool:
-        """After the server refused the proof in this request: tell whether a new one can be had."""
+        """Get a new proof after the server rejected the one in this request; return whether there is one."""
 
 
 class NoAuth:
-    """Nothing is proven."""
+    """No proof."""
 
     def apply(self, request: Signable) -> None:
         """See `Auth`."""
@@ -58,7 +58,7 @@ class NoAuth:
 
 @dataclass(frozen=True, slots=True)
 class FixedAuth:
-    """The same Authorization header in every request: a bearer token that somebody else renews, or Basic."""
+    """The same Authorization header in every request: a bearer token that is renewed elsewhere, or Basic."""
 
     value: str = field(repr=False)
 
@@ -77,9 +77,9 @@ class FixedAuth:
 
 
 class OAuth2Auth:
-    """A bearer token got with client credentials, renewed before it expires and when the server refuses it.
+    """A bearer token of an authorization server, renewed before it expires and when the catalog's server rejects it.
 
-    Safe to use from several threads: one of them renews, the others wait for it.
+    Thread-safe: one thread renews, the others wait for it.
 
     Args:
         fetch: asks the authorization server; returns the JSON document with `access_token`.
@@ -116,7 +116,7 @@ class OAuth2Auth:
                 try:
                     self._replace()
                 except StorageError as error:
-                    # The old one may be good for some time yet; when it isn't, the catalog's server says so.
+                    # The old one may still be valid; if it isn't, the catalog's server says so.
                     log.warning("could not renew the token before it expires: %s", error)
             return self._token or ""
 
@@ -156,7 +156,7 @@ class OAuth2Auth:
 
 
 class SigV4Auth:
-    """AWS Signature Version 4 over whatever another proof has put into the request.
+    """AWS Signature Version 4 over a request with another proof.
 
     Args:
         inner: the other proof; its Authorization header is moved to `Original-Authorization`, as Iceberg Java does.

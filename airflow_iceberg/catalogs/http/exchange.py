@@ -130,6 +130,7 @@ class Exchange:
         refusal = Refusal.from_body(status, body, self._secrets.hide) if status >= 400 else None
         if status == _TOO_MANY_REQUESTS:
             return Failure(reason=str(refusal), is_sent=False, wait_s=_retry_after(response.headers))
+        # Differs from Java: it retries changes after a 503, which does not prove that nothing was done.
         if status == _REQUEST_TIMEOUT or (status >= 500 and status != _NOT_IMPLEMENTED):
             return Failure(reason=str(refusal), is_sent=True, wait_s=_retry_after(response.headers))
         return Answer(status=status, headers=response.headers, body=body, refusal=refusal)

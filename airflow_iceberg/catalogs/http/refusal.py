@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refusal:
-    """What a server says about a request that it did not serve.
+    """An error response.
 
     Attributes:
-        type: the name of the error, such as NoSuchTableException; empty when it doesn't say.
+        type: the name of the error, such as NoSuchTableException; empty if the server doesn't give one.
         message: one line, with the secrets taken out.
     """
 
@@ -27,7 +27,7 @@ class Refusal:
 
     @classmethod
     def from_body(cls, status: int, body: bytes, hide: Callable[[str], str]) -> Refusal:
-        """Read an error of the protocol, one of OAuth2, or whatever a gateway on the way has answered.
+        """Read an error of the protocol, one of OAuth2, or the answer of a gateway.
 
         The server's stack trace is left out: it is long, and of no use to the reader.
         """

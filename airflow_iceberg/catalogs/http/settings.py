@@ -1,25 +1,23 @@
-"""How a REST catalog's server is talked to: addresses, time-outs, certificates, proxies, and what must stay hidden.
+"""The connection to a catalog server: addresses, time-outs, certificates, proxies, and the secrets to hide.
 
-Lives here: the properties of the connection itself; those of certificates are Nessie's, too. Not here: sending
-(`rest_http`) and proofs of identity (`rest_auth`).
+Here: REST's properties of a connection; those of certificates are Nessie's, too. Not here: sending (`http.client`) and
+proofs of identity (`http.auth`).
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote, quote_plus, urlsplit, urlunsplit
 
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.redaction import hidden_texts, replaced
 
 _CONNECT_TIMEOUT_MS = 30_000
 _READ_TIMEOUT_MS = 120_000
 _MAX_RETRIES = 5
-_SECRET = re.compile(r"secret|passw|token|credential|access.?key|auth|cookie|api.?key", re.IGNORECASE)
-# Shorter texts are parts of every other word.
-_SHORTEST_SECRET = 4
 # An address with a login, such as that of a proxy in the environment.
 _LOGIN = re.compile(r"//[^/@\s]+:[^/@\s]*@")
 _TOKEN = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}")
@@ -27,7 +25,7 @@ _TOKEN = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """How a catalog's server is talked to.
+    """The properties of a connection.
 
     Attributes:
         timeouts_s: to connect, and to wait for each part of an answer.
@@ -47,10 +45,10 @@ class Settings:
 
     @classmethod
     def of(cls, catalog: str, properties: Mapping[str, str]) -> Settings:
-        """Read the properties: `header.*`, `ssl.*` and `rest.client.*`, as PyIceberg and Iceberg Java call them.
+        """Read the properties: `header.*`, `ssl.*` and `rest.client.*`, with the names of PyIceberg and Iceberg Java.
 
         Raises:
-            InvalidInputError: one of them cannot be understood.
+            InvalidInputError: one of them is not valid.
         """
 
         def number(name: str, default: int) -> int:
@@ -136,23 +134,14 @@ def _proxy(properties: Mapping[str, str]) -> str | None:
     return f"http://{login}{host}{f':{port}' if port else ''}"
 
 
-def _is_key_of_a_gateway(name: str) -> bool:
-    known = ("header.x-iceberg-access-delegation", "header.accept", "header.content-type", "header.user-agent")
-    return name.lower().startswith("header.") and name.lower() not in known
-
-
 class Secrets:
-    """Texts that no message may show, and how they are taken out of one."""
+    """Texts that no message may show."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        found = {value for name, value in properties.items() if _SECRET.search(name)}
-        # A header of any name may be a key, as gateways have them; short ones would tear holes into every message.
-        found |= {value for name, value in properties.items() if _is_key_of_a_gateway(name) and len(value) > 7}
-        # Each half of "id:secret" is asked for by itself, and the server may echo either.
-        found |= set(properties.get("credential", "").split(":", 1)[-1:])
-        found |= {_password(properties.get("uri", ""))}
+        found = set(hidden_texts(properties))
+        # As an address spells it: the server may echo that.
         found |= {form for secret in found for form in (quote(secret, safe=""), quote_plus(secret))}
-        self._found = _longest_first(found)
+        self._found = sorted(found, key=len, reverse=True)
         self._tokens: list[str] = []
 
     def add_token(self, token: str) -> None:
@@ -164,26 +153,12 @@ class Secrets:
 
     def hide(self, text: str) -> str:
         """Return a text with all of them replaced by asterisks, and every bearer token in it."""
-        for secret in (*self._found, *self._tokens):
-            text = text.replace(secret, "***")
+        text = replaced(text, (*self._found, *self._tokens))
         return _LOGIN.sub("//***@", _TOKEN.sub(r"\1 ***", text))
 
     def are_in(self, text: str) -> bool:
         """Tell whether a text shows one."""
         return self.hide(text) != text
-
-
-def _longest_first(texts: Iterable[str]) -> list[str]:
-    # The longest first: one may be a part of another.
-    return sorted({each for each in texts if len(each) >= _SHORTEST_SECRET}, key=len, reverse=True)
-
-
-def _password(uri: str) -> str:
-    """Return the password in an address, empty when there is none or it is no address."""
-    try:
-        return urlsplit(uri).password or ""
-    except ValueError:
-        return ""
 
 
 def checked_uri(catalog: str, uri: str) -> str:

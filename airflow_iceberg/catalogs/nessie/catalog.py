@@ -1,8 +1,8 @@
 """`NessieCatalog`: tables as content objects of a Nessie server, on any of its branches, tags and commits.
 
-Lives here: which content means what, and what became of a commit. Not here: contents and commits as
-such (`nessie_contents`, `nessie_tree`), names (`nessie_names`), branches and tags (`nessie_references`), HTTP
-(`nessie_client`), metadata files (`pointer`).
+Here: the meaning of contents, and the outcome of a commit. Not here: documents and commits (`nessie.contents`,
+`nessie.tree`), names (`nessie.keys`), branches and tags (`nessie.references`), HTTP (`nessie.client`), metadata files
+(`pointer`).
 
 A commit names the hash of the branch that its base was read at. Nessie refuses it only if the table itself was changed
 since; commits to other tables are no conflict. What a commit says of itself, and what it leaves in the table's
@@ -38,7 +38,11 @@ from airflow_iceberg.catalogs.nessie.keys import Key, Place, own_ref, place_of
 from airflow_iceberg.catalogs.nessie.login import nessie_property
 from airflow_iceberg.catalogs.nessie.references import NessieReferences
 from airflow_iceberg.catalogs.nessie.tree import NessieTree
-from airflow_iceberg.catalogs.pointer import DELETE_AFTER_COMMIT, DescribingCatalog, Outside, Pointer
+from airflow_iceberg.catalogs.pointer import (
+    DescribingCatalog,
+    Outside,
+    Pointer,
+)
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitUnknownError,
@@ -48,11 +52,13 @@ from airflow_iceberg.errors import (
     StorageError,
 )
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-from airflow_iceberg.inventory.purge import GC_ENABLED, TableFiles
+from airflow_iceberg.format.properties.table_properties import TableProperties
+from airflow_iceberg.inventory.purge import TableFiles
 
 log = logging.getLogger(__name__)
 
 COMMIT_ID = "nessie.commit.id"
+_GC_ENABLED, _DELETE_AFTER_COMMIT = TableProperties.gc_enabled, TableProperties.metadata_delete_after_commit
 
 
 class NessieCatalog(DescribingCatalog):
@@ -122,9 +128,10 @@ class NessieCatalog(DescribingCatalog):
     def _landed(self, place: Place, wanted: Content, error: CommitUnknownError) -> Pointer:
         """Return the pointer if the branch's history holds our commit; raise the error if it is still unknown.
 
-        The table's current content alone doesn't tell: others may have committed on top, have dropped the table, or
+        The table's current content is not enough: other writers may have committed on top, have dropped the table, or
         have removed our file's name from the log of metadata files.
         """
+        # Differs from Java: it reports an unknown outcome without a look at the history.
         try:
             hash_ = self._find(place, wanted)
         except (IcebergError, Refusal) as unreadable:
@@ -206,7 +213,7 @@ class NessieCatalog(DescribingCatalog):
         """
         table = TableId.of(table)
         self._free_key(table, self._place(table))  # asked before a file is written into what may be another's directory
-        properties = {GC_ENABLED: "false", DELETE_AFTER_COMMIT: "false", **metadata.properties}
+        properties = {_GC_ENABLED.name: "false", _DELETE_AFTER_COMMIT.name: "false", **metadata.properties}
         return self._publish(table, None, replace(metadata, properties=properties))
 
     def table_exists(self, table: str | TableId) -> bool:
@@ -228,12 +235,13 @@ class NessieCatalog(DescribingCatalog):
         return super()._publish(table, base, replace(metadata, properties=properties))
 
     def _delete_forgotten_metadata(self, before: TableMetadata, after: TableMetadata) -> None:
-        if after.property_bool(DELETE_AFTER_COMMIT, False) and not after.property_bool(GC_ENABLED, True):
+        properties = TableProperties.of(after.properties)
+        if properties.metadata_delete_after_commit and not properties.gc_enabled:
             log.warning(
                 "%s of table %s is ignored while %s is false: older commits and other branches need the files",
-                DELETE_AFTER_COMMIT,
+                _DELETE_AFTER_COMMIT,
                 after.location,
-                GC_ENABLED,
+                _GC_ENABLED,
             )
             return
         super()._delete_forgotten_metadata(before, after)
@@ -245,10 +253,10 @@ class NessieCatalog(DescribingCatalog):
 
     def find_purgeable(self, table: TableId) -> tuple[TableState, TableFiles]:
         """Refuse while `gc.enabled` is false, as Nessie sets it: other branches and commits may need the files."""
-        if not self.load(table).metadata.property_bool(GC_ENABLED, True):
+        if not TableProperties.of(self.load(table).metadata.properties).gc_enabled:
             raise InvalidInputError(
-                f"cannot purge {table}: its property {GC_ENABLED} is false, since other branches and older commits may "
-                "need its files; drop it without purge, and let nessie-gc find what nobody needs"
+                f"cannot purge {table}: its property {_GC_ENABLED} is false, since other branches and older commits "
+                "may need its files; drop it without purge, and let nessie-gc find the files that are not needed"
             )
         return super().find_purgeable(table)
 

@@ -1,7 +1,7 @@
 """What Nessie keeps of a table, and what a commit says of itself. Values and documents only.
 
-Lives here: content objects, the operations of a commit, its message and properties. Not here: what is done with them
-(`nessie`, `nessie_tree`).
+Here: content objects, the operations of a commit, its message and properties. Not here: what is done with them
+(`nessie.catalog`, `nessie.tree`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Content:
     """A table's content object at a reference: the token of its state.
 
     Attributes:
-        id: stays the same as long as the table lives, under whatever name.
+        id: constant as long as the table exists, also when it is renamed.
         branch: where it was read; "" if it can't be committed to (a tag or a hash).
         hash: the commit that it was read at; a later one is no other state, as long as the content is the same.
     """

@@ -1,6 +1,6 @@
 """Branches and tags of a Nessie server: list, create, merge, move and delete them.
 
-Lives here: references as a whole. Not here: the tables on them (`nessie`). These are Nessie's branches, which hold
+Here: references as a whole. Not here: the tables on them (`nessie.catalog`). These are Nessie's branches, which hold
 every table of the catalog; the branches that one Iceberg table has of its own are in the table's metadata.
 
 A lost answer is resolved by looking: a reference says where it is, and a merge leaves a mark in the history.
@@ -150,7 +150,7 @@ class NessieReferences:
             self._client.change("DELETE", path, params={"type": found.kind}, body=None)
         except Refusal as error:
             if error.code == "REFERENCE_NOT_FOUND" and not self.exists(name):
-                return  # deleted by somebody else, or by us, when the request was sent twice
+                return  # deleted by another writer, or by us, when the request was sent twice
             raise self._moved(error, f"delete {name}", Ref.parse(name)) from error
         except CommitUnknownError:
             if self.exists(name):
@@ -195,7 +195,7 @@ class NessieReferences:
         Args:
             source: a branch, tag or "name@hash".
             into: a branch; by default the catalog's own.
-            properties: of the merge commit, beside Nessie's and ours.
+            properties: of the merge commit, besides Nessie's and ours.
             dry_run: only report what would happen.
         Raises:
             IncompatibleChangeError: a table was changed on both sides; the message lists all. Nothing was changed.

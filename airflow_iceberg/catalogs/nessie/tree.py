@@ -1,6 +1,6 @@
 """The contents of a Nessie server at its references: read some, list them, commit operations, search the history.
 
-Lives here: what is the same for tables and namespaces. Not here: what they mean (`nessie`), HTTP (`nessie_client`).
+Here: what is the same for tables and namespaces. Not here: what they mean (`nessie.catalog`), HTTP (`nessie.client`).
 """
 
 from __future__ import annotations

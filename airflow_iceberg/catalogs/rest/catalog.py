@@ -1,19 +1,18 @@
-"""`RestCatalog`: tables kept by a server that speaks the Iceberg REST protocol.
+"""`RestCatalog`: tables of a server with the Iceberg REST protocol.
 
-Lives here: which request serves which purpose, and what a refusal means for it. Not here: asking the
-server (`rest_server`), its documents (`rest_protocol`), and credentials for files (`rest_storage`).
+Here: the request of each method, and what an error response means for it. Not here: sending to the server
+(`rest.server`), its documents (`rest.protocol`), the states in its answers (`rest.states`), and credentials for files
+(`rest.credentials`).
 
 Unlike the other catalogs this one does not write metadata files: it sends updates and requirements, and the server
-applies them to what the table is by then. The metadata in its answer is the truth.
+applies them to the table's current state. The metadata in its answer is authoritative.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from airflow_iceberg.catalogs.base import Catalog, Namespace, TableId, TableState, parse_namespace
@@ -22,20 +21,12 @@ from airflow_iceberg.catalogs.http.refusal import Refusal
 from airflow_iceberg.catalogs.http.settings import without_login
 from airflow_iceberg.catalogs.pointer import is_gzip_asked
 from airflow_iceberg.catalogs.rest import protocol
-from airflow_iceberg.catalogs.rest.credentials import (
-    DELEGATION,
-    DELEGATION_HEADER,
-    Delegation,
-    refresh_path,
-    store_properties,
-    table_io,
-    table_properties,
-)
+from airflow_iceberg.catalogs.rest.credentials import Delegation, store_properties
 from airflow_iceberg.catalogs.rest.server import OnRefusal, RestServer
+from airflow_iceberg.catalogs.rest.states import TableStates, is_another
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitConflictError,
-    CommitUnknownError,
     FormatError,
     IcebergError,
     InvalidInputError,
@@ -43,23 +34,13 @@ from airflow_iceberg.errors import (
     StorageError,
     UnsupportedError,
 )
-from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, apply_change
 from airflow_iceberg.storage import load_file_io
 from airflow_iceberg.storage.base import FileIO
 
-_REMEMBERED_TABLES = 16
 _NO_NAMESPACE = "NoSuchNamespaceException"
 _NOT_EMPTY = "NamespaceNotEmptyException"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Remembered:
-    """A table as the server gave it last, and the tag under which it tells whether that is still so."""
-
-    etag: str
-    state: TableState
 
 
 class RestCatalog(Catalog):
@@ -77,8 +58,8 @@ class RestCatalog(Catalog):
         self.name = name
         self.properties: Mapping[str, str] = dict(properties)
         self._server = RestServer(name, self.properties)
+        self._states = TableStates(name, self._server, given_io=io)
         self._lock = threading.RLock()
-        self._remembered: OrderedDict[TableId, _Remembered] = OrderedDict()
 
     def __repr__(self) -> str:
         return f"RestCatalog(name={self.name!r}, uri={without_login(self.properties.get('uri', ''))!r})"
@@ -96,8 +77,8 @@ class RestCatalog(Catalog):
     def load(self, table: str | TableId) -> TableState:
         """Return the table as it is now; the server sends it only if it has changed since the last time."""
         table = TableId.of(table)
-        known = self._recall(table)
-        headers = {**self._delegation_header(), **({"If-None-Match": known.etag} if known else {})}
+        known = self._states.recall(table)
+        headers = {**self._states.delegation_header(), **({"If-None-Match": known.etag} if known else {})}
         answer = self._server.read(
             protocol.LOAD_TABLE,
             f"load table {table}",
@@ -111,7 +92,7 @@ class RestCatalog(Catalog):
                     f"catalog {self.name} answers that table {table} has not changed, without being asked"
                 )
             return known.state
-        return self._state(table, answer)
+        return self._states.state(table, answer)
 
     def table_exists(self, table: str | TableId) -> bool:
         table = TableId.of(table)
@@ -121,23 +102,24 @@ class RestCatalog(Catalog):
         """Make a table; one with snapshots is staged first and then committed."""
         table = TableId.of(table)
         is_gzip_asked(metadata.properties)
-        # Asked first: a server may answer the creation of a table that is there with success (SeaweedFS does).
+        # Differs from Java: asked first, since a server may answer the creation of an existing table with success
+        # (SeaweedFS does).
         if self.table_exists(table):
             raise self._existing_table(table)
         self._require_namespace(table.namespace)
         if not protocol.is_plain(metadata):
             return self._create_staged(table, metadata)
         answer = self._create(table, protocol.create_body(table.name, metadata))
-        state = self._landed(f"create table {table}", lambda: self._state(table, answer))
-        if _is_another(state.metadata, metadata):
-            self._forget(table)
+        state = self._states.landed(f"create table {table}", lambda: self._states.state(table, answer))
+        if is_another(state.metadata, metadata):
+            self._states.forget(table)
             raise self._existing_table(table)
         return state
 
     def _require_namespace(self, namespace: Namespace) -> None:
-        """Refuse a namespace that isn't there: some servers put tables into namespaces that nobody has made.
+        """Refuse a namespace that isn't there: some servers put tables into namespaces that do not exist.
 
-        Who may not ask is let through, the server will tell him.
+        If the user may not look for namespaces, the server decides when the table is created.
         """
         with suppress(StorageError, UnsupportedError):
             if not self.namespace_exists(namespace):
@@ -153,13 +135,13 @@ class RestCatalog(Catalog):
                 409: lambda _: self._existing_table(table),
             },
             namespace=table.namespace,
-            headers=self._delegation_header(),
+            headers=self._states.delegation_header(),
         )
 
     def _create_staged(self, table: TableId, metadata: TableMetadata) -> TableState:
         answer = self._create(table, protocol.create_body(table.name, metadata, stage=True))
         document = self._server.document(answer, f"create table {table}")
-        staged = self._metadata(document, None)
+        staged = self._states.metadata(document, None)
         change = protocol.creation(
             metadata, table_uuid=staged.table_uuid or "", location=metadata.location or staged.location
         )
@@ -174,8 +156,8 @@ class RestCatalog(Catalog):
             },
             table=table,
         )
-        io = self._table_io(table, staged.location, Delegation.from_dict(document))
-        return self._landed(purpose, lambda: self._state(table, answer, io=io))
+        io = self._states.table_io(table, staged.location, Delegation.from_dict(document))
+        return self._states.landed(purpose, lambda: self._states.state(table, answer, io=io))
 
     def commit(self, base: TableState, change: Change) -> TableState:
         """Send a change to the server, in one try.
@@ -189,8 +171,8 @@ class RestCatalog(Catalog):
         if not change.updates:
             return base
         purpose = f"commit to table {base.table}"
-        # Whatever comes of it, the table is then read without its tag: tags may be hashes of 32 bits (Iceberg Java's).
-        self._forget(base.table)
+        # After any outcome the table is read without its tag: tags may be hashes of 32 bits (those of Iceberg Java).
+        self._states.forget(base.table)
         answer = self._server.change(
             protocol.COMMIT_TABLE,
             protocol.commit_body(base.table, change),
@@ -203,7 +185,7 @@ class RestCatalog(Catalog):
             },
             table=base.table,
         )
-        return self._landed(purpose, lambda: self._state(base.table, answer, io=base.io))
+        return self._states.landed(purpose, lambda: self._states.state(base.table, answer, io=base.io))
 
     def commit_tables(self, changes: Sequence[tuple[TableState, Change]]) -> None:
         """Commit to several tables at once: all changes land, or none. The tables have to be loaded again to be seen.
@@ -253,7 +235,7 @@ class RestCatalog(Catalog):
     def drop_table(self, table: str | TableId, *, purge: bool = False) -> None:
         """Remove a table; with `purge` the server is asked to delete its files."""
         table = TableId.of(table)
-        self._forget(table)
+        self._states.forget(table)
         self._server.change(
             protocol.DROP_TABLE,
             None,
@@ -265,8 +247,8 @@ class RestCatalog(Catalog):
 
     def rename_table(self, table: str | TableId, to: str | TableId) -> None:
         table, to = TableId.of(table), TableId.of(to)
-        self._forget(table)
-        self._forget(to)
+        self._states.forget(table)
+        self._states.forget(to)
         purpose = f"rename table {table} to {to}"
         self._server.way(protocol.RENAME_TABLE, purpose, (), None)
         self._require_namespace(to.namespace)
@@ -292,7 +274,7 @@ class RestCatalog(Catalog):
         body: dict[str, Any] = {"name": table.name, "metadata-location": metadata_location}
         if overwrite:
             body["overwrite"] = True
-        self._forget(table)
+        self._states.forget(table)
 
         def missing(refusal: Refusal) -> Exception:
             if refusal.type == _NO_NAMESPACE or not self.namespace_exists(table.namespace):
@@ -306,7 +288,7 @@ class RestCatalog(Catalog):
             {404: missing, 409: lambda _: self._existing_table(table)},
             namespace=table.namespace,
         )
-        return self._landed(purpose, lambda: self._state(table, answer))
+        return self._states.landed(purpose, lambda: self._states.state(table, answer))
 
     def default_location(self, table: str | TableId) -> str:
         """Return nothing: the server chooses the place of a table that is created without one."""
@@ -416,86 +398,6 @@ class RestCatalog(Catalog):
             namespace=namespace,
         )
 
-    # -- states ----------------------------------------------------------------------------------------------------
-
-    def _state(self, table: TableId, answer: Answer, *, io: FileIO | None = None) -> TableState:
-        """Return the state in an answer to a load, a creation or a commit, and remember it under its tag."""
-        document = self._server.document(answer, f"read table {table}")
-        location = document.get("metadata-location")
-        metadata = self._metadata(document, location if isinstance(location, str) else None)
-        io = io or self._table_io(table, metadata.location, Delegation.from_dict(document))
-        state = TableState(table=table, metadata=metadata, metadata_location=str(location or ""), io=io)
-        etag = answer.headers.get("ETag")
-        if etag:
-            self._remember(table, _Remembered(etag=etag, state=state))
-        else:
-            self._forget(table)
-        return state
-
-    def _metadata(self, document: Mapping[str, Any], location: str | None) -> TableMetadata:
-        found = document.get("metadata")
-        if not isinstance(found, dict):
-            raise FormatError(f"unexpected type {type(found).__name__} (expected object) in 'metadata' of the answer")
-        return metadata_json.from_dict(found, path=location)
-
-    def _landed(self, purpose: str, read: Callable[[], TableState]) -> TableState:
-        """Read the answer to a change that the server has made: what is wrong with it doesn't undo the change."""
-        try:
-            return read()
-        except (FormatError, UnsupportedError, InvalidInputError) as error:
-            raise CommitUnknownError(
-                f"catalog {self.name} did {purpose}, and its answer cannot be read: {error}; load the table to see it"
-            ) from error
-
-    def _table_io(self, table: TableId, location: str, delegation: Delegation) -> FileIO | None:
-        """Return the FileIO of a table whose server says how its files are reached; None: as all of the catalog's."""
-        if self._given_io is not None:
-            return None
-
-        http, config = self._server.http, self._server.config
-        catalog = {**config.properties, "uri": http.uri}
-        has_signer = config.offers(protocol.SIGN_TABLE)
-        signer = config.path(protocol.SIGN_TABLE, table.namespace, table.name) if has_signer else None
-
-        def properties(where: str, found: Delegation) -> dict[str, str]:
-            return table_properties(catalog, found, where, bearer=self._server.bearer, signer=signer)
-
-        own = store_properties(catalog)
-        if properties(location, delegation) == own and not delegation.credentials:
-            return None
-        return table_io(location, delegation, properties, lambda given: self._new_delegation(table, given))
-
-    def _new_delegation(self, table: TableId, given: Mapping[str, str]) -> Delegation:
-        """Ask the server for new credentials of a table's files, where it said, or where the protocol has them."""
-        config, purpose = self._server.config, f"get credentials of table {table}"
-        refusals: OnRefusal = {404: lambda _: self._unknown_table(table)}
-        if path := refresh_path(given, self._server.http.uri):
-            answer = self._server.read_path(path, purpose, refusals, headers=self._delegation_header())
-        else:
-            endpoint = protocol.LOAD_CREDENTIALS if config.offers(protocol.LOAD_CREDENTIALS) else protocol.LOAD_TABLE
-            answer = self._server.read(endpoint, purpose, refusals, table=table, headers=self._delegation_header())
-        return Delegation.from_dict(answer.json())
-
-    def _delegation_header(self) -> dict[str, str]:
-        name = f"header.{DELEGATION_HEADER}".lower()
-        given = any(each.lower() == name for each in self._server.config.properties)
-        return {} if given or self._given_io is not None else {DELEGATION_HEADER: DELEGATION}
-
-    def _recall(self, table: TableId) -> _Remembered | None:
-        with self._lock:
-            return self._remembered.get(table)
-
-    def _remember(self, table: TableId, found: _Remembered) -> None:
-        with self._lock:
-            self._remembered[table] = found
-            self._remembered.move_to_end(table)
-            while len(self._remembered) > _REMEMBERED_TABLES:
-                self._remembered.popitem(last=False)
-
-    def _forget(self, table: TableId) -> None:
-        with self._lock:
-            self._remembered.pop(table, None)
-
     # -- errors ----------------------------------------------------------------------------------------------------
 
     def _conflict(self, table: TableId, refusal: Refusal) -> Exception:
@@ -508,18 +410,3 @@ class RestCatalog(Catalog):
 
 def _identifier(table: TableId) -> dict[str, Any]:
     return {"namespace": list(table.namespace), "name": table.name}
-
-
-def _is_another(found: TableMetadata, asked: TableMetadata) -> bool:
-    """Tell whether the table in an answer is surely not the one that was just asked for.
-
-    Servers may leave out or add properties and put names into lower case; they don't give a new table a history, other
-    columns, or other values for its properties.
-    """
-    names = [{name.lower() for name in each.schema().names} for each in (found, asked)]
-    properties = found.properties
-    return (
-        bool(found.snapshots or found.metadata_log)
-        or names[0] != names[1]
-        or any(properties.get(name, value) != value for name, value in asked.properties.items())
-    )

@@ -1,7 +1,7 @@
 """Storage of tables in a REST catalog: credentials that the server hands out, made into a FileIO.
 
-Lives here: which properties reach the FileIO of a table, by location. Not here: asking the server (`rest`), and what a
-store does with the properties or how it renews them (`airflow_iceberg.storage`).
+Here: the properties of the FileIO of a table, by location. Not here: requests to the server (`rest.catalog`), and how a
+store uses and renews the properties (`airflow_iceberg.storage`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from airflow_iceberg.catalogs.rest.protocol import config_texts
 from airflow_iceberg.errors import FormatError
+from airflow_iceberg.redaction import is_secret
 from airflow_iceberg.storage import load_file_io
 from airflow_iceberg.storage.base import FileIO, FileStatus
 
@@ -29,7 +30,6 @@ _GO_WITH_KEYS = frozenset(
         *("client.access-key-id", "client.secret-access-key", "client.session-token", "client.profile-name"),
     }
 )
-_CREDENTIAL = re.compile(r"token|secret|access-key|sas|credential", re.IGNORECASE)
 _SIGNING_ENABLED, _SIGNER = "s3.remote-signing-enabled", "s3.signer"
 _SIGNER_URI, _SIGNER_ENDPOINT = "s3.signer.uri", "s3.signer.endpoint"
 # Where a server hands out newer credentials of a table, and whether it is to be asked, by the kind of store.
@@ -100,7 +100,7 @@ def table_properties(
     given = delegation.properties_for(location)
     own = store_properties(catalog)
     if _ACCESS_KEY in given:
-        # A session, a role or a profile of ours does not go with somebody else's key.
+        # A session, a role or a profile of ours does not belong to another key.
         own = {name: value for name, value in own.items() if name not in _GO_WITH_KEYS}
     found = {**own, **store_properties(given)}
     if is_signed(found):
@@ -123,7 +123,7 @@ def is_signed(properties: Mapping[str, str]) -> bool:
 def refresh_path(given: Mapping[str, str], uri: str) -> str | None:
     """Return the path below the catalog's address at which the server hands out newer credentials, if it names one.
 
-    What lies on another host is not asked: it would be shown the catalog's token.
+    Another host is not asked: it would be sent the catalog's token.
     """
     named = next((value for name, value in given.items() if _refresh_word(name) == "endpoint" and value), None)
     if named is None:
@@ -148,7 +148,7 @@ def table_io(
     """Return the FileIO of a table.
 
     Args:
-        location: where the table lies.
+        location: of the table.
         properties: gives all properties for the store of a location.
         renew: asks the server for new credentials in the place of those given; used when they expire, and when the
             catalog's signer takes its token no more.
@@ -157,7 +157,7 @@ def table_io(
     def open_(where: str) -> FileIO:
         given, found = delegation.properties_for(where), properties(where, delegation)
         is_refused = any(_refresh_word(name) == "enabled" and value.lower() == "false" for name, value in given.items())
-        expires = any(_CREDENTIAL.search(name) for name in given) and not is_refused
+        expires = any(is_secret(name) for name in given) and not is_refused
         refresh = (lambda: properties(where, renew(given))) if expires or is_signed(found) else None
         return load_file_io(found, refresh=refresh)
 
@@ -191,7 +191,7 @@ class RoutedFileIO(FileIO):
         return self._io(location).read(location, offset=offset, length=length)
 
     def create(self, location: str, data: bytes) -> None:
-        """Make a file that isn't there yet, all or nothing."""
+        """Create a new file, all or nothing."""
         self._io(location).create(location, data)
 
     def list(self, prefix: str) -> Iterator[FileStatus]:
@@ -199,7 +199,7 @@ class RoutedFileIO(FileIO):
         return self._io(prefix).list(prefix)
 
     def delete(self, locations: Iterable[str]) -> None:
-        """Remove files; one that isn't there is no error."""
+        """Delete files; one that does not exist is no error."""
         by_io: dict[int, tuple[FileIO, list[str]]] = {}
         for location in locations:
             io = self._io(location)

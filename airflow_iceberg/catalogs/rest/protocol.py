@@ -1,7 +1,7 @@
 """Documents of the REST catalog protocol: configuration, paths, refusals, and what a change must require.
 
-Lives here: what the bytes mean, without any I/O. Not here: sending (`rest_http`), proving who we are (`rest_auth`),
-vended credentials (`rest_storage`), and which request serves which purpose (`rest`).
+Here: what the bytes mean, without any I/O. Not here: sending (`http.client`), proving who we are (`http.auth`),
+vended credentials (`rest.credentials`), and which request serves which purpose (`rest.catalog`).
 """
 
 from __future__ import annotations
@@ -159,9 +159,9 @@ def commit_body(table: TableId, change: Change) -> dict[str, Any]:
 
 
 def with_requirements(base: TableMetadata, change: Change) -> Change:
-    """Return the change with all that it silently relies on said as requirements: the server has newer metadata.
+    """Return the change with its implicit assumptions as requirements: the server may have newer metadata.
 
-    A catalog that swaps files finds out by itself that somebody was faster. Here the server applies the updates to
+    A catalog that swaps files notices by itself that another writer was faster. Here the server applies the updates to
     whatever the table has become, so everything that the updates were made from must be asserted.
     """
     implied: list[Requirement] = [AssertTableUUID(uuid=base.table_uuid)] if base.table_uuid else []
@@ -189,7 +189,7 @@ def _implied(base: TableMetadata, update: Update) -> Iterator[Requirement]:
             name = update.ref_name  # type: ignore[attr-defined]  # both have it
             yield _unmoved(base, name)
         case "remove-snapshots":
-            # A branch that moved meanwhile may rest on what is removed; Iceberg Java leaves that to luck.
+            # Differs from Java: a branch that moved meanwhile may need what is removed; Java does not check that.
             yield from (_unmoved(base, name) for name in sorted(base.refs))
         case "remove-schemas" | "remove-partition-specs":
             yield AssertCurrentSchemaId(current_schema_id=base.current_schema_id)

@@ -1,7 +1,6 @@
-"""The server of a REST catalog: opened once, asked, and its refusals made into errors.
+"""The server of a REST catalog: its configuration, requests by endpoint, pages, and the errors of its responses.
 
-Lives here: the configuration of a server, requests by endpoint, pages, and what a refusal means when its purpose
-doesn't say. Not here: sending (`rest_http`), documents (`rest_protocol`), and the catalog's own methods (`rest`).
+Not here: sending (`http.client`), documents (`rest.protocol`), and the catalog's own methods (`rest.catalog`).
 """
 
 from __future__ import annotations
@@ -54,12 +53,12 @@ class RestServer:
 
     @property
     def config(self) -> ServerConfig:
-        """What the server says about itself, merged with what the user said."""
+        """The server's configuration, merged with the user's properties."""
         return self._open()[1]
 
     @property
     def http(self) -> Http:
-        """The way to it."""
+        """The client of the server."""
         return self._open()[0]
 
     def _open(self) -> tuple[Http, ServerConfig]:
@@ -113,8 +112,8 @@ class RestServer:
         """Send a request that changes nothing.
 
         Args:
-            purpose: what it is for, "load table db.t"; part of messages.
-            on_refusal: errors by status, where they are not the usual ones.
+            purpose: verb and object, "load table db.t"; part of messages.
+            on_refusal: errors by status, if they are not the usual ones.
             query: values are percent-encoded already.
         """
         http, path = self.way(endpoint, purpose, namespace, table)
@@ -124,7 +123,7 @@ class RestServer:
     def read_path(
         self, path: str, purpose: str, on_refusal: OnRefusal, *, headers: Mapping[str, str] | None = None
     ) -> Answer:
-        """Do as `read` at a path that the server itself has named."""
+        """Do as `read` at a path that the server has given."""
         answer = self.http.read("GET", path, purpose=purpose, query=None, headers=headers)
         return self._served(answer, purpose, on_refusal)
 
@@ -177,7 +176,7 @@ class RestServer:
         namespace: Namespace,
         query: Mapping[str, str] | None = None,
     ) -> Iterator[Any]:
-        """Yield the items of a list, page after page; a page that leads to itself is an error, not a loop."""
+        """Yield the items of a list, page by page; a page that names itself as the next is an error, not a loop."""
         size = page_size(self._catalog, self.config.properties)
         asked = {**(query or {}), **({"pageSize": str(size), "pageToken": ""} if size else {})}
         seen: set[str] = set()
@@ -207,7 +206,7 @@ class RestServer:
         namespace: Namespace = (),
         table: TableId | None = None,
     ) -> bool:
-        """Tell whether there is something, by the cheap request where the server has it."""
+        """Tell whether a namespace or table exists, by the cheap request if the server offers it."""
         http, config = self._open()
         endpoint = head if config.offers(head) else get
         query = {"snapshots": "refs"} if endpoint is protocol.LOAD_TABLE else None
@@ -230,7 +229,7 @@ class RestServer:
             raise FormatError(f"catalog {self._catalog} cannot {purpose}: {error}") from error
 
     def error_of(self, purpose: str, refusal: Refusal) -> Exception:
-        """Return the error of a refusal that has no special meaning for its purpose."""
+        """Return the error of an error response that has no special meaning for its purpose."""
         text = f"catalog {self._catalog} cannot {purpose}: the server answers {refusal}"
         match refusal.status:
             case 401 | 403 | 407 | 419:

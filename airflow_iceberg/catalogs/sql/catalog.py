@@ -1,6 +1,6 @@
 """`SqlCatalog`: pointers in two tables of a database, shared with Iceberg's JdbcCatalog and PyIceberg's SqlCatalog.
 
-Lives here: which rows mean what. Not here: connections and their failures (`sql_database`), metadata files (`pointer`).
+Here: the meaning of rows. Not here: connections and their failures (`sql.database`), metadata files (`pointer`).
 
 All three implementations agree on: both tables and their primary keys, the levels of a namespace joined by dots, a row
 `exists = true` that keeps an empty namespace alive, and a commit that is one UPDATE guarded by the old location.
@@ -26,6 +26,7 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.engine import Connection
+from sqlalchemy.schema import CreateTable
 
 from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, parse_namespace
 from airflow_iceberg.catalogs.pointer import Outside, Pointer, PointerCatalog
@@ -300,7 +301,7 @@ class SqlCatalog(PointerCatalog):
         try:
             connection.execute(insert(self._namespaces), values)
         except IntegrityError as error:
-            message = f"namespace {_joined(namespace)} was written by somebody else in catalog {self.name}"
+            message = f"namespace {_joined(namespace)} was written by another writer in catalog {self.name}"
             raise AlreadyExistsError(message) from error
 
     def _namespace_rows(self, namespace: Namespace) -> dict[str, str]:
@@ -376,8 +377,6 @@ def _prepare(name: str, database: Database, properties: Mapping[str, str], versi
 
 
 def _create_tables(database: Database, *, with_type: bool) -> None:
-    from sqlalchemy.schema import CreateTable
-
     for table in catalog_tables(with_type=with_type):
         try:
             with database.write() as connection:

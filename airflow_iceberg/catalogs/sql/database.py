@@ -1,6 +1,6 @@
 """The database behind a SQL catalog: its address, its two tables, transactions, and what each failure means.
 
-Lives here: all that is about SQLAlchemy, drivers and dialects. Not here: what the rows mean (`sql`).
+Here: all that is about SQLAlchemy, drivers and dialects. Not here: what the rows mean (`sql.catalog`).
 
 A failure is told apart by when it came: before a statement was sent nothing can have happened (`StorageError`); a
 connection lost afterwards leaves it open (`CommitUnknownError`).
@@ -21,6 +21,7 @@ from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
 
 from airflow_iceberg.errors import CommitConflictError, CommitUnknownError, InvalidInputError, StorageError
+from airflow_iceberg.redaction import is_secret
 
 log = logging.getLogger(__name__)
 
@@ -305,8 +306,8 @@ def _new_engine(url: URL) -> Engine:
 def _new_sqlite_engine(url: URL) -> Engine:
     """Return an engine whose writing transactions take SQLite's write lock at once.
 
-    A transaction that starts by reading and writes later fails with "locked", without waiting, when somebody else wrote
-    in between; one that starts with BEGIN IMMEDIATE waits for its turn.
+    A transaction that starts by reading and writes later fails with "locked", without waiting, when another writer
+    wrote in between; one that starts with BEGIN IMMEDIATE waits for its turn.
     """
     arguments: dict[str, Any] = {"check_same_thread": False}
     if "timeout" not in url.query:
@@ -342,7 +343,7 @@ def _is_busy(error: SQLAlchemyError) -> bool:
 
 
 def _without_password(text: str, url: URL) -> str:
-    secrets = [url.password, *(url.query.get(key) for key in ("password", "sslpassword"))]
+    secrets = [url.password, *(value for key, value in url.query.items() if is_secret(key))]
     for secret in secrets:
         if secret:
             text = text.replace(str(secret), "***")

@@ -23,6 +23,7 @@ from airflow_iceberg.errors import FormatError, UnsupportedError
 from airflow_iceberg.format.arrow.buffers import single
 from airflow_iceberg.format.arrow.types import FIELD_ID_KEY, type_to_arrow, value_to_scalar
 from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.transforms.transform import IdentityTransform
 from airflow_iceberg.format.types import (
     BinaryType,
@@ -101,7 +102,7 @@ def file_fields(schema: pa.Schema, name_mapping: str | None = None) -> tuple[Fil
     if fields and not any(field.field_id is not None for field in _walk(fields)):
         raise UnsupportedError(
             "a data file has no field ids, and nothing in it is named by the table's property "
-            "'schema.name-mapping.default'; set that property to say which column is which"
+            f"'{TableProperties.name_mapping}'; set that property to say which column is which"
         )
     return fields
 
@@ -171,7 +172,7 @@ def _read_mapping(text: str | None) -> _Names:
     try:
         return _mapped_names(json.loads(text))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise FormatError(f"malformed name mapping in property 'schema.name-mapping.default': {error}") from error
+        raise FormatError(f"malformed name mapping in property '{TableProperties.name_mapping}': {error}") from error
 
 
 def _mapped_names(items: Iterable[Mapping[str, Any]]) -> _Names:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.properties.metrics_mode import NONE, MetricsKind, MetricsMode
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import (
     BinaryType,
@@ -45,11 +46,6 @@ if TYPE_CHECKING:
     from airflow_iceberg.format.sort_orders import SortOrder
 
 log = logging.getLogger(__name__)
-
-DEFAULT_MODE_PROPERTY = "write.metadata.metrics.default"
-COLUMN_MODE_PREFIX = "write.metadata.metrics.column."
-MAX_INFERRED_PROPERTY = "write.metadata.metrics.max-inferred-column-defaults"
-MAX_INFERRED_DEFAULT = 100
 
 MAX_FOOTER_VALUE_BYTES = 4096
 """Above this size of a value Parquet's C++ writer leaves minimum and maximum of the whole column chunk out."""
@@ -97,9 +93,9 @@ class MetricsConfig:
 
 def _default_mode(properties: Mapping[str, str], schema: Schema, modes: dict[int, MetricsMode]) -> MetricsMode:
     """Return the mode for all columns; fill `modes` for the first ones where only they have metrics."""
-    configured = properties.get(DEFAULT_MODE_PROPERTY)
+    configured = TableProperties.of(properties).metrics_default
     if configured is not None:
-        return _mode_or(configured, DEFAULT_MODE, DEFAULT_MODE_PROPERTY)
+        return _mode_or(configured, DEFAULT_MODE, TableProperties.metrics_default.name)
     limit = _max_inferred(properties)
     inferred = list(_by_level(schema.fields))
     if len(inferred) <= limit:
@@ -120,23 +116,23 @@ def _by_level(fields: Sequence[NestedField]) -> Iterator[int]:
 
 
 def _max_inferred(properties: Mapping[str, str]) -> int:
-    text = properties.get(MAX_INFERRED_PROPERTY, str(MAX_INFERRED_DEFAULT))
+    known = TableProperties.metrics_max_inferred_columns
+    text = TableProperties.of(properties).metrics_max_inferred_columns
     if text.strip().isdecimal():
         return int(text)
-    log.warning("property %s is '%s', not a number of columns: %s is used", MAX_INFERRED_PROPERTY, text, 100)
-    return MAX_INFERRED_DEFAULT
+    log.warning("property %s is '%s', not a number of columns: %s is used", known, text, known.default)
+    return int(known.default)
 
 
 def _column_modes(properties: Mapping[str, str], schema: Schema, default: MetricsMode) -> dict[int, MetricsMode]:
     modes: dict[int, MetricsMode] = {}
-    for key, text in properties.items():
-        if not key.startswith(COLUMN_MODE_PREFIX):
-            continue
-        field_id = schema.names.get(key.removeprefix(COLUMN_MODE_PREFIX))
+    configured = TableProperties.of(properties).metrics_of_columns
+    for column in configured.columns():
+        key, field_id = configured.property_name(column), schema.names.get(column)
         if field_id is None:
             log.warning("property %s names a column that the table does not have: it is passed over", key)
         else:
-            modes[field_id] = _mode_or(text, default, key)
+            modes[field_id] = _mode_or(configured.of(column), default, key)
     return modes
 
 

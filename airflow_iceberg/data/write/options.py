@@ -15,8 +15,14 @@ from typing import TYPE_CHECKING
 
 from airflow_iceberg.data.write.metrics import MetricsConfig
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
-from airflow_iceberg.format.properties import kinds as values
-from airflow_iceberg.format.properties.known import check_values, property_warnings
+from airflow_iceberg.format.properties.known import (
+    DELETE_PARQUET_PREFIX,
+    PARQUET_PREFIX,
+    check_values,
+    property_warnings,
+)
+from airflow_iceberg.format.properties.property import ColumnValues
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.transforms import murmur3
 
@@ -25,19 +31,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MIB = 1024 * 1024
-
-_CODEC = "write.parquet.compression-codec"
 # Levels of the codecs that have some; what lies outside is clamped by one library and fails in another.
 _LEVELS = {"zstd": (-131_072, 22), "gzip": (-1, 9), "brotli": (-1, 11)}
 
-_BLOOM_ENABLED = "write.parquet.bloom-filter-enabled.column."
-_BLOOM_FPP = "write.parquet.bloom-filter-fpp.column."
-_BLOOM_NDV = "write.parquet.bloom-filter-ndv.column."
-_BLOOM_MAX_BYTES = "write.parquet.bloom-filter-max-bytes"
-_STATS_ENABLED = "write.parquet.stats-enabled.column."
-_DICTIONARY_ENABLED = "write.parquet.dict-encoding-enabled.column."
-_PARQUET, _DELETE_PARQUET = "write.parquet.", "write.delete.parquet."
 PAGE_VERSIONS: Mapping[str, str] = {"v1": "1.0", "v2": "2.0"}
 """Versions of data pages as the property names them, and as pyarrow does."""
 
@@ -60,7 +56,7 @@ class WriteOptions:
     """How data files are written.
 
     Attributes:
-        compression: a value of `property_values.CODECS`.
+        compression: a value of `format.properties.kinds.CODECS`.
         compression_level: None is the codec's own default.
         target_file_size_bytes: a file is closed at about this size on disk.
         row_group_size_bytes: size of a row group on disk.
@@ -77,21 +73,21 @@ class WriteOptions:
         max_open_files: files that are open at a time.
     """
 
-    compression: str = "zstd"
-    compression_level: int | None = None
-    target_file_size_bytes: int = 512 * MIB
-    row_group_size_bytes: int = 128 * MIB
-    page_size_bytes: int = MIB
-    page_row_limit: int = 20_000
-    page_version: str = "1.0"
-    dict_size_bytes: int = 2 * MIB
+    compression: str = TableProperties.compression_codec.default
+    compression_level: int | None = TableProperties.compression_level.default
+    target_file_size_bytes: int = TableProperties.target_file_size_bytes.default
+    row_group_size_bytes: int = TableProperties.row_group_size_bytes.default
+    page_size_bytes: int = TableProperties.page_size_bytes.default
+    page_row_limit: int = TableProperties.page_row_limit.default
+    page_version: str = PAGE_VERSIONS[TableProperties.page_version.default]
+    dict_size_bytes: int = TableProperties.dict_size_bytes.default
     bloom_filters: Mapping[str, BloomFilter] = field(default_factory=dict)
     without_statistics: frozenset[str] = frozenset()
     without_dictionary: frozenset[str] = frozenset()
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
-    object_storage: bool = False
-    partitioned_paths: bool = True
-    max_buffered_bytes: int = 512 * MIB
+    object_storage: bool = TableProperties.object_storage_enabled.default
+    partitioned_paths: bool = TableProperties.object_storage_partitioned_paths.default
+    max_buffered_bytes: int = 512 << 20
     max_open_files: int = 64
 
     @staticmethod
@@ -120,32 +116,32 @@ class WriteOptions:
         Raises:
             InvalidInputError: a value is not of its kind or out of range.
         """
-        own = {key: value for key, value in properties.items() if key.startswith(_DELETE_PARQUET)}
+        own = {key: value for key, value in properties.items() if key.startswith(DELETE_PARQUET_PREFIX)}
         check_values(own)
-        chosen = {_PARQUET + key.removeprefix(_DELETE_PARQUET): value for key, value in own.items()}
+        chosen = {PARQUET_PREFIX + key.removeprefix(DELETE_PARQUET_PREFIX): value for key, value in own.items()}
         of_data = {
-            key: value for key, value in properties.items() if key.startswith(_PARQUET) and ".column." not in key
+            key: value for key, value in properties.items() if key.startswith(PARQUET_PREFIX) and ".column." not in key
         }
         return WriteOptions._read({**of_data, **chosen}, Schema())
 
     @staticmethod
     def _read(properties: Mapping[str, str], schema: Schema, sort_order: "SortOrder | None" = None) -> "WriteOptions":
-        compression = values.codec(_CODEC, properties.get(_CODEC, "zstd"))
+        table = TableProperties.of(properties)
         return WriteOptions(
-            compression=compression,
-            compression_level=_level(properties, compression),
-            target_file_size_bytes=_positive(properties, "write.target-file-size-bytes", 512 * MIB),
-            row_group_size_bytes=_positive(properties, "write.parquet.row-group-size-bytes", 128 * MIB),
-            page_size_bytes=_positive(properties, "write.parquet.page-size-bytes", MIB),
-            page_row_limit=_positive(properties, "write.parquet.page-row-limit", 20_000),
-            page_version=_page_version(properties),
-            dict_size_bytes=_positive(properties, "write.parquet.dict-size-bytes", 2 * MIB),
-            bloom_filters=_bloom_filters(properties, schema),
-            without_statistics=_disabled_columns(properties, schema, _STATS_ENABLED),
-            without_dictionary=_disabled_columns(properties, schema, _DICTIONARY_ENABLED),
+            compression=table.compression_codec,
+            compression_level=_compression_level(table),
+            target_file_size_bytes=table.target_file_size_bytes,
+            row_group_size_bytes=table.row_group_size_bytes,
+            page_size_bytes=table.page_size_bytes,
+            page_row_limit=table.page_row_limit,
+            page_version=PAGE_VERSIONS[table.page_version],
+            dict_size_bytes=table.dict_size_bytes,
+            bloom_filters=_bloom_filters(table, schema),
+            without_statistics=_disabled_columns(table.stats_enabled, schema),
+            without_dictionary=_disabled_columns(table.dict_encoding_enabled, schema),
             metrics=MetricsConfig.from_properties(properties, schema, sort_order),
-            object_storage=_boolean(properties, "write.object-storage.enabled", False),
-            partitioned_paths=_boolean(properties, "write.object-storage.partitioned-paths", True),
+            object_storage=table.object_storage_enabled,
+            partitioned_paths=table.object_storage_partitioned_paths,
         )
 
     def file_location(self, data_location: str, partition_path: str, name: str) -> str:
@@ -171,13 +167,10 @@ def data_location(location: str, properties: Mapping[str, str]) -> str:
         location: of the table.
         properties: `write.data.path` wins, then the names that older versions of Iceberg gave it.
     """
-    keys = ["write.data.path", "write.folder-storage.path"]
-    if _boolean(properties, "write.object-storage.enabled", False):
-        keys.insert(1, "write.object-storage.path")
-    for key in keys:
-        if properties.get(key):
-            return properties[key].rstrip("/")
-    return f"{location.rstrip('/')}/data"
+    table = TableProperties.of(properties)
+    hashed = table.object_storage_path if table.object_storage_enabled else None
+    chosen = table.data_path or hashed or table.folder_storage_path
+    return (chosen or f"{location.rstrip('/')}/data").rstrip("/")
 
 
 def _entropy(name: str) -> str:
@@ -187,76 +180,56 @@ def _entropy(name: str) -> str:
 
 
 def _refuse_unsupported(properties: Mapping[str, str]) -> None:
-    file_format = properties.get("write.format.default", "parquet")
-    if file_format.strip().lower() != "parquet":
+    table = TableProperties.of(properties)
+    if not TableProperties.file_format.is_moot(table.file_format):
         raise UnsupportedError(
-            f"property write.format.default is '{file_format}': data files are written as parquet only; "
+            f"property {TableProperties.file_format} is '{table.file_format}': data files are written as parquet only; "
             "remove the property or set it to parquet"
         )
-    if properties.get("encryption.key-id"):
+    if table.encryption_key_id:
         raise UnsupportedError(
-            "property encryption.key-id is set: encrypted tables are not written, as the data would lie in the clear"
+            f"property {TableProperties.encryption_key_id} is set: encrypted tables are not written, as the data would "
+            "lie in the clear"
         )
 
 
-def _level(properties: Mapping[str, str], codec: str) -> int | None:
-    key = "write.parquet.compression-level"
-    if codec not in _LEVELS or key not in properties:
-        return None
-    found, (least, most) = values.level(key, properties[key]), _LEVELS[codec]
+def _compression_level(table: TableProperties) -> int | None:
+    codec = table.compression_codec
+    found = table.compression_level if codec in _LEVELS else None
+    least, most = _LEVELS.get(codec, (0, 0))
     if found is not None and not least <= found <= most:
         raise InvalidInputError(
-            f"property {key} is '{properties[key]}', and {codec} has levels from {least} to {most}; choose one of these"
+            f"property {TableProperties.compression_level} is '{found}', "
+            f"and {codec} has levels from {least} to {most}; "
+            "choose one of these"
         )
     return found
 
 
-def _page_version(properties: Mapping[str, str]) -> str:
-    key = "write.parquet.page-version"
-    return PAGE_VERSIONS[str(values.one_of(*PAGE_VERSIONS)(key, properties.get(key, "v1")))]
+def _disabled_columns(enabled: ColumnValues[bool], schema: Schema) -> frozenset[str]:
+    names = sorted(column for column in enabled.columns() if not enabled.of(column))
+    return frozenset(_known_columns(names, enabled, schema))
 
 
-def _disabled_columns(properties: Mapping[str, str], schema: Schema, prefix: str) -> frozenset[str]:
-    names = {
-        key.removeprefix(prefix) for key in properties if key.startswith(prefix) and not _boolean(properties, key, True)
-    }
-    return frozenset(_known_columns(names, prefix, schema))
-
-
-def _known_columns(names: Iterable[str], prefix: str, schema: Schema) -> Iterator[str]:
-    for name in sorted(names):
+def _known_columns(names: Iterable[str], values: ColumnValues[bool], schema: Schema) -> Iterator[str]:
+    for name in names:
         if name in schema.names:
             yield name
         else:
-            log.warning("property %s%s names a column that the table does not have: it is passed over", prefix, name)
-
-
-def _positive(properties: Mapping[str, str], key: str, default: int) -> int:
-    return values.positive(key, properties[key]) if key in properties else default
-
-
-def _boolean(properties: Mapping[str, str], key: str, default: bool) -> bool:
-    return values.boolean(key, properties[key]) if key in properties else default
-
-
-def _bloom_filters(properties: Mapping[str, str], schema: Schema) -> dict[str, BloomFilter]:
-    found: dict[str, BloomFilter] = {}
-    for key in sorted(properties):
-        name = key.removeprefix(_BLOOM_ENABLED)
-        if name == key or not _boolean(properties, key, False):
-            continue
-        if name not in schema.names:
+            key = values.property_name(name)
             log.warning("property %s names a column that the table does not have: it is passed over", key)
-        else:
-            found[name] = _bloom_filter(properties, name)
-    return found
 
 
-def _bloom_filter(properties: Mapping[str, str], name: str) -> BloomFilter:
-    key = _BLOOM_FPP + name
-    share = values.share(key, properties.get(key, "0.01"))
-    most = _values_in(_positive(properties, _BLOOM_MAX_BYTES, MIB), share)
-    return BloomFilter(false_positives=share, distinct_values=min(_positive(properties, _BLOOM_NDV + name, most), most))
+def _bloom_filters(table: TableProperties, schema: Schema) -> dict[str, BloomFilter]:
+    enabled = table.bloom_filter_enabled
+    asked = sorted(column for column in enabled.columns() if enabled.of(column))
+    return {column: _bloom_filter(table, column) for column in _known_columns(asked, enabled, schema)}
+
+
+def _bloom_filter(table: TableProperties, column: str) -> BloomFilter:
+    share = table.bloom_filter_fpp.of(column)
+    most = _values_in(table.bloom_filter_max_bytes, share)
+    return BloomFilter(false_positives=share, distinct_values=min(table.bloom_filter_ndv.of(column) or most, most))
 
 
 def _values_in(size_bytes: int, share: float) -> int:

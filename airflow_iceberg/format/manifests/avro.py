@@ -3,6 +3,8 @@
 Here: whole files, their blocks, and what stands in their key-value metadata. Not here: the Avro schemas that are
 written (`manifest_schemas`) and read (`manifest_reading`), single records (`manifest_records`), the container around
 the blocks (`avro_container`), and the rules of inheritance (`manifests`).
+
+fastavro is imported by the functions that call it: the workers of jobs that read no manifests may lack it.
 """
 
 from __future__ import annotations
@@ -14,8 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
-
-from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
 from airflow_iceberg.format import types as t
@@ -333,6 +333,8 @@ class RecordReader:
 
     def read(self, data: bytes) -> Record:
         """Return the record that begins with the first byte; it must be one that was read before."""
+        from fastavro import schemaless_reader
+
         record: Record = schemaless_reader(io.BytesIO(data), self.record, None)
         return record
 
@@ -369,6 +371,8 @@ def _decode(data: bytes, header: Header, decoder: RecordReader, path: str | None
 
 def _records(block: bytes, count: int, decoder: RecordReader) -> Iterator[list[Record]]:
     """Yield the records of a block, and an empty list when bytes are left behind them."""
+    from fastavro import schemaless_reader
+
     if count <= MOST_RECORDS_AT_ONCE:
         # With their number before and a zero behind them they are an Avro array.
         stream = io.BytesIO(write_long(count) + block + b"\x00")
@@ -412,8 +416,14 @@ def _list_decoder(schema: bytes) -> RecordReader:
     return _parsed(manifest_list_reading(json.loads(schema)))
 
 
+def _parse(schema: Any) -> Any:
+    from fastavro import parse_schema
+
+    return parse_schema(schema)
+
+
 def _parsed(reading: Reading) -> RecordReader:
-    block, record = parse_schema({"type": "array", "items": reading.physical}), parse_schema(reading.physical)
+    block, record = _parse({"type": "array", "items": reading.physical}), _parse(reading.physical)
     return RecordReader(block=block, record=record, reading=reading)
 
 
@@ -430,6 +440,8 @@ def _encode(records: Iterable[Record], writing: Any) -> Iterator[tuple[int, byte
 
 
 def _write_record(stream: io.BytesIO, writing: Any, record: Record) -> None:
+    from fastavro import schemaless_writer
+
     try:
         schemaless_writer(stream, writing, record)
     except (ValueError, TypeError, OverflowError, AttributeError) as error:
@@ -457,12 +469,12 @@ def manifest_reader(partition: t.StructType, format_version: int) -> RecordReade
 
 @lru_cache(maxsize=256)
 def _manifest_writing(partition: t.StructType, format_version: int) -> Any:
-    return parse_schema(manifest_reading(manifest_schema(partition, format_version)).physical)
+    return _parse(manifest_reading(manifest_schema(partition, format_version)).physical)
 
 
 @lru_cache(maxsize=8)
 def _list_writing(format_version: int) -> Any:
-    return parse_schema(manifest_list_reading(manifest_list_schema(format_version)).physical)
+    return _parse(manifest_list_reading(manifest_list_schema(format_version)).physical)
 
 
 def _dump(value: Any) -> str:

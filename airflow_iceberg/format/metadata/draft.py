@@ -17,9 +17,9 @@ from airflow_iceberg.format.metadata.table_metadata import (
     TableMetadata,
     check_fits,
     check_schema,
-    int_property,
 )
 from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef
 from airflow_iceberg.format.sort_orders import SortOrder
@@ -225,8 +225,9 @@ class Draft:
 
     def set_properties(self, properties: dict[str, str]) -> None:
         """Set properties; "format-version" upgrades, other words for fields of the metadata are never kept."""
-        if "format-version" in properties:
-            self.upgrade(int_property(properties, "format-version", self.format_version))
+        version = TableProperties.of(properties).format_version
+        if version is not None:
+            self.upgrade(version)
         self.properties |= {key: value for key, value in properties.items() if key not in RESERVED_PROPERTIES}
 
     # --- the end ---
@@ -300,7 +301,7 @@ class Draft:
         log = self.base.metadata_log
         if base_location is not None:
             log = (*log, (self.base.last_updated_ms, base_location))
-        keep = max(1, int_property(self.properties, "write.metadata.previous-versions-max", 100))
+        keep = max(1, TableProperties.of(self.properties).metadata_previous_versions_max)
         return log[-keep:]
 
 

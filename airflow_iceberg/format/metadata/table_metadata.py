@@ -14,6 +14,7 @@ from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.manifests.schemas import avro_name
 from airflow_iceberg.format.partitions.spec import PartitionField, PartitionSpec
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema, assign_fresh_ids
 from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef
 from airflow_iceberg.format.sort_orders import SortField, SortOrder
@@ -180,34 +181,6 @@ class TableMetadata:
             yield snapshot
             snapshot_id = snapshot.parent_snapshot_id
 
-    def property_int(self, key: str, default: int) -> int:
-        """Return a property as a number.
-
-        Raises:
-            InvalidInputError: it is none.
-        """
-        return int_property(self.properties, key, default)
-
-    def property_bool(self, key: str, default: bool) -> bool:
-        """Return a property as a boolean; everything but "true" is false, as in Iceberg Java."""
-        value = self.properties.get(key)
-        return default if value is None else value.strip().lower() == "true"
-
-
-def int_property(properties: Mapping[str, str], key: str, default: int) -> int:
-    """Return a table property as a number.
-
-    Raises:
-        InvalidInputError: it is none.
-    """
-    text = properties.get(key)
-    if text is None:
-        return default
-    try:
-        return int(text)
-    except ValueError:
-        raise InvalidInputError(f"unexpected value {text!r} (expected an int) of table property {key!r}") from None
-
 
 def _find(what: str, wanted: int, known: Mapping[int, _T]) -> _T:
     if wanted not in known:
@@ -281,7 +254,8 @@ def new_table_metadata(
         UnsupportedError: the format version.
     """
     properties = dict(properties or {})
-    format_version = int_property(properties, "format-version", format_version)
+    asked_version = TableProperties.of(properties).format_version
+    format_version = format_version if asked_version is None else asked_version
     if format_version not in SUPPORTED_FORMAT_VERSIONS:
         raise UnsupportedError(f"format version {format_version} is not supported (supported: 1, 2, 3)")
     fresh = replace(assign_fresh_ids(schema), schema_id=0)

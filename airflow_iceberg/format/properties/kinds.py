@@ -1,7 +1,7 @@
 """What the value of a table property may be: one function for each kind of value, each with the error that it gives.
 
-Here: reading one value. Not here: which property is of which kind (`properties`), what it does (`options`, `metrics`).
-Importing this module costs no pyarrow.
+Here: reading one value. Not here: which property is of which kind (`table_properties`, `known`), what it does (the
+modules of the operations). Importing this module costs no pyarrow.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from airflow_iceberg.redaction import check_no_password
 
 _Number = TypeVar("_Number", int, float)
 
-Check = Callable[[str, str], object]
+Kind = Callable[[str, str], object]
 """Reads (name of the property, text) and raises InvalidInputError if the text is not of the kind."""
 
 CODECS: Mapping[str, str] = {
@@ -34,10 +34,25 @@ def anything(name: str, text: str) -> str:
     return text
 
 
-def place(name: str, text: str) -> str:
+def optional_text(name: str, text: str) -> str | None:
+    """Return a text, None for the empty one."""
+    return text or None
+
+
+def word(name: str, text: str) -> str:
+    """Return a text in lower case; whoever uses it knows the words."""
+    return text.strip().lower()
+
+
+def location(name: str, text: str) -> str:
     """Return a location, or nothing."""
     check_no_password(text)
     return text
+
+
+def integer(name: str, text: str) -> int:
+    """Return a whole number."""
+    return number(int, name, text)
 
 
 def number(kind: Callable[[str], _Number], name: str, text: str) -> _Number:
@@ -56,7 +71,15 @@ def positive(name: str, text: str) -> int:
     return value
 
 
-def whole(name: str, text: str) -> int:
+def byte_count(name: str, text: str) -> int:
+    """Return a number of bytes above 0, written in digits alone."""
+    digits = text.strip()
+    if not (digits.isascii() and digits.isdigit() and int(digits) > 0):
+        raise InvalidInputError(f"property {name} is '{digits}' (expected a number of bytes above 0)")
+    return int(digits)
+
+
+def non_negative_int(name: str, text: str) -> int:
     """Return a whole number, 0 or above."""
     value = number(int, name, text)
     if value < 0:
@@ -64,12 +87,17 @@ def whole(name: str, text: str) -> int:
     return value
 
 
-def share(name: str, text: str) -> float:
+def fraction(name: str, text: str) -> float:
     """Return a number between 0 and 1, both excluded."""
     value = number(float, name, text)
     if not 0.0 < value < 1.0:
         raise InvalidInputError(f"property {name} is '{text}' (expected a number between 0 and 1)")
     return value
+
+
+def is_true(name: str, text: str) -> bool:
+    """Return a truth value as Iceberg Java reads it: everything but "true" is false."""
+    return text.strip().lower() == "true"
 
 
 def boolean(name: str, text: str) -> bool:
@@ -80,20 +108,20 @@ def boolean(name: str, text: str) -> bool:
     return word == "true"
 
 
-def level(name: str, text: str) -> int | None:
+def compression_level(name: str, text: str) -> int | None:
     """Return a compression level, None for the codec's own."""
     # Java writes the absent level as the word null.
     return None if text.strip().lower() in ("", "null") else number(int, name, text)
 
 
-def one_of(*words: str) -> Check:
+def one_of(*words: str) -> Callable[[str, str], str]:
     """Return what reads one of some words; the case of letters does not matter."""
 
     def read(name: str, text: str) -> str:
-        word = text.strip().lower()
-        if word not in words:
+        found = word(name, text)
+        if found not in words:
             raise InvalidInputError(f"property {name} is '{text}' (expected one of {', '.join(words)})")
-        return word
+        return found
 
     return read
 

@@ -1,43 +1,160 @@
-"""The form that all documents of a job share: JSON with a version."""
+"""The form that all documents of a job share: JSON with a version, a key for each field of a value.
+
+Here: `Document`, which reads and writes a value by the types of its fields, and checks what it reads: a document may
+have been changed by anybody who can write to the table's location. Not here: what the fields mean (the other modules
+of this folder), DataFile documents (`format.manifests.entries`).
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import fields as fields_of
+from types import NoneType, UnionType
+from typing import Any, Self, get_args, get_origin, get_type_hints
 
 from airflow_iceberg.errors import FormatError, UnsupportedError
-from airflow_iceberg.format.json_fields import Fields
+from airflow_iceberg.expressions.json import expression_to_json
+from airflow_iceberg.expressions.tree import Expression
+from airflow_iceberg.format.json_fields import Fields, json_type_name
 
-VERSION = 1
-
-
-def _to_bytes(document: Mapping[str, Any]) -> bytes:
-    return json.dumps(document, ensure_ascii=False, allow_nan=False).encode()
+VERSION = 2
 
 
-def _document(data: bytes | str, what: str, path: str | None) -> Fields:
+class Document:
+    """A dataclass with a JSON form: an object with a key for each field, spelled with hyphens.
+
+    Its numbers are counts, sizes and ids: none is negative. A field of a type with None may be missing, others not.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def from_dict(cls, fields: Fields) -> Self:
+        """Read the value from its JSON form.
+
+        Raises:
+            FormatError: a field is missing or of another type.
+        """
+        return cls.read(fields)
+
+    @classmethod
+    def read(cls, fields: Fields, **known: Any) -> Self:
+        """Read the value from its JSON form, apart from the fields that are known."""
+        read = {name: _read(kind, fields, _key(name)) for name, kind in _kinds(cls).items() if name not in known}
+        return cls(**read, **known)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {_key(name): _written(getattr(self, name)) for name in _kinds(type(self))}
+
+
+def to_bytes(document: Mapping[str, Any]) -> bytes:
+    """Return a document with its version: JSON, UTF-8."""
+    return json.dumps({"version": VERSION, **document}, ensure_ascii=False, allow_nan=False).encode()
+
+
+def from_bytes(data: bytes | str, what: str, path: str | None) -> Fields:
+    """Return the fields of a document of this version.
+
+    Raises:
+        FormatError: not a document.
+        UnsupportedError: a document of another version: Airflow and the cluster have different packages.
+    """
     try:
         document = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"{what} is not JSON: {error}", path=path) from error
     if not isinstance(document, dict):
         raise FormatError(f"{what} is not a JSON object", path=path)
     fields = Fields(document, "", path)
     version = fields.int("version")
-    if version > VERSION:
-        raise UnsupportedError(
-            f"{what} has version {version}, this airflow_iceberg knows up to {VERSION}; "
-            f"use the same version of airflow_iceberg in Airflow and on the cluster"
-        )
     if version < 1:
         raise FormatError(f"{what} has version {version}, expected {VERSION}", path=path)
+    if version != VERSION:
+        raise UnsupportedError(
+            f"{what} has version {version}, this airflow_iceberg reads version {VERSION}; "
+            f"use the same version of airflow_iceberg in Airflow and on the cluster"
+        )
     return fields
 
 
-def _mappings(items: Sequence[Any], where: str, path: str | None) -> Sequence[Mapping[str, Any]]:
-    for index, item in enumerate(items):
-        if not isinstance(item, dict):
-            message = f"unexpected type {type(item).__name__} (expected object) in '{where}[{index}]'"
-            raise FormatError(message, path=path)
-    return items
+def count(fields: Fields, key: str) -> int:
+    """Return a number that is not negative.
+
+    Raises:
+        FormatError: it is negative, or no integer.
+    """
+    value = fields.int(key)
+    if value < 0:
+        fields.fail(key, f"unexpected number {value} (expected 0 or more)")
+    return value
+
+
+_KINDS: dict[type, dict[str, Any]] = {}
+
+
+def _kinds(cls: type[Any]) -> dict[str, Any]:
+    if cls not in _KINDS:
+        hints = get_type_hints(cls)
+        _KINDS[cls] = {field.name: hints[field.name] for field in fields_of(cls)}
+    return _KINDS[cls]
+
+
+def _key(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _read(kind: Any, fields: Fields, key: str) -> Any:
+    if get_origin(kind) is UnionType:
+        (kind,) = (one for one in get_args(kind) if one is not NoneType)
+        return _read(kind, fields, key) if key in fields else None
+    if kind in _READ:
+        return _READ[kind](fields, key)
+    if get_origin(kind) is tuple:
+        item = get_args(kind)[0]
+        return _strings(fields, key) if item is str else tuple(_value(item, child) for child in fields.items(key))
+    return _value(kind, fields.child(key))
+
+
+def _value(kind: Any, fields: Fields) -> Any:
+    if get_origin(kind) is Mapping:
+        return fields.data
+    if issubclass(kind, Document):
+        return kind.from_dict(fields)
+    # A schema, a partition spec, a sort order.
+    return kind.from_dict(dict(fields.data), path=fields.path)
+
+
+def _strings(fields: Fields, key: str) -> tuple[str, ...]:
+    for index, item in enumerate(fields.list(key)):
+        if not isinstance(item, str):
+            fields.fail(f"{key}[{index}]", f"unexpected type {json_type_name(item)} (expected str)")
+    return tuple(fields.list(key))
+
+
+def _numbers(fields: Fields, key: str) -> dict[str, float]:
+    child = fields.child(key)
+    for name, value in child.data.items():
+        if type(value) not in (int, float):
+            child.fail(name, f"unexpected type {json_type_name(value)} (expected float)")
+    return dict(child.data)
+
+
+_READ: dict[Any, Any] = {
+    str: Fields.str,
+    int: count,
+    bool: Fields.bool,
+    Mapping[str, str]: Fields.str_map,
+    Mapping[str, float]: _numbers,
+}
+
+
+def _written(value: Any) -> Any:
+    if isinstance(value, Expression):
+        return expression_to_json(value)
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if isinstance(value, tuple):
+        return [_written(item) for item in value]
+    return dict(value) if isinstance(value, Mapping) else value

@@ -1,153 +1,296 @@
-"""The two documents between Airflow and a job: JobPlan goes in, JobResult comes out.
+"""What a job has to do: `JobPlan`, a header and one task; written by Airflow, read by the job.
 
-Here: the documents, their JSON form, their validation. Light on purpose (neither pyarrow nor pyspark): the task
-that waits for a job reads these too. Who writes the plan and believes the result is `table`; who reads the plan
-and writes the result is `jobs.run_local` and `jobs.spark.run`. No document is given a secret by us: storage properties
-travel in the environment (see `jobs.main`).
+Here: the four tasks (`AppendTask`, `CompactTask`, `DeleteTask`, `InventoryTask`) and the checks of their values. Light
+on purpose (neither pyarrow nor pyspark): the process that waits for a job reads this, too. Not here: the JSON form
+(`jobs.protocol.document`), what the job answers (`jobs.protocol.result`), who writes a plan (`operations`), who runs
+it (`jobs.run_plan`). A plan contains no secret of ours: storage properties travel in the environment (`jobs.main`).
 
-Both documents are versioned. A newer version is refused (UnsupportedError), a broken document is a FormatError
-that carries the document's location.
+A document of another version is refused (UnsupportedError), a broken one is a FormatError with the document's location.
 """
+
+from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
-from airflow_iceberg.expressions.json import expression_from_json, expression_to_json
+from airflow_iceberg.expressions.json import expression_from_json
 from airflow_iceberg.expressions.tree import Expression
 from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.sort_orders import UNSORTED, SortOrder
-from airflow_iceberg.jobs.protocol.document import VERSION, _document, _to_bytes
+from airflow_iceberg.jobs.protocol.document import Document, from_bytes, to_bytes
 from airflow_iceberg.jobs.protocol.source import Source
+from airflow_iceberg.jobs.protocol.table_input import TableInput
 
-# "append" stages the rows of a source, "rewrite" those of the table's own files, "delete" takes rows out of these;
-# "walk" looks at all files of the table and stages nothing.
-OPERATIONS = ("append", "rewrite", "delete", "walk")
-TABLE_OPERATIONS = ("rewrite", "delete")
-ARRANGEMENTS = ("none", "sort", "zorder")
 DELETE_MODES = ("copy-on-write", "merge-on-read")
 DISTRIBUTION_MODES = ("none", "hash", "range")
+FORMAT_VERSIONS = (1, 2, 3)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Condition:
-    """A predicate in the plan of a job, which is read without knowing SQL.
+class WriteSettings(Document):
+    """How and where a job writes data files.
 
     Attributes:
-        text: as its author wrote it, for messages.
+        format_version: the table's, 1 to 3.
+        schema: the schema whose field ids the files have.
+        sort_order: the order by which a task sorts rows, if it sorts; its columns get full metrics in any case.
+        properties: the table's properties that writers read (`write.*`).
+        data_location: prefix of the data files, e.g. "<table>/data".
+        target_file_size_bytes: the size at which a file is closed.
+    """
+
+    format_version: int
+    schema: Schema
+    sort_order: SortOrder = UNSORTED
+    properties: Mapping[str, str] = field(default_factory=dict)
+    data_location: str
+    target_file_size_bytes: int
+
+    def __post_init__(self) -> None:
+        if self.format_version not in FORMAT_VERSIONS:
+            raise InvalidInputError(f"format version is {self.format_version}, expected 1, 2 or 3")
+        if not self.data_location:
+            raise InvalidInputError("the data location is empty")
+        _check_positive("target file size", self.target_file_size_bytes)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Condition(Document):
+    """A predicate that a job reads without knowing SQL.
+
+    Attributes:
+        text: the predicate as its author wrote it, for messages.
         predicate: bound to a schema, or by names alone where columns may still be of other types in the job.
     """
 
     text: str
     predicate: Expression
 
-    @classmethod
-    def from_dict(cls, fields: Fields, schema: Schema) -> Self:
-        """Read it from its JSON form.
-
-        Args:
-            schema: that bound columns are of.
-        """
-        predicate = expression_from_json(fields.mapping("predicate"), schema, path=fields.path)
-        return cls(text=fields.str("text"), predicate=predicate)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {"text": self.text, "predicate": expression_to_json(self.predicate)}
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class JobPlan:
-    """All that a job needs to know; the job knows no catalog and asks nobody.
+class AppendTask(Document):
+    """Write the rows of a source into new data files.
 
     Attributes:
-        operation: one of OPERATIONS.
-        operation_key: text of the Airflow task's key, None outside of Airflow; for logs, the job decides nothing by it.
-        try_number: of the Airflow task, from 1.
-        table: name for messages, e.g. "sales.orders".
-        table_location: location of the table.
-        table_uuid: uuid of the table the plan was made for.
-        format_version: of the table, 1 to 3.
-        schema: the rows are written with its field ids.
-        spec: the partition spec to write with.
-        sort_order: the table's default sort order, or the one that a rewrite sorts by.
-        arrangement: one of ARRANGEMENTS: how rows are ordered before they are written.
-        claimed_order_id: the sort order that the files are said to be in; 0 for none.
-        zorder_columns: full names, for the arrangement "zorder".
-        zorder_text_bytes: bytes of text and binary that count for it.
-        zorder_most_bytes: bytes that rows are compared by, at most.
-        ranges_per_output: ranges that are sorted one after the other for an output, at least.
-        properties: the table's properties that the writers read (`write.*`).
-        data_location: prefix of the data files, e.g. "<table>/data".
-        staging_location: prefix that this try owns alone; the job may write what it likes below it.
-        location: where this document lies.
-        result_location: where the JobResult goes; created once, never replaced.
-        file_prefix: start of every data file's name, unique to this try.
+        spec: the partition spec of the files.
         source: where the rows come from.
-        distribution_mode: "none" (each task writes what it reads), "hash" (rows of one partition are brought to
-            one task), "range" (arranged rows are brought into one order over all tasks, others as for hash).
-        parallelism: number of tasks at a time, None leaves it to the back end.
-        delete_mode: of a delete, "copy-on-write" or "merge-on-read".
-        row_check: what every new row has to satisfy; None for no check.
-        last_column_id: highest field id that the table ever gave out, where columns of the source may join its schema;
-            None where they may not.
+        distribution_mode: "none" (each task writes what it reads), "hash" (one task gets all rows of a partition),
+            "range" (sorted rows are brought into one order over all tasks, others as for hash).
+        sorts_rows: whether rows are sorted by the sort order before they are written, and files claim it.
+        row_check: the condition that every row has to satisfy; None for no check.
+        last_column_id: the highest field id that the table ever assigned, where new columns of the source are added to
+            the schema; None where they are refused.
     """
 
-    operation: str = "append"
-    operation_key: str | None = None
-    try_number: int = 1
-    table: str
-    table_location: str
-    table_uuid: str
-    format_version: int
-    schema: Schema
+    kind: ClassVar[str] = "append"
+
+    write: WriteSettings
     spec: PartitionSpec
-    sort_order: SortOrder = UNSORTED
-    properties: Mapping[str, str] = field(default_factory=dict)
-    data_location: str
-    staging_location: str
-    location: str
-    result_location: str
-    file_prefix: str
     source: Source
     distribution_mode: str = "hash"
-    arrangement: str = "none"
-    claimed_order_id: int = 0
-    zorder_columns: tuple[str, ...] = ()
-    zorder_text_bytes: int = 8
-    zorder_most_bytes: int = 2**31 - 1
-    ranges_per_output: int = 1
-    parallelism: int | None = None
-    delete_mode: str | None = None
+    sorts_rows: bool = False
     row_check: Condition | None = None
     last_column_id: int | None = None
 
     def __post_init__(self) -> None:
-        if self.operation not in OPERATIONS:
-            raise UnsupportedError(f"job operation {self.operation!r} is not supported; one of {', '.join(OPERATIONS)}")
-        if (self.operation in TABLE_OPERATIONS) != (self.source.kind == "table"):
-            raise InvalidInputError(f"a job of operation {self.operation!r} cannot read a source of {self.source.kind}")
-        if (self.operation == "walk") != (self.source.kind == "units"):
-            raise InvalidInputError(f"a job of operation {self.operation!r} cannot read a source of {self.source.kind}")
         if self.distribution_mode not in DISTRIBUTION_MODES:
             known = ", ".join(DISTRIBUTION_MODES)
-            raise InvalidInputError(f"unknown write.distribution-mode {self.distribution_mode!r}; one of {known}")
-        if self.arrangement not in ARRANGEMENTS:
-            raise InvalidInputError(f"unknown arrangement {self.arrangement!r}; one of {', '.join(ARRANGEMENTS)}")
-        if (self.operation == "delete") != (self.delete_mode in DELETE_MODES):
-            raise InvalidInputError(f"a job of operation {self.operation!r} with delete mode {self.delete_mode!r}")
-        if self.parallelism is not None and self.parallelism < 1:
-            raise InvalidInputError(f"parallelism is {self.parallelism}, expected at least 1")
-        if not self.file_prefix or "/" in self.file_prefix:
-            raise InvalidInputError(f"file prefix {self.file_prefix!r} is empty or has a '/' in it")
+            raise InvalidInputError(
+                f"unknown {TableProperties.distribution_mode} {self.distribution_mode!r}; one of {known}"
+            )
+
+    @property
+    def claimed_order_id(self) -> int:
+        """The id of the sort order that the files claim; 0 for none."""
+        return self.write.sort_order.order_id if self.sorts_rows else 0
 
     @property
     def rows_schema(self) -> Schema:
-        """The schema that rows from elsewhere are brought into: write defaults are of version 3."""
-        return self.schema if self.format_version >= 3 else self.schema.without_write_defaults()
+        """The schema that rows are cast to: write defaults exist from version 3 on."""
+        schema = self.write.schema
+        return schema if self.write.format_version >= 3 else schema.without_write_defaults()
+
+    @classmethod
+    def from_dict(cls, fields: Fields) -> Self:
+        """Read the task from its JSON form."""
+        write = WriteSettings.from_dict(fields.child("write"))
+        check = fields.opt_child("row-check")
+        row_check = None if check is None else Condition.read(check, predicate=_predicate(check, write.schema))
+        return cls.read(fields, write=write, row_check=row_check)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ZOrder(Document):
+    """The columns of a Z-order.
+
+    Attributes:
+        columns: full names of the columns.
+        text_bytes: the number of leading bytes of text and binary values that are compared.
+        most_bytes: the largest number of bytes that rows are compared by.
+    """
+
+    columns: tuple[str, ...]
+    text_bytes: int
+    most_bytes: int
+
+    def __post_init__(self) -> None:
+        _check_positive("number of bytes of a text in a z-order", self.text_bytes)
+        _check_positive("number of bytes of a z-order", self.most_bytes)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sorting(Document):
+    """How a compaction sorts the rows of a group.
+
+    Attributes:
+        zorder: the columns of a Z-order; None sorts by the sort order of the write settings.
+        claimed_order_id: the id of the sort order that the files claim; 0 for none.
+        ranges_per_output: the smallest number of ranges that are sorted one after the other for an output file.
+    """
+
+    zorder: ZOrder | None = None
+    claimed_order_id: int = 0
+    ranges_per_output: int = 1
+
+    def __post_init__(self) -> None:
+        _check_positive("number of ranges of an output", self.ranges_per_output)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompactTask(Document):
+    """Write the rows of the table's files into better files.
+
+    Attributes:
+        spec: the partition spec of the new files.
+        table: the files that are read.
+        sorting: how rows are sorted; None keeps the order in which they are read.
+    """
+
+    kind: ClassVar[str] = "compact"
+
+    write: WriteSettings
+    spec: PartitionSpec
+    table: TableInput
+    sorting: Sorting | None = None
+
+    @property
+    def claimed_order_id(self) -> int:
+        """The id of the sort order that the files claim; 0 for none."""
+        return 0 if self.sorting is None else self.sorting.claimed_order_id
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeleteTask(Document):
+    """Delete rows from the table's files.
+
+    Attributes:
+        table: the files that may hold selected rows.
+        row_filter: the predicate that selects rows, bound to the table's schema.
+        mode: one of DELETE_MODES.
+    """
+
+    kind: ClassVar[str] = "delete"
+
+    write: WriteSettings
+    table: TableInput
+    row_filter: Expression
+    mode: str
+
+    def __post_init__(self) -> None:
+        if self.mode not in DELETE_MODES:
+            raise InvalidInputError(f"unknown delete mode {self.mode!r}; one of {', '.join(DELETE_MODES)}")
+
+    @classmethod
+    def from_dict(cls, fields: Fields) -> Self:
+        """Read the task from its JSON form."""
+        table = TableInput.from_dict(fields.child("table"))
+        return cls.read(fields, table=table, row_filter=_predicate(fields, table.schema, "row-filter"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InventoryTask(Document):
+    """Read manifests, or list files; write no data.
+
+    Attributes:
+        units: locations of the documents of the units (`inventory.units`), in their order.
+    """
+
+    kind: ClassVar[str] = "inventory"
+
+    units: tuple[str, ...]
+
+
+Task = AppendTask | CompactTask | DeleteTask | InventoryTask
+TASKS: Mapping[str, type[Task]] = {
+    AppendTask.kind: AppendTask,
+    CompactTask.kind: CompactTask,
+    DeleteTask.kind: DeleteTask,
+    InventoryTask.kind: InventoryTask,
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobPlan(Document):
+    """All that a job needs to know: it has no catalog.
+
+    Attributes:
+        operation_key: text of the Airflow task's key, None outside of Airflow; for logs, the job decides nothing by it.
+        try_number: the number of the Airflow task's try, from 1.
+        table: the table's name for messages, e.g. "sales.orders".
+        table_uuid: the uuid of the table that the plan was made for.
+        staging_location: a prefix that this try owns alone; the job may write anything below it.
+        parallelism: the number of tasks that run at the same time; None leaves it to where the job runs.
+        task: what the job does.
+    """
+
+    operation_key: str | None = None
+    try_number: int = 1
+    table: str
+    table_uuid: str
+    staging_location: str
+    parallelism: int | None = None
+    task: Task
+
+    def __post_init__(self) -> None:
+        if self.parallelism is not None:
+            _check_positive("parallelism", self.parallelism)
+        if not self.file_prefix:
+            raise InvalidInputError(f"staging location {self.staging_location!r} does not end in a name")
+
+    @property
+    def operation(self) -> str:
+        """The name of what the job does."""
+        return self.task.kind
+
+    @property
+    def location(self) -> str:
+        """The location of this document."""
+        return f"{self.staging_location}/plan.json"
+
+    @property
+    def result_location(self) -> str:
+        """The location of the JobResult; created once, never replaced."""
+        return f"{self.staging_location}/result.json"
+
+    @property
+    def inventory_location(self) -> str:
+        """The prefix of the files that an inventory writes; their names begin with the number of their unit."""
+        return f"{self.staging_location}/inventory"
+
+    @property
+    def file_prefix(self) -> str:
+        """The start of every data file's name, unique to this try."""
+        return self.staging_location.rpartition("/")[2]
+
+    @property
+    def source(self) -> Source | None:
+        """The source of new rows; None for a job that reads the table alone."""
+        return self.task.source if isinstance(self.task, AppendTask) else None
 
     @classmethod
     def from_json(cls, data: bytes | str, *, path: str | None = None) -> Self:
@@ -158,81 +301,37 @@ class JobPlan:
             path: where it was read from, for messages.
         Raises:
             FormatError: not a plan document.
-            UnsupportedError: a document of a newer version, or an operation that this version does not know.
+            UnsupportedError: a document of another version, or an operation that this version does not know.
         """
-        fields = _document(data, "job plan", path)
+        fields = from_bytes(data, "job plan", path)
         try:
-            return cls._from_fields(fields, path)
+            return cls.from_dict(fields)
         except InvalidInputError as error:
             raise FormatError(f"broken job plan: {error}", path=path) from error
 
     @classmethod
-    def _from_fields(cls, fields: Fields, path: str | None) -> Self:
-        schema = Schema.from_dict(dict(fields.mapping("schema")), path=path)
-        check = fields.child("row-check") if "row-check" in fields else None
-        return cls(
-            operation=fields.str("operation"),
-            operation_key=fields.opt_str("operation-key"),
-            try_number=fields.int("try-number"),
-            table=fields.str("table"),
-            table_location=fields.str("table-location"),
-            table_uuid=fields.str("table-uuid"),
-            format_version=fields.int("format-version"),
-            schema=schema,
-            spec=PartitionSpec.from_dict(dict(fields.mapping("spec")), path=path),
-            sort_order=SortOrder.from_dict(dict(fields.mapping("sort-order")), path=path),
-            properties=fields.str_map("properties"),
-            data_location=fields.str("data-location"),
-            staging_location=fields.str("staging-location"),
-            location=fields.str("location"),
-            result_location=fields.str("result-location"),
-            file_prefix=fields.str("file-prefix"),
-            source=Source.from_dict(fields.child("source")),
-            distribution_mode=fields.str("distribution-mode"),
-            arrangement=fields.str("arrangement"),
-            claimed_order_id=fields.int("claimed-order-id"),
-            zorder_columns=tuple(str(name) for name in fields.list("zorder-columns")),
-            zorder_text_bytes=fields.opt_int("zorder-text-bytes") or 8,
-            zorder_most_bytes=fields.opt_int("zorder-most-bytes") or 2**31 - 1,
-            ranges_per_output=fields.opt_int("ranges-per-output") or 1,
-            parallelism=fields.opt_int("parallelism"),
-            delete_mode=fields.opt_str("delete-mode"),
-            row_check=None if check is None else Condition.from_dict(check, schema),
-            last_column_id=fields.opt_int("last-column-id"),
-        )
+    def from_dict(cls, fields: Fields) -> Self:
+        """Read the plan from its JSON form."""
+        task = fields.child("task")
+        kind = task.str("kind")
+        if kind not in TASKS:
+            raise UnsupportedError(f"job operation {kind!r} is not supported; one of {', '.join(TASKS)}")
+        return cls.read(fields, task=TASKS[kind].from_dict(task))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        document = Document.to_dict(self)  # super() needs the class that `slots=True` has replaced
+        return {**document, "task": {"kind": self.task.kind, **document["task"]}}
 
     def to_json(self) -> bytes:
         """Return the document: JSON, UTF-8."""
-        return _to_bytes(
-            {
-                "version": VERSION,
-                "operation": self.operation,
-                "operation-key": self.operation_key,
-                "try-number": self.try_number,
-                "table": self.table,
-                "table-location": self.table_location,
-                "table-uuid": self.table_uuid,
-                "format-version": self.format_version,
-                "schema": self.schema.to_dict(),
-                "spec": self.spec.to_dict(),
-                "sort-order": self.sort_order.to_dict(),
-                "properties": dict(self.properties),
-                "data-location": self.data_location,
-                "staging-location": self.staging_location,
-                "location": self.location,
-                "result-location": self.result_location,
-                "file-prefix": self.file_prefix,
-                "source": self.source.to_dict(),
-                "distribution-mode": self.distribution_mode,
-                "arrangement": self.arrangement,
-                "claimed-order-id": self.claimed_order_id,
-                "zorder-columns": list(self.zorder_columns),
-                "zorder-text-bytes": self.zorder_text_bytes,
-                "zorder-most-bytes": self.zorder_most_bytes,
-                "ranges-per-output": self.ranges_per_output,
-                "parallelism": self.parallelism,
-                "delete-mode": self.delete_mode,
-                "row-check": None if self.row_check is None else self.row_check.to_dict(),
-                "last-column-id": self.last_column_id,
-            }
-        )
+        return to_bytes(self.to_dict())
+
+
+def _predicate(fields: Fields, schema: Schema, key: str = "predicate") -> Expression:
+    return expression_from_json(fields.mapping(key), schema, path=fields.path)
+
+
+def _check_positive(what: str, value: int) -> None:
+    if value < 1:
+        raise InvalidInputError(f"{what} is {value}, expected at least 1")

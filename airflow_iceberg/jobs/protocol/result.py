@@ -1,32 +1,38 @@
-"""What a job answers: `JobResult`, the files that it staged, and how it failed."""
+"""What a job answers: `JobResult`, the files that it staged, and how it failed.
+
+Not here: the JSON form (`jobs.protocol.document`), who checks a result against its plan (`operations`).
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from airflow_iceberg import errors
-from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError
-from airflow_iceberg.format.json_fields import Fields
+from airflow_iceberg.errors import AlreadyExistsError, FormatError, IcebergError, InvalidInputError
 from airflow_iceberg.format.schemas.schema import Schema
-from airflow_iceberg.jobs.protocol.document import VERSION, _document, _mappings, _to_bytes
-from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.protocol.document import Document, from_bytes, to_bytes
+
+if TYPE_CHECKING:
+    from airflow_iceberg.jobs.protocol.plan import JobPlan
+    from airflow_iceberg.storage.base import FileIO
+
+log = logging.getLogger(__name__)
 
 SUCCEEDED, FAILED = "succeeded", "failed"
-
-
 UNEXPECTED = "IcebergError"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class JobError:
+class JobError(Document):
     """Why a job failed, in a form that survives the way back to Airflow.
 
     Attributes:
-        kind: name of one of our exception classes.
+        kind: the name of one of our exception classes.
         message: one readable text; no stack trace, no secrets.
-        path: location of the broken file, for FormatError.
+        path: the location of the broken file, for FormatError.
     """
 
     kind: str
@@ -42,15 +48,6 @@ class JobError:
             return cls(kind=type(error).__name__, message=str(error))
         return cls(kind=UNEXPECTED, message=f"the job failed unexpectedly: {type(error).__name__}: {error}")
 
-    @classmethod
-    def from_dict(cls, fields: Fields) -> Self:
-        """Read the error from its JSON form."""
-        return cls(kind=fields.str("kind"), message=fields.str("message"), path=fields.opt_str("path"))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {"kind": self.kind, "message": self.message, "path": self.path}
-
     def to_exception(self) -> IcebergError:
         """Return an exception of the class that the job raised."""
         found = getattr(errors, self.kind, None)
@@ -62,122 +59,74 @@ class JobError:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GroupOutput:
-    """What came of a group of the table's files, which go in and out together.
+class GroupOutput(Document):
+    """The new files of a group of the table's files; a commit replaces the group by them.
 
     Attributes:
-        group: its number, as in the work document.
-        data_files: new data files as `DataFile.to_dict` documents.
-        record_count: rows in them.
-        error: why the group was given up, its new files removed; only for operations that can leave a group out.
+        group: the number of the group, as in the work document.
+        data_files: the new data files as `DataFile.to_dict` documents.
+        record_count: the number of rows in them.
     """
 
     group: int
     data_files: tuple[Mapping[str, Any], ...] = ()
     record_count: int = 0
-    error: JobError | None = None
-
-    @classmethod
-    def from_dict(cls, fields: Fields) -> Self:
-        """Read the output from its JSON form."""
-        return cls(
-            group=fields.int("group"),
-            data_files=tuple(_mappings(fields.list("data-files"), fields.place("data-files"), fields.path)),
-            record_count=fields.int("record-count"),
-            error=JobError.from_dict(fields.child("error")) if "error" in fields else None,
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {
-            "group": self.group,
-            "data-files": [dict(document) for document in self.data_files],
-            "record-count": self.record_count,
-            "error": None if self.error is None else self.error.to_dict(),
-        }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FileChange:
+class FileChange(Document):
     """What a delete did to a data file of the table.
 
     Attributes:
-        file_path: of the data file.
-        deleted_count: rows that went; 0 leaves the file as it is.
-        is_gone: no row is left, and nothing comes in its place.
+        file_path: the location of the data file.
+        deleted_count: the number of rows that were deleted; with 0 the file does not change.
+        is_gone: whether no row is left, and no file replaces this one.
     """
 
     file_path: str
     deleted_count: int
     is_gone: bool = False
 
-    @classmethod
-    def from_dict(cls, fields: Fields) -> Self:
-        """Read the change from its JSON form."""
-        return cls(
-            file_path=fields.str("file-path"),
-            deleted_count=fields.int("deleted-count"),
-            is_gone=fields.bool("is-gone"),
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {"file-path": self.file_path, "deleted-count": self.deleted_count, "is-gone": self.is_gone}
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class WalkedUnit:
-    """What came of a unit of a walk.
+class InventoryUnitResult(Document):
+    """The result of a unit of an inventory.
 
     Attributes:
-        number: its place in the plan's source.
-        location: of the file with what came of it, as `inventory.units.read_outcome` reads it.
-        rows: in that file.
+        number: the unit's place in the plan's task.
+        location: the file with the result, as `inventory.units.read_outcome` reads it.
+        rows: the number of rows in that file.
     """
 
     number: int
     location: str
     rows: int
 
-    @classmethod
-    def from_dict(cls, fields: Fields) -> Self:
-        """Read it from its JSON form."""
-        return cls(number=fields.int("number"), location=fields.str("location"), rows=fields.int("rows"))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {"number": self.number, "location": self.location, "rows": self.rows}
-
-
-def walked_location(plan: JobPlan) -> str:
-    """Return the prefix of what comes of a walk; names begin with the number of their unit."""
-    return f"{plan.staging_location.rstrip('/')}/walked"
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class JobResult:
+class JobResult(Document):
     """What a job did: the files it staged, or why it could not.
 
     Attributes:
         status: "succeeded" or "failed".
-        data_files: new data files as `DataFile.to_dict` documents; only these count, whatever else lies around.
-        groups: the same by group, for rewrites; `data_files` is empty then.
-        changes: what became of the files of the table, for deletes; `data_files` has their new files, delete files too.
-        walked: what came of the units of a walk.
-        schema: that the files were written by, where columns of the source could join the table's; else None.
-        record_count: rows in them.
-        source_files: number of source files read, None for a query or a callable.
-        error: set if and only if the job failed.
-        warnings: what the person who runs the DAG should know.
+        data_files: the new data files as `DataFile.to_dict` documents; files that are not named here do not count.
+        groups: the same by group, for compactions; `data_files` is empty then.
+        changes: the changed files of the table, for deletes; `data_files` has the new files, delete files too.
+        units: the results of the units, for inventories.
+        schema: the schema of the files, where columns of the source could be added to the table's; else None.
+        record_count: the number of rows in the files.
+        source_files: the number of source files that were read, None for a query or a callable.
+        error: the job's error; set if and only if the job failed.
+        warnings: texts for the user who runs the DAG.
         timings: seconds by phase.
-        engine: what ran it, e.g. "local" or "spark 3.5.9".
+        engine: what ran the job, e.g. "local" or "spark 3.5.9".
     """
 
     status: str
     data_files: tuple[Mapping[str, Any], ...] = ()
     groups: tuple[GroupOutput, ...] = ()
     changes: tuple[FileChange, ...] = ()
-    walked: tuple[WalkedUnit, ...] = ()
+    units: tuple[InventoryUnitResult, ...] = ()
     schema: Schema | None = None
     record_count: int = 0
     source_files: int | None = None
@@ -193,9 +142,9 @@ class JobResult:
             raise InvalidInputError(f"a job result of status {self.status!r} with error {self.error!r}")
 
     @classmethod
-    def failed(cls, error: BaseException, *, engine: str = "", timings: Mapping[str, float] | None = None) -> Self:
+    def failed(cls, error: BaseException, *, timings: Mapping[str, float] | None = None) -> Self:
         """Return the result of a job that an exception ended."""
-        return cls(status=FAILED, error=JobError.from_exception(error), engine=engine, timings=dict(timings or {}))
+        return cls(status=FAILED, error=JobError.from_exception(error), timings=dict(timings or {}))
 
     def raise_for_error(self) -> None:
         """Raise the job's own error, as the class that the job raised; nothing if the job succeeded."""
@@ -208,51 +157,28 @@ class JobResult:
 
         Raises:
             FormatError: not a result document.
-            UnsupportedError: a document of a newer version.
+            UnsupportedError: a document of another version.
         """
-        fields = _document(data, "job result", path)
+        fields = from_bytes(data, "job result", path)
         try:
-            return cls._from_fields(fields, path)
+            return cls.from_dict(fields)
         except InvalidInputError as error:
             raise FormatError(f"broken job result: {error}", path=path) from error
 
-    @classmethod
-    def _from_fields(cls, fields: Fields, path: str | None) -> Self:
-        return cls(
-            status=fields.str("status"),
-            data_files=tuple(_mappings(fields.list("data-files"), "data-files", path)),
-            groups=tuple(GroupOutput.from_dict(group) for group in fields.items("groups"))
-            if "groups" in fields
-            else (),
-            changes=tuple(FileChange.from_dict(item) for item in fields.items("changes"))
-            if "changes" in fields
-            else (),
-            walked=tuple(WalkedUnit.from_dict(item) for item in fields.items("walked")) if "walked" in fields else (),
-            schema=Schema.from_dict(dict(fields.mapping("schema")), path=path) if "schema" in fields else None,
-            record_count=fields.int("record-count"),
-            source_files=fields.opt_int("source-files"),
-            error=JobError.from_dict(Fields(fields.mapping("error"), "error", path)) if "error" in fields else None,
-            warnings=tuple(str(text) for text in fields.list("warnings")),
-            timings={str(name): float(seconds) for name, seconds in fields.mapping("timings").items()},
-            engine=fields.str("engine"),
-        )
-
     def to_json(self) -> bytes:
         """Return the document: JSON, UTF-8."""
-        return _to_bytes(
-            {
-                "version": VERSION,
-                "status": self.status,
-                "data-files": [dict(document) for document in self.data_files],
-                "groups": [group.to_dict() for group in self.groups],
-                "changes": [change.to_dict() for change in self.changes],
-                "walked": [one.to_dict() for one in self.walked],
-                "schema": None if self.schema is None else self.schema.to_dict(),
-                "record-count": self.record_count,
-                "source-files": self.source_files,
-                "error": None if self.error is None else self.error.to_dict(),
-                "warnings": list(self.warnings),
-                "timings": dict(self.timings),
-                "engine": self.engine,
-            }
-        )
+        return to_bytes(self.to_dict())
+
+
+def write_result(plan: JobPlan, io: FileIO, result: JobResult) -> JobResult:
+    """Write the result document, once; when another run of the plan was faster, return its result.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    try:
+        io.create(plan.result_location, result.to_json())
+    except AlreadyExistsError:
+        log.warning("%s exists already: another run of this plan was faster, its result stays", plan.result_location)
+        return JobResult.from_json(io.read(plan.result_location), path=plan.result_location)
+    return result

@@ -8,18 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.format.json_fields import Fields
-from airflow_iceberg.jobs.protocol.table_input import TableInput
+from airflow_iceberg.jobs.protocol.document import Document
 
-SOURCE_KINDS = ("files", "sql", "callable", "table", "units")
-
-
+SOURCE_KINDS = ("files", "sql", "callable")
 FILE_FORMATS = ("parquet", "csv", "jsonl", "orc", "avro")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Source:
-    """Where the rows come from: files, a Spark SQL query, a Python callable, or the table; exactly one of them.
+class Source(Document):
+    """Where the rows come from: files, a Spark SQL query, or a Python callable; exactly one of them.
 
     Attributes:
         kind: one of SOURCE_KINDS.
@@ -29,8 +26,6 @@ class Source:
         sql: one query in Spark's SQL.
         callable: "package.module:function"; called with the SparkSession and `kwargs`, returns a DataFrame.
         kwargs: JSON values for the callable.
-        table: the files of the table itself that the operations beside append read.
-        units: locations of the documents of a walk's units (`inventory.units`), in their order.
     """
 
     kind: str
@@ -40,8 +35,6 @@ class Source:
     sql: str | None = None
     callable: str | None = None
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    table: TableInput | None = None
-    units: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.kind not in SOURCE_KINDS:
@@ -89,35 +82,6 @@ class Source:
     def from_callable(cls, path: str, kwargs: Mapping[str, Any] | None = None) -> Self:
         """Return a source that is a function "package.module:function" of the SparkSession."""
         return cls(kind="callable", callable=path, kwargs=dict(kwargs or {}))
-
-    @classmethod
-    def from_dict(cls, fields: Fields) -> Self:
-        """Read a source from its JSON form."""
-        return cls(
-            kind=fields.str("kind"),
-            files=tuple(str(name) for name in fields.list("files")),
-            file_format=fields.opt_str("file-format"),
-            format_options=fields.str_map("format-options"),
-            sql=fields.opt_str("sql"),
-            callable=fields.opt_str("callable"),
-            kwargs=dict(fields.mapping("kwargs")),
-            table=TableInput.from_dict(fields.child("table")) if "table" in fields else None,
-            units=tuple(str(place) for place in fields.list("units")) if "units" in fields else (),
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {
-            "kind": self.kind,
-            "files": list(self.files),
-            "file-format": self.file_format,
-            "format-options": dict(self.format_options),
-            "sql": self.sql,
-            "callable": self.callable,
-            "kwargs": dict(self.kwargs),
-            "table": None if self.table is None else self.table.to_dict(),
-            "units": list(self.units),
-        }
 
 
 def _check_location(name: str) -> None:

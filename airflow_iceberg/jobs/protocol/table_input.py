@@ -1,8 +1,8 @@
 """What a job reads of the table itself: data files with the deletes that apply to them, cut into work.
 
-Here: `FileUnit`, `WorkItem`, `TableInput` and the work document, a JSON line an item, gzip. It lies beside the job plan
-(a plan stays small however large the table is) and is written by who plans, who alone knows manifests. Not here: the
-plan itself (`protocol`), what is done with the files (`rewrite`).
+Here: `FileUnit`, `WorkItem`, `TableInput` and the work document, a JSON line an item, gzip. It is stored next
+to the job plan, so that a plan is small however large the table is. Not here: the plan itself (`jobs.protocol.plan`),
+which files are read (`plan.scan`), what is done with them (`jobs.compact`, `jobs.delete`).
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from airflow_iceberg.errors import FormatError
-from airflow_iceberg.expressions.json import expression_from_json, expression_to_json
-from airflow_iceberg.expressions.tree import Expression
+from airflow_iceberg.errors import FormatError, InvalidInputError
 from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import StructType
+from airflow_iceberg.jobs.protocol.document import Document, count
 
 if TYPE_CHECKING:
     from airflow_iceberg.format.metadata.table_metadata import TableMetadata
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from airflow_iceberg.storage.base import FileIO
 
 WORK_FILE = "work.jsonl.gz"
-NAME_MAPPING = "schema.name-mapping.default"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,9 +51,9 @@ class FileUnit:
     def of(cls, task: FileScanTask) -> Self:
         """Return the whole file of a scan's task."""
         return cls(
-            file=without_statistics(task.file),
+            file=task.file.without_statistics(),
             sequence_number=task.sequence_number,
-            delete_files=tuple(without_statistics(file) for file in task.delete_files),
+            delete_files=tuple(file.without_statistics() for file in task.delete_files),
         )
 
     @property
@@ -85,7 +84,7 @@ class WorkItem:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TableInput:
+class TableInput(Document):
     """How to read the table's own files.
 
     Attributes:
@@ -93,27 +92,25 @@ class TableInput:
         schemas: all of the table's, the one to read by first: they say what equality deletes are about.
         specs: that files of the table may be of.
         name_mapping: the table's property `schema.name-mapping.default`.
-        row_filter: bound to the first schema; None takes every row.
-        keeps_lineage: rows keep `_row_id` and `_last_updated_sequence_number` (version 3).
     """
 
     work_location: str
     schemas: tuple[Schema, ...]
     specs: tuple[PartitionSpec, ...]
     name_mapping: str | None = None
-    row_filter: Expression | None = None
-    keeps_lineage: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.schemas:
+            raise InvalidInputError("no schema to read the table's files by")
 
     @classmethod
-    def of(cls, metadata: TableMetadata, *, work_location: str, row_filter: Expression | None = None) -> Self:
+    def of(cls, metadata: TableMetadata, *, work_location: str) -> Self:
         """Return how to read the files of a table as it is."""
         return cls(
             work_location=work_location,
             schemas=all_schemas(metadata),
             specs=metadata.partition_specs,
-            name_mapping=metadata.properties.get(NAME_MAPPING),
-            row_filter=row_filter,
-            keeps_lineage=metadata.format_version >= 3,
+            name_mapping=TableProperties.of(metadata.properties).name_mapping,
         )
 
     @property
@@ -130,42 +127,12 @@ class TableInput:
         """The types of partition tuples, by spec."""
         return {spec.spec_id: spec.partition_type(self.schema) for spec in self.specs}
 
-    @classmethod
-    def from_dict(cls, fields: Fields) -> Self:
-        """Read it from its JSON form."""
-        schemas = tuple(Schema.from_dict(dict(item), path=fields.path) for item in fields.list("schemas"))
-        row_filter = fields.mapping("row-filter") if "row-filter" in fields else None
-        return cls(
-            work_location=fields.str("work-location"),
-            schemas=schemas,
-            specs=tuple(PartitionSpec.from_dict(dict(item), path=fields.path) for item in fields.list("specs")),
-            name_mapping=fields.opt_str("name-mapping"),
-            row_filter=(None if row_filter is None else expression_from_json(row_filter, schemas[0], path=fields.path)),
-            keeps_lineage=fields.bool("keeps-lineage"),
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {
-            "work-location": self.work_location,
-            "schemas": [schema.to_dict() for schema in self.schemas],
-            "specs": [spec.to_dict() for spec in self.specs],
-            "name-mapping": self.name_mapping,
-            "row-filter": None if self.row_filter is None else expression_to_json(self.row_filter),
-            "keeps-lineage": self.keeps_lineage,
-        }
-
 
 def all_schemas(metadata: TableMetadata) -> tuple[Schema, ...]:
     """Return the schemas of a table: the current one, then the others, the newest first."""
     current = metadata.schema()
     older = sorted(metadata.schemas, key=lambda schema: schema.schema_id, reverse=True)
     return (current, *(schema for schema in older if schema.schema_id != current.schema_id))
-
-
-def without_statistics(file: DataFile) -> DataFile:
-    """Return a file without what only planning needs: the work document of a large table stays readable."""
-    return file.without_statistics()
 
 
 def write_work(io: FileIO, table: TableInput, items: Iterable[WorkItem]) -> None:
@@ -210,17 +177,19 @@ def _unit_to_dict(unit: FileUnit, types: Mapping[int, StructType]) -> dict[str, 
 
 def _item_from_dict(fields: Fields, types: Mapping[int, StructType]) -> WorkItem:
     return WorkItem(
-        number=fields.int("number"),
-        group=fields.int("group"),
+        number=count(fields, "number"),
+        group=count(fields, "group"),
         units=tuple(_unit_from_dict(unit, types) for unit in fields.items("units")),
     )
 
 
 def _unit_from_dict(fields: Fields, types: Mapping[int, StructType]) -> FileUnit:
     parts = fields.int_list("parts") if "parts" in fields else None
+    if parts is not None and not (len(parts) == 3 and 0 <= parts[0] < parts[1] <= parts[2]):
+        fields.fail("parts", f"unexpected row groups {list(parts)} (expected first, end and their number)")
     return FileUnit(
         file=_file(fields.mapping("file"), types, fields.path),
-        sequence_number=fields.int("sequence-number"),
+        sequence_number=count(fields, "sequence-number"),
         delete_files=tuple(_file(item, types, fields.path) for item in fields.list("delete-files")),
         parts=None if parts is None else (parts[0], parts[1], parts[2]),
     )

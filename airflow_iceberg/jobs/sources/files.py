@@ -12,14 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_iceberg.errors import (
-    IcebergError,
-    InvalidInputError,
-    NotFoundError,
-    StorageError,
-)
+from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, StorageError
 from airflow_iceberg.jobs.protocol.source import FILE_FORMATS, Source
-from airflow_iceberg.jobs.sources.unit import Unit, _broken, open_filesystem
+from airflow_iceberg.jobs.sources import readers
+from airflow_iceberg.jobs.sources.unit import Unit, broken, open_filesystem
 
 if TYPE_CHECKING:
     import fsspec
@@ -146,8 +142,6 @@ def read_unit(unit: Unit, io: "FileIO", *, schema: "Schema", options: Mapping[st
         FormatError: the file is not what its format says; `.path` is its location.
         StorageError: the file cannot be read.
     """
-    from airflow_iceberg.jobs.sources import readers
-
     try:
         yield from readers.read(unit, io, schema=schema, options=options)
     except IcebergError:
@@ -156,11 +150,11 @@ def read_unit(unit: Unit, io: "FileIO", *, schema: "Schema", options: Mapping[st
         raise NotFoundError(f"source file {unit.location} is gone; it was there when the job started") from error
     except (ValueError, TypeError, EOFError, IndexError, KeyError, NotImplementedError) as error:
         # pyarrow.ArrowInvalid is a ValueError; fastavro raises whatever a torn file happens to trip over.
-        raise _broken(unit, error) from error
+        raise broken(unit, error) from error
     except OSError as error:
         # pyarrow raises a bare OSError without errno for broken bytes, the operating system one with errno.
         if error.errno is None:
-            raise _broken(unit, error) from error
+            raise broken(unit, error) from error
         raise StorageError(f"cannot read {unit.location}: {error.strerror or error}") from error
 
 
@@ -230,12 +224,10 @@ def _split(unit: Unit, io: "FileIO", *, max_bytes: int) -> list[Unit]:
     """Cut a Parquet file by row groups when it is more than one task's share."""
     if unit.file_format != "parquet" or unit.size_bytes <= max(max_bytes, MIN_TASK_BYTES):
         return [unit]
-    from airflow_iceberg.jobs.sources import readers
-
     try:
         groups = readers.row_groups(unit.location, io)
     except (ValueError, OSError) as error:
-        raise _broken(unit, error) from error
+        raise broken(unit, error) from error
     pieces, first_row = [], 1
     for index, (rows, size_bytes) in enumerate(groups):
         piece = replace(unit, size_bytes=size_bytes, row_groups=(index, index + 1), first_row=first_row)

@@ -11,10 +11,12 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from airflow_iceberg.errors import FormatError, InvalidInputError
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.jobs.sources.avro_schema import arrow_schema
 from airflow_iceberg.jobs.sources.unit import Unit, open_filesystem
 
 if TYPE_CHECKING:
@@ -58,8 +60,6 @@ def check_options(file_format: str, options: Mapping[str, str]) -> None:
 
 def row_groups(location: str, io: "FileIO") -> list[tuple[int, int]]:
     """Return (rows, compressed size in bytes) of each row group of a Parquet file, from its footer."""
-    import pyarrow.parquet as pq
-
     with _open(location, io) as handle, pq.ParquetFile(handle) as file:
         groups = [file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)]
         return [
@@ -68,16 +68,12 @@ def row_groups(location: str, io: "FileIO") -> list[tuple[int, int]]:
         ]
 
 
-def _no_rows(schema: Any) -> "pa.Table":
+def _no_rows(schema: Any) -> pa.Table:
     """Return a table of some columns without rows; `empty_table` would import pandas."""
-    import pyarrow as pa
-
     return pa.Table.from_batches([], schema)
 
 
 def _read_parquet(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, str]) -> Iterator[pa.Table]:
-    import pyarrow.parquet as pq
-
     check_options("parquet", options)
     # INT96 is nanoseconds in pyarrow, which end in 2262; the table keeps microseconds anyway.
     with _open(unit.location, io) as handle, pq.ParquetFile(handle, coerce_int96_timestamp_unit="us") as file:
@@ -346,7 +342,7 @@ def _read_avro(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, s
     filesystem, path = open_filesystem(unit.location, io)
     with filesystem.open(path, "rb") as handle:
         reader = fastavro.reader(handle)
-        wanted = _avro_schema(reader.writer_schema)
+        wanted = arrow_schema(reader.writer_schema)
         yield _no_rows(wanted)
         rows: list[Any] = []
         for row in reader:
@@ -356,12 +352,6 @@ def _read_avro(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, s
                 rows = []
         if rows:
             yield pa.Table.from_pylist(rows, schema=wanted)
-
-
-def _avro_schema(schema: Any) -> pa.Schema:
-    from airflow_iceberg.jobs.sources.avro_schema import arrow_schema
-
-    return arrow_schema(schema)
 
 
 # ---- opening

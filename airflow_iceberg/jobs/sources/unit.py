@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_iceberg.errors import (
-    FormatError,
-    UnsupportedError,
-)
+from airflow_iceberg.errors import FormatError, UnsupportedError
 
 if TYPE_CHECKING:
     import fsspec
@@ -65,6 +62,7 @@ def open_filesystem(location: str, io: FileIO) -> tuple[fsspec.AbstractFileSyste
     return filesystem, path
 
 
-def _broken(unit: Unit, error: Exception) -> FormatError:
+def broken(unit: Unit, error: Exception) -> FormatError:
+    """Return the error of a file that cannot be decoded."""
     text = " ".join(str(error).split()) or type(error).__name__
     return FormatError(f"not a readable {unit.file_format} file: {text[:500]}; the bytes", path=unit.location)

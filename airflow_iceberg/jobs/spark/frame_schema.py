@@ -1,7 +1,7 @@
 """Columns of a table as Spark knows them: a DataFrame's schema, and rows in the Arrow types that `mapInArrow` takes.
 
 Here: Iceberg's types to Spark's, by name; pyspark is not needed for that. Not here: the way from Spark's types to
-Arrow's (`spark_types`), reading (`read`).
+Arrow's (`jobs.spark.types`), reading (`jobs.spark.read_table`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,10 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from airflow_iceberg.errors import UnsupportedError
+from airflow_iceberg.format.arrow.types import type_to_arrow
 from airflow_iceberg.format.types import (
     BinaryType,
     BooleanType,
@@ -36,8 +39,6 @@ from airflow_iceberg.format.types import (
 )
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from airflow_iceberg.format.schemas.schema import Schema
 
 _NAMES: dict[type[IcebergType], str] = {
@@ -116,15 +117,11 @@ class SparkRows:
     """
 
     def __init__(self, schema: Schema) -> None:
-        import pyarrow as pa
-
         self._types = tuple(field.type for field in schema.fields)
         self.schema = pa.schema([pa.field(field.name, _arrow_type(field.type)) for field in schema.fields])
 
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows of a batch that `data.read.file` gave for the same columns."""
-        import pyarrow as pa
-
         columns = [
             _converted(column, type_, item.type)
             for column, type_, item in zip(batch.columns, self._types, self.schema, strict=True)
@@ -135,10 +132,6 @@ class SparkRows:
 
 
 def _arrow_type(type_: IcebergType) -> pa.DataType:
-    import pyarrow as pa
-
-    from airflow_iceberg.format.arrow.types import type_to_arrow
-
     if isinstance(type_, StructType):
         return pa.struct([pa.field(field.name, _arrow_type(field.type)) for field in type_.fields])
     if isinstance(type_, ListType):
@@ -157,8 +150,6 @@ def _arrow_type(type_: IcebergType) -> pa.DataType:
 
 
 def _converted(array: pa.Array, type_: IcebergType, target: pa.DataType) -> pa.Array:
-    import pyarrow as pa
-
     if array.type.equals(target):
         return array
     mask = array.is_null() if array.null_count else None
@@ -183,16 +174,12 @@ def _converted(array: pa.Array, type_: IcebergType, target: pa.DataType) -> pa.A
 
 
 def _list(array: Any, values: pa.Array, target: pa.DataType) -> pa.Array:
-    import pyarrow as pa
-
     return pa.Array.from_buffers(
         target, len(array), array.buffers()[:2], null_count=-1, offset=array.offset, children=[values]
     )
 
 
 def _map(array: Any, type_: MapType, target: pa.DataType) -> pa.Array:
-    import pyarrow as pa
-
     # `keys` and `items` are those of the whole buffer, as `values` of a list is.
     keys = _converted(array.keys, type_.key, target.key_type)
     items = _converted(array.items, type_.value, target.item_type)

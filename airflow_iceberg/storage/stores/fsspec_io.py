@@ -9,7 +9,6 @@ for that and fsspec's exclusive modes don't keep it everywhere.
 from __future__ import annotations
 
 import importlib
-import re
 import socket
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,6 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.errors import AlreadyExistsError, IcebergError, NotFoundError, StorageError, UnsupportedError
+from airflow_iceberg.redaction import hidden_texts, replaced
 from airflow_iceberg.storage.base import FileIO, FileStatus
 from airflow_iceberg.storage.library_logs import redact_library_logs
 from airflow_iceberg.storage.stores.store import (
@@ -49,10 +49,6 @@ _STORES: Mapping[str, tuple[str, str, str]] = {
     **dict.fromkeys(("hdfs", "viewfs"), _HDFS),
     **dict.fromkeys(("webhdfs", "swebhdfs"), _WEBHDFS),
 }
-_SECRET = re.compile(
-    r"secret|passw|token|credential|access.?key|account.?key|connection.?string|\bsas\b|session.?kwargs", re.IGNORECASE
-)
-_SHORTEST_SECRET = 4  # shorter values ("anon") would tear holes into every message
 _DELETED_AT_ONCE = 1000
 
 
@@ -197,11 +193,7 @@ class FsspecFileIO(FileIO):
         return True
 
     def _without_secrets(self, text: str) -> str:
-        for key, value in self._settings.current_or_old().items():
-            if len(value) >= _SHORTEST_SECRET and _SECRET.search(key):
-                for secret in _parts(value):
-                    text = text.replace(secret, "***")
-        return text
+        return replaced(text, hidden_texts(self._settings.current_or_old()))
 
 
 def load_file_io(properties: Mapping[str, str] | None = None, refresh: Refresh | None = None) -> FileIO:
@@ -249,14 +241,6 @@ def _unknown_host(error: BaseException) -> str | None:
             return f" ('{host}')" if host else ""
         inner = inner.__cause__ or inner.__context__
     return None
-
-
-def _parts(secret: str) -> list[str]:
-    """Return a secret and what is one by itself in it: the key in a connection string, the signature of a SAS."""
-    found = [secret]
-    found += re.findall(r"(?:AccountKey|SharedAccessSignature)=([^;]{8,})", secret)
-    found += re.findall(r"(?:^|[?&])sig=([^&;]{8,})", secret)
-    return sorted(found, key=len, reverse=True)
 
 
 def _reason(error: Any) -> str:

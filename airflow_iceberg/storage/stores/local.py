@@ -52,24 +52,32 @@ def create(path: str, data: bytes) -> None:
     _sync_directory(directory)
 
 
-def walk(directory: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield (path relative to the directory, status) of each file at any depth; links are followed to files only."""
+def walk(directory: str) -> Iterator[tuple[str, int, int]]:
+    """Yield (path relative to the directory, size, time in ms) of each file at any depth; links only lead to files."""
     waiting = [""]
     while waiting:
         inner = waiting.pop()
+        below = f"{inner}/" if inner else ""
         try:
-            entries = list(os.scandir(os.path.join(directory, inner) if inner else directory))
+            folder = os.open(os.path.join(directory, inner) if inner else directory, os.O_RDONLY | os.O_DIRECTORY)
         except (FileNotFoundError, NotADirectoryError):
             continue  # never there, or removed while we walk: it has no files
-        for entry in entries:
-            name = f"{inner}/{entry.name}" if inner else entry.name
-            if entry.is_dir(follow_symlinks=False):
-                waiting.append(name)
-                continue
-            with suppress(FileNotFoundError):
-                status = entry.stat()
+        try:
+            # By descriptor, since the kernel looks up the whole path again for each status otherwise.
+            with os.scandir(folder) as found:
+                entries = list(found)
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(below + entry.name)
+                    continue
+                try:
+                    status = entry.stat()
+                except FileNotFoundError:
+                    continue
                 if stat.S_ISREG(status.st_mode):
-                    yield name, status
+                    yield below + entry.name, status.st_size, status.st_mtime_ns // 1_000_000
+        finally:
+            os.close(folder)
 
 
 def delete(path: str) -> None:
@@ -194,9 +202,8 @@ class LocalStore:
             raise
 
     def walk(self, path: str) -> Iterator[tuple[str, int, int | None]]:
-        """Yield the files below a directory."""
-        for name, status in walk(path):
-            yield name, status.st_size, status.st_mtime_ns // 1_000_000
+        """Return the files below a directory."""
+        return walk(path)
 
     def delete(self, paths: Sequence[str]) -> Mapping[str, Exception]:
         """Remove files, one by one."""

@@ -74,6 +74,8 @@ def install(point: str) -> None:
         watch_spark(lambda spark: die())
     elif point == "spark_killed":
         watch_spark(lambda spark: os.kill(spark, signal.SIGKILL))
+    elif point == "worker_killed":
+        kill_worker_of_a_waiting_spark()
 
 
 def watch_spark(then: Callable[[int], None]) -> None:
@@ -98,6 +100,25 @@ def watch_spark(then: Callable[[int], None]) -> None:
     replace(IcebergSubmitHook, "_process_spark_submit_log", make)
 
 
+def kill_worker_of_a_waiting_spark() -> None:
+    """Kill the process that watches this task as soon as Spark works, and say when this task's Spark has ended.
+
+    The first try's query waits for ten minutes, so that only the end of its Spark can end it.
+    """
+    from airflow_iceberg.backends.spark_submit import SparkSubmit
+
+    real = SparkSubmit.run
+
+    def run(backend: Any, plan: Any) -> None:
+        try:
+            real(backend, plan)
+        finally:
+            (FOLDER / "ended-with-its-worker").write_text("the job was cancelled" if backend.is_killed else "")
+
+    SparkSubmit.run = run  # type: ignore[method-assign]
+    watch_spark(lambda spark: os.kill(os.getppid(), signal.SIGKILL))
+
+
 class KilledOnce(IcebergAppendOperator):
     """Appends, but for the first try that gets here, which is killed."""
 
@@ -111,6 +132,8 @@ class KilledOnce(IcebergAppendOperator):
         if not mark.exists():
             mark.write_text(str(ti.try_number))
             install(self.point)
+            if self.point == "worker_killed":
+                self.sql = f"{self.sql} where reflect('java.lang.Thread', 'sleep', 600000L) is null"
             killed_at_the_end = self.point == "before_xcom"
         else:
             killed_at_the_end = False
@@ -130,7 +153,7 @@ POINTS = (
     "after_commit",
     "before_xcom",
 )
-SPARK_POINTS = ("spark_running", "spark_killed")
+SPARK_POINTS = ("spark_running", "spark_killed", "worker_killed")
 # More than one: on a busy machine a try can end before it reaches its task.
 DEFAULTS = {"retries": 8, "retry_delay": timedelta(0)}
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)

@@ -1,0 +1,163 @@
+"""What the output of spark-submit says about why a job ended, in one sentence with what to do.
+
+Here: the sentences and what they are recognised by. Only the wording of an error depends on it, never its class or
+whether a task is retried. Not here: reading the output (`_submit_hook`) and the job's own errors (`jobs.spark`).
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+# In this order: what is said first explains what is said later. "{master}" is the connection's, other braces are the
+# pattern's own groups.
+_CAUSES: tuple[tuple[str, str], ...] = (
+    (
+        r"All masters are unresponsive",
+        "no Spark master answers at {master}; check the connection's host, and that a Spark of this version runs there",
+    ),
+    (
+        r"InvalidClassException: org\.apache\.spark.*local class incompatible",
+        "the cluster at {master} runs another version of Spark than this machine; set SPARK_HOME to that version",
+    ),
+    (
+        r"ConnectException: Call From \S+ to (?P<at>\S+) failed|Retrying connect to server: (?P<to>\S+?)[.;,]? Already",
+        "no YARN resource manager answers at {at}{to}; check HADOOP_CONF_DIR, and that the resource manager runs",
+    ),
+    (
+        r"(?:KubernetesClientException|ConnectException|UnknownHostException): .*(?:[Cc]onnect|[Kk]ubernetes|resolve)",
+        "the cluster at {master} does not answer; check the connection's host",
+    ),
+    (
+        r"System memory (?P<got>\d+) must be at least (?P<expected>\d+)",
+        "the driver has too little memory: {got} bytes, expected at least {expected}; raise driver_memory",
+    ),
+    (
+        r"Executor memory (?P<got>\d+) must be at least (?P<expected>\d+)",
+        "the executors have too little memory: {got} bytes, expected at least {expected}; raise executor_memory",
+    ),
+    (
+        r"Required (?P<who>AM|executor) memory .*is above the max threshold \((?P<most>[^)]*)\)",
+        (
+            "the cluster allows {most} of memory at most, less than the {who} asks for; lower driver_memory or "
+            "executor_memory"
+        ),
+    ),
+    (
+        (
+            r"^(?:Error: )?(?P<why>Too small (?:maximum|initial) heap|Invalid maximum heap size\S*"
+            r"|Could not reserve enough space\b[^.]*)"
+        ),
+        "Java does not start with this driver_memory: {why}; choose another amount",
+    ),
+    (
+        r"java\.lang\.OutOfMemoryError: (?P<what>[\w ]+)",
+        "Java ran out of memory ({what}); raise driver_memory or executor_memory",
+    ),
+    (
+        r"Cannot run program \"(?P<program>[^\"]+)\".*No such file",
+        (
+            "Spark cannot start {program}, there is no such file; set spark.pyspark.python (PYSPARK_PYTHON) to a "
+            "Python that driver and executors have"
+        ),
+    ),
+    (
+        r"Python in worker has different version:? (?P<got>\S+) than that in driver:? (?P<expected>[\d.]+\d)",
+        (
+            "the executors run Python {got} and the driver Python {expected}; set spark.pyspark.python "
+            "(PYSPARK_PYTHON) to the driver's version"
+        ),
+    ),
+    (
+        r"^(?:airflow_iceberg: )?cannot import airflow_iceberg under (?P<python>\S+) \((?P<why>[^)]*)\)",
+        (
+            "the Python of the driver, {python}, cannot run the job: {why}; install the package there, or set "
+            "spark.pyspark.driver.python (PYSPARK_DRIVER_PYTHON) to a Python that has it"
+        ),
+    ),
+    (
+        r"ExecutorLostFailure.*(?:exit code 137|[Oo]ut ?[Oo]f ?[Mm]emory|OOM)",
+        "an executor was killed, most often because memory ran out; raise executor_memory",
+    ),
+    (
+        r"Python worker exited unexpectedly",
+        (
+            "a Python worker of the executors was killed, most often because memory ran out; raise executor_memory or "
+            "spark.executor.memoryOverhead"
+        ),
+    ),
+    (r"Exception in thread \"main\" [\w.$]+: (?P<why>.{1,500})", "spark-submit failed: {why}"),
+    (
+        r"Initial job has not accepted any resources",
+        (
+            "the cluster at {master} gives the job no executors; ask for less memory or fewer cores, or wait until "
+            "workers are free"
+        ),
+    ),
+)
+_PATTERNS = tuple((re.compile(pattern), sentence) for pattern, sentence in _CAUSES)
+# Most lines are of none of them, and one search is faster than all.
+_ANY = re.compile("|".join(re.sub(r"\(\?P<\w+>", "(?:", pattern) for pattern, _ in _CAUSES), re.MULTILINE)
+
+
+@dataclass(kw_only=True, slots=True)
+class SparkOutput:
+    """The output of one spark-submit, as far as it explains why the job ended.
+
+    Attributes:
+        master: where the job was submitted to.
+        exit_code: of spark-submit; negative is the number of the signal that ended it.
+    """
+
+    master: str
+    exit_code: int | None = None
+    _seen: dict[int, str] = field(default_factory=dict)
+
+    def watched(self, lines: Iterable[str]) -> Iterator[str]:
+        """Yield the lines, and keep what they say."""
+        for line in lines:
+            self._look(line)
+            yield line
+
+    def cause(self, message: str = "", *, died: bool) -> str | None:
+        """Return why the job ended, None when nothing is known.
+
+        Args:
+            message: of the job's own error, which counts like its output.
+            died: the job ended without an error of its own, and its exit code is all that is known otherwise.
+        """
+        self._look(message)
+        said = self._seen[min(self._seen)] if self._seen else None
+        killer = self._killer() if died else None
+        if killer is not None:
+            # What was said before need not be why.
+            return f"{killer}; its output says: {said}" if said else killer
+        if said is None and died and self.exit_code:
+            return f"the driver ended with exit code {self.exit_code}"
+        return said
+
+    def _look(self, text: str) -> None:
+        if not _ANY.search(text):
+            return
+        for number, (pattern, sentence) in enumerate(_PATTERNS):
+            match = pattern.search(text)
+            if match:
+                groups = {name: value or "" for name, value in match.groupdict().items()}
+                self._seen.setdefault(number, sentence.format(master=self.master, **groups))
+
+    def _killer(self) -> str | None:
+        code = self.exit_code or 0
+        if code < 0:
+            return f"spark-submit was killed by {_signal(-code)}"
+        if code - 128 in (signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT):
+            return f"the driver was killed by {_signal(code - 128)}"
+        return None
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

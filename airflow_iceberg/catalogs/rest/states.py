@@ -1,0 +1,154 @@
+"""States of tables as a REST server's answers show them: metadata, credentials for files, and tags.
+
+Not here: requests that change a table (`rest.catalog`), what a store does with credentials (`rest.credentials`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_iceberg.catalogs.base import TableId, TableState
+from airflow_iceberg.catalogs.http.exchange import Answer
+from airflow_iceberg.catalogs.rest import protocol
+from airflow_iceberg.catalogs.rest.credentials import (
+    DELEGATION,
+    DELEGATION_HEADER,
+    Delegation,
+    refresh_path,
+    store_properties,
+    table_io,
+    table_properties,
+)
+from airflow_iceberg.catalogs.rest.server import RestServer
+from airflow_iceberg.errors import (
+    CommitUnknownError,
+    FormatError,
+    InvalidInputError,
+    UnsupportedError,
+)
+from airflow_iceberg.format.metadata import json as metadata_json
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.storage.base import FileIO
+
+_REMEMBERED_TABLES = 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Remembered:
+    """A table in the server's last answer, and the tag by which the server tells whether it has changed."""
+
+    etag: str
+    state: TableState
+
+
+class TableStates:
+    """Reads states from answers and remembers the last of them. Thread-safe.
+
+    Args:
+        catalog: name of the catalog, for messages.
+        given_io: the user's own access to files; None if the properties and the server decide it.
+    """
+
+    def __init__(self, catalog: str, server: RestServer, *, given_io: FileIO | None) -> None:
+        self._catalog = catalog
+        self._server = server
+        self._given_io = given_io
+        self._lock = threading.Lock()
+        self._remembered: OrderedDict[TableId, Remembered] = OrderedDict()
+
+    def state(self, table: TableId, answer: Answer, *, io: FileIO | None = None) -> TableState:
+        """Return the state in an answer to a load, a creation or a commit, and remember it under its tag."""
+        document = self._server.document(answer, f"read table {table}")
+        location = document.get("metadata-location")
+        metadata = self.metadata(document, location if isinstance(location, str) else None)
+        io = io or self.table_io(table, metadata.location, Delegation.from_dict(document))
+        state = TableState(table=table, metadata=metadata, metadata_location=str(location or ""), io=io)
+        etag = answer.headers.get("ETag")
+        if etag:
+            self._remember(table, Remembered(etag=etag, state=state))
+        else:
+            self.forget(table)
+        return state
+
+    def metadata(self, document: Mapping[str, Any], location: str | None) -> TableMetadata:
+        found = document.get("metadata")
+        if not isinstance(found, dict):
+            raise FormatError(f"unexpected type {type(found).__name__} (expected object) in 'metadata' of the answer")
+        return metadata_json.from_dict(found, path=location)
+
+    def landed(self, purpose: str, read: Callable[[], TableState]) -> TableState:
+        """Read the answer to a change that the server has made: what is wrong with it doesn't undo the change."""
+        try:
+            return read()
+        except (FormatError, UnsupportedError, InvalidInputError) as error:
+            raise CommitUnknownError(
+                f"catalog {self._catalog} did {purpose}, and its answer cannot be read: {error}; load the table to see "
+                "it"
+            ) from error
+
+    def table_io(self, table: TableId, location: str, delegation: Delegation) -> FileIO | None:
+        """Return the FileIO of a table whose server says how its files are reached; None: as all of the catalog's."""
+        if self._given_io is not None:
+            return None
+
+        http, config = self._server.http, self._server.config
+        catalog = {**config.properties, "uri": http.uri}
+        has_signer = config.offers(protocol.SIGN_TABLE)
+        signer = config.path(protocol.SIGN_TABLE, table.namespace, table.name) if has_signer else None
+
+        def properties(where: str, found: Delegation) -> dict[str, str]:
+            return table_properties(catalog, found, where, bearer=self._server.bearer, signer=signer)
+
+        own = store_properties(catalog)
+        if properties(location, delegation) == own and not delegation.credentials:
+            return None
+        return table_io(location, delegation, properties, lambda given: self._new_delegation(table, given))
+
+    def _new_delegation(self, table: TableId, given: Mapping[str, str]) -> Delegation:
+        """Ask the server for new credentials of a table's files, where it said, or where the protocol has them."""
+        config, purpose = self._server.config, f"get credentials of table {table}"
+        if path := refresh_path(given, self._server.http.uri):
+            answer = self._server.read_path(path, purpose, {}, headers=self.delegation_header())
+        else:
+            endpoint = protocol.LOAD_CREDENTIALS if config.offers(protocol.LOAD_CREDENTIALS) else protocol.LOAD_TABLE
+            answer = self._server.read(endpoint, purpose, {}, table=table, headers=self.delegation_header())
+        return Delegation.from_dict(answer.json())
+
+    def delegation_header(self) -> dict[str, str]:
+        name = f"header.{DELEGATION_HEADER}".lower()
+        given = any(each.lower() == name for each in self._server.config.properties)
+        return {} if given or self._given_io is not None else {DELEGATION_HEADER: DELEGATION}
+
+    def recall(self, table: TableId) -> Remembered | None:
+        with self._lock:
+            return self._remembered.get(table)
+
+    def _remember(self, table: TableId, found: Remembered) -> None:
+        with self._lock:
+            self._remembered[table] = found
+            self._remembered.move_to_end(table)
+            while len(self._remembered) > _REMEMBERED_TABLES:
+                self._remembered.popitem(last=False)
+
+    def forget(self, table: TableId) -> None:
+        with self._lock:
+            self._remembered.pop(table, None)
+
+
+def is_another(found: TableMetadata, asked: TableMetadata) -> bool:
+    """Tell whether the table in an answer is surely not the one that was just asked for.
+
+    Servers may leave out or add properties and put names into lower case; they don't give a new table a history, other
+    columns, or other values for its properties.
+    """
+    names = [{name.lower() for name in each.schema().names} for each in (found, asked)]
+    properties = found.properties
+    return (
+        bool(found.snapshots or found.metadata_log)
+        or names[0] != names[1]
+        or any(properties.get(name, value) != value for name, value in asked.properties.items())
+    )

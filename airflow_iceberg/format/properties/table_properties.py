@@ -1,0 +1,128 @@
+"""The properties of a table that are read here, as typed attributes: name, kind and default of each.
+
+Here: what the code reads, `TableProperties.of(metadata.properties).gc_enabled`, and under which name
+(`TableProperties.gc_enabled.name`). Not here: properties that are known and not read (`known`), what a property does
+(the modules of the operations).
+
+A property is read when it is asked for, and not before: a bad value that an operation does not need must not fail it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.format.properties import kinds
+from airflow_iceberg.format.properties.metrics_mode import MetricsMode
+from airflow_iceberg.format.properties.property import by_column, followed, refused
+
+MIB = 1024 * 1024
+FILE_FORMAT = kinds.one_of("parquet", "avro", "orc")
+ROW_CHANGE_MODE = kinds.one_of("copy-on-write", "merge-on-read")
+ISOLATION_LEVEL = kinds.one_of("serializable", "snapshot")
+DISTRIBUTION_MODE = kinds.one_of("none", "hash", "range")
+PAGE_VERSION = kinds.one_of("v1", "v2")
+
+
+def _metrics_mode(name: str, text: str) -> MetricsMode:
+    try:
+        return MetricsMode.parse(text)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"property {name}: {error}") from error
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableProperties:
+    """The properties of one table.
+
+    Attributes:
+        texts: as the table's metadata has them.
+    """
+
+    texts: Mapping[str, str]
+
+    @classmethod
+    def of(cls, texts: Mapping[str, str]) -> Self:
+        """Return the typed form of `metadata.properties`; nothing is read yet."""
+        return cls(texts=texts)
+
+    # -- the table
+    format_version = followed("format-version", kinds.integer, None, check=kinds.anything)
+    encryption_key_id = refused("encryption.key-id", kinds.anything, None)
+    name_mapping = followed("schema.name-mapping.default", kinds.anything, None)
+
+    # -- data files
+    file_format = refused("write.format.default", kinds.anything, "parquet", "parquet", check=FILE_FORMAT)
+    target_file_size_bytes = followed("write.target-file-size-bytes", kinds.positive, 512 * MIB)
+    distribution_mode = followed("write.distribution-mode", kinds.word, None, check=DISTRIBUTION_MODE)
+    data_path = followed("write.data.path", kinds.optional_text, None, check=kinds.location)
+    folder_storage_path = followed("write.folder-storage.path", kinds.optional_text, None, check=kinds.location)
+    object_storage_path = followed("write.object-storage.path", kinds.optional_text, None, check=kinds.location)
+    object_storage_enabled = followed("write.object-storage.enabled", kinds.boolean, False)
+    object_storage_partitioned_paths = followed("write.object-storage.partitioned-paths", kinds.boolean, True)
+
+    # -- Parquet
+    compression_codec = followed("write.parquet.compression-codec", kinds.codec, "zstd")
+    compression_level = followed("write.parquet.compression-level", kinds.compression_level, None)
+    row_group_size_bytes = followed("write.parquet.row-group-size-bytes", kinds.positive, 128 * MIB)
+    page_size_bytes = followed("write.parquet.page-size-bytes", kinds.positive, MIB)
+    page_row_limit = followed("write.parquet.page-row-limit", kinds.positive, 20_000)
+    page_version = followed("write.parquet.page-version", PAGE_VERSION, "v1")
+    dict_size_bytes = followed("write.parquet.dict-size-bytes", kinds.positive, 2 * MIB)
+    dict_encoding_enabled = by_column("write.parquet.dict-encoding-enabled.column.*", kinds.boolean, True)
+    stats_enabled = by_column("write.parquet.stats-enabled.column.*", kinds.boolean, True)
+    bloom_filter_enabled = by_column("write.parquet.bloom-filter-enabled.column.*", kinds.boolean, False)
+    bloom_filter_fpp = by_column("write.parquet.bloom-filter-fpp.column.*", kinds.fraction, 0.01)
+    bloom_filter_ndv = by_column("write.parquet.bloom-filter-ndv.column.*", kinds.positive, None)
+    bloom_filter_max_bytes = followed("write.parquet.bloom-filter-max-bytes", kinds.positive, MIB)
+
+    # -- column metrics: a data load must not fail for a mode that cannot be read, so modes are texts here
+    metrics_default = followed("write.metadata.metrics.default", kinds.anything, None, check=_metrics_mode)
+    metrics_of_columns = by_column(
+        "write.metadata.metrics.column.*", kinds.anything, "truncate(16)", check=_metrics_mode
+    )
+    metrics_max_inferred_columns = followed(
+        "write.metadata.metrics.max-inferred-column-defaults", kinds.anything, "100", check=kinds.non_negative_int
+    )
+
+    # -- deletes
+    delete_mode = followed("write.delete.mode", kinds.optional_text, None, check=ROW_CHANGE_MODE)
+    delete_isolation_level = followed("write.delete.isolation-level", kinds.anything, None, check=ISOLATION_LEVEL)
+    delete_file_format = refused("write.delete.format.default", kinds.anything, "parquet", "parquet", check=FILE_FORMAT)
+
+    # -- metadata files
+    metadata_path = followed("write.metadata.path", kinds.optional_text, None, check=kinds.location)
+    metadata_compression_codec = followed("write.metadata.compression-codec", kinds.one_of("none", "gzip"), "none")
+    metadata_previous_versions_max = followed(
+        "write.metadata.previous-versions-max", kinds.integer, 100, check=kinds.non_negative_int
+    )
+    metadata_delete_after_commit = followed(
+        "write.metadata.delete-after-commit.enabled", kinds.is_true, False, check=kinds.boolean
+    )
+    summary_partition_limit = followed("write.summary.partition-limit", kinds.integer, 0, check=kinds.non_negative_int)
+
+    # -- commits; the defaults that differ from Java's are chosen by `commit.engine`
+    retry_num_retries = followed("commit.retry.num-retries", kinds.non_negative_int, None)
+    retry_min_wait_ms = followed("commit.retry.min-wait-ms", kinds.non_negative_int, 100)
+    retry_max_wait_ms = followed("commit.retry.max-wait-ms", kinds.non_negative_int, None)
+    retry_total_timeout_ms = followed("commit.retry.total-timeout-ms", kinds.non_negative_int, 1_800_000)
+    status_check_num_retries = followed("commit.status-check.num-retries", kinds.non_negative_int, 3)
+    status_check_min_wait_ms = followed("commit.status-check.min-wait-ms", kinds.non_negative_int, 1_000)
+    status_check_max_wait_ms = followed("commit.status-check.max-wait-ms", kinds.non_negative_int, 60_000)
+    status_check_total_timeout_ms = followed("commit.status-check.total-timeout-ms", kinds.non_negative_int, 1_800_000)
+    manifest_target_size_bytes = followed("commit.manifest.target-size-bytes", kinds.positive, 8 * MIB)
+    manifest_min_count_to_merge = followed("commit.manifest.min-count-to-merge", kinds.positive, 100)
+    manifest_merge_enabled = followed("commit.manifest-merge.enabled", kinds.is_true, True, check=kinds.boolean)
+
+    # -- expiry of snapshots
+    gc_enabled = followed("gc.enabled", kinds.is_true, True, check=kinds.boolean)
+    max_snapshot_age_ms = followed(
+        "history.expire.max-snapshot-age-ms", kinds.non_negative_int, 5 * 24 * 60 * 60 * 1000
+    )
+    min_snapshots_to_keep = followed("history.expire.min-snapshots-to-keep", kinds.positive, 1)
+    max_ref_age_ms = followed("history.expire.max-ref-age-ms", kinds.non_negative_int, 2**63 - 1)
+
+    # -- reading
+    split_size_bytes = followed("read.split.target-size", kinds.byte_count, 128 * MIB, check=kinds.anything)

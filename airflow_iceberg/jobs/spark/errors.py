@@ -1,0 +1,80 @@
+"""Errors of Spark as ours: one readable text, without stack traces and plans."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from airflow_iceberg.errors import IcebergError, InvalidInputError
+
+MAX_MESSAGE = 2000
+
+
+@contextmanager
+def query_errors() -> Iterator[None]:
+    """Tell what is wrong with a query from what is wrong with a job."""
+    from pyspark.errors import AnalysisException, ParseException
+
+    try:
+        yield
+    except (ParseException, AnalysisException) as error:
+        raise InvalidInputError(f"Spark does not accept the query: {text_of(error)}") from error
+
+
+def as_iceberg_error(error: Exception) -> IcebergError:
+    """Return an error of Spark as one of ours, in one readable text without stack traces."""
+    if isinstance(error, IcebergError):
+        return error
+    if isinstance(error, ImportError):
+        # Of our own modules or Spark's: what a user's function cannot import is told apart where it is called.
+        return IcebergError(
+            f"the Python of the driver, {sys.executable}, cannot run the job: {error}; install the package there, or "
+            f"set spark.pyspark.driver.python (PYSPARK_DRIVER_PYTHON) to a Python that has it"
+        )
+    return IcebergError(f"the Spark job failed: {text_of(error)}")
+
+
+def text_of(error: Exception) -> str:
+    """Return class and message of an error, without the stack traces and plans that Spark puts into messages."""
+    cause = _java_cause(error)
+    text = str(cause.getMessage()) if cause is not None else str(error)
+    name = cause.getClass().getSimpleName() if cause is not None else type(error).__name__
+    if "Traceback (most recent call last)" in text:
+        return _python_error(text)
+    for end in ("\nJVM stacktrace", "\n\tat ", "\nDriver stacktrace", "\nThis stopped SparkContext", ";\n", "; line "):
+        text = text.split(end, 1)[0]
+    return f"{name}: {text.strip()[:MAX_MESSAGE]}"
+
+
+def _java_cause(error: Exception) -> Any:
+    """Return the first cause of an error that came through py4j, None for others.
+
+    "Job aborted due to stage failure" carries its cause as text only in Spark 3.5: then that text it is.
+    """
+    cause = getattr(error, "java_exception", None)
+    while cause is not None and cause.getCause() is not None and not _repeats(cause, cause.getCause()):
+        cause = cause.getCause()
+    return cause
+
+
+def _repeats(error: Any, cause: Any) -> bool:
+    """Return whether an error says all that its cause says and more, as a program's name that cannot be started."""
+    is_same = error.getClass().getName() == cause.getClass().getName()
+    return is_same and str(cause.getMessage()) in str(error.getMessage())
+
+
+def _python_error(text: str) -> str:
+    """Return the last line of a worker's traceback that starts at the left margin: class and message."""
+    after = text.rsplit("Traceback (most recent call last)", 1)[1].splitlines()[1:]
+    lines = [line.strip() for line in after if line.strip() and not line[0].isspace()]
+    found = lines[0] if lines else text.strip()
+    missing = re.match(r"ModuleNotFoundError: No module named '([^']+)'", found)
+    if missing:
+        return (
+            f"the Python of the executors has no package {missing[1]!r}; install it there, or set spark.pyspark.python "
+            f"(PYSPARK_PYTHON) to a Python that has it; code of your own comes with py_files"
+        )
+    return found[:MAX_MESSAGE]

@@ -1,0 +1,128 @@
+"""What runs in the Python workers of Spark: tasks by their numbers, or the rows of a query.
+
+Not here: what a task does (`jobs.run_task`), the driver (`jobs.spark.run`).
+"""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from zipimport import zipimporter
+
+import pyarrow as pa
+
+from airflow_iceberg.errors import IcebergError
+from airflow_iceberg.format.arrow.buffers import text_array
+from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.protocol.result import JobError
+from airflow_iceberg.jobs.run_task import open_context, run_task, stage_rows
+from airflow_iceberg.jobs.spark.query import source_name
+from airflow_iceberg.jobs.task import Staging, TaskReport, TaskSpec
+from airflow_iceberg.storage.stores.fsspec_io import load_file_io
+
+MapFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worker:
+    """What is sent to the Python workers: the plan as text, and how to reach the storage.
+
+    Attributes:
+        plan: the JobPlan document.
+        storage: properties for the FileIO; travel inside Spark's own task messages only.
+        max_failures: attempts of a task before Spark gives up.
+        specs: what the tasks of `spark.range` have to do, by number, each packed by itself: every task gets them all
+            and opens its own, or a table of 100,000 files would take a second and 100 MB of each.
+        staging: what becomes of the rows of a query.
+    """
+
+    plan: bytes
+    storage: Mapping[str, str]
+    max_failures: int
+    specs: tuple[bytes, ...] | None = None
+    staging: Staging | None = None
+
+    def with_specs(self, specs: Sequence[TaskSpec]) -> MapFunction:
+        """Return the function for `spark.range`."""
+        packed = tuple(zlib.compress(pickle.dumps(spec), 1) for spec in specs)
+        return replace(self, specs=packed).run_numbers
+
+    def run_numbers(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run the tasks whose numbers come in."""
+        assert self.specs is not None
+        context = self._context()
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                # Our own bytes, which came with this very function.
+                spec: TaskSpec = pickle.loads(zlib.decompress(self.specs[number]))  # noqa: S301
+                yield self._report(number, lambda spec=spec: run_task(context, spec))  # type: ignore[misc]
+        spare_next_task()
+
+    def run_rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Stage the rows of one partition of a query."""
+        assert self.staging is not None
+        context, staging, number = self._context(), self.staging, _partition_id()
+        source = f"partition {number} of {source_name(context.task.source)}"
+        yield self._report(number, lambda: stage_rows(context, number, _tables(batches), staging, source=source))
+
+    def _context(self) -> Any:
+        return open_context(JobPlan.from_json(self.plan), load_file_io(self.storage))
+
+    def _report(self, number: int, work: Callable[[], TaskReport]) -> pa.RecordBatch:
+        """Return the report of a task as a row; raise only what Spark may mend by trying again."""
+        try:
+            report = work()
+        except Exception as error:
+            if _attempt() + 1 < self.max_failures:
+                raise
+            report = TaskReport(number=number, error=JobError.from_exception(error))
+        if report.error is not None:
+            self._stop_others()
+        return pa.RecordBatch.from_arrays([text_array([report.to_json()])], ["report"])
+
+    def _stop_others(self) -> None:
+        context = self._context()
+        try:
+            context.io.create(context.stop_location, b"a task failed; its report says why\n")
+        except IcebergError:
+            # It is there already, or the storage is what fails: the job ends a little later then.
+            return
+
+
+def spare_next_task() -> None:
+    """Save the next task of this worker what PySpark does between two, 0.15 s of a processor.
+
+    It collects garbage, looking at every object of every module, and has every zip that something was imported from
+    read anew. Modules stay, so they need not be looked at; a zip whose importer is forgotten is asked again only when
+    something is imported from it.
+    """
+    if not gc.get_freeze_count():
+        gc.collect()
+        gc.freeze()
+    for path, finder in list(sys.path_importer_cache.items()):
+        if isinstance(finder, zipimporter):
+            del sys.path_importer_cache[path]
+
+
+def _tables(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    for batch in batches:
+        yield pa.Table.from_batches([batch])
+
+
+def _partition_id() -> int:
+    from pyspark import TaskContext as SparkTaskContext
+
+    context = SparkTaskContext.get()
+    return context.partitionId() if context else 0
+
+
+def _attempt() -> int:
+    from pyspark import TaskContext as SparkTaskContext
+
+    context = SparkTaskContext.get()
+    return context.attemptNumber() if context else 0

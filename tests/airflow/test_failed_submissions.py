@@ -1,0 +1,185 @@
+"""What a task says when its Spark cannot work: the cause is the first thing, and Spark's own output is folded."""
+
+import json
+import subprocess
+import sys
+import venv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_iceberg.backends.backend import open_backend, run_job
+from airflow_iceberg.backends.config import SparkConfig
+from airflow_iceberg.backends.spark_output import SparkOutput
+from airflow_iceberg.errors import IcebergError, StalePlanError
+from airflow_iceberg.jobs.protocol.source import Source
+from tests.airflow.conftest import Lake
+from tests.airflow.live import _free_port
+from tests.support.append_steps import plan_append
+
+QUIET = {"spark.ui.enabled": "false"}
+WITH_SERVICES = pytest.mark.services
+
+
+@pytest.fixture
+def failing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Callable[..., IcebergError]:
+    """Submits a job to a real Spark and returns why it failed."""
+
+    def run(master: str = "local[1]", **config: Any) -> IcebergError:
+        monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": master}))
+        table = lake.create()
+        source = Source.from_sql("select id from range(3)")
+        config["conf"] = {**QUIET, **config.pop("conf", {})}
+        made = open_backend("spark_default", SparkConfig(**config), table=table, source=source, name="job")
+        with pytest.raises(IcebergError) as caught:
+            run_job(made, table, plan_append(table, source))
+        assert lake.load().current_snapshot() is None
+        return caught.value
+
+    return run
+
+
+@pytest.fixture
+def bare_python(tmp_path: Path) -> str:
+    """A Python of this version that has no packages."""
+    venv.create(tmp_path / "bare", symlinks=True)
+    python = str(tmp_path / "bare" / "bin" / "python")
+    assert subprocess.run([python, "-c", "import pyarrow"], capture_output=True, check=False).returncode == 1
+    return python
+
+
+def first_line(error: IcebergError) -> str:
+    return str(error).splitlines()[0]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+class TestTheFirstLineNamesTheCause:
+    """With a real spark-submit that really fails."""
+
+    def test_memory_with_which_java_does_not_start(
+        self, failing: Callable[..., IcebergError], capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        error = failing(driver_memory="1m")
+        assert isinstance(error, StalePlanError)
+        assert first_line(error).startswith(
+            "Java does not start with this driver_memory: Too small maximum heap; choose another amount; the job for "
+        )
+        self.check_folded(capfd.readouterr().out, "Too small maximum heap")
+
+    def check_folded(self, log: str, spark_said: str) -> None:
+        before, group, rest = log.partition("::group::Output of spark-submit")
+        assert group
+        inside, end, after = rest.partition("::endgroup::")
+        assert end
+        assert (spark_said in before, spark_said in inside, spark_said in after) == (False, True, False)
+
+    def test_a_package_that_the_driver_lacks(self, failing: Callable[..., IcebergError], bare_python: str) -> None:
+        error = failing(conf={"spark.pyspark.driver.python": bare_python, "spark.pyspark.python": sys.executable})
+        assert first_line(error).startswith(
+            f"the Python of the driver, {bare_python}, cannot run the job: No module named "
+        )
+
+    @WITH_SERVICES
+    def test_a_package_that_the_executors_lack(self, failing: Callable[..., IcebergError], bare_python: str) -> None:
+        error = failing(conf={"spark.pyspark.driver.python": sys.executable, "spark.pyspark.python": bare_python})
+        assert first_line(error).startswith(
+            "the Spark job failed: the Python of the executors has no package 'pyarrow'; install it there, or set "
+        )
+
+    @WITH_SERVICES
+    def test_a_python_that_the_executors_lack(self, failing: Callable[..., IcebergError]) -> None:
+        python = {"spark.pyspark.driver.python": sys.executable, "spark.pyspark.python": "/no/python"}
+        assert first_line(failing(conf=python)).startswith(
+            "Spark cannot start /no/python, there is no such file; set spark.pyspark.python (PYSPARK_PYTHON) to a "
+        )
+
+    @WITH_SERVICES
+    def test_too_little_memory_for_spark(self, failing: Callable[..., IcebergError]) -> None:
+        assert first_line(failing(driver_memory="100m")).startswith(
+            "the driver has too little memory: 104857600 bytes, expected at least 471859200; raise driver_memory; "
+        )
+
+    @WITH_SERVICES
+    def test_a_master_that_does_not_answer(self, failing: Callable[..., IcebergError]) -> None:
+        master = f"spark://127.0.0.1:{_free_port()}"
+        assert first_line(failing(master)).startswith(
+            f"no Spark master answers at {master}; check the connection's host, and that a Spark of this version runs "
+        )
+
+    def test_a_cluster_that_is_not_configured(
+        self, failing: Callable[..., IcebergError], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
+            monkeypatch.delenv(name, raising=False)
+        assert first_line(failing("yarn")).startswith(
+            "spark-submit failed: When running with master 'yarn' either HADOOP_CONF_DIR or YARN_CONF_DIR must be set"
+        )
+
+
+class TestWhatSparkSays:
+    """Lines of Spark that no machine of one node can be made to print, as its sources have them."""
+
+    def cause(self, *lines: str, exit_code: int | None = 1) -> str | None:
+        output = SparkOutput(master="spark://h:7077")
+        assert list(output.watched(lines)) == list(lines)
+        output.exit_code = exit_code
+        return output.cause(died=True)
+
+    def test_without_anything_known_it_is_the_exit_code(self) -> None:
+        assert self.cause("INFO all is well") == "the driver ended with exit code 1"
+        assert SparkOutput(master="m").cause("the moon", died=False) is None
+
+    def test_a_signal_comes_before_what_was_printed_earlier(self) -> None:
+        slow = "WARN TaskSchedulerImpl: Initial job has not accepted any resources; check your cluster UI"
+        assert self.cause(exit_code=-9) == "spark-submit was killed by SIGKILL"
+        assert self.cause(exit_code=137) == "the driver was killed by SIGKILL"
+        assert self.cause(slow, exit_code=137) == (
+            "the driver was killed by SIGKILL; its output says: the cluster at spark://h:7077 gives the job no "
+            "executors; ask for less memory or fewer cores, or wait until workers are free"
+        )
+
+    @pytest.mark.parametrize(
+        ("line", "cause"),
+        [
+            (
+                "Caused by: java.lang.OutOfMemoryError: Java heap space",
+                "Java ran out of memory (Java heap space); raise driver_memory or executor_memory",
+            ),
+            (
+                "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
+                (
+                    "a Python worker of the executors was killed, most often because memory ran out; raise "
+                    "executor_memory or spark.executor.memoryOverhead"
+                ),
+            ),
+            (
+                (
+                    "pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker "
+                    "has different version: 3.9 than that in driver: 3.11, PySpark cannot run with different minor"
+                ),
+                (
+                    "the executors run Python 3.9 and the driver Python 3.11; set spark.pyspark.python "
+                    "(PYSPARK_PYTHON) to the driver's version"
+                ),
+            ),
+            (
+                "INFO Client: Retrying connect to server: rm/10.0.0.1:8032. Already tried 3 time(s)",
+                (
+                    "no YARN resource manager answers at rm/10.0.0.1:8032; check HADOOP_CONF_DIR, and that the "
+                    "resource manager runs"
+                ),
+            ),
+            (
+                "java.io.InvalidClassException: org.apache.spark.rpc.RpcEndpointRef; local class incompatible: stream",
+                (
+                    "the cluster at spark://h:7077 runs another version of Spark than this machine; set SPARK_HOME to "
+                    "that version"
+                ),
+            ),
+        ],
+    )
+    def test_in_one_sentence_with_what_to_do(self, line: str, cause: str) -> None:
+        assert self.cause("INFO before", line, "INFO after") == cause

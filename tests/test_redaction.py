@@ -1,0 +1,280 @@
+"""What a secret is: by its name, and by what stands in a value; and what is none."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from airflow_iceberg.backends.config import STORAGE_VARIABLE, SparkConfig
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.jobs.spark.installation import environment
+from airflow_iceberg.redaction import (
+    SPARK_PATTERN,
+    check_no_password,
+    hidden_texts,
+    hide,
+    is_secret,
+    secrets_of,
+    shown_command,
+    without_secrets,
+)
+
+# The patterns of 306e4dc, each of another module, before there was one: what one of them knew is known now.
+BEFORE = {
+    "hooks": r"secret|passw|token|credential|access.?key|account.?key|connection.?string|\bsas\b|\bauth\b|"
+    r"authorization|private.?key|session.?kwargs",
+    "submit": r"secret|passw|token|credential|access.?key|account.?key|connection.?string|AIRFLOW_ICEBERG_STORAGE",
+    "submit_hook": r"secret|passw|token|credential|access.?key|account.?key|connection.?string",
+    "fsspec_io": r"secret|passw|token|credential|access.?key|account.?key|connection.?string|\bsas\b|session.?kwargs",
+    "rest_settings": r"secret|passw|token|credential|access.?key|auth|cookie|api.?key",
+    "headers": r"^header\.(?!(x-iceberg-access-delegation|accept|content-type|user-agent)$)",
+}
+WORDS = [
+    *("secret", "passw", "token", "credential", "access", "account", "connection", "string", "sas", "auth", "private"),
+    *("authorization", "session", "kwargs", "cookie", "api", "key", "AIRFLOW_ICEBERG_STORAGE", "header", "accept"),
+    *("s3", "adls", "x", "fs", "s3a", "spark", "hadoop", "azure", "enabled", "id", "uri"),
+]
+
+word = st.sampled_from(WORDS).flatmap(lambda text: st.sampled_from([text, text.upper(), text.title()]))
+separator = st.sampled_from([".", "-", "_", "", " ", "é"])
+names = st.one_of(
+    st.lists(st.one_of(word, separator, st.text(max_size=3)), max_size=8).map("".join),
+    st.tuples(st.text(max_size=5), st.from_regex(re.compile(BEFORE["hooks"], re.I)), st.text(max_size=5)).map("".join),
+)
+
+
+class TestNames:
+    """A name decides, in any spelling."""
+
+    @given(names)
+    @example("header.X-Gate")
+    @example("gcs.session-kwargs")
+    def test_what_was_a_secret_for_one_module_is_one_for_all(self, name: str) -> None:
+        if any(re.search(pattern, name, re.IGNORECASE) for pattern in BEFORE.values()):
+            assert is_secret(name)
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            *("s3.access-key-id", "S3.SECRET_ACCESS_KEY", "glue.session-token", "client.secret-access-key"),
+            *("fs.s3a.secret.key", "spark.hadoop.fs.s3a.access.key", "spark.hadoop.fs.s3a.session.token"),
+            *("spark.hadoop.fs.azure.account.key.lake.dfs.core.windows.net", "fs.azure.sas.fixed.token.x", "SAS_KEY"),
+            *("adls.account-key", "adls.sas-token", "adls.connection-string", "adls.auth.shared-key.account.key"),
+            *("fs.s3a.server-side-encryption.key", "fs.gs.auth.service.account.private.key", "gcs.session-kwargs"),
+            *("rest.auth.basic.password", "javax.net.ssl.keyStorePassword", "PGPASSWORD", "jdbc.passphrase", "db.pwd"),
+            *("header.X-Gate", "header.Cookie", "spark.sql.catalog.c.header.X-Api", "X-API-Key", "x_api_key", "sig"),
+            *("authentication.oauth2.client-secret", "X-Amz-Signature", "accessKeyId", "oauthToken", STORAGE_VARIABLE),
+        ],
+    )
+    def test_these_are_secrets(self, name: str) -> None:
+        assert is_secret(name)
+        assert hide(name, "s0me-value") == "***"
+        assert secrets_of({name: "s0me-value"}) == ["s0me-value"]
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            *("max-keys", "primary-keys", "partition-key", "s3.sse-kms-key-id", "encryption.key-id", "keystore.path"),
+            *("hive.kerberos.keytab", "hdfs.kerberos.keytab", "hdfs.kerberos.principal", "ssl.client.cert"),
+            *("header.Accept", "header.X-Iceberg-Access-Delegation", "header.user-agent", "header.Content-Type"),
+            *("compass", "passenger", "design", "was-here", "spark.executor.memory", "uri", "type", "warehouse"),
+        ],
+    )
+    def test_these_are_none(self, name: str) -> None:
+        assert not is_secret(name)
+        assert hide(name, "s0me-value") == "s0me-value"
+        assert secrets_of({name: "s0me-value"}) == []
+
+
+class TestValues:
+    """A setting that only sounds like a secret is shown: hiding it would tear holes into every log."""
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("token-refresh-enabled", "true"),
+            ("s3.session-token-expires-at-ms", "1700000000000"),
+            ("adls.sas-token-expires-at-ms.lake", "1700000000000"),
+            ("gcs.oauth2.token", "anon"),
+            ("oauth2-server-uri", "https://idp/oauth/tokens"),
+            ("authentication.oauth2.token-endpoint", "https://idp/oauth/tokens"),
+            ("rest.auth.type", "basic"),
+            ("authentication.type", "BEARER"),
+            ("hive.metastore.client.auth.mode", "KERBEROS"),
+            ("spark.hadoop.hadoop.security.authentication", "kerberos"),
+            ("adls.blob-storage-authority", "blob.core.windows.net"),
+            ("spark.kubernetes.authenticate.driver.serviceAccountName", "airflow"),
+            ("author", "jane"),
+            ("credential", ""),
+        ],
+    )
+    def test_these_are_shown(self, name: str, value: str) -> None:
+        assert is_secret(name)
+        assert hide(name, value) == value
+        assert secrets_of({name: value}) == []
+
+    @pytest.mark.parametrize(
+        ("name", "value"), [("db.password", "20261231"), ("token", "1234.5678"), ("s3.access-key-id", "12345678")]
+    )
+    def test_a_number_may_be_a_password(self, name: str, value: str) -> None:
+        assert hide(name, value) == "***"
+        assert secrets_of({name: value}) == [value]
+
+    def test_what_is_no_text_stays_what_it_is(self) -> None:
+        assert [hide("x.memory", value) for value in (4, None, True, 0.5)] == [4, None, True, 0.5]
+        assert hide("x", {"a": ["b"], "password": "hunter22"}) == {"a": ["b"], "password": "***"}
+        assert hide("password", ("hunter22", "hunter23")) == ("***", "***")
+
+
+class TestSecretsInsideOfValues:
+    """A value under any name may hold a secret: only that is taken out."""
+
+    @pytest.mark.parametrize(
+        ("value", "shown"),
+        [
+            ("http://me:hunter22@proxy:3128/x", "http://me:***@proxy:3128/x"),
+            ("http://me@corp:hunter22@proxy:3128", "http://me@corp:***@proxy:3128"),
+            ("http://me:hun/ter22@proxy", "http://me:***@proxy"),
+            ("jdbc:postgresql://db/x?user=me&password=hunter22", "jdbc:postgresql://db/x?user=me&password=***"),
+            ("jdbc:sqlserver://h:1433;password=hunter22;x=1", "jdbc:sqlserver://h:1433;password=***;x=1"),
+            ("host=db user=me password=hunter22", "host=db user=me password=***"),
+            ("-Djavax.net.ssl.keyStorePassword=hunter22 -Dx=y", "-Djavax.net.ssl.keyStorePassword=*** -Dx=y"),
+            ("https://lake/f?sv=1&sig=hunter22&sp=r", "https://lake/f?sv=1&sig=***&sp=r"),
+            ("AccountName=lake;AccountKey=hunter22==;X=1", "AccountName=lake;AccountKey=***;X=1"),
+            ("Endpoint=x;SharedAccessSignature=sv=1&sig=hunter22;X=1", "Endpoint=x;SharedAccessSignature=***;X=1"),
+            (
+                '{"aws_secret_access_key": "hunter22", "verify": true}',
+                '{"aws_secret_access_key": "***", "verify": true}',
+            ),
+            ('[{"a": {"password": "hunter22", "ca": "/x"}}]', '[{"a": {"password": "***", "ca": "/x"}}]'),
+            ('{"proxy": "http://me:hunter22@proxy"}', '{"proxy": "http://me:***@proxy"}'),
+        ],
+    )
+    def test_of_addresses_documents_and_pairs(self, value: str, shown: str) -> None:
+        assert hide("x.options", value) == shown
+        assert not any(secret in shown for secret in secrets_of({"x.options": value}))
+
+    @pytest.mark.parametrize(
+        "value",
+        [
+            "hdfs://nn:8020/data@2026",
+            "thrift://a:9083,thrift://b:9083",
+            "abfss://container@lake.dfs.core.windows.net/x",
+            "https://host:443/x?a=b@c",
+            "file:///tmp/a:b@c",
+            '{"a": "b"}',
+            "[broken",
+            "[" * 100_000,
+        ],
+    )
+    def test_what_only_looks_like_one_is_left(self, value: str) -> None:
+        assert hide("x.options", value) == value
+
+    def test_the_key_file_of_a_service_account(self) -> None:
+        key = {"type": "service_account", "private_key": "-----BEGIN\nMIIabc", "token_uri": "https://idp/token"}
+        found = secrets_of({"gcs.oauth2.token": json.dumps(key)})
+        assert {json.dumps(key), "-----BEGIN\nMIIabc", r"-----BEGIN\nMIIabc"} <= set(found)
+        assert "https://idp/token" not in found
+
+    def test_a_password_as_it_is_written_and_as_it_is_meant(self) -> None:
+        assert secrets_of({"uri": "postgresql://me:my%2Fpassword@db/x"}) == ["my%2Fpassword", "my/password"]
+
+    def test_short_ones_are_secrets_and_make_no_holes_in_messages(self) -> None:
+        properties = {
+            "s3.secret-access-key": "abc",
+            "header.X-Team": "lake",
+            "header.X-Key": "lake-key",
+            "token": "t0ken",
+        }
+        assert secrets_of(properties) == ["abc", "lake", "lake-key", "t0ken"]
+        assert hidden_texts(properties) == ["lake-key", "t0ken"]
+
+    def test_a_short_one_hides_the_whole_value(self) -> None:
+        assert hide("x", "http://me:a@proxy/aaa") == "***"
+
+
+class TestWhereItIsUsed:
+    """Forms, command lines, library logs, and Spark."""
+
+    def test_of_a_config_airflow_keeps_none(self) -> None:
+        config = SparkConfig(
+            conf={"spark.x.api.key": "hunter22", "spark.y": "http://me:hunter22@h", "spark.z.auth.type": "basic"},
+            env_vars={"PGPASSWORD": "hunter22", "HOME": "/me"},
+        )
+        assert config.serialize() == {
+            "conf": {"spark.x.api.key": "***", "spark.y": "http://me:***@h", "spark.z.auth.type": "basic"},
+            "env_vars": {"PGPASSWORD": "***", "HOME": "/me"},
+        }
+
+    def test_a_command_line_shows_none_even_with_blanks(self) -> None:
+        command = [
+            "spark-submit",
+            "--conf",
+            "spark.x.cookie=a hunter22 b",
+            "--conf",
+            "spark.a=b",
+            "http://me:hunter22@h?x=1",
+        ]
+        assert shown_command(command) == ("spark-submit --conf spark.x.cookie=*** --conf spark.a=b http://me:***@h?x=1")
+        storage = f'spark.executorEnv.{STORAGE_VARIABLE}={{"a": "hunter22"}}'
+        assert shown_command(["--conf", storage]) == f"--conf spark.executorEnv.{STORAGE_VARIABLE}=***"
+
+    @pytest.mark.parametrize(
+        ("text", "clean"),
+        [
+            ("{'x-api-key': 'hunter22', 'auth_type': 'v4'}", "{'x-api-key': '***', 'auth_type': 'v4'}"),
+            ('{"Cookie": "a=b; hunter22"}', '{"Cookie": "***"}'),
+            (r"{\"client_secret\": \"hunter22\"}", r"{\"client_secret\": \"***\"}"),
+            ("GET /x?apiKey=hunter22&y=1", "GET /x?apiKey=***&y=1"),
+            ("Authorization: Bearer hunter22", "Authorization: Bearer ***"),
+            ("PUT /bucket/key?uploadId=7", "PUT /bucket/key?uploadId=7"),
+        ],
+    )
+    def test_libraries_log_none(self, text: str, clean: str) -> None:
+        assert without_secrets(text) == clean
+
+    @pytest.mark.parametrize("text", ["a" * 300_000, "?" + "secret" * 50_000, "'" + "auth-" * 60_000, "://:" * 75_000])
+    def test_long_texts_take_no_long(self, text: str) -> None:
+        started = time.process_time()
+        without_secrets(text)
+        hide("x", text)
+        assert time.process_time() - started < 5
+
+    @pytest.mark.parametrize(
+        "location", ["s3://me:hunter22@bucket/x", "http://me:hun/ter@h/x", "HDFS://a@b:hunter22@h/x", "x://me:8020@h"]
+    )
+    def test_a_location_holds_none(self, location: str) -> None:
+        with pytest.raises(InvalidInputError, match="holds a user and a password") as raised:
+            check_no_password(location)
+        assert "hun" not in str(raised.value)
+
+    def test_other_locations_are_taken(self) -> None:
+        for location in ("hdfs://nn:8020/a@b", "abfss://c@lake/x:y@z", "s3://bucket/a:b@c", "/a:b@c", "file:///a:b@c"):
+            check_no_password(location)
+
+    @pytest.mark.spark
+    def test_java_reads_sparks_pattern_as_python_does(self) -> None:
+        names = ["x.API-KEY", "max-keys", "was", "a.sas", "mysig", "header.Accept", "y.header.X", "encryption.key-id"]
+        names += [*WORDS, *(f"{one}{sign}{two}" for one in WORDS for two in WORDS for sign in ("", ".", "-_"))]
+        program = (
+            "import json, sys\n"
+            "from pyspark.java_gateway import launch_gateway\n"
+            "gateway = launch_gateway()\n"
+            "pattern = gateway.jvm.java.util.regex.Pattern.compile(sys.argv[1])\n"
+            "print(json.dumps([pattern.matcher(name).find() for name in json.loads(sys.argv[2])]))\n"
+            "gateway.shutdown()\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program, SPARK_PATTERN, json.dumps(names)],
+            env={**os.environ, **environment()},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert json.loads(done.stdout) == [is_secret(name) for name in names]
