@@ -394,6 +394,8 @@ def _decoder(header: Header, build: Callable[[bytes], RecordReader], path: str |
         return build(header.metadata["avro.schema"])
     except FormatError as error:
         raise FormatError(str(error), path=path) from error
+    except ImportError:  # fastavro is missing: nothing is wrong with the file
+        raise
     except Exception as error:  # the JSON, its nesting, or what fastavro makes of it
         raise FormatError(
             f"unexpected 'avro.schema' in the header ({type(error).__name__}: {error})", path=path
