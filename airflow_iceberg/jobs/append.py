@@ -8,9 +8,9 @@ sort over all tasks (`jobs.append_sorted`). Not here: source files (`jobs.source
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from airflow_iceberg.data.cast.row_check import RowCheck
 from airflow_iceberg.data.cast.rows import conform
@@ -116,68 +116,50 @@ def gather_buckets(context: AppendContext, spec: GatherBuckets) -> TaskReport:
 # -- the job -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class FileRows:
-    """The rows of source files.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceRows:
+    """The rows of a source before they are staged.
 
     Attributes:
-        tasks: the units of each task.
+        run: runs the first phase of the job, which stages the rows, and returns the reports of its tasks.
+        tasks: the number of the tasks of that phase; None leaves it to Spark.
+        source_files: the number of source files; None for a query or a callable.
     """
 
-    tasks: tuple[tuple[Unit, ...], ...]
-
-    @property
-    def weight(self) -> int:
-        """The number of bytes that the rows will roughly become in the table."""
-        return sum(unit.weight for units in self.tasks for unit in units)
-
-    @property
-    def source_files(self) -> int | None:
-        """The number of source files."""
-        return len({unit.location for units in self.tasks for unit in units})
-
-    @property
-    def buckets(self) -> int:
-        """The number of buckets that the tasks cut rows into."""
-        return exchange.bucket_count(len(self.tasks))
-
-    @property
-    def is_spread(self) -> bool:
-        """Whether more than one task stages rows."""
-        return len(self.tasks) > 1
-
-    def in_one_task(self) -> FileRows:
-        """Return the same rows for one task."""
-        units = tuple(unit for task in self.tasks for unit in task)
-        return FileRows((units,) if units else ())
-
-    def stage(self, job: Job[AppendTask], staging: Staging) -> list[TaskReport]:
-        """Run the first phase of a job."""
-        tasks = enumerate(self.tasks)
-        return job.run(staging.phase, [StageUnits(number=i, units=units, staging=staging) for i, units in tasks])
+    run: Callable[[Staging], list[TaskReport]]
+    tasks: int | None = None
+    source_files: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class QueryRows:
-    """The rows of a query or a callable; see `FileRows`."""
+def rows_of_files(job: Job[AppendTask], units: Sequence[tuple[Unit, ...]]) -> SourceRows:
+    """Return the rows of source files.
 
-    query: Query
-    source_files: ClassVar[int | None] = None
-    buckets: ClassVar[int] = exchange.MIN_BUCKETS
-    is_spread: ClassVar[bool] = True
+    Args:
+        units: the units of each task.
+    """
 
-    def stage(self, job: Job[AppendTask], staging: Staging) -> list[TaskReport]:
-        """Run the first phase of a job."""
+    def run(staging: Staging) -> list[TaskReport]:
+        return job.run(staging.phase, [StageUnits(number=i, units=u, staging=staging) for i, u in enumerate(units)])
+
+    return SourceRows(run=run, tasks=len(units), source_files=len({unit.location for task in units for unit in task}))
+
+
+def rows_of_query(job: Job[AppendTask], query: Query) -> SourceRows:
+    """Return the rows of a query or a callable."""
+
+    def run(staging: Staging) -> list[TaskReport]:
         with job.timings.phase(staging.phase):
-            return checked(self.query.stage(job.plan, staging), job.io)
+            return checked(query.stage(job.plan, staging), job.io)
+
+    return SourceRows(run=run)
 
 
-def stage(job: Job[AppendTask], rows: FileRows | QueryRows) -> list[TaskReport]:
+def stage(job: Job[AppendTask], rows: SourceRows) -> list[TaskReport]:
     """Write rows into data files, those of one partition in one task where that is asked for."""
     needs_exchange = not job.task.spec.is_unpartitioned and job.task.distribution_mode != "none"
-    if not (needs_exchange and rows.is_spread):
-        return rows.stage(job, Write())
-    spilled = rows.stage(job, Spill(rows.buckets))
+    if not needs_exchange or rows.tasks in (0, 1):
+        return rows.run(Write())
+    spilled = rows.run(Spill(exchange.bucket_count(rows.tasks or 0)))
     slices = [piece for report in spilled for piece in report.slices]
     target = job.task.write.target_file_size_bytes
     size = sum(piece.size_bytes for piece in slices) // exchange.MEMORY_TO_PARQUET
@@ -189,7 +171,7 @@ def stage(job: Job[AppendTask], rows: FileRows | QueryRows) -> list[TaskReport]:
     return reports
 
 
-def result(job: Job[AppendTask], rows: FileRows | QueryRows, reports: Sequence[TaskReport]) -> JobResult:
+def result(job: Job[AppendTask], rows: SourceRows, reports: Sequence[TaskReport]) -> JobResult:
     """Return the result of a job that succeeded."""
     return JobResult(
         status=SUCCEEDED,

@@ -33,6 +33,7 @@ from airflow_iceberg.jobs.context import fill
 from airflow_iceberg.jobs.phase import Job, check_rows, clean_exchange
 from airflow_iceberg.jobs.protocol.plan import AppendTask
 from airflow_iceberg.jobs.sources.files import task_count
+from airflow_iceberg.jobs.sources.unit import Unit
 from airflow_iceberg.jobs.task import CutRanges, MergeRanges, TaskReport
 
 # Files that become less than this are sorted by one task in memory.
@@ -92,6 +93,11 @@ def _write_sample(context: AppendContext, number: int, keys: Sequence[pa.Table])
 def sorts_over_tasks(task: AppendTask) -> bool:
     """Return whether all rows are brought into one order; else each task sorts its own, if any sorts."""
     return task.sorts_rows and task.distribution_mode == "range"
+
+
+def is_small(units: Iterable[Iterable[Unit]]) -> bool:
+    """Return whether source files are so small that one task sorts their rows in memory."""
+    return sum(unit.weight for task in units for unit in task) <= SMALL_SOURCE_BYTES
 
 
 def merge_collected(job: Job[AppendTask], collected: Sequence[TaskReport]) -> list[TaskReport]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.data.cast.rows import check_columns
 from airflow_iceberg.jobs import append, append_sorted, compact, compact_sorted
-from airflow_iceberg.jobs.append import FileRows, QueryRows
 from airflow_iceberg.jobs.delete import delete
 from airflow_iceberg.jobs.inventory import inventory
 from airflow_iceberg.jobs.phase import Engine, Job, Timings, clean_exchange
@@ -17,7 +16,8 @@ from airflow_iceberg.jobs.protocol.result import JobResult, write_result
 from airflow_iceberg.jobs.protocol.table_input import TableInput, WorkItem, read_work
 from airflow_iceberg.jobs.sources.files import plan_tasks
 from airflow_iceberg.jobs.sources.new_columns import with_columns_of, with_columns_of_files
-from airflow_iceberg.jobs.task import Collect, Write
+from airflow_iceberg.jobs.sources.unit import Unit
+from airflow_iceberg.jobs.task import Collect
 
 if TYPE_CHECKING:
     from airflow_iceberg.storage.base import FileIO
@@ -67,34 +67,31 @@ def run_plan(plan: JobPlan, io: FileIO, engine: Engine, timings: Timings) -> Job
 
 
 def _append(job: Job[AppendTask]) -> JobResult:
-    job, rows = _open_files(job) if job.task.source.kind == "files" else _open_query(job)
-    if not append_sorted.sorts_over_tasks(job.task):
-        reports = append.stage(job, rows)
-    elif isinstance(rows, FileRows) and rows.weight <= append_sorted.SMALL_SOURCE_BYTES:
-        reports = rows.in_one_task().stage(job, Write())
+    is_sorted = append_sorted.sorts_over_tasks(job.task)
+    if job.task.source.kind == "files":
+        job = _with_task(job, with_columns_of_files(job.task, job.io))
+        units = _units(job)
+        if is_sorted and append_sorted.is_small(units):
+            is_sorted, units = False, (tuple(unit for task in units for unit in task),) if units else ()
+        rows = append.rows_of_files(job, units)
     else:
-        reports = append_sorted.merge_collected(job, rows.stage(job, Collect()))
-    return append.result(job, rows, reports)
+        with job.timings.phase("query"):
+            query = job.engine.query(job.task)
+            job = _with_task(job, with_columns_of(job.task, [query.schema]))
+            check_columns(query.schema, job.task.rows_schema, source=query.name)
+        rows = append.rows_of_query(job, query)
+    staged = append_sorted.merge_collected(job, rows.run(Collect())) if is_sorted else append.stage(job, rows)
+    return append.result(job, rows, staged)
 
 
-def _open_files(job: Job[AppendTask]) -> tuple[Job[AppendTask], FileRows | QueryRows]:
-    job = _with_task(job, with_columns_of_files(job.task, job.io))
+def _units(job: Job[AppendTask]) -> tuple[tuple[Unit, ...], ...]:
     with job.timings.phase("plan"):
-        tasks = plan_tasks(
+        return plan_tasks(
             job.task.source,
             job.io,
             parallelism=job.engine.parallelism,
             target_file_size_bytes=job.task.write.target_file_size_bytes,
         )
-    return job, FileRows(tasks)
-
-
-def _open_query(job: Job[AppendTask]) -> tuple[Job[AppendTask], FileRows | QueryRows]:
-    with job.timings.phase("query"):
-        query = job.engine.query(job.task)
-        job = _with_task(job, with_columns_of(job.task, [query.schema]))
-        check_columns(query.schema, job.task.rows_schema, source=query.name)
-    return job, QueryRows(query)
 
 
 def _with_task(job: Job[AppendTask], task: AppendTask) -> Job[AppendTask]:

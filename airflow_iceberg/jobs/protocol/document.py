@@ -11,9 +11,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields as fields_of
 from types import NoneType, UnionType
-from typing import Any, Self, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
-from airflow_iceberg.errors import FormatError, UnsupportedError
+from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions.json import expression_to_json
 from airflow_iceberg.expressions.tree import Expression
 from airflow_iceberg.format.json_fields import Fields, json_type_name
@@ -49,31 +49,50 @@ class Document:
         return {_key(name): _written(getattr(self, name)) for name in _kinds(type(self))}
 
 
-def to_bytes(document: Mapping[str, Any]) -> bytes:
-    """Return a document with its version: JSON, UTF-8."""
-    return json.dumps({"version": VERSION, **document}, ensure_ascii=False, allow_nan=False).encode()
+class StoredDocument(Document):
+    """A document that is stored in a file of its own, with its version.
 
-
-def from_bytes(data: bytes | str, what: str, path: str | None) -> Fields:
-    """Return the fields of a document of this version.
-
-    Raises:
-        FormatError: not a document.
-        UnsupportedError: a document of another version: Airflow and the cluster have different packages.
+    Attributes:
+        title: what messages call the document.
     """
+
+    __slots__ = ()
+    title: ClassVar[str]
+
+    @classmethod
+    def from_json(cls, data: bytes | str, *, path: str | None = None) -> Self:
+        """Read the document.
+
+        Args:
+            path: where it was read from, for messages.
+        Raises:
+            FormatError: not such a document.
+            UnsupportedError: a document of another version: Airflow and the cluster have different packages.
+        """
+        try:
+            return cls.from_dict(_fields(data, cls.title, path))
+        except InvalidInputError as error:
+            raise FormatError(f"broken {cls.title}: {error}", path=path) from error
+
+    def to_json(self) -> bytes:
+        """Return the document: JSON, UTF-8."""
+        return json.dumps({"version": VERSION, **self.to_dict()}, ensure_ascii=False, allow_nan=False).encode()
+
+
+def _fields(data: bytes | str, title: str, path: str | None) -> Fields:
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"{what} is not JSON: {error}", path=path) from error
+        raise FormatError(f"{title} is not JSON: {error}", path=path) from error
     if not isinstance(document, dict):
-        raise FormatError(f"{what} is not a JSON object", path=path)
+        raise FormatError(f"{title} is not a JSON object", path=path)
     fields = Fields(document, "", path)
     version = fields.int("version")
     if version < 1:
-        raise FormatError(f"{what} has version {version}, expected {VERSION}", path=path)
+        raise FormatError(f"{title} has version {version}, expected {VERSION}", path=path)
     if version != VERSION:
         raise UnsupportedError(
-            f"{what} has version {version}, this airflow_iceberg reads version {VERSION}; "
+            f"{title} has version {version}, this airflow_iceberg reads version {VERSION}; "
             f"use the same version of airflow_iceberg in Airflow and on the cluster"
         )
     return fields

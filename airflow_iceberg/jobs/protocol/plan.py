@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
-from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
+from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions.json import expression_from_json
 from airflow_iceberg.expressions.tree import Expression
 from airflow_iceberg.format.json_fields import Fields
@@ -22,7 +22,7 @@ from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.sort_orders import UNSORTED, SortOrder
-from airflow_iceberg.jobs.protocol.document import Document, from_bytes, to_bytes
+from airflow_iceberg.jobs.protocol.document import Document, StoredDocument
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.protocol.table_input import TableInput
 
@@ -235,7 +235,7 @@ TASKS: Mapping[str, type[Task]] = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class JobPlan(Document):
+class JobPlan(StoredDocument):
     """All that a job needs to know: it has no catalog.
 
     Attributes:
@@ -247,6 +247,8 @@ class JobPlan(Document):
         parallelism: the number of tasks that run at the same time; None leaves it to where the job runs.
         task: what the job does.
     """
+
+    title: ClassVar[str] = "job plan"
 
     operation_key: str | None = None
     try_number: int = 1
@@ -293,23 +295,6 @@ class JobPlan(Document):
         return self.task.source if isinstance(self.task, AppendTask) else None
 
     @classmethod
-    def from_json(cls, data: bytes | str, *, path: str | None = None) -> Self:
-        """Read a plan document.
-
-        Args:
-            data: the document.
-            path: where it was read from, for messages.
-        Raises:
-            FormatError: not a plan document.
-            UnsupportedError: a document of another version, or an operation that this version does not know.
-        """
-        fields = from_bytes(data, "job plan", path)
-        try:
-            return cls.from_dict(fields)
-        except InvalidInputError as error:
-            raise FormatError(f"broken job plan: {error}", path=path) from error
-
-    @classmethod
     def from_dict(cls, fields: Fields) -> Self:
         """Read the plan from its JSON form."""
         task = fields.child("task")
@@ -320,12 +305,8 @@ class JobPlan(Document):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        document = Document.to_dict(self)  # super() needs the class that `slots=True` has replaced
+        document = StoredDocument.to_dict(self)  # super() needs the class that `slots=True` has replaced
         return {**document, "task": {"kind": self.task.kind, **document["task"]}}
-
-    def to_json(self) -> bytes:
-        """Return the document: JSON, UTF-8."""
-        return to_bytes(self.to_dict())
 
 
 def _predicate(fields: Fields, schema: Schema, key: str = "predicate") -> Expression:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from airflow_iceberg import errors
 from airflow_iceberg.errors import AlreadyExistsError, FormatError, IcebergError, InvalidInputError
 from airflow_iceberg.format.schemas.schema import Schema
-from airflow_iceberg.jobs.protocol.document import Document, from_bytes, to_bytes
+from airflow_iceberg.jobs.protocol.document import Document, StoredDocument
 
 if TYPE_CHECKING:
     from airflow_iceberg.jobs.protocol.plan import JobPlan
@@ -104,7 +104,7 @@ class InventoryUnitResult(Document):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class JobResult(Document):
+class JobResult(StoredDocument):
     """What a job did: the files it staged, or why it could not.
 
     Attributes:
@@ -121,6 +121,8 @@ class JobResult(Document):
         timings: seconds by phase.
         engine: what ran the job, e.g. "local" or "spark 3.5.9".
     """
+
+    title: ClassVar[str] = "job result"
 
     status: str
     data_files: tuple[Mapping[str, Any], ...] = ()
@@ -150,24 +152,6 @@ class JobResult(Document):
         """Raise the job's own error, as the class that the job raised; nothing if the job succeeded."""
         if self.error is not None:
             raise self.error.to_exception()
-
-    @classmethod
-    def from_json(cls, data: bytes | str, *, path: str | None = None) -> Self:
-        """Read a result document.
-
-        Raises:
-            FormatError: not a result document.
-            UnsupportedError: a document of another version.
-        """
-        fields = from_bytes(data, "job result", path)
-        try:
-            return cls.from_dict(fields)
-        except InvalidInputError as error:
-            raise FormatError(f"broken job result: {error}", path=path) from error
-
-    def to_json(self) -> bytes:
-        """Return the document: JSON, UTF-8."""
-        return to_bytes(self.to_dict())
 
 
 def write_result(plan: JobPlan, io: FileIO, result: JobResult) -> JobResult:
