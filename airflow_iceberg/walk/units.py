@@ -38,6 +38,7 @@ class Unit(Protocol):
         kind: by which it is known in documents.
         weight: how much of the whole walk it is.
         files: that it is about, as far as that is known beforehand.
+        in_small_steps: whether it asks the store for each file, with little work in between.
     """
 
     @property
@@ -46,6 +47,8 @@ class Unit(Protocol):
     def weight(self) -> int: ...
     @property
     def files(self) -> int: ...
+    @property
+    def in_small_steps(self) -> bool: ...
 
     def run(self, io: FileIO, tick: Tick) -> Iterator[pa.RecordBatch]:
         """Yield what comes of it."""
@@ -85,6 +88,11 @@ class ManifestUnit:
     def files(self) -> int:
         """Entries, as the manifest lists count them."""
         return sum(entry_count(manifest) for manifest in self.manifests)
+
+    @property
+    def in_small_steps(self) -> bool:
+        """A manifest is read at once, and decoding it is most of the work."""
+        return False
 
     def run(self, io: FileIO, tick: Tick) -> Iterator[pa.RecordBatch]:
         """Yield batches as `walk.manifests.name_files` does."""
@@ -143,6 +151,11 @@ class ListingUnit:
     def files(self) -> int:
         """Nobody knows."""
         return 0
+
+    @property
+    def in_small_steps(self) -> bool:
+        """A local file system is asked for the status of each file."""
+        return True
 
     def run(self, io: FileIO, tick: Tick) -> Iterator[pa.RecordBatch]:
         """Yield batches as `walk.listing.list_files` does."""
