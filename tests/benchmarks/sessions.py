@@ -17,7 +17,6 @@ from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.jobs.local_spark import environment
 from airflow_iceberg.jobs.package import build_zip
 from airflow_iceberg.jobs.protocol import Source
-from airflow_iceberg.submit import WORKER_SETTINGS
 from airflow_iceberg.table import Table
 from tests.benchmarks.measure import Stopwatch, note
 from tests.support.iceberg_java import IcebergJava
@@ -139,6 +138,9 @@ def _create_table(columns: Mapping[str, str], partition_by: Sequence[str]) -> st
 
 
 def _command(name: str, folder: Path) -> tuple[list[str], dict[str, Any]]:
+    # Imports Airflow: a side that starts no Spark is measured without it.
+    from airflow_iceberg.submit import WORKER_SETTINGS
+
     core = build_zip(folder / "zip")
     if name == SPARK_35:
         python, environ = str(java_python()), java_environ()
