@@ -110,7 +110,8 @@ def run_units(
     try:
         while True:
             while not waiting or (
-                pace.is_wide and (len(waiting) < 2 or (len(waiting) <= threads and _weight(waiting) < AHEAD_BYTES))
+                (pace.is_wide or not waiting[-1][0].in_small_steps)
+                and (len(waiting) < 2 or (len(waiting) <= threads and _weight(waiting) < AHEAD_BYTES))
             ):
                 unit = next(rest, None)
                 if unit is None:
@@ -119,7 +120,7 @@ def run_units(
             if not waiting:
                 return
             unit, future = waiting[0]
-            if not pace.is_wide and pace.look(future):
+            if unit.in_small_steps and not pace.is_wide and pace.look(future):
                 continue
             waiting.popleft()
             outcome = read_outcome(future.result())
@@ -130,7 +131,7 @@ def run_units(
 
 
 class _Pace:
-    """Decides whether units run side by side: only where a unit waits for its store.
+    """Decides whether units of small steps run side by side: only where they wait for their store.
 
     A local disk answers at once. Threads that list it give the interpreter's lock to each other at every file, and
     sixteen of them need three times as long as one.

@@ -40,6 +40,7 @@ class Unit(Protocol):
         kind: by which it is known in documents.
         weight: the unit's share of the whole inventory, in any measure.
         files: that it is about, as far as that is known beforehand.
+        in_small_steps: whether it asks the store for each file, with little work in between.
     """
 
     @property
@@ -48,6 +49,8 @@ class Unit(Protocol):
     def weight(self) -> int: ...
     @property
     def files(self) -> int: ...
+    @property
+    def in_small_steps(self) -> bool: ...
 
     def run(self, io: FileIO, tick: Tick) -> Iterator[pa.RecordBatch]:
         """Yield the result in parts."""
@@ -87,6 +90,11 @@ class ManifestUnit:
     def files(self) -> int:
         """Entries, as the manifest lists count them."""
         return sum(entry_count(manifest) for manifest in self.manifests)
+
+    @property
+    def in_small_steps(self) -> bool:
+        """A manifest is read at once, and decoding it is most of the work."""
+        return False
 
     def run(self, io: FileIO, tick: Tick) -> Iterator[pa.RecordBatch]:
         """Yield batches as `inventory.named_files.name_files` does."""
@@ -153,6 +161,11 @@ class ListingUnit:
     def files(self) -> int:
         """Nobody knows."""
         return 0
+
+    @property
+    def in_small_steps(self) -> bool:
+        """A local file system is asked for the status of each file."""
+        return True
 
     def run(self, io: FileIO, tick: Tick) -> Iterator[pa.RecordBatch]:
         """Yield batches as `inventory.listed_files.list_files` does."""

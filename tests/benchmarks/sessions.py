@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from airflow_iceberg.backends.spark_submit import WORKER_SETTINGS
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.spark.installation import environment
@@ -140,6 +139,9 @@ def _create_table(columns: Mapping[str, str], partition_by: Sequence[str]) -> st
 
 
 def _command(name: str, folder: Path) -> tuple[list[str], dict[str, Any]]:
+    # Imports Airflow: a side that starts no Spark is measured without it.
+    from airflow_iceberg.submit import WORKER_SETTINGS
+
     core = build_zip(folder / "zip")
     if name == SPARK_35:
         python, environ = str(java_python()), java_environ()

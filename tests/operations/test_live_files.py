@@ -411,8 +411,9 @@ class Maintenance(RuleBasedStateMachine):
 
     @rule(crash=crashes)
     def restore(self, crash: Any) -> None:
+        names = quarantines(self.table)
         catalog = self.dying(crash)
-        for name in quarantines(self.table):
+        for name in names:
             try:
                 restore_quarantine(Work(Table.load(catalog, NAME)), name)
             except AlreadyExistsError:
