@@ -27,6 +27,7 @@ from airflow_iceberg.commit.write_result import OperationResult, Outcome
 from airflow_iceberg.errors import FormatError, NotFoundError, StorageError
 from airflow_iceberg.format.manifests.entries import FileContent
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.metadata.updates import Change, RemoveSnapshotRef, RemoveSnapshots, apply_change
 from airflow_iceberg.inventory.reachable_files import (
     Deletable,
     RefSize,
@@ -222,8 +223,6 @@ def _dry_run(work: Work, action: ExpireSnapshots, inventory: RunUnits) -> Expire
 
 def _without(metadata: TableMetadata, snapshot_ids: Sequence[int], refs: Sequence[str]) -> TableMetadata:
     """Return the metadata as the commit would make it."""
-    from airflow_iceberg.format.metadata.updates import Change, RemoveSnapshotRef, RemoveSnapshots, apply_change
-
     updates = (
         *(RemoveSnapshotRef(ref_name=name) for name in refs),
         *((RemoveSnapshots(snapshot_ids=tuple(snapshot_ids)),) if snapshot_ids else ()),

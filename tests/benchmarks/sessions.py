@@ -140,7 +140,7 @@ def _create_table(columns: Mapping[str, str], partition_by: Sequence[str]) -> st
 
 def _command(name: str, folder: Path) -> tuple[list[str], dict[str, Any]]:
     # Imports Airflow: a side that starts no Spark is measured without it.
-    from airflow_iceberg.submit import WORKER_SETTINGS
+    from airflow_iceberg.backends.spark_submit import WORKER_SETTINGS
 
     core = build_zip(folder / "zip")
     if name == SPARK_35:
