@@ -168,7 +168,7 @@ class TestTheStory:
 
     def test_its_rows_are_changed(self, story: Story) -> None:
         story.tell("change-rows")
-        assert story.results["reload"]["replaced_records"] == 285  # the others were deleted by the page's first DAG
+        assert story.results["reload"]["deleted_records"] == 285  # the others were deleted by the page's first DAG
         assert (story.count("day = DATE '2026-01-01'"), story.count("day = DATE '2026-01-02'")) == (300, 2)
         assert story.count("channel = 'shop'") == 1
 

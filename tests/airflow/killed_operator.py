@@ -33,7 +33,7 @@ def execute(order: dict[str, Any], answer: Path) -> None:
     from airflow_iceberg import operators
     from tests.support import mortal
 
-    kind = getattr(importlib.import_module(f"{operators.__name__}.{order['module']}"), order["operator"])
+    kind = getattr(operators, order["operator"])
     with DAG("killed", schedule=None, start_date=BEGUN):
         task = kind(task_id="task", retries=RETRIES, **order["arguments"])
     if order["die_at"] is None:

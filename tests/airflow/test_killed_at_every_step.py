@@ -106,7 +106,6 @@ class Case:
         finished: what else has to be true.
     """
 
-    module: str
     operator: str
     arguments: dict[str, Any] = field(default_factory=dict)
     after: Counter[int] = field(default_factory=lambda: ROWS)
@@ -174,58 +173,49 @@ def litter_is_back(lake: Lake, result: dict[str, Any]) -> None:
 APPENDED = Counter({100: 1, 101: 1})
 CASES = {
     "append": Case(
-        "write",
         "IcebergAppendOperator",
         {"files": "{folder}/source-{run}.parquet"},
         after=ROWS + APPENDED,
         after_clear=ROWS + Counter([102]),
     ),
     "overwrite matching": Case(
-        "change",
         "IcebergOverwriteOperator",
         {"files": "{folder}/source-{run}.parquet", "overwrite_filter": "id = 5 or id >= 39 and id < 200"},
         after=without(5, 39) + APPENDED,
         after_clear=without(5, 39) + Counter([102]),
     ),
     "overwrite partitions": Case(
-        "change",
         "IcebergOverwriteOperator",
         {"files": "{folder}/source-{run}.parquet", "replace": "partitions"},
         after=Counter(n for n in ROWS if n % 2) + APPENDED,
         after_clear=Counter(n for n in ROWS if n % 2) + Counter([102]),
     ),
     "delete, copy-on-write": Case(
-        "change",
         "IcebergDeleteOperator",
         {"predicate": "id in (1, 12)", "mode": "copy-on-write"},
         after=without(1, 12),
     ),
     "delete, merge-on-read": Case(
-        "change",
         "IcebergDeleteOperator",
         {"predicate": "id in (1, 2, 12)", "mode": "merge-on-read"},
         after=without(1, 2, 12),
     ),
     "delete of whole files": Case(
-        "change",
         "IcebergDeleteOperator",
         {"predicate": "part = 'a'"},
         after=Counter(n for n in ROWS if n % 2),
     ),
     "compact": Case(
-        "maintain",
         "IcebergCompactOperator",
         {"options": {"rewrite-all": True, "partial-progress.enabled": True}},
         commits=None,
     ),
     "compact, sorted": Case(
-        "maintain",
         "IcebergCompactOperator",
         {"strategy": "sort", "sort_by": ["id"], "options": {"min-input-files": 2}},
     ),
-    "rewrite manifests": Case("maintain", "IcebergRewriteManifestsOperator"),
+    "rewrite manifests": Case("IcebergRewriteManifestsOperator"),
     "expire": Case(
-        "maintain",
         "IcebergExpireSnapshotsOperator",
         {"older_than": "2100-01-01T00:00:00Z", "clean_expired_metadata": True},
         commits=0,
@@ -233,14 +223,12 @@ CASES = {
         finished=expiry_is_finished,
     ),
     "remove orphans": Case(
-        "maintain",
         "IcebergRemoveOrphanFilesOperator",
         commits=0,
         prepare=litter,
         finished=orphans_are_aside,
     ),
     "remove orphans for good": Case(
-        "maintain",
         "IcebergRemoveOrphanFilesOperator",
         {"action": "delete"},
         commits=0,
@@ -248,7 +236,6 @@ CASES = {
         finished=orphans_are_gone,
     ),
     "restore": Case(
-        "maintain",
         "IcebergRestoreOrphanFilesOperator",
         {"quarantine": "{quarantine}"},
         commits=0,
@@ -350,7 +337,6 @@ class Scene:
             text = text.replace(word, meaning)
         return self.program.ask(
             {
-                "module": case.module,
                 "operator": case.operator,
                 "arguments": {"table": "s.t", **json.loads(text)},
                 "try": try_number,

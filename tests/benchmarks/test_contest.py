@@ -138,7 +138,8 @@ class TestComparedCheckouts:
         benchmarks.mkdir(parents=True)
         for name in ("line.py", "contest.py", "contestant.py", "measure.py"):
             (benchmarks / name).symlink_to(ROOT / "tests" / "benchmarks" / name)
-        (other / "tests" / "support").symlink_to(ROOT / "tests" / "support")
+        for name in ("support", "services"):
+            (other / "tests" / name).symlink_to(ROOT / "tests" / name)
         text = Path(__file__).read_text()
         (benchmarks / "test_contest.py").write_text(text.replace('side("ours")', 'side("theirs")'))
         for folder in (other / "tests", benchmarks):

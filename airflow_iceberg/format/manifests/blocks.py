@@ -112,6 +112,8 @@ def _decoder(header: Header, build: Callable[[bytes], RecordReader], path: str |
         raise FormatError("missing 'avro.schema' in the header", path=path)
     try:
         return build(header.metadata["avro.schema"])
+    except ImportError:  # a worker without fastavro: nothing is wrong with the file
+        raise
     except FormatError as error:
         raise FormatError(str(error), path=path) from error
     except Exception as error:  # the JSON, its nesting, or what fastavro makes of it
