@@ -1,6 +1,5 @@
 """Variants that come in Arrow rows stand in the file as they came, and the file says that they are variants."""
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -177,8 +176,7 @@ def by_id(found: pa.Table) -> list[dict[str, Any]]:
 def loaded(folder: Path, files: str, schema: Schema, partition_by: Any = ()) -> list[dict[str, Any]]:
     """Return the rows that a job in this process makes of files."""
     spec = spec_from_shorthand(list(partition_by), schema)
-    plan = make_plan(folder, Source.from_files(files), format_version=3)
-    plan = dataclasses.replace(plan, schema=schema, spec=spec)
+    plan = make_plan(folder, Source.from_files(files), format_version=3, schema=schema, spec=spec)
     result = run_local(plan, IO)
     result.raise_for_error()
     batches = [batch for file in data_files(plan, result) for batch in read_file(IO, file, schema=schema)]
