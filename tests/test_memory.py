@@ -91,7 +91,8 @@ from pathlib import Path
 from uuid import uuid4
 from airflow_iceberg.format.metadata.updates import AddSnapshot, Change, SetSnapshotRef, apply_change
 from airflow_iceberg.format.manifests.avro import write_manifest, write_manifest_list
-from airflow_iceberg.format.manifests.entries import DataFile, EntryStatus, ManifestEntry, describe_manifest
+from airflow_iceberg.format.manifests.entries import DataFile, EntryStatus, ManifestEntry
+from airflow_iceberg.format.manifests.summaries import describe_manifest
 from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import new_table_metadata
 from airflow_iceberg.format.partitions.spec import spec_from_shorthand

@@ -20,8 +20,8 @@ LIMIT_SECONDS, GOAL = 0.1, 1.0
 MODULES = (
     "airflow_iceberg.operators._rows",
     "airflow_iceberg.operators.create_table",
-    "airflow_iceberg.sensors.iceberg.iceberg",
-    "airflow_iceberg.triggers.iceberg.iceberg",
+    "airflow_iceberg.sensors.iceberg",
+    "airflow_iceberg.triggers.iceberg",
 )
 PROBE = """
 import importlib, json, os, sys, time
