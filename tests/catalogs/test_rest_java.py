@@ -129,7 +129,7 @@ class TestLostAnswers:
         state = make_table(catalog)
         shaky.load("db.t")
         proxy.close()
-        shaky._server.http._session.close()
+        shaky._server.http._exchange._session.close()
         with pytest.raises(StorageError, match="no answer"):
             shaky.commit(state, setting(a="1"))
         assert catalog.load("db.t") == state
