@@ -1,6 +1,7 @@
 """What a task says when its Spark cannot work: the cause is the first thing, and Spark's own output is folded."""
 
 import json
+import re
 import subprocess
 import sys
 import venv
@@ -98,8 +99,10 @@ class TestTheFirstLineNamesTheCause:
 
     @WITH_SERVICES
     def test_too_little_memory_for_spark(self, failing: Callable[..., IcebergError]) -> None:
-        assert first_line(failing(driver_memory="100m")).startswith(
-            "the driver has too little memory: 104857600 bytes, expected at least 471859200; raise driver_memory; "
+        # How much of 100 MiB the JVM counts depends on its garbage collector.
+        assert re.match(
+            r"the driver has too little memory: \d{8,9} bytes, expected at least 471859200; raise driver_memory; ",
+            first_line(failing(driver_memory="100m")),
         )
 
     @WITH_SERVICES
