@@ -47,9 +47,9 @@ HASTE = {
 }
 # What a writer needs, imported once by what the writers fork from.
 _NEEDED = (
-    *(f"airflow_iceberg.catalogs.{name}" for name in ("hadoop", "sql", "rest", "hive", "nessie", "glue")),
-    *(f"airflow_iceberg.storage.{name}" for name in ("s3", "gcs", "adls", "hdfs", "webhdfs")),
-    *(f"airflow_iceberg.{name}" for name in ("data.append", "overwriting", "deleting", "altering", "jobs.local")),
+    *(f"airflow_iceberg.catalogs.{name}.catalog" for name in ("hadoop", "sql", "rest", "hive", "nessie", "glue")),
+    *(f"airflow_iceberg.storage.stores.{name}" for name in ("s3", "gcs", "adls", "hdfs", "webhdfs")),
+    *("airflow_iceberg.table", "airflow_iceberg.operations.expire_snapshots", "airflow_iceberg.jobs.run_local"),
     *("boto3", "sqlalchemy.dialects.postgresql.psycopg2", "pyarrow.dataset", "pyarrow.parquet", "fastavro"),
 )
 
