@@ -175,11 +175,14 @@ class Work:
             StalePlanError: other writers changed what was planned on, each time; nothing was committed.
         """
         for _ in range(MOST_ROUNDS - 1):
+            before = self.table.metadata_location
             try:
                 return self._attempt(attempt, branch)
             except StalePlanError as error:
+                # A job that died without a word is for the task's retry: the table has no newer state to plan on.
+                if self.table.refresh().metadata_location == before:
+                    raise
                 log.info("%s: %s", self.table.name, error)
-                self.table.refresh()
         return self._attempt(attempt, branch)
 
     def _attempt(self, attempt: Callable[[], T], branch: str) -> T:

@@ -219,6 +219,21 @@ class TestOtherWriters:
         assert len(files(table)) == 2
 
 
+class TestAJobThatDies:
+    """Without another writer there is nothing to plan again: the task's own retry starts the next job."""
+
+    def test_is_not_started_again(self, table):
+        jobs = []
+
+        def die(plan: JobPlan) -> JobResult:
+            jobs.append(plan)
+            raise StalePlanError("the job ended without a result")
+
+        with pytest.raises(StalePlanError, match="ended without a result"):
+            compact(Work(table, run=die), CompactRequest())
+        assert len(jobs) == 1
+
+
 class TestBadInput:
     """What cannot be is said before anything is started."""
 
