@@ -1,7 +1,6 @@
-"""The Spark provider's hook for submissions, with this machine's Spark, tighter masking, and no orphans.
+"""The Spark provider's hook for submissions, with this machine's Spark, stricter masking, and no orphaned drivers.
 
-A module of its own because the provider's costs most of a second to import; only `submit` imports it, when a job
-starts.
+A separate module because the provider's takes most of a second to import; it is imported when a job starts.
 """
 
 from __future__ import annotations
@@ -29,11 +28,7 @@ _STORAGE = re.compile(rf"({STORAGE_VARIABLE}=)(\{{.*?\}})(?=\s--|\s\S+\.py\b|$)"
 
 
 class IcebergSubmitHook(SparkSubmitHook):
-    """Submits with a given spark-submit; everything else is the provider's.
-
-    Args:
-        machine: the program to call and the environment to give it.
-    """
+    """Submits with the spark-submit of `machine`; everything else is the provider's."""
 
     def __init__(self, *, machine: Machine, **kwargs: Any) -> None:
         self._machine = machine
@@ -48,8 +43,8 @@ class IcebergSubmitHook(SparkSubmitHook):
         # The task's own standard input is its connection to the supervisor.
         kwargs.setdefault("stdin", subprocess.DEVNULL)
         if self._connection["deploy_mode"] != "cluster" and sys.platform == "linux":
-            # Without this a killed task leaves a Spark behind that competes with the next try's for the machine. What
-            # it stages would count for nothing.
+            # Without this a killed task leaves a Spark behind that competes with the next try for the machine, and
+            # whose files are not used.
             kwargs.setdefault("preexec_fn", _die_with_parent(ctypes.CDLL(None, use_errno=True)))
         try:
             return super().submit(application, **kwargs)
@@ -58,19 +53,19 @@ class IcebergSubmitHook(SparkSubmitHook):
                 self.output.exit_code = self._submit_sp.returncode
 
     def on_kill(self) -> None:
-        """Kill what was submitted, also what is only just being started; may be called again."""
+        """Kill the submission, also while it starts; may be called again."""
         self._is_killed = True
         super().on_kill()
 
     def reap(self) -> None:
-        """Wait until a spark-submit that was killed has ended; not for signal handlers, which may interrupt that."""
+        """Wait until a killed spark-submit has ended; not for signal handlers, which may interrupt the wait."""
         if self._submit_sp is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._submit_sp.wait(_REAP_SECONDS)
 
     def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
         if self._is_killed and self._submit_sp is not None:
-            # By a signal that came between the start of the process and the moment when it was known here.
+            # A signal came between the start of the process and the moment when it was known here.
             self._submit_sp.kill()
         self.log.info("::group::Output of spark-submit")
         try:
@@ -80,7 +75,7 @@ class IcebergSubmitHook(SparkSubmitHook):
 
     def _build_spark_submit_command(self, application: str) -> list[str]:
         command = super()._build_spark_submit_command(application)
-        # For the process alone: the provider sends `env_vars` to the cluster, on the command line.
+        # For this process only: the provider sends `env_vars` to the cluster, on the command line.
         self._env = {**self._machine.environment, **(self._env or {})}
         return command
 

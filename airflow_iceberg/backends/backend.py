@@ -24,42 +24,36 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-
 SUBMITTED_TYPES = ("spark", "yarn", "k8s", "local", "mesos")
 
 
 class Backend(Protocol):
-    """Where jobs run.
-
-    Attributes:
-        is_killed: whether the job was cancelled; its files are not used, whatever it reports.
-    """
+    """Where jobs run. The files of a job whose `is_killed` is set are not used, whatever it reports."""
 
     is_killed: bool
 
     def run(self, plan: JobPlan) -> None:
-        """Run a job to its end; raises AirflowException when it ended badly, whatever it wrote."""
+        """Run a job to its end; raises AirflowException when it ended with an error, whatever it wrote."""
 
     def cancel(self) -> None:
-        """End the job that is running, if any; called from a signal handler, and again while it runs."""
+        """End the running job, if any; called from a signal handler, possibly several times."""
 
     def explain(self, error: IcebergError) -> IcebergError:
-        """Return an error of a job with its cause first, where the back end knows more than the job could say."""
+        """Return an error of a job with its cause first, where the back end knows more than the job."""
 
 
 def open_backend(
     spark_conn_id: str | None, config: SparkConfig, *, table: OpenTable, source: Source | None, name: str
 ) -> Backend:
-    """Return the back end of a connection, ready to run; whatever can be known to be missing is found here.
+    """Return the back end of a connection; checks all requirements that can be known before the job runs.
 
     Args:
-        spark_conn_id: None runs the job in this process.
-        table: the table of the job.
-        source: the source of new rows; None for a job that reads the table alone.
-        name: what the job is called where it runs.
+        spark_conn_id: the id of a connection of type spark; None runs the job in this process.
+        source: the source of new rows; None for a job that only reads the table.
+        name: the job's name where it runs.
     Raises:
         NotFoundError: no such connection, no Spark, no Java.
-        InvalidInputError: the connection is of another type, or two versions of Spark lie over each other.
+        InvalidInputError: the connection is of another type, or two versions of Spark are installed over each other.
         UnsupportedError: a back end, or a source for it, that this version does not have.
     """
     if spark_conn_id is None:
@@ -75,11 +69,11 @@ def open_backend(
 
 
 def run_job(backend: Backend, table: OpenTable, plan: JobPlan) -> JobResult:
-    """Run a job and return what it staged.
+    """Run a job and return its result.
 
     Raises:
         IcebergError: the job was cancelled; or its own error, of the class that the job raised.
-        StalePlanError: the job died without a word; carries the last lines of its output.
+        StalePlanError: the job ended without a result; the message has the last lines of its output.
     """
     from airflow_iceberg.operations.staging import read_result
 
@@ -101,35 +95,33 @@ def run_job(backend: Backend, table: OpenTable, plan: JobPlan) -> JobResult:
         raise backend.explain(error) from error
     if ended_badly is not None:
         # Spark can fail while it shuts down, long after the result was written.
-        log.warning("the job wrote its result and ended badly afterwards: %s", ended_badly)
+        log.warning("the job wrote its result, and then ended with an error: %s", ended_badly)
     return result
 
 
 def _reaching(table: OpenTable) -> Mapping[str, str]:
-    """Return the properties by which the table's files are reached: with what its REST catalog lent for them."""
+    """Return the properties for access to the table's files, with the credentials that its REST catalog vended."""
     lent = getattr(table.io, "current_properties", None)
     return {**table.catalog.properties, **(lent() if lent is not None else {})}
 
 
 class InProcess:
-    """Runs a job over threads of this very process, without a JVM."""
+    """Runs a job over threads of this process, without a JVM."""
 
     def __init__(self, io: FileIO) -> None:
         self._io = io
         self.is_killed = False
 
     def run(self, plan: JobPlan) -> None:
-        """Run the job to its end."""
         from airflow_iceberg.jobs.run_local import run_local
 
         run_local(plan, self._io, is_stopped=lambda: self.is_killed)
 
     def cancel(self) -> None:
-        """Begin no further task of the job; those that run end by themselves, or with this process."""
+        """Start no further task of the job; running tasks end by themselves, or with this process."""
         self.is_killed = True
 
     def explain(self, error: IcebergError) -> IcebergError:
-        """Return the error as it is."""
         return error
 
 
@@ -139,7 +131,7 @@ def _connection(conn_id: str) -> Connection:
     try:
         return BaseHook.get_connection(conn_id)
     except AirflowNotFoundException as error:
-        # The Spark provider's hook would go on with master yarn and say so at level INFO.
+        # The Spark provider's hook would continue with master yarn and log that at level INFO.
         raise NotFoundError(
             f"spark connection {conn_id!r} does not exist; create it with a master as its host (local[*], yarn, "
             f"spark://host:7077, k8s://https://host), or load files in the process with spark_conn_id=None"

@@ -1,4 +1,4 @@
-"""What a submission needs to know: Spark's settings, and the machine that the driver starts on."""
+"""The settings of a submission: Spark's, and those of the machine that the driver starts on."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from airflow_iceberg.redaction import hide
 
 STORAGE_VARIABLE = "AIRFLOW_ICEBERG_STORAGE"
 
-
-# What a job needs to reach the table's files; everything else in a catalog's properties is the catalog's own business,
-# its credentials above all.
+# The properties by which a job reaches the table's files. A job gets no others of the catalog's properties, which can
+# be its credentials.
 STORAGE_PREFIXES = ("s3.", "gcs.", "adls.", "hdfs.", "hf.", "client.")
 
 
@@ -29,8 +28,8 @@ class SparkConfig:
         py_files, jars, packages: further Python files, jars and Maven coordinates.
         deploy_mode: "client" or "cluster"; the connection's own by default.
         queue: YARN queue; the connection's own by default.
-        properties_file: instead of spark-defaults.conf.
-        proxy_user: whom to act for.
+        properties_file: a replacement of spark-defaults.conf.
+        proxy_user: the user to act for.
     """
 
     conf: Mapping[str, str] = field(default_factory=dict)
@@ -50,11 +49,11 @@ class SparkConfig:
 
     @classmethod
     def of(cls, given: SparkConfig | Mapping[str, Any] | None) -> SparkConfig:
-        """Return the settings, given as they are or as a dictionary of their fields."""
+        """Return the settings, which may be given as a dictionary of their fields."""
         return given if isinstance(given, cls) else cls(**checked_fields(cls, "spark_config", given))
 
     def serialize(self) -> dict[str, Any]:
-        """Return what Airflow shows and keeps of the DAG: the settings that were made, without secrets."""
+        """Return the settings that were made, without secrets, for Airflow to show and store with the DAG."""
         settings = {name: getattr(self, name) for name in self.__slots__}
         shown = {name: value for name, value in settings.items() if value not in (None, (), {}, [])}
         for name in ("conf", "env_vars"):
@@ -65,15 +64,12 @@ class SparkConfig:
     def __repr__(self) -> str:
         return f"SparkConfig({self.serialize()!r})"
 
-    # Airflow turns what it does not know into text.
+    # Airflow converts values of unknown types to text.
     __str__ = __repr__
 
 
 def checked_fields(kind: type, name: str, given: Any) -> dict[str, Any]:
-    """Return the fields of an options class, given as a dictionary; none for None.
-
-    Args:
-        name: of the argument, for messages.
+    """Return the fields of an options class, given as a dictionary; none for None. Messages call the argument `name`.
 
     Raises:
         InvalidInputError: not a dictionary, or a key that the class does not have.
@@ -88,7 +84,7 @@ def checked_fields(kind: type, name: str, given: Any) -> dict[str, Any]:
 
 
 def storage_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return of a catalog's properties those by which a job reaches the table's files."""
+    """Return the properties of a catalog by which a job reaches the table's files."""
     return {key: value for key, value in properties.items() if key.startswith(STORAGE_PREFIXES)}
 
 
@@ -97,8 +93,8 @@ class Machine:
     """How Spark is started on this machine.
 
     Attributes:
-        binary: spark-submit, with its path.
-        environment: variables of that process alone; they go to no cluster and on no command line.
+        binary: the path of spark-submit.
+        environment: variables of that process only; they are sent to no cluster and are on no command line.
     """
 
     binary: str

@@ -1,8 +1,7 @@
 """The link between a task and the driver that it has started: each learns at once that the other has ended.
 
 Here: the task's end, a socket in a folder that only this user can enter. The system closes it however the task ends, so
-that no process id is compared and nothing is written down. Not here: the driver's end (`jobs.spark.driver_guard`), and
-starting the driver (`submit`).
+that no process id is compared or stored. Not here: the driver's end (`jobs.spark.driver_guard`).
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-# What a socket's path may have on every system; folders for temporary files can be longer.
+# The longest path of a socket that every system accepts; folders for temporary files can be longer.
 _LONGEST_PATH = 100
 _STDIN, _STDERR = 0, 2
 
 
 class DriverLink:
-    """Open while a job runs; a driver that connects is given the task's standard error for its last words.
+    """Open while a job runs; a driver that connects gets the task's standard error for its last messages.
 
     Args:
         on_lost_worker: called, in a thread, when the Airflow worker that watches this task has ended.
@@ -48,7 +47,7 @@ class DriverLink:
 
     @property
     def path(self) -> str:
-        """Where the driver finds the task."""
+        """The path of the task's socket."""
         return os.path.join(self._folder, "task")
 
     def __enter__(self) -> Self:
@@ -56,7 +55,7 @@ class DriverLink:
         return self
 
     def end_drivers(self) -> None:
-        """Ask all drivers to end, also those that connect later; for signal handlers, too, and again."""
+        """Ask all drivers to end, also those that connect later; safe in signal handlers, and repeatedly."""
         self._has_to_end = True
         with contextlib.suppress(OSError):
             os.unlink(self.path)
@@ -64,9 +63,9 @@ class DriverLink:
             _tell_to_end(driver)
 
     def wait(self, seconds: float) -> bool:
-        """Wait until all drivers have ended, and tell whether they have.
+        """Wait until all drivers have ended, and return whether they have.
 
-        It looks again and again: a signal handler that waits for a lock can wait for what it has interrupted.
+        It polls: a signal handler that waits for a lock can wait for the code that it has interrupted.
         """
         deadline = time.monotonic() + seconds
         while self._drivers and time.monotonic() < deadline:
@@ -81,7 +80,7 @@ class DriverLink:
         self._thread.join()
         self._listener.close()
         self._stopped.close()
-        # For a driver that is left, and for one that has only just connected, this is the end of the task.
+        # For a driver that still runs, and for one that has just connected, this is the end of the task.
         for driver in self._drivers.values():
             driver.close()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -91,7 +90,7 @@ class DriverLink:
         poll.register(self._listener, select.POLLIN)
         poll.register(self._stopped, select.POLLIN)
         if stat.S_ISSOCK(os.fstat(_STDIN).st_mode):
-            # The supervisor's end of it closes when the worker ends. Only that is reported, nothing is read.
+            # The supervisor's end of it closes when the worker ends. Only that is noticed, nothing is read.
             poll.register(_STDIN, 0)
         while True:
             for descriptor, _ in poll.poll():
@@ -126,6 +125,6 @@ def _take_leave(driver: socket.socket) -> None:
     """Answer a guard whose driver has ended: the task lives, and logs that itself."""
     _tell_to_end(driver)
     with contextlib.suppress(OSError):
-        # What was not read would cost the other side the answer.
+        # With an unread byte the other side would lose the answer.
         driver.recv(1)
     driver.close()

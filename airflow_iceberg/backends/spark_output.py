@@ -1,7 +1,7 @@
-"""What the output of spark-submit says about why a job ended, in one sentence with what to do.
+"""The cause of a job's end by the output of spark-submit, in one sentence with what to do.
 
-Here: the sentences and what they are recognised by. Only the wording of an error depends on it, never its class or
-whether a task is retried. Not here: reading the output (`_submit_hook`) and the job's own errors (`jobs.spark`).
+Only the wording of an error depends on it, never its class or whether a task is retried. Not here: reading the output
+(`_submit_hook`) and the job's own errors (`jobs.spark`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import signal
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-# In this order: what is said first explains what is said later. "{master}" is the connection's, other braces are the
-# pattern's own groups.
+# In this order: an earlier cause explains the later ones. "{master}" is the connection's, other names in braces are
+# groups of the pattern.
 _CAUSES: tuple[tuple[str, str], ...] = (
     (
         r"All masters are unresponsive",
@@ -98,17 +98,17 @@ _CAUSES: tuple[tuple[str, str], ...] = (
     ),
 )
 _PATTERNS = tuple((re.compile(pattern), sentence) for pattern, sentence in _CAUSES)
-# Most lines are of none of them, and one search is faster than all.
+# Most lines match none of them, and one search is faster than all.
 _ANY = re.compile("|".join(re.sub(r"\(\?P<\w+>", "(?:", pattern) for pattern, _ in _CAUSES), re.MULTILINE)
 
 
 @dataclass(kw_only=True, slots=True)
 class SparkOutput:
-    """The output of one spark-submit, as far as it explains why the job ended.
+    """The causes in the output of one spark-submit.
 
     Attributes:
-        master: where the job was submitted to.
-        exit_code: of spark-submit; negative is the number of the signal that ended it.
+        master: the master that the job was submitted to.
+        exit_code: the exit code of spark-submit; a negative one is the number of the signal that ended it.
     """
 
     master: str
@@ -116,7 +116,7 @@ class SparkOutput:
     _seen: dict[int, str] = field(default_factory=dict)
 
     def watched(self, lines: Iterable[str]) -> Iterator[str]:
-        """Yield the lines, and keep what they say."""
+        """Yield the lines, and remember the causes in them."""
         for line in lines:
             self._look(line)
             yield line
@@ -125,14 +125,14 @@ class SparkOutput:
         """Return why the job ended, None when nothing is known.
 
         Args:
-            message: of the job's own error, which counts like its output.
-            died: the job ended without an error of its own, and its exit code is all that is known otherwise.
+            message: the message of the job's own error, which is searched like its output.
+            died: whether the job ended without an error of its own, so that its exit code matters.
         """
         self._look(message)
         said = self._seen[min(self._seen)] if self._seen else None
         killer = self._killer() if died else None
         if killer is not None:
-            # What was said before need not be why.
+            # An earlier message need not be the cause.
             return f"{killer}; its output says: {said}" if said else killer
         if said is None and died and self.exit_code:
             return f"the driver ended with exit code {self.exit_code}"

@@ -1,10 +1,6 @@
-"""Starting a job where a connection says, following it, and cancelling it.
+"""Starting a job with spark-submit, following it, and cancelling it, and the checks before it starts.
 
-Here: the back ends, their choice by the connection's type, and what is checked before anything is started. Not here:
-the job itself (`jobs`), and the subclass of the Spark provider's hook, which costs most of a second to import
-(`backends._submit_hook`).
-
-A back end's word about how a job ended is a hint; the truth is the result document that the job wrote or did not write.
+How a job ended according to the back end is a hint; only the result document that the job has written counts.
 """
 
 from __future__ import annotations
@@ -33,20 +29,16 @@ if TYPE_CHECKING:
     from airflow_iceberg.jobs.protocol.plan import JobPlan
 
 log = logging.getLogger(__name__)
-# Python workers keep for a minute what Arrow gives back. The next file needs as much again, and the pages that the
-# kernel hands out, cleared first, took a tenth of a compaction's processor time.
+# Python workers keep the memory that Arrow frees for a minute. The next file needs as much again, and the kernel's
+# clearing of new pages took a tenth of a compaction's processor time.
 WORKER_SETTINGS: Mapping[str, str] = {"spark.executorEnv.MIMALLOC_PURGE_DELAY": "60000"}
 DEFAULT_BINARY = "spark-submit"
-
 # How long a driver may take to end after it was killed; the system needs milliseconds.
 END_SECONDS = 10
 
 
 def spark_environment(storage: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables from which Spark's own readers of S3 take their credentials.
-
-    Spark reads them in the driver and hands them to its executors inside its own messages.
-    """
+    """Return the variables from which Spark's own readers of S3 take their credentials, for driver and executors."""
     if not storage.get("s3.access-key-id"):
         return {}
     names = {
@@ -60,7 +52,7 @@ def spark_environment(storage: Mapping[str, str]) -> dict[str, str]:
 
 
 def spark_settings(storage: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of Spark's own readers of S3 that are no secrets."""
+    """Return the settings of Spark's own readers of S3 that are not secret."""
     endpoint = storage.get("s3.endpoint")
     if not endpoint:
         return {}
@@ -109,7 +101,7 @@ class SparkSubmit:
         """Submit the job and follow it to its end."""
         from airflow_iceberg.jobs.spark.package import build_zip, main_program
 
-        # A folder of this submission's own: in a shared one somebody else could lay a zip of his in our way.
+        # A folder of this submission only: in a shared one another user could put another zip in its place.
         with tempfile.TemporaryDirectory(prefix="airflow-iceberg-") as folder, DriverLink(self._lose_worker) as link:
             self._link = link
             self._hook = hook = self._open_hook(plan, build_zip(folder), task=link.path)
@@ -138,13 +130,13 @@ class SparkSubmit:
         if self._link is not None:
             # Airflow may start the next try as soon as this returns.
             self._link.wait(END_SECONDS)
-        # Said once, also when the first of two cancellations was interrupted by the other.
+        # Logged once, also when the first of two cancellations was interrupted by the other.
         if not self._is_logged:
             self._is_logged = True
             log.warning("job %r: killed; nothing was committed", self._name)
 
     def explain(self, error: IcebergError) -> IcebergError:
-        """Return an error that the job could not explain with what the output of Spark says about its cause."""
+        """Return an error that the job could not explain with the cause that Spark's output names."""
         if self._hook is None or type(error) not in (IcebergError, StalePlanError):
             return error
         cause = self._hook.output.cause(str(error), died=isinstance(error, StalePlanError))
@@ -152,24 +144,19 @@ class SparkSubmit:
 
     def _lose_worker(self) -> None:
         self.cancel()
-        # The worker has taken the task's log along; it may be kept elsewhere, too.
+        # The task's log has ended with the worker; this may be logged elsewhere, too.
         log.warning("the Airflow worker that watched this task has ended")
 
     def _open_hook(self, plan: JobPlan, core: Path, *, task: str | None = None) -> Any:
         from airflow_iceberg.backends._submit_hook import IcebergSubmitHook
 
-        config = self._config
+        config, storage = self._config, self._storage
         # A driver on a cluster cannot reach the task's socket.
         link = {} if task is None or self._deploy_mode == "cluster" else {TASK_VARIABLE: task}
         return IcebergSubmitHook(
             conn_id=self._conn_id,
             machine=replace(self._machine, environment={**self._machine.environment, **link}),
-            conf={
-                "spark.redaction.regex": SPARK_PATTERN,
-                **WORKER_SETTINGS,
-                **spark_settings(self._storage),
-                **config.conf,
-            },
+            conf={"spark.redaction.regex": SPARK_PATTERN, **WORKER_SETTINGS, **spark_settings(storage), **config.conf},
             env_vars=self._env_vars() or None,
             py_files=",".join([str(core), *config.py_files]),
             jars=",".join(config.jars) or None,
@@ -188,7 +175,7 @@ class SparkSubmit:
         )
 
     def _env_vars(self) -> dict[str, str]:
-        """What the driver needs wherever it runs; the hook takes it to the cluster as Spark properties."""
+        """The variables that the driver needs wherever it runs; the hook sends them as Spark properties."""
         return {**self._config.env_vars, **(self._storage_variable() if self._deploy_mode == "cluster" else {})}
 
     def _storage_variable(self) -> dict[str, str]:
@@ -197,8 +184,8 @@ class SparkSubmit:
     def _find_spark(self, binary: str) -> Machine:
         """Find spark-submit and the variables that it needs on this machine.
 
-        A driver in client mode is a process of this machine: it gets the storage's properties by its environment, where
-        neither the command line nor Spark's UI shows them.
+        A driver in client mode is a process of this machine: it gets the storage's properties in its environment, which
+        neither the command line nor Spark's UI shows.
         """
         from airflow_iceberg.jobs.spark.installation import find_submit
 
@@ -214,7 +201,7 @@ class SparkSubmit:
     def _python(self, found: Mapping[str, str]) -> dict[str, str]:
         """Make a driver in client mode, and on a local master its workers, run on the Python of this environment.
 
-        Executors on a cluster do not have this machine's files: their Python is theirs to choose.
+        Executors on a cluster do not have this machine's files, and use the Python of the cluster.
         """
         variables = dict(found)
         python = variables.pop("PYSPARK_PYTHON", None)
@@ -227,7 +214,7 @@ class SparkSubmit:
 
 @contextlib.contextmanager
 def _as_environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Let the search for Spark see the variables that the job will see (SPARK_HOME, JAVA_HOME, PYSPARK_PYTHON)."""
+    """Set the variables of the job (SPARK_HOME, JAVA_HOME, PYSPARK_PYTHON) for the search for Spark."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update({name: str(value) for name, value in variables.items()})
     try:

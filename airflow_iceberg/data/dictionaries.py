@@ -1,11 +1,7 @@
-"""Columns as the dictionaries that Parquet stores them as: kept from file to file, and left out where they cost more.
+"""Text columns as the dictionaries that Parquet stores: kept from file to file, and plain where that is smaller.
 
-Here: which text columns of a file are read as dictionaries (`dictionary_columns`), putting rows together of which some
-come so and some do not (`join`, `with_types`, `without_unused`), how large they are without (`plain_bytes`), and which
-columns are better written plain (`plain_columns`). Not here: reading and writing (`parquet_rows`, `parquet_file`).
-
-A file that is rewritten holds most of its short texts as small dictionaries already. Read as such, they are written
-again without looking up a single value: a quarter of the time of a compaction.
+A file that is rewritten has most of its short texts in small dictionaries. Read as such, they are written again without
+looking up a single value: a quarter of the time of a compaction.
 """
 
 from __future__ import annotations
@@ -16,33 +12,27 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as kinds
 
 from airflow_iceberg.format.arrow.buffers import number_array, numbers_of
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
+# A column chunk with no more bytes than this for each value, before compression, holds indices of a small dictionary.
 _BYTES_PER_VALUE = 2
-"""A column chunk of no more bytes than that for each value, before compression, is indices of a small dictionary."""
+# Encodings that Arrow reads as dictionaries. After a writer has given up the dictionary, a column may have others:
+# parquet-java uses DELTA_BYTE_ARRAY in its second version of pages.
 _ENCODINGS = frozenset(("PLAIN", "PLAIN_DICTIONARY", "RLE_DICTIONARY", "RLE", "BIT_PACKED"))
-"""Those that Arrow gives out as dictionaries. A column may lie in others once its writer has given up the dictionary:
-parquet-java goes over to DELTA_BYTE_ARRAY in its second version of pages."""
+# The largest array of plain texts; Arrow's limit is less than twice this.
 _MOST_TEXT_BYTES = 1 << 30
-"""Of an array of plain texts; Arrow's hold less than twice that."""
 SAMPLED_ROWS = 65_536
+# Distinct values in the second half of a sample, for each in the first, from which on new values keep coming.
 _AS_BEFORE = 0.9
-"""Distinct values in the second half of a sample, for each in the first: from here on they never stop coming."""
 
 
 def dictionary_columns(metadata: pq.FileMetaData, schema: pa.Schema) -> list[str]:
-    """Return the top-level text columns of a file that lie in it as small dictionaries in every row group.
-
-    Args:
-        metadata: the file's footer.
-        schema: of the file.
-    """
-    import pyarrow.types as kinds
-
+    """Return the top-level text columns of a file that are stored as small dictionaries in every row group."""
     texts = {field.name for field in schema if kinds.is_string(field.type)}
     found = []
     for leaf in range(metadata.num_columns if texts else 0):
@@ -63,22 +53,20 @@ def _is_small(chunk: pq.ColumnChunkMetaData) -> bool:
 
 
 def is_dictionary_of(found: pa.DataType, kind: pa.DataType) -> bool:
-    """Tell whether values of a type come as a dictionary of the sort that is kept.
+    """Return whether a type is a dictionary of values of `kind` that is kept.
 
-    Categories of pandas have indices of a byte: dictionaries of two files do not fit into one of these.
+    Categories of pandas have indices of one byte, too few for the dictionaries of two files.
     """
     return bool(found.equals(pa.dictionary(pa.int32(), kind)))
 
 
 def has_dictionaries(schema: pa.Schema) -> bool:
-    """Tell whether a column of rows is a dictionary."""
-    import pyarrow.types as kinds
-
+    """Return whether a column is a dictionary."""
     return any(kinds.is_dictionary(field.type) for field in schema)
 
 
 def has_columns(found: pa.Schema, expected: pa.Schema) -> bool:
-    """Tell whether rows have the columns that are expected, as dictionaries or not."""
+    """Return whether rows have the expected columns, as dictionaries or not."""
     return len(found) == len(expected) and all(
         ours.equals(field) or (ours.name == field.name and _value_type(ours.type).equals(_value_type(field.type)))
         for ours, field in zip(found, expected, strict=True)
@@ -86,18 +74,11 @@ def has_columns(found: pa.Schema, expected: pa.Schema) -> bool:
 
 
 def _value_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of a dictionary's values, of one that is kept; any other type as it is."""
-    import pyarrow.types as kinds
-
     return kind.value_type if kinds.is_dictionary(kind) and is_dictionary_of(kind, kind.value_type) else kind
 
 
 def with_field_ids(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return rows that were read as rows that can be written: of the same columns, which carry their field ids.
-
-    Args:
-        schema: of the writer; texts that were read as dictionaries stay so.
-    """
+    """Return rows with the field ids of the writer's schema; texts that were read as dictionaries remain so."""
     fields = [
         field.with_type(column.type) if is_dictionary_of(column.type, field.type) else field
         for field, column in zip(schema, batch.columns, strict=True)
@@ -106,9 +87,7 @@ def with_field_ids(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.Ta
 
 
 def with_types(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return rows in the types of a schema; they differ in which columns are dictionaries, and in nothing else."""
-    import pyarrow.types as kinds
-
+    """Return rows in the types of a schema that differs only in which columns are dictionaries."""
     if table.schema.equals(schema):
         return table
     columns = []
@@ -122,7 +101,7 @@ def with_types(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the texts of a dictionary column; in more pieces where one would be too large for Arrow."""
+    """Return the texts of a dictionary column, in chunks that are not too large for Arrow."""
     kind, pieces = column.type.value_type, []
     for chunk in column.chunks:
         longest = pc.max(pc.binary_length(chunk.dictionary)).as_py() or 0
@@ -132,16 +111,14 @@ def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def without_unused(table: pa.Table, *, if_larger: bool = False) -> pa.Table:
-    """Return rows whose dictionaries hold no value that no row has.
+    """Return rows whose dictionaries have no unused values.
 
-    A value that was deleted, or that lies in another file, must not stay behind in the dictionary of this one: whoever
+    A value that was deleted, or that is in another file, must not remain in the dictionary of this one: a user who
     deletes it later would not find this file.
 
     Args:
-        if_larger: only of dictionaries that take more room than the texts of the rows.
+        if_larger: change only dictionaries that are larger than the texts of the rows.
     """
-    import pyarrow.types as kinds
-
     for at, column in enumerate(table.columns):
         if not kinds.is_dictionary(column.type) or not column.num_chunks:
             continue
@@ -153,9 +130,9 @@ def without_unused(table: pa.Table, *, if_larger: bool = False) -> pa.Table:
 
 
 def _with_used_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column with the values of its one dictionary that rows have, in the order in which they come.
+    """Return a column with the used values of its one dictionary, in the order of the rows.
 
-    The texts themselves stay where they are: they may be many times as large as their dictionary.
+    The rows are not decoded: their texts may be many times as large as the dictionary.
     """
     dictionary = column.chunk(0).dictionary
     used = column.chunk(0).indices.slice(0, 0)
@@ -171,17 +148,10 @@ def _with_used_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def plain_bytes(table: pa.Table) -> int:
-    """Return the bytes that rows take in memory once none of their columns is a dictionary.
-
-    What waits to be written is held to a limit of those: by rows that come later it may have to be made plain.
-    """
-    import pyarrow.types as kinds
-
+    """Return the size of rows in memory without dictionaries, to which later rows may force a writer to decode them."""
     if not has_dictionaries(table.schema):
         return int(table.nbytes)
-    return sum(
-        _text_bytes(column) if kinds.is_dictionary(column.type) else int(column.nbytes) for column in table.columns
-    )
+    return sum(_text_bytes(one) if kinds.is_dictionary(one.type) else int(one.nbytes) for one in table.columns)
 
 
 def _text_bytes(column: pa.ChunkedArray) -> int:
@@ -191,12 +161,7 @@ def _text_bytes(column: pa.ChunkedArray) -> int:
 
 
 def join(tables: Sequence[pa.Table], *, most_bytes: int) -> pa.Table:
-    """Return the rows of all tables; a column stays a dictionary where it is one everywhere, and a small one.
-
-    Args:
-        tables: at least one.
-        most_bytes: of a dictionary; what grows larger by putting the tables together is written plain.
-    """
+    """Return the rows of all tables; a column is a dictionary if it is one in all of them, of at most `most_bytes`."""
     first = tables[0].schema
     if any(not table.schema.equals(first) for table in tables):
         first = pa.schema([_shared(first.field(at), tables, at) for at in range(len(first))])
@@ -210,36 +175,27 @@ def join(tables: Sequence[pa.Table], *, most_bytes: int) -> pa.Table:
 
 
 def _shared(field: pa.Field, tables: Sequence[pa.Table], at: int) -> pa.Field:
-    import pyarrow.types as kinds
-
     found = [table.schema.field(at).type for table in tables]
-    values = [kind for kind in found if not kinds.is_dictionary(kind)]
-    return field.with_type(values[0]) if values else field
+    return field.with_type(next((kind for kind in found if not kinds.is_dictionary(kind)), field.type))
 
 
 def _plain_if_large(field: pa.Field, column: pa.ChunkedArray, most_bytes: int) -> pa.Field:
-    import pyarrow.types as kinds
-
     if not kinds.is_dictionary(field.type) or not column.num_chunks:
         return field
     return field.with_type(field.type.value_type) if column.chunk(0).dictionary.nbytes > most_bytes else field
 
 
 def plain_columns(rows: pa.Table, *, most_bytes: int) -> frozenset[str]:
-    """Return the columns whose dictionary would be given up, or would take more room than the values.
+    """Return the top-level primitive columns whose dictionary would be given up, or be larger than the values.
 
-    The encoder finds that out too, once it has looked up the values of a million rows. What tells it beforehand: a
-    sample whose dictionary and indices are larger than its values, the rule of parquet-java for the first page of a
-    column; and values that keep coming in like the keys of sorted rows, more of them than a dictionary takes.
+    The encoder finds that, too, but only after it has looked up the values of a million rows. A sample shows it before:
+    its dictionary and indices are larger than its values, parquet-java's rule for the first page of a column; or new
+    values keep coming, like the keys of sorted rows, more than a dictionary can hold.
 
     Args:
         rows: the first row group of a file.
-        most_bytes: of a dictionary.
-    Returns:
-        names of top-level columns of primitive types.
+        most_bytes: the largest size of a dictionary.
     """
-    import pyarrow.types as kinds
-
     sample = rows.slice(0, SAMPLED_ROWS)
     found = set()
     for field, column in zip(sample.schema, sample.columns, strict=True):
@@ -261,6 +217,6 @@ def plain_columns(rows: pa.Table, *, most_bytes: int) -> frozenset[str]:
 
 
 def _keeps_coming(column: pa.ChunkedArray, distinct: int) -> bool:
-    """Tell whether the second half of some values has nearly as many new ones as the first."""
+    """Return whether the second half of a column has nearly as many new values as the first."""
     before = pc.count_distinct(column.slice(0, len(column) // 2)).as_py()
     return bool(distinct - before >= _AS_BEFORE * before)

@@ -1,8 +1,7 @@
-"""Rows that go: which rows of a data file a predicate selects, the file without them, or delete files that name them.
+"""Rows deleted from data files: copy-on-write writes a file without them, merge-on-read writes delete files.
 
-Here: `RowDeleter`, which changes one data file after another, copy-on-write or merge-on-read, and the writing of
-position delete files and deletion vectors. Not here: which files are looked at and which go as a whole
-(`operations.delete`), how rows are read (`read`), deletes applied (`deletes`) and files written (`write`), the commit.
+Not here: which files are read and which are deleted whole (`operations.delete`), how rows are read (`read`), and the
+commit.
 
 A file is read twice: first the columns of the predicate, where statistics say that it may be true, to find the
 positions; then, copy-on-write, the rest of its rows. A file without selected rows is not written at all.
@@ -15,36 +14,30 @@ from __future__ import annotations
 import io as bytes_io
 import logging
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from airflow_iceberg.data.dictionaries import with_field_ids
 from airflow_iceberg.data.read.deletes import DeleteReader, RowDeletes
-from airflow_iceberg.data.read.file import FileToRead, read_file
+from airflow_iceberg.data.read.file import ReadAs, Unit
 from airflow_iceberg.data.read.metadata_columns import LAST_UPDATED, POSITION, ROW_ID
 from airflow_iceberg.data.write.options import WriteOptions
 from airflow_iceberg.data.write.parquet_file import encoder_settings
 from airflow_iceberg.data.write.partitioned import PartitionedWriter
 from airflow_iceberg.errors import IcebergError
-from airflow_iceberg.expressions.tree import ALWAYS_TRUE, Expression
+from airflow_iceberg.expressions.tree import Expression
 from airflow_iceberg.format.arrow.buffers import number_array, numbers_of, text_array
 from airflow_iceberg.format.deletion_vectors import RowPositions
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent
-from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.puffin import DELETION_VECTOR, Blob, write_puffin
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import LongType
 from airflow_iceberg.format.values.bytes import to_bytes
 from airflow_iceberg.storage.base import FileIO
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 log = logging.getLogger(__name__)
 
@@ -56,72 +49,15 @@ PATH_ID, POSITION_ID = 2147483546, 2147483545
 _ROW_BYTES, _MOST_ROWS_PER_GROUP = 8, 1 << 20
 
 
-class Unit(Protocol):
-    """A data file of the table with the deletes that apply to it."""
-
-    @property
-    def file(self) -> DataFile: ...
-    @property
-    def sequence_number(self) -> int: ...
-    @property
-    def delete_files(self) -> tuple[DataFile, ...]: ...
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReadAs:
-    """How the files of a table are read; all of it comes from the table's metadata.
-
-    Attributes:
-        schemas: of the table, the one that the predicate is bound to first.
-        specs: by id.
-    """
-
-    io: FileIO
-    schemas: tuple[Schema, ...]
-    specs: Mapping[int, PartitionSpec]
-    name_mapping: str | None = None
-
-    def rows(
-        self,
-        unit: Unit,
-        deletes: DeleteReader,
-        *,
-        schema: Schema,
-        row_filter: Expression = ALWAYS_TRUE,
-        keep_dictionaries: bool = False,
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield rows that are left of a file."""
-        source = FileToRead(
-            file=unit.file,
-            spec=self.specs[unit.file.spec_id],
-            name_mapping=self.name_mapping,
-            delete_files=unit.delete_files,
-            deletes=deletes,
-            sequence_number=unit.sequence_number,
-        )
-        return read_file(
-            self.io,
-            source,
-            schema=schema,
-            table_schema=self.schemas[0],
-            row_filter=row_filter,
-            keep_dictionaries=keep_dictionaries,
-        )
-
-    def delete_reader(self) -> DeleteReader:
-        """Return what reads delete files; one for all files of a task."""
-        return DeleteReader(self.io, schemas=self.schemas, name_mapping=self.name_mapping)
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WriteAs:
     """How new files are written.
 
     Attributes:
         mode: one of MODES.
-        format_version: of the table: position deletes are files in version 2 and vectors in version 3.
-        file_prefix: begin of every file name.
-        delete_options: how position delete files are encoded.
+        format_version: the table's version; position deletes are files in version 2 and vectors in version 3.
+        file_prefix: the start of every file name.
+        delete_options: the encoding of position delete files.
     """
 
     mode: str
@@ -134,12 +70,11 @@ class WriteAs:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowChange:
-    """What became of one data file.
+    """What a delete did to one data file.
 
     Attributes:
-        file_path: of the data file.
-        deleted_count: rows that the predicate selects, of those that were left; 0 leaves the file as it is.
-        is_gone: no row is left: the file goes, and nothing comes in its place.
+        deleted_count: the number of rows that were deleted; with 0 the file does not change.
+        is_gone: whether no row is left, and no file replaces this one.
     """
 
     file_path: str
@@ -149,17 +84,17 @@ class RowChange:
 
 @dataclass(kw_only=True, slots=True)
 class RowChanges:
-    """What became of some data files, and the files that were written for that: data files or delete files."""
+    """What a delete did to data files, and the data files or delete files that it wrote."""
 
     changes: list[RowChange] = field(default_factory=list)
     written: list[DataFile] = field(default_factory=list)
 
 
 def delete_rows(read: ReadAs, write: WriteAs, row_filter: Expression, units: Iterable[Unit]) -> RowChanges:
-    """Take the selected rows out of data files; when that fails, what was written is removed.
+    """Delete the selected rows from data files; after an error the new files are deleted.
 
     Args:
-        row_filter: bound; rows of which it is null stay.
+        row_filter: a bound predicate; rows for which it is null are kept.
 
     Raises:
         NotFoundError, FormatError, UnsupportedError: a file cannot be read.
@@ -176,7 +111,7 @@ def delete_rows(read: ReadAs, write: WriteAs, row_filter: Expression, units: Ite
 
 
 class _Deleter:
-    """Changes data files one by one; vectors are kept, and written into one Puffin file at the end."""
+    """Changes data files one by one; all vectors are written into one Puffin file at the end."""
 
     def __init__(self, read: ReadAs, write: WriteAs, row_filter: Expression) -> None:
         self._read = read
@@ -187,8 +122,7 @@ class _Deleter:
         self._found = RowChanges()
 
     def change(self, unit: Unit, number: int) -> None:
-        """Take the selected rows out of a file."""
-        selected = selected_rows(self._read, unit, self._deletes, self._filter)
+        selected = _selected_rows(self._read, unit, self._deletes, self._filter)
         is_gone = False
         if selected.cardinality:
             if self._write.mode == COPY_ON_WRITE:
@@ -202,21 +136,21 @@ class _Deleter:
         )
 
     def done(self) -> RowChanges:
-        """Write the vectors and return what was done."""
+        """Write the vectors and return all changes."""
         if self._vectors:
             location = self._location(self._vectors[0][0], "deletes.puffin")
-            self._found.written += write_vectors(self._read.io, location, self._vectors)
+            self._found.written += _write_vectors(self._read.io, location, self._vectors)
         return self._found
 
     def abort(self) -> None:
-        """Remove what was written; never raises."""
+        """Delete the new files; never raises."""
         try:
             self._read.io.delete([file.file_path for file in self._found.written])
         except IcebergError as error:
             log.warning("left unreferenced files behind: %s", error)
 
     def _rewrite(self, unit: Unit, selected: RowPositions, number: int) -> tuple[DataFile, ...]:
-        """Write the rows of a file that stay, in their order, into its partition."""
+        """Write the rows of a file that are kept, in their order, into its partition."""
         schema = written_schema(self._read.schemas[0], self._write.format_version)
         writer = PartitionedWriter(
             self._read.io,
@@ -225,7 +159,7 @@ class _Deleter:
             options=self._write.options,
             data_location=self._write.data_location,
             file_prefix=f"{self._write.file_prefix}-{number:05d}",
-            # Rows that are left of sorted rows are sorted.
+            # Rows of a sorted file are still sorted when some are deleted.
             sort_order_id=unit.file.sort_order_id or 0,
         )
         row_schema = schema_to_arrow(schema)
@@ -240,7 +174,7 @@ class _Deleter:
             raise
 
     def _mark(self, unit: Unit, selected: RowPositions, number: int) -> bool:
-        """Note the rows of a file as deleted; return whether none is left then."""
+        """Mark the rows of a file as deleted; return whether no row is left."""
         file = unit.file
         by_position = [delete for delete in unit.delete_files if delete.content is FileContent.POSITION_DELETES]
         before = self._deletes.of(file, by_position).positions
@@ -248,85 +182,78 @@ class _Deleter:
         if positions.cardinality >= file.record_count:
             return True
         if self._write.format_version >= 3:
-            # There is one vector for a file: it takes up what was deleted before.
+            # A file has one vector: the new one also holds the positions that were deleted before.
             self._vectors.append((file, positions))
             return False
         location = self._location(file, f"{number:05d}-deletes.parquet")
-        described = write_position_deletes(self._read.io, location, file, selected, self._write.delete_options)
-        self._found.written.append(described)
+        options = self._write.delete_options
+        self._found.written.append(_write_position_deletes(self._read.io, location, file, selected, options))
         return False
 
     def _location(self, file: DataFile, name: str) -> str:
         spec = self._read.specs[file.spec_id]
-        path = "" if name.endswith(".puffin") or not spec.fields else self._partition_path(spec, file)
+        has_path = spec.fields and not name.endswith(".puffin")
+        path = spec.partition_path(file.partition, self._read.schemas[0]) if has_path else ""
         unique = f"{self._write.file_prefix}-{uuid.uuid4()}-{name}"
         return self._write.options.file_location(self._write.data_location, path, unique)
 
-    def _partition_path(self, spec: PartitionSpec, file: DataFile) -> str:
-        return spec.partition_path(file.partition, self._read.schemas[0])
-
 
 class _WithMore(DeleteReader):
-    """A reader of deletes that has more positions to say of the one file that it is asked about."""
+    """A reader of deletes that adds positions to those of the only file that it is called for."""
 
     def __init__(self, reader: DeleteReader, positions: RowPositions) -> None:
         self._reader = reader
         self._more = positions
 
     def of(self, file: DataFile, delete_files: Sequence[DataFile]) -> RowDeletes:
-        """See `DeleteReader.of`."""
         found = self._reader.of(file, delete_files)
         merged = self._more if found.positions is None else found.positions.union(self._more)
         return RowDeletes(positions=merged, keys=found.keys)
 
 
 def written_schema(schema: Schema, format_version: int) -> Schema:
-    """Return the columns of a file with rows that were there before: from version 3 on they keep their lineage."""
+    """Return the columns of a file with existing rows: from version 3 on rows keep their lineage."""
     if format_version < 3:
         return schema
     return Schema((*schema.fields, ROW_ID, LAST_UPDATED), schema.schema_id)
 
 
-def selected_rows(read: ReadAs, unit: Unit, deletes: DeleteReader, row_filter: Expression) -> RowPositions:
-    """Return the positions of the rows that are left in a file and that a predicate selects."""
-    found = [
-        numbers_of(batch.column(0))
-        for batch in read.rows(unit, deletes, schema=Schema((POSITION,)), row_filter=row_filter)
-    ]
+def _selected_rows(read: ReadAs, unit: Unit, deletes: DeleteReader, row_filter: Expression) -> RowPositions:
+    batches = read.rows(unit, deletes, schema=Schema((POSITION,)), row_filter=row_filter)
+    found = [numbers_of(batch.column(0)) for batch in batches]
     return RowPositions.of(np.concatenate(found) if found else ())
 
 
 def count_rows(read: ReadAs, unit: Unit, deletes: DeleteReader) -> int:
-    """Return the number of rows that are left in a file."""
+    """Return the number of rows of a file that are not deleted."""
     return sum(batch.num_rows for batch in read.rows(unit, deletes, schema=Schema()))
 
 
 # -- delete files ------------------------------------------------------------------------------------------------------
 
 
-def write_position_deletes(
+def _write_position_deletes(
     io: FileIO, location: str, file: DataFile, positions: RowPositions, options: WriteOptions
 ) -> DataFile:
-    """Write a position delete file about one data file, and describe it.
+    """Write a position delete file for one data file, and describe it.
 
-    Spec: Position Delete Files: sorted by path and position; the bounds of the path are never truncated, so that
-    readers can tell that it is about one file.
+    Spec: Position Delete Files: sorted by path and position. The bounds of the path are never truncated, so that
+    readers see that all positions are in one file.
     """
     import pyarrow.parquet as pq
 
     # One path for all rows: as a dictionary it takes no memory.
-    schema = pa.schema(
-        [
-            pa.field("file_path", pa.dictionary(pa.int32(), pa.string()), False, {"PARQUET:field_id": str(PATH_ID)}),
-            pa.field("pos", pa.int64(), False, {"PARQUET:field_id": str(POSITION_ID)}),
-        ]
-    )
+    path_type = pa.dictionary(pa.int32(), pa.string())
+    path_field = pa.field("file_path", path_type, False, {"PARQUET:field_id": str(PATH_ID)})
+    schema = pa.schema([path_field, pa.field("pos", pa.int64(), False, {"PARQUET:field_id": str(POSITION_ID)})])
     numbers, sink = positions.to_array(), bytes_io.BytesIO()
     rows_per_group = max(1, min(options.row_group_size_bytes // _ROW_BYTES, _MOST_ROWS_PER_GROUP))
     with pq.ParquetWriter(sink, schema, **encoder_settings(options)) as writer:
         for start in range(0, len(numbers), rows_per_group):
-            part = numbers[start : start + rows_per_group]
-            writer.write_table(_position_rows(schema, file.file_path, part))
+            part = number_array(numbers[start : start + rows_per_group])
+            indices = number_array(np.zeros(len(part), np.int32))
+            paths = pa.DictionaryArray.from_arrays(indices, text_array([file.file_path]))
+            writer.write_table(pa.Table.from_arrays([paths, part], schema=schema))
     io.create(location, sink.getvalue())
     path, first, last = file.file_path.encode(), int(numbers[0]), int(numbers[-1])
     return DataFile(
@@ -343,13 +270,7 @@ def write_position_deletes(
     )
 
 
-def _position_rows(schema: pa.Schema, path: str, positions: Any) -> pa.Table:
-    numbers = number_array(positions)
-    paths = pa.DictionaryArray.from_arrays(number_array(np.zeros(len(numbers), np.int32)), text_array([path]))
-    return pa.Table.from_arrays([paths, numbers], schema=schema)
-
-
-def write_vectors(io: FileIO, location: str, vectors: Sequence[tuple[DataFile, RowPositions]]) -> list[DataFile]:
+def _write_vectors(io: FileIO, location: str, vectors: Sequence[tuple[DataFile, RowPositions]]) -> list[DataFile]:
     """Write deletion vectors into one Puffin file, and describe them."""
     blobs = [
         Blob(

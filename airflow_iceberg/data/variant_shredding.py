@@ -1,10 +1,7 @@
-"""Variants of a file as pairs of binaries, put together where the file holds parts of them in columns of their own.
+"""Variants of a file as pairs of binaries, joined from their parts where the file has columns for them.
 
-Here: the columns `value` and `typed_value` at every depth, row by row. Not here: the bytes of a variant
-(`format.values.variant`).
-
-Spec: Parquet's Variant Shredding. Of `value` and `typed_value` at most one is set, but for an object of which only some
-fields have columns; a field of which neither is set is missing.
+Spec: Parquet's Variant Shredding. At most one of `value` and `typed_value` is set, except for an object of which only
+some fields have columns; a field without both is missing.
 """
 
 from __future__ import annotations
@@ -19,17 +16,10 @@ import pyarrow.types as kinds
 from airflow_iceberg.errors import FormatError, UnsupportedError
 from airflow_iceberg.format.arrow.types import primitive_from_arrow, type_to_arrow, values_from_array
 from airflow_iceberg.format.types import BinaryType, FixedType, UUIDType, VariantType
-from airflow_iceberg.format.values.variant import (
-    NULL,
-    encode_array,
-    encode_object,
-    encode_primitive,
-    object_fields,
-    read_names,
-)
+from airflow_iceberg.format.values import variant
 
+# Returns the bytes of one value, None where it is missing.
 _Cell = Callable[["_Names"], bytes | None]
-"""Gives the bytes of one value, None where it is missing."""
 
 
 class _Names:
@@ -40,7 +30,7 @@ class _Names:
         self.ids: Mapping[str, int] = {name: index for index, name in enumerate(self.names)}
 
 
-_read_names = lru_cache(maxsize=256)(read_names)
+_read_names = lru_cache(maxsize=256)(variant.read_names)
 
 
 def read_variant(array: pa.Array) -> pa.Array:
@@ -52,22 +42,18 @@ def read_variant(array: pa.Array) -> pa.Array:
         FormatError: other columns, or values that contradict each other.
         UnsupportedError: a type that no variant has.
     """
-    expected = type_to_arrow(VariantType())
-    if not kinds.is_struct(array.type) or array.type.get_field_index("metadata") < 0:
-        raise FormatError(f"unexpected type {array.type} of a variant (expected metadata and value)")
-    metadata, value = _child(array, "metadata"), _child(array, "value")
-    if array.type.get_field_index("typed_value") >= 0:
+    is_struct = kinds.is_struct(array.type)
+    metadata, value = (_child(array, name) if is_struct else None for name in ("metadata", "value"))
+    if metadata is not None and array.type.get_field_index("typed_value") >= 0:
         value = pa.array(_rows(array, metadata), pa.binary())
     if metadata is None or value is None:
         raise FormatError(f"unexpected type {array.type} of a variant (expected metadata and value)")
     mask = array.is_null() if array.null_count else None
     columns = [metadata.cast(pa.binary()), value.cast(pa.binary())]
-    return pa.StructArray.from_arrays(columns, fields=list(expected.fields), mask=mask)
+    return pa.StructArray.from_arrays(columns, fields=list(type_to_arrow(VariantType()).fields), mask=mask)
 
 
-def _rows(array: pa.Array, metadata: pa.Array | None) -> list[bytes | None]:
-    if metadata is None:
-        raise FormatError("a variant has no metadata")
+def _rows(array: pa.Array, metadata: pa.Array) -> list[bytes | None]:
     found: list[bytes | None] = []
     for is_valid, names, cell in zip(array.is_valid().to_pylist(), metadata.to_pylist(), _cells(array), strict=True):
         if not is_valid:
@@ -76,7 +62,7 @@ def _rows(array: pa.Array, metadata: pa.Array | None) -> list[bytes | None]:
         if names is None:
             raise FormatError("a variant that is not null has no metadata")
         # Spec: missing at the top is not legal, and is read as a null of the variant.
-        found.append(cell(_Names(names)) or NULL)
+        found.append(cell(_Names(names)) or variant.NULL)
     return found
 
 
@@ -108,7 +94,7 @@ def _one_of(value: bytes | None, typed: _Cell | None) -> _Cell:
 
 
 def _twice(names: _Names) -> bytes | None:
-    # Raised only where the value counts: below a null anything may stand in the columns.
+    # Raised only where the value is used: below a null the columns may have any values.
     raise FormatError("a value of a variant is stored twice, and is no object")
 
 
@@ -126,11 +112,11 @@ def _object(value: bytes | None, columns: Mapping[str, _Cell]) -> _Cell:
         found = {name: inner(names) for name, inner in columns.items()}
         fields = {name: data for name, data in found.items() if data is not None}
         if value is not None:
-            rest = object_fields(names.names, value)
+            rest = variant.object_fields(names.names, value)
             if rest.keys() & fields.keys():
                 raise FormatError(f"field '{min(rest.keys() & fields.keys())}' of a variant is stored twice")
             fields.update(rest)
-        return encode_object(names.ids, fields)
+        return variant.encode_object(names.ids, fields)
 
     return cell
 
@@ -143,17 +129,18 @@ def _arrays(typed: pa.Array) -> list[_Cell | None]:
 
 
 def _array(items: list[_Cell]) -> _Cell:
-    # Items cannot be missing; one that is so all the same is null.
-    return lambda names: encode_array([item(names) or NULL for item in items])
+    # Items cannot be missing; a missing one is read as null.
+    return lambda names: variant.encode_array([item(names) or variant.NULL for item in items])
 
 
 def _primitives(typed: pa.Array) -> list[_Cell | None]:
     type_ = primitive_from_arrow(typed.type)
     if isinstance(type_, FixedType):
-        # The one fixed type of variants; of others only the length would be different.
+        # The only fixed type of variants; others differ in their length.
         type_ = UUIDType() if type_.length == 16 else BinaryType()
     if type_ is None:
         raise UnsupportedError(f"a variant has a column of type {typed.type}, which no variant has")
     size = typed.type.bit_width // 8 if kinds.is_integer(typed.type) else None
     values: list[Any] = values_from_array(type_, typed)
-    return [None if value is None else _plain(encode_primitive(type_, value, int_size=size)) for value in values]
+    encode = variant.encode_primitive
+    return [None if value is None else _plain(encode(type_, value, int_size=size)) for value in values]

@@ -13,6 +13,5 @@ run_local     runs the tasks over threads in this process, without a JVM
 spark         runs the tasks on Spark (classic and Connect), also for queries and Python callables
 main          the program that spark-submit starts
 
-Nothing here imports Airflow, a catalog or the commit engine: a failed or doubled job leaves files that
-nobody refers to, and nothing else.
+Nothing here imports Airflow, a catalog or the commit engine: a failed or repeated job leaves unreferenced files only.
 """

@@ -1,8 +1,7 @@
 """Append: the rows of a source become data files.
 
-Here: the work of the tasks that read source files or gather spilled rows, and the phases on the driver, apart from a
-sort over all tasks (`jobs.append_sorted`). Not here: source files (`jobs.sources`), the exchange of rows between tasks
-(`jobs.exchange`), queries (`jobs.spark.query`), the commit (`operations.append`, `operations.overwrite`).
+Not here: a sort over all tasks (`jobs.append_sorted`), source files (`jobs.sources`), the exchange of rows between
+tasks (`jobs.exchange`), queries (`jobs.spark.query`), the commit (`operations.append`, `operations.overwrite`).
 """
 
 from __future__ import annotations
@@ -40,11 +39,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(kw_only=True)
 class AppendContext(RowsContext[AppendTask]):
-    """What the tasks of an append share.
-
-    Attributes:
-        row_check: the check of every row; None for none.
-    """
+    """What the tasks of an append share."""
 
     row_check: RowCheck | None = field(init=False)
 
@@ -53,11 +48,10 @@ class AppendContext(RowsContext[AppendTask]):
         self.row_check = _row_check(self.task)
 
     def row_order(self) -> SortedRows:
-        """Return the order in which rows are written."""
         return write_order(self.task.write.sort_order, self.task.write.schema, self.task.spec)
 
     def sink(self, number: int) -> RowSink:
-        """Return what writes the rows of one task: in the table's order, if the plan asks for it."""
+        """Return the writer of one task's rows: in the table's order, if the plan asks for it."""
         if not self.task.sorts_rows:
             return self.writer(number)
         return SortedRuns(lambda: self.writer(number), self.row_order())
@@ -70,12 +64,7 @@ class AppendContext(RowsContext[AppendTask]):
             yield from self.cast(tables, unit.location, first_row=unit.first_row)
 
     def cast(self, tables: Iterable[pa.Table], source: str, *, first_row: int = 1) -> Iterator[pa.Table]:
-        """Yield rows cast to the table's columns, and checked.
-
-        Args:
-            source: what messages call the source.
-            first_row: the number of the first row within the source.
-        """
+        """Yield rows cast to the table's columns, and checked; `source` and `first_row` are for messages."""
         schema = self.task.rows_schema
         for table in coalesced(tables):
             rows = conform(table, schema, source=source, first_row=first_row)
@@ -88,7 +77,7 @@ class AppendContext(RowsContext[AppendTask]):
 def _row_check(task: AppendTask) -> RowCheck | None:
     if task.row_check is None:
         return None
-    # Bound here: with new columns and wider types of the source the schema may be another than when it was planned.
+    # Bound here: new columns and wider types of the source may have changed the schema since the plan was made.
     schema = task.write.schema
     return RowCheck(row_filter=parse_filter(task.row_check.predicate, schema), text=task.row_check.text, schema=schema)
 
@@ -105,10 +94,10 @@ def spill(context: AppendContext, number: int, tables: Iterable[pa.Table], *, bu
 
 
 def gather_buckets(context: AppendContext, spec: GatherBuckets) -> TaskReport:
-    """Write what was spilled into data files."""
+    """Write spilled rows into data files."""
     files: list[DataFile] = []
     for group in spec.groups:
-        # A writer a group: when its buckets are done, no more rows of their partitions come, and memory is free.
+        # One writer for each group: after its buckets no rows of their partitions follow, and memory is free.
         files.extend(fill(context.sink(spec.number), coalesced(exchange.read_slices(context.io, group))))
     return context.report(spec.number, files)
 
@@ -121,7 +110,7 @@ class SourceRows:
     """The rows of a source before they are staged.
 
     Attributes:
-        run: runs the first phase of the job, which stages the rows, and returns the reports of its tasks.
+        run: the first phase of the job, which stages the rows.
         tasks: the number of the tasks of that phase; None leaves it to Spark.
         source_files: the number of source files; None for a query or a callable.
     """
@@ -132,11 +121,7 @@ class SourceRows:
 
 
 def rows_of_files(job: Job[AppendTask], units: Sequence[tuple[Unit, ...]]) -> SourceRows:
-    """Return the rows of source files.
-
-    Args:
-        units: the units of each task.
-    """
+    """Return the rows of source files; `units` has the units of each task."""
 
     def run(staging: Staging) -> list[TaskReport]:
         return job.run(staging.phase, [StageUnits(number=i, units=u, staging=staging) for i, u in enumerate(units)])
@@ -155,7 +140,7 @@ def rows_of_query(job: Job[AppendTask], query: Query) -> SourceRows:
 
 
 def stage(job: Job[AppendTask], rows: SourceRows) -> list[TaskReport]:
-    """Write rows into data files, those of one partition in one task where that is asked for."""
+    """Write rows into data files; distribution mode "hash" brings the rows of a partition to one task."""
     needs_exchange = not job.task.spec.is_unpartitioned and job.task.distribution_mode != "none"
     if not needs_exchange or rows.tasks in (0, 1):
         return rows.run(Write())
@@ -185,7 +170,7 @@ def result(job: Job[AppendTask], rows: SourceRows, reports: Sequence[TaskReport]
 
 
 def _warnings(table: str, task: AppendTask) -> tuple[str, ...]:
-    """Return what this version does less well than the table asks for."""
+    """Return the settings of the table that this version does not follow."""
     found, order = property_warnings(task.write.properties), task.write.sort_order
     if order.fields and not task.sorts_rows:
         reason = unsortable(order, task.write.schema, task.spec) or "the plan does not ask for it"

@@ -3,10 +3,8 @@
 For `write.distribution-mode` range, the default of a table with a sort order. The source is read once: every task keeps
 its rows in a spill file and samples their keys ("collect"); the driver chooses boundaries; every task cuts its rows
 into ranges ("cut"); a task for each output reads range after range, sorts it and writes it ("merge"). Few rows need no
-ranges.
-
-Not here: an order within each task alone (`data.write.sorted`, for the modes none and hash), sorting files of the table
-(`jobs.compact_sorted`), how rows compare (`data.write.ordering`).
+ranges. Not here: an order within each task alone (`data.write.sorted`, for the modes none and hash), sorting files of
+the table (`jobs.compact_sorted`).
 """
 
 from __future__ import annotations
@@ -18,17 +16,9 @@ import pyarrow as pa
 
 from airflow_iceberg.data.write.ordering import choose_boundaries, cut_rows
 from airflow_iceberg.format.arrow.buffers import number_array
-from airflow_iceberg.jobs import exchange
+from airflow_iceberg.jobs import compact_sorted, exchange
 from airflow_iceberg.jobs.append import AppendContext
-from airflow_iceberg.jobs.compact_sorted import (
-    MOST_RANGES,
-    RANGE_BYTES,
-    SAMPLED_ROWS,
-    RangeFiles,
-    outputs,
-    read_keys,
-    write_keys,
-)
+from airflow_iceberg.jobs.compact_sorted import RANGE_BYTES, RangeFiles, outputs, read_keys, write_keys
 from airflow_iceberg.jobs.context import fill
 from airflow_iceberg.jobs.phase import Job, check_rows, clean_exchange
 from airflow_iceberg.jobs.protocol.plan import AppendTask
@@ -38,8 +28,8 @@ from airflow_iceberg.jobs.task import CutRanges, MergeRanges, TaskReport
 
 # Files that become less than this are sorted by one task in memory.
 SMALL_SOURCE_BYTES = 48 << 20
+# Of this number of rows one key is sampled.
 SAMPLE_EVERY = 32
-"""One key is sampled of so many rows."""
 
 
 # -- the tasks ---------------------------------------------------------------------------------------------------------
@@ -48,19 +38,19 @@ SAMPLE_EVERY = 32
 def collect(context: AppendContext, number: int, tables: Iterable[pa.Table]) -> TaskReport:
     """Keep rows in a spill file, and some of their keys in another."""
     keys: list[pa.Table] = []
-    slices = fill(context.spill(number, _as_one), _sampled(context, tables, keys))
+    slices = fill(context.spill(number, lambda table: iter([(0, table)])), _sampled(context, tables, keys))
     return TaskReport.of_slices(number, slices, sample=_write_sample(context, number, keys))
 
 
 def cut(context: AppendContext, spec: CutRanges) -> TaskReport:
-    """Cut what was collected into ranges."""
+    """Cut the collected rows into ranges."""
     order, boundaries = context.row_order(), read_keys(context.io, spec.ranges)
     spill = context.spill(spec.number, lambda table: cut_rows(table, order, boundaries))
     return TaskReport.of_slices(spec.number, fill(spill, exchange.read_slices(context.io, spec.slices)))
 
 
 def merge(context: AppendContext, spec: MergeRanges) -> TaskReport:
-    """Sort ranges, one after the other, and write them; files go on over the borders of ranges."""
+    """Sort ranges, one after the other, and write them; a file can hold several ranges."""
     files = RangeFiles(context, context.row_order(), lambda: context.writer(spec.number))
     return context.write(spec.number, files, spec.groups)
 
@@ -73,15 +63,11 @@ def _sampled(context: AppendContext, tables: Iterable[pa.Table], keys: list[pa.T
             yield table
 
 
-def _as_one(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-    yield 0, table
-
-
 def _write_sample(context: AppendContext, number: int, keys: Sequence[pa.Table]) -> str | None:
     if not keys:
         return None
     sample = pa.concat_tables(keys)
-    every = -(-sample.num_rows // SAMPLED_ROWS)
+    every = -(-sample.num_rows // compact_sorted.SAMPLED_ROWS)
     location = context.exchange_file(f"sample-{number:05d}")
     write_keys(context.io, location, sample.take(number_array(np.arange(0, sample.num_rows, every))))
     return location
@@ -91,7 +77,7 @@ def _write_sample(context: AppendContext, number: int, keys: Sequence[pa.Table])
 
 
 def sorts_over_tasks(task: AppendTask) -> bool:
-    """Return whether all rows are brought into one order; else each task sorts its own, if any sorts."""
+    """Return whether all rows are brought into one order; otherwise each task sorts its own, if rows are sorted."""
     return task.sorts_rows and task.distribution_mode == "range"
 
 
@@ -101,11 +87,12 @@ def is_small(units: Iterable[Iterable[Unit]]) -> bool:
 
 
 def merge_collected(job: Job[AppendTask], collected: Sequence[TaskReport]) -> list[TaskReport]:
-    """Write the data files from what was collected, then remove the spill files."""
+    """Write the data files from the collected rows, then delete the spill files."""
     parallelism = job.engine.parallelism
     slices = [piece for report in collected for piece in report.slices]
     size = sum(piece.size_bytes for piece in slices)
-    ranges = min(max(-(-size // RANGE_BYTES), min(parallelism, -(-size // (RANGE_BYTES // 4)))), MOST_RANGES)
+    wanted = max(-(-size // RANGE_BYTES), min(parallelism, -(-size // (RANGE_BYTES // 4))))
+    ranges = min(wanted, compact_sorted.MOST_RANGES)
     if ranges > 1:
         with job.timings.phase("cut"):
             location = _write_boundaries(job, collected, ranges)
@@ -122,7 +109,7 @@ def merge_collected(job: Job[AppendTask], collected: Sequence[TaskReport]) -> li
 
 
 def _write_boundaries(job: Job[AppendTask], collected: Sequence[TaskReport], ranges: int) -> str:
-    """Choose the boundaries of ranges from the samples, and return the location where the tasks find them."""
+    """Choose the boundaries of ranges from the samples, and return the location of the file that holds them."""
     context = AppendContext(plan=job.plan, task=job.task, io=job.io)
     samples = pa.concat_tables([read_keys(job.io, report.sample) for report in collected if report.sample])
     location = context.exchange_file("ranges")

@@ -1,11 +1,7 @@
 """Compact: the rows of the table's files, without those that were deleted, are written into better files.
 
-Here: the work of a task that keeps the order of rows, and what becomes of the groups. Not here: sorting rows
-(`jobs.compact_sorted`), which files are rewritten, in which groups (`plan.compact`), and the commit, which replaces the
-old files by the new ones (`operations.compact`).
-
-A group's rows are written in the order in which they are read. Where all files of a group are in one partition of the
-spec that is written, no row is asked for its partition again.
+Not here: sorting rows (`jobs.compact_sorted`), which files are rewritten, in which groups (`plan.compact`), and the
+commit, which replaces the old files by the new ones (`operations.compact`).
 """
 
 from __future__ import annotations
@@ -18,14 +14,11 @@ from typing import Any
 import pyarrow as pa
 
 from airflow_iceberg.data.dictionaries import with_field_ids
-from airflow_iceberg.data.read.deletes import DeleteReader
-from airflow_iceberg.data.read.file import FileToRead, read_file
-from airflow_iceberg.data.read.metadata_columns import LAST_UPDATED, ROW_ID
+from airflow_iceberg.data.row_changes import written_schema
 from airflow_iceberg.errors import IcebergError
-from airflow_iceberg.expressions.tree import ALWAYS_TRUE
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.values.bytes import canonical_key
-from airflow_iceberg.jobs.context import RowsContext, RowSink
+from airflow_iceberg.jobs.context import RowsContext, RowSink, read_as
 from airflow_iceberg.jobs.phase import Job
 from airflow_iceberg.jobs.protocol.plan import CompactTask
 from airflow_iceberg.jobs.protocol.result import SUCCEEDED, GroupOutput, JobResult
@@ -38,14 +31,10 @@ class CompactContext(RowsContext[CompactTask]):
     """What the tasks of a compaction share."""
 
     def _written_schema(self) -> Schema:
-        """Return the table's schema; from version 3 on rows keep their id and sequence number."""
-        schema = self.task.write.schema
-        if self.task.write.format_version < 3:
-            return schema
-        return Schema((*schema.fields, ROW_ID, LAST_UPDATED), schema.schema_id)
+        return written_schema(self.task.write.schema, self.task.write.format_version)
 
     def group_writer(self, item: WorkItem) -> RowSink:
-        """Return a writer for the rows of an item: where all are of one partition, no row is asked for it again."""
+        """Return a writer for the rows of an item; rows of one partition are not cut by partition."""
         writer = self.writer(item.number)
         partition = common_partition(item.units, self.task.spec.spec_id)
         return writer if partition is None else writer.into(partition)
@@ -75,35 +64,18 @@ def rows_of(
     columns: Collection[str] | None = None,
     keep_dictionaries: bool = False,
 ) -> Iterator[pa.Table]:
-    """Yield the rows that are left of files, in the columns that are written.
+    """Yield the rows of files that are not deleted, in the columns that are written.
 
     Args:
         columns: names of top-level columns; others are not read.
         keep_dictionaries: as in `data.read.file.read_file`.
     """
-    table = context.task.table
-    deletes = DeleteReader(context.io, schemas=table.schemas, specs=table.specs, name_mapping=table.name_mapping)
+    read = read_as(context.io, context.task.table)
+    deletes = read.delete_reader()
     fields = [field for field in context.written_schema.fields if columns is None or field.name in columns]
     row_schema = pa.schema([context.row_schema.field(field.name) for field in fields])
     for unit in units:
-        source = FileToRead(
-            file=unit.file,
-            spec=table.spec(unit.file.spec_id),
-            name_mapping=table.name_mapping,
-            delete_files=unit.delete_files,
-            deletes=deletes,
-            sequence_number=unit.sequence_number,
-            parts=unit.parts or (0, 1, 1),
-        )
-        batches = read_file(
-            context.io,
-            source,
-            schema=Schema(tuple(fields)),
-            table_schema=table.schema,
-            row_filter=ALWAYS_TRUE,
-            keep_dictionaries=keep_dictionaries,
-        )
-        for batch in batches:
+        for batch in read.rows(unit, deletes, schema=Schema(tuple(fields)), keep_dictionaries=keep_dictionaries):
             yield with_field_ids(batch, row_schema)
 
 
@@ -118,11 +90,7 @@ def compact_items(job: Job[CompactTask], items: Sequence[WorkItem]) -> list[tupl
 
 
 def result(job: Job[CompactTask], items: Sequence[WorkItem], written: Sequence[tuple[int, TaskReport]]) -> JobResult:
-    """Return the result of a job that succeeded.
-
-    Args:
-        written: reports of the tasks that wrote data files, each with its group.
-    """
+    """Return the result of a job that succeeded; arguments as in `group_outputs`."""
     outputs = group_outputs(items, written)
     return JobResult(
         status=SUCCEEDED,
@@ -134,12 +102,12 @@ def result(job: Job[CompactTask], items: Sequence[WorkItem], written: Sequence[t
 
 
 def group_outputs(items: Sequence[WorkItem], written: Sequence[tuple[int, TaskReport]]) -> tuple[GroupOutput, ...]:
-    """Put the reports of tasks together by group, and check that no row got lost.
+    """Join the reports of tasks by group, and check that no row was lost.
 
     Args:
         written: reports of the tasks that wrote data files, each with its group.
     Raises:
-        IcebergError: a group gives out other rows than it took in.
+        IcebergError: the number of rows written for a group differs from the number of rows read.
     """
     groups: dict[int, list[WorkItem]] = defaultdict(list)
     reports: dict[int, list[TaskReport]] = defaultdict(list)
@@ -157,7 +125,8 @@ def _group_output(group: int, items: Sequence[WorkItem], reports: Sequence[TaskR
     has_deletes = any(unit.delete_files for unit in files.values())
     if written > rows or (written < rows and not has_deletes):
         raise IcebergError(
-            f"group {group} has {rows} rows by the table's manifests and gave out {written}; nothing may be committed"
+            f"group {group} has {rows} rows by the table's manifests, but {written} were written; "
+            f"nothing may be committed"
         )
     return GroupOutput(
         group=group, data_files=tuple(file for report in reports for file in report.data_files), record_count=written

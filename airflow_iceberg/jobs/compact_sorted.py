@@ -1,9 +1,8 @@
 """Sorting files of the table, in bounded memory: sample the keys, cut rows into ranges, sort each range by itself.
 
-Here: the phases of a compaction that sorts (`sort_groups`) and the work of their tasks. A small group is
-sorted by one task in memory. Of a larger one every task first samples keys; the driver chooses boundaries from all
-samples; then every task cuts the rows of its files into ranges and spills them; at last a task for each output file
-reads one range after the other, sorts it and writes it. Memory: one range (`RANGE_BYTES`) and what the writer holds.
+One task sorts a small group in memory. Of a larger group every task first samples keys; the driver chooses boundaries
+from all samples; then every task cuts the rows of its files into ranges and spills them; at last a task for each output
+file reads one range after the other, sorts it and writes it. Memory: one range (`RANGE_BYTES`) and the writer's rows.
 
 Not here: how rows compare (`data.write.ordering`), spill files (`jobs.exchange`).
 """
@@ -19,14 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from airflow_iceberg.data.dictionaries import join, with_field_ids, with_types
-from airflow_iceberg.data.write.ordering import (
-    RowOrder,
-    SortedRows,
-    ZOrderedRows,
-    choose_boundaries,
-    cut_rows,
-    sort_rows,
-)
+from airflow_iceberg.data.write import ordering
+from airflow_iceberg.data.write.ordering import RowOrder, SortedRows, ZOrderedRows, sort_rows
 from airflow_iceberg.data.write.sorted import SortedRuns
 from airflow_iceberg.format.arrow.buffers import number_array
 from airflow_iceberg.jobs import exchange
@@ -42,24 +35,24 @@ if TYPE_CHECKING:
     from airflow_iceberg.format.manifests.entries import DataFile
     from airflow_iceberg.storage.base import FileIO
 
-# What is smaller on disk is sorted in memory as a whole.
+# A group that is smaller on disk is sorted in memory as a whole.
 SMALL_GROUP_BYTES = 64 << 20
+# The size of a range's rows in memory, about.
 RANGE_BYTES = 128 << 20
-"""Rows of a range in memory, about."""
+# Keys that a task samples; a range then has some hundred of them, which makes ranges even enough.
 SAMPLED_ROWS = 50_000
-"""Keys that a task samples; a range is then some hundred of them, which makes ranges even enough."""
 MOST_RANGES = 4096
+# A range that is this many times larger than planned has one key in most of its rows: it is written in runs.
 HEAVY_RANGES = 4
-"""A range so many times larger than planned has one key in most of its rows: it is written in runs."""
 
 
 # -- the tasks ---------------------------------------------------------------------------------------------------------
 
 
 def row_order(context: CompactContext, items: Sequence[WorkItem]) -> RowOrder:
-    """Return the order that the plan asks for; rows of several partitions are brought together by partition first."""
+    """Return the plan's order; rows of several partitions are ordered by partition first."""
     task, write = context.task, context.task.write
-    zorder = sorting_of(task).zorder
+    zorder = _sorting(task).zorder
     if zorder is not None:
         return ZOrderedRows(zorder.columns, write.schema, text_bytes=zorder.text_bytes, most_bytes=zorder.most_bytes)
     units = [unit for item in items for unit in item.units]
@@ -67,8 +60,7 @@ def row_order(context: CompactContext, items: Sequence[WorkItem]) -> RowOrder:
     return SortedRows(write.sort_order, write.schema, spec=None if is_one else task.spec)
 
 
-def sorting_of(task: CompactTask) -> Sorting:
-    """Return how a compaction sorts that does sort."""
+def _sorting(task: CompactTask) -> Sorting:
     assert task.sorting is not None
     return task.sorting
 
@@ -82,10 +74,10 @@ def sort_item(context: CompactContext, spec: SortItem) -> TaskReport:
 
 
 def sample_item(context: CompactContext, spec: SampleItem) -> TaskReport:
-    """Write some of the keys of an item's rows into a file of the exchange."""
+    """Write a sample of the keys of an item's rows into a file of the exchange."""
     item, order = spec.item, row_order(context, [spec.item])
     every = max(1, sum(unit.file.record_count for unit in item.units) // SAMPLED_ROWS)
-    # All rows, since they may be in an order already, but no more of them than what they are sorted by.
+    # All rows are read, since they may be in an order already, but only the columns of the order.
     taken = [
         order.keys(table.take(number_array(np.arange(0, table.num_rows, every))))
         for table in rows_of(context, item.units, columns=order.columns)
@@ -100,7 +92,7 @@ def sample_item(context: CompactContext, spec: SampleItem) -> TaskReport:
 def spill_item(context: CompactContext, spec: SpillItem) -> TaskReport:
     """Cut the rows of an item's files into ranges and spill them."""
     order, boundaries = row_order(context, [spec.item]), read_keys(context.io, spec.ranges)
-    spill = context.spill(spec.number, lambda table: cut_rows(table, order, boundaries))
+    spill = context.spill(spec.number, lambda table: ordering.cut_rows(table, order, boundaries))
     rows = coalesced(rows_of(context, spec.item.units, keep_dictionaries=True))
     return TaskReport.of_slices(spec.number, fill(spill, rows))
 
@@ -112,10 +104,10 @@ def gather_item(context: CompactContext, spec: GatherItem) -> TaskReport:
 
 
 class RangeFiles:
-    """The files of one output: sorted ranges go on in one file; runs of a heavy range have their own.
+    """The files of one output: a file can hold several sorted ranges; runs of a heavy range have their own files.
 
     Args:
-        new_writer: gives a writer whose files claim the order.
+        new_writer: returns a writer whose files claim the order.
     """
 
     def __init__(self, context: RowsContext[Any], order: RowOrder, new_writer: Callable[[], RowSink]) -> None:
@@ -131,30 +123,30 @@ class RangeFiles:
         if sum(piece.size_bytes for piece in pieces) > HEAVY_RANGES * RANGE_BYTES:
             self._write_runs(with_types(table, context.row_schema) for table in tables)
         else:
-            rows = (with_field_ids(table, context.row_schema) for table in tables)
-            self._write_sorted(join(list(rows), most_bytes=context.options.dict_size_bytes))
+            if not self._is_open:
+                self._open(self._new_writer())
+            rows = [with_field_ids(table, context.row_schema) for table in tables]
+            joined = join(rows, most_bytes=context.options.dict_size_bytes)
+            self._writers[-1].write(sort_rows(joined, self._order))
 
-    def _write_sorted(self, rows: pa.Table) -> None:
-        if not self._is_open:
-            self._writers.append(self._new_writer())
-            self._is_open = True
-        self._writers[-1].write(sort_rows(rows, self._order))
+    def _open(self, writer: RowSink) -> None:
+        self._writers.append(writer)
+        self._is_open = True
 
     def _write_runs(self, tables: Iterator[pa.Table]) -> None:
         self._end_files()
-        self._writers.append(SortedRuns(self._new_writer, self._order))
-        self._is_open = True
+        self._open(SortedRuns(self._new_writer, self._order))
         for table in tables:
             self._writers[-1].write(table)
         self._end_files()
 
     def close(self) -> tuple[DataFile, ...]:
-        """Finish and return the files, in the order of their rows."""
+        """Finish the files and return them in the order of their rows."""
         self._end_files()
         return tuple(self._done)
 
     def abort(self) -> None:
-        """Remove every file that was written."""
+        """Delete every file that was written."""
         for writer in self._writers:
             writer.abort()
 
@@ -172,7 +164,7 @@ class _Group:
     """A group that is too large to be sorted in memory.
 
     Attributes:
-        members: as many of its files as tell whether all are of one partition: a task for each output gets them.
+        members: one file, and another of another partition if there is one; a task for each output gets them.
         ranges: the location of its boundaries.
     """
 
@@ -187,13 +179,16 @@ def sort_groups(job: Job[CompactTask], items: Sequence[WorkItem]) -> list[tuple[
     by_group: dict[int, list[WorkItem]] = defaultdict(list)
     for item in items:
         by_group[item.group].append(item)
-    small = [found for found in by_group.values() if sum(item.size_bytes for item in found) <= SMALL_GROUP_BYTES]
-    large = [found for found in by_group.values() if sum(item.size_bytes for item in found) > SMALL_GROUP_BYTES]
-    written = _sort_small(job, small)
+    large = {number: found for number, found in by_group.items() if _size_bytes(found) > SMALL_GROUP_BYTES}
+    written = _sort_small(job, [found for number, found in by_group.items() if number not in large])
     if large:
-        written += _sort_large(job, large)
+        written += _sort_large(job, list(large.values()))
     clean_exchange(job.plan, job.io)
     return written
+
+
+def _size_bytes(items: Sequence[WorkItem]) -> int:
+    return sum(item.size_bytes for item in items)
 
 
 def _sort_small(job: Job[CompactTask], groups: Sequence[Sequence[WorkItem]]) -> list[tuple[int, TaskReport]]:
@@ -227,30 +222,30 @@ def _sort_large(job: Job[CompactTask], groups: Sequence[Sequence[WorkItem]]) -> 
 
 
 def _ranged(job: Job[CompactTask], items: Sequence[WorkItem], samples: dict[int, str]) -> _Group:
-    """Choose the boundaries of a group from its samples, and write them where its tasks find them."""
+    """Choose the boundaries of a group from its samples, and write them into a file for its tasks."""
     context = CompactContext(plan=job.plan, task=job.task, io=job.io)
-    size = sum(item.size_bytes for item in items) * exchange.MEMORY_TO_PARQUET
-    least = len(items) * sorting_of(job.task).ranges_per_output
+    size = _size_bytes(items) * exchange.MEMORY_TO_PARQUET
+    least = len(items) * _sorting(job.task).ranges_per_output
     ranges = min(max(least, -(-size // RANGE_BYTES)), MOST_RANGES)
-    keys = [read_keys(job.io, samples[item.number]) for item in items if item.number in samples]
     order = row_order(context, items)
-    boundaries = choose_boundaries(pa.concat_tables(keys), order, ranges) if keys else None
+    keys = [read_keys(job.io, samples[item.number]) for item in items if item.number in samples]
+    known = pa.concat_tables(keys) if keys else order.keys(context.row_schema.empty_table())
     location = context.exchange_file(f"ranges-{items[0].group:05d}")
-    write_keys(job.io, location, boundaries if boundaries is not None else order.keys(context.row_schema.empty_table()))
+    write_keys(job.io, location, ordering.choose_boundaries(known, order, ranges))
     members = members_of([unit for item in items for unit in item.units], job.task.spec.spec_id)
     return _Group(number=items[0].group, items=tuple(items), members=members, ranges=location)
 
 
 def members_of(units: Sequence[FileUnit], spec_id: int) -> tuple[FileUnit, ...]:
-    """Return one file, and another that is of another partition if there is one."""
+    """Return one file, and another of another partition if there is one."""
     first = units[0]
     other = next((unit for unit in units[1:] if common_partition((first, unit), spec_id) is None), None)
     return (first,) if other is None else (first, other)
 
 
 def outputs(slices: Sequence[Slice], count: int) -> Iterator[tuple[tuple[Slice, ...], ...]]:
-    """Deal ranges out to so many outputs, in order, about the same number of bytes to each."""
-    ranges = [tuple(pieces) for _, pieces in exchange.by_bucket(slices).items()]
+    """Assign ranges to `count` outputs, in order, about the same number of bytes to each."""
+    ranges = [tuple(pieces) for pieces in exchange.by_bucket(slices).values()]
     share = max(1, -(-sum(piece.size_bytes for pieces in ranges for piece in pieces) // max(count, 1)))
     taken: list[tuple[Slice, ...]] = []
     size = 0
@@ -275,6 +270,6 @@ def write_keys(io: FileIO, location: str, keys: pa.Table) -> None:
 
 
 def read_keys(io: FileIO, location: str) -> pa.Table:
-    """Read what `write_keys` wrote."""
+    """Read the keys that `write_keys` wrote."""
     with exchange.open_file(io, location) as source, pa.ipc.open_file(source) as reader:
         return reader.read_all()

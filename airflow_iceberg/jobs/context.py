@@ -1,7 +1,6 @@
 """What the tasks of a job share within one process: the plan, the store, the writers of data files.
 
-Not here: what a kind of task adds to it (`jobs.append.AppendContext`, `jobs.compact.CompactContext`,
-`jobs.delete.DeleteContext`), and who chooses between them (`jobs.run_task`).
+Not here: what the modules of the operations add to it, and who chooses between them (`jobs.run_task`).
 """
 
 from __future__ import annotations
@@ -14,12 +13,14 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import pyarrow as pa
 
 from airflow_iceberg.data.dictionaries import has_columns, join
+from airflow_iceberg.data.read.file import ReadAs
 from airflow_iceberg.data.write.options import WriteOptions
 from airflow_iceberg.data.write.partitioned import PartitionedWriter
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.jobs import exchange
 from airflow_iceberg.jobs.protocol.plan import AppendTask, CompactTask, JobPlan, Task, WriteSettings
+from airflow_iceberg.jobs.protocol.table_input import TableInput
 from airflow_iceberg.jobs.task import TaskReport
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ Written_co = TypeVar("Written_co", covariant=True)
 
 
 class Sink(Protocol[Written_co]):
-    """What takes rows, and returns the files or the slices that hold them."""
+    """A writer of rows that returns the files or the slices that hold them."""
 
     def write(self, rows: Any, /) -> None: ...
     def close(self) -> Written_co: ...
@@ -49,13 +50,7 @@ RowSink = Sink["tuple[DataFile, ...]"]
 
 @dataclass(kw_only=True)
 class TaskContext(Generic[AnyTask]):
-    """What all tasks of a job share within one process.
-
-    Attributes:
-        plan: the plan of the job.
-        task: the plan's task.
-        io: access to the table's files.
-    """
+    """What all tasks of a job share within one process; `task` is the plan's, `io` accesses the table's files."""
 
     plan: JobPlan
     task: AnyTask
@@ -71,7 +66,7 @@ class TaskContext(Generic[AnyTask]):
 
     @property
     def stop_location(self) -> str:
-        """Location of the marker that tells the other tasks that one has failed."""
+        """The location of the marker that stops the other tasks after one has failed."""
         return f"{self.plan.staging_location}/{STOP_MARKER}"
 
 
@@ -80,7 +75,6 @@ class RowsContext(TaskContext[RowsTask]):
     """What tasks share that write rows into new data files.
 
     Attributes:
-        options: how files are written, from the table's properties.
         written_schema: the schema of the files: the plan's, and the row lineage where rows keep theirs.
         row_schema: the same in Arrow.
     """
@@ -133,11 +127,14 @@ def options_of(write: WriteSettings) -> WriteOptions:
     return replace(options, target_file_size_bytes=write.target_file_size_bytes)
 
 
-def fill(sink: Sink[Written], tables: Iterable[Any]) -> Written:
-    """Write rows into a sink, and return what it holds; what was half written is removed when that fails.
+def read_as(io: FileIO, table: TableInput) -> ReadAs:
+    """Return how the files of the table are read."""
+    specs = {spec.spec_id: spec for spec in table.specs}
+    return ReadAs(io=io, schemas=table.schemas, specs=specs, name_mapping=table.name_mapping)
 
-    A killed task leaves it, and nobody refers to it.
-    """
+
+def fill(sink: Sink[Written], tables: Iterable[Any]) -> Written:
+    """Write rows into a sink, and return its files or slices; after an error its files are deleted."""
     try:
         for table in tables:
             sink.write(table)
@@ -148,7 +145,7 @@ def fill(sink: Sink[Written], tables: Iterable[Any]) -> Written:
 
 
 def coalesced(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Join small tables of one schema: the work of a table hardly depends on its length."""
+    """Join small tables of one schema: the cost of a table hardly depends on its length."""
     held: list[pa.Table] = []
     rows = size = 0
     for table in tables:

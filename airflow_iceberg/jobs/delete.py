@@ -1,18 +1,17 @@
-"""Delete: the selected rows are taken out of files of the table.
+"""Delete: the selected rows are deleted from files of the table.
 
-Here: the work of a task, which changes some files, and the job, which puts the changes together. Not here: how a file
-is changed (`data.row_changes`), which files are read, and the commit (`operations.delete`).
+Not here: how a file is changed (`data.row_changes`), which files are read, and the commit (`operations.delete`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
-from airflow_iceberg.data.row_changes import ReadAs, RowChanges, WriteAs, delete_rows
+from airflow_iceberg.data.row_changes import RowChanges, WriteAs, delete_rows
 from airflow_iceberg.data.write.options import WriteOptions
 from airflow_iceberg.expressions.binding import parse_filter
-from airflow_iceberg.jobs.context import TaskContext, options_of
+from airflow_iceberg.jobs.context import TaskContext, options_of, read_as
 from airflow_iceberg.jobs.phase import Job
 from airflow_iceberg.jobs.protocol.plan import DeleteTask
 from airflow_iceberg.jobs.protocol.result import SUCCEEDED, FileChange, JobResult
@@ -37,14 +36,8 @@ class DeleteContext(TaskContext[DeleteTask]):
         self.delete_options = WriteOptions.of_deletes(self.task.write.properties)
 
     def change(self, item: WorkItem) -> RowChanges:
-        """Take the selected rows out of an item's files."""
+        """Delete the selected rows from an item's files."""
         task, table = self.task, self.task.table
-        read = ReadAs(
-            io=self.io,
-            schemas=table.schemas,
-            specs={spec.spec_id: spec for spec in table.specs},
-            name_mapping=table.name_mapping,
-        )
         write = WriteAs(
             mode=task.mode,
             format_version=task.write.format_version,
@@ -53,26 +46,23 @@ class DeleteContext(TaskContext[DeleteTask]):
             file_prefix=f"{self.plan.file_prefix}-{item.number:05d}",
             delete_options=self.delete_options,
         )
-        return delete_rows(read, write, parse_filter(task.row_filter, table.schema), item.units)
+        return delete_rows(read_as(self.io, table), write, parse_filter(task.row_filter, table.schema), item.units)
 
 
 def delete_item(context: DeleteContext, spec: DeleteItem) -> TaskReport:
-    """Take the selected rows out of an item's files, and report the changes."""
+    """Delete the selected rows from an item's files, and report the changes."""
     done = context.change(spec.item)
     types = context.task.table.partition_types
     return TaskReport(
         number=spec.number,
         data_files=tuple(file.to_dict(types[file.spec_id]) for file in done.written),
-        changes=tuple(
-            FileChange(file_path=change.file_path, deleted_count=change.deleted_count, is_gone=change.is_gone)
-            for change in done.changes
-        ),
+        changes=tuple(FileChange(**asdict(change)) for change in done.changes),
         record_count=sum(file.record_count for file in done.written),
     )
 
 
 def delete(job: Job[DeleteTask], items: Sequence[WorkItem]) -> JobResult:
-    """Take the selected rows out of the files of the work document."""
+    """Delete the selected rows from the files of the work document."""
     reports = job.run("delete", [DeleteItem(number=item.number, item=item) for item in items])
     return JobResult(
         status=SUCCEEDED,

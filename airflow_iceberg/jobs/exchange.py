@@ -1,10 +1,10 @@
 """Bringing rows that belong together to one task, without the JVM: Arrow files under the staging prefix.
 
-First every task cuts its rows into buckets, by a hash of the partition tuple (or by ranges of a sort order, see
-`jobs.compact_sorted`), and writes them into one file of its own, an Arrow IPC stream (lz4) after another; its report
-says which of them belong to which bucket. Then the driver deals the buckets out (`deal`), and each second task reads
-its streams out of all those files. One file a task, not one a bucket: object stores charge by the file. Streams, not
-the record batches of one IPC file: those would have to share their dictionaries.
+First every task cuts its rows into buckets, by a hash of the partition tuple or by ranges of a sort order
+(`jobs.compact_sorted`), and writes them into one file, an Arrow IPC stream (lz4) after another; its report says which
+streams belong to which bucket. Then the driver assigns the buckets (`deal`), and each task of the second phase reads
+its streams from all those files. One file for each task, not for each bucket: object stores charge by the file.
+Streams, not the record batches of one IPC file: those would have to share their dictionaries.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FOLDER = "exchange"
 MIN_BUCKETS, MAX_BUCKETS = 128, 4096
 FLUSH_BYTES = 96 << 20
 _CHUNK_ROWS = 16_384
-# Rows in memory are about so many times larger than in a Parquet file.
+# Rows in memory are about this many times larger than in a Parquet file.
 MEMORY_TO_PARQUET = 3
 
 
@@ -44,11 +44,9 @@ class Slice:
     """The rows of one bucket in one spill file.
 
     Attributes:
-        path: location of the spill file.
-        bucket: from 0.
+        path: the location of the spill file.
         parts: (offset, length) in bytes of each of its streams in the file.
-        record_count: rows.
-        size_bytes: size in memory, of texts in dictionaries as if they lay there one by one.
+        size_bytes: the size in memory, without dictionaries.
     """
 
     path: str
@@ -64,17 +62,17 @@ def location(plan: JobPlan) -> str:
 
 
 def bucket_count(tasks: int) -> int:
-    """Return how many buckets to cut into: several for each second task, so that they can be dealt out evenly."""
+    """Return the number of buckets: several for each task of the second phase, so that all get about the same size."""
     return min(max(MIN_BUCKETS, 4 * tasks), MAX_BUCKETS)
 
 
 def bucket_of(partition: tuple[Any, ...], buckets: int) -> int:
-    """Return the bucket of a partition tuple: the same in every process, on every machine."""
+    """Return the bucket of a partition tuple; it is the same in every process."""
     return zlib.crc32(repr(tuple(canonical_key(value) for value in partition)).encode()) % buckets
 
 
 def cut_by_partition(spec: PartitionSpec, schema: Schema, buckets: int) -> Cut:
-    """Return what cuts rows into buckets of whole partitions."""
+    """Return a function that cuts rows into buckets of whole partitions."""
 
     def cut(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
         for partition, part in group_by_partition(table, spec, schema):
@@ -84,11 +82,7 @@ def cut_by_partition(spec: PartitionSpec, schema: Schema, buckets: int) -> Cut:
 
 
 class Spill:
-    """Writes one spill file: `write` conformed rows, then `close` for the slices.
-
-    Args:
-        cut: gives the rows of a table by bucket.
-    """
+    """Writes one spill file: `write` conformed rows, which `cut` assigns to buckets, then `close` for the slices."""
 
     def __init__(self, io: FileIO, path: str, *, cut: Cut) -> None:
         self._io, self._path, self._cut = io, path, cut
@@ -101,9 +95,9 @@ class Spill:
         self._sink: Any = None
 
     def write(self, table: pa.Table) -> None:
-        """Take rows in; they reach the file when enough have come together."""
+        """Hold rows until there are enough to be written."""
         for bucket, part in self._cut(table):
-            # Who reads it may have to make it plain, beside rows that have no dictionary.
+            # The reader may have to make it plain, to join it with rows that have no dictionary.
             size = plain_bytes(part)
             self._held[bucket].append(part)
             self._rows[bucket] += part.num_rows
@@ -113,23 +107,18 @@ class Spill:
             self._flush()
 
     def close(self) -> tuple[Slice, ...]:
-        """Finish the file and return what is in it, by bucket; no rows, no file."""
+        """Finish the file and return its slices by bucket; without rows there is no file."""
         self._flush()
         if self._sink is not None:
             self._sink.close()
+        path, rows, sizes = self._path, self._rows, self._bytes
         return tuple(
-            Slice(
-                path=self._path,
-                bucket=bucket,
-                parts=tuple(parts),
-                record_count=self._rows[bucket],
-                size_bytes=self._bytes[bucket],
-            )
-            for bucket, parts in sorted(self._parts.items())
+            Slice(path=path, bucket=one, parts=tuple(parts), record_count=rows[one], size_bytes=sizes[one])
+            for one, parts in sorted(self._parts.items())
         )
 
     def abort(self) -> None:
-        """Remove the file, as far as that goes."""
+        """Delete the file, if there is one."""
         if self._sink is not None:
             if not self._sink.closed:
                 self._sink.close()
@@ -137,7 +126,7 @@ class Spill:
 
     def _flush(self) -> None:
         for bucket, parts in sorted(self._held.items()):
-            # A dictionary goes along with each stream: it has to be small beside the rows.
+            # Each stream has its own dictionary, which has to be small compared with the rows.
             stream = _stream(join(parts, most_bytes=sum(part.num_rows for part in parts)))
             if self._sink is None:
                 self._sink = create_file(self._io, self._path)
@@ -149,7 +138,7 @@ class Spill:
 
 
 def _stream(rows: pa.Table) -> pa.Buffer:
-    # Every chunk becomes a record batch, which costs as much as some thousand rows.
+    # Every chunk becomes a record batch, which costs as much as a few thousand rows.
     if rows.num_rows < _CHUNK_ROWS * rows.column(0).num_chunks:
         rows = rows.combine_chunks()
     sink = pa.BufferOutputStream()
@@ -170,13 +159,10 @@ def read_slices(io: FileIO, slices: Iterable[Slice]) -> Iterator[pa.Table]:
 
 
 def deal(slices: Sequence[Slice], tasks: int, *, target_file_size_bytes: int) -> list[tuple[tuple[Slice, ...], ...]]:
-    """Deal buckets out to tasks, the heaviest first, each to the task that has least to do.
+    """Return for each task its groups of slices; the largest group is assigned first, to the task with the least bytes.
 
-    A bucket that would make several files of the target size is dealt out in as many parts: otherwise one large
-    partition would keep one task busy while the others wait.
-
-    Returns:
-        for each task its groups of slices; a group is a bucket or a part of one.
+    A group is a bucket. A bucket that fills several files of the target size becomes as many groups: otherwise one
+    large partition would keep one task busy while the others wait.
     """
     groups: list[tuple[Slice, ...]] = []
     for pieces in by_bucket(slices).values():
@@ -213,7 +199,7 @@ def _weight(group: Sequence[Slice]) -> int:
 
 
 def create_file(io: FileIO, path: str) -> Any:
-    """Open a file of the exchange for writing; its name has to be new."""
+    """Open a new file of the exchange for writing."""
     filesystem, inner = io.filesystem(path)
     try:
         filesystem.makedirs(inner.rsplit("/", 1)[0], exist_ok=True)

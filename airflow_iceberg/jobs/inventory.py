@@ -1,7 +1,6 @@
-"""Inventory: the units of a file inventory as a job, a task a unit, and a file with the result of each.
+"""Inventory: one task for each unit of a file inventory (`inventory.units`), and a file with the result of each.
 
-Here: what `inventory.units` does, handed out to tasks. Not here: which units there are, and what their results mean
-(`operations.file_inventory`, which reads the files that are written here).
+Not here: which units there are, and what their results mean (`operations.file_inventory`, which reads these files).
 """
 
 from __future__ import annotations

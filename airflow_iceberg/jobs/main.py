@@ -1,9 +1,9 @@
 """The program that spark-submit starts: `main.py PLAN_LOCATION`.
 
-One file that needs nothing but Python and pyspark to start; `airflow_iceberg` itself comes beside it, as the zip in
-`--py-files` or installed on the cluster. Storage properties, which may hold secrets, come as JSON in the environment
-variable AIRFLOW_ICEBERG_STORAGE and never on the command line. Its imports are in its functions: what is missing goes
-into a message, or into the result document once there can be one.
+One file that needs only Python and pyspark to start; `airflow_iceberg` itself is in the zip of `--py-files` or
+installed on the cluster. Storage properties, which may hold secrets, are JSON in the environment variable
+AIRFLOW_ICEBERG_STORAGE and never on the command line. Its imports are in its functions: a missing package is named in a
+message, or in the result document once there can be one.
 
 Exit code: 0 the result document says succeeded, 1 it says failed, 2 no result document could be written.
 """
@@ -23,9 +23,9 @@ STORAGE_VARIABLE = "AIRFLOW_ICEBERG_STORAGE"
 
 
 def main(arguments: list[str]) -> int:
-    """Run the plan at a location and print one line about its result."""
+    """Run the plan at a location and print one line with its result."""
     if len(arguments) != 1:
-        return _fail("usage: main.py PLAN_LOCATION")
+        return _end(2, "usage: main.py PLAN_LOCATION")
     try:
         from airflow_iceberg.jobs.spark.driver_guard import start_guard
 
@@ -36,17 +36,17 @@ def main(arguments: list[str]) -> int:
         from airflow_iceberg.jobs.protocol.plan import JobPlan
         from airflow_iceberg.storage.stores.fsspec_io import load_file_io
     except ImportError as error:
-        return _fail(_missing(error))
+        return _end(2, _missing(error))
     try:
         storage = json.loads(os.environ.get(STORAGE_VARIABLE) or "{}")
         io = load_file_io(storage)
         plan = JobPlan.from_json(io.read(arguments[0]), path=arguments[0])
     except (IcebergError, ValueError) as error:
-        return _fail(f"cannot read the job plan {arguments[0]}: {error}")
+        return _end(2, f"cannot read the job plan {arguments[0]}: {error}")
     try:
         return _run(plan, io, storage)
     except IcebergError as error:
-        return _fail(f"{plan.table}: no result written: {error}")
+        return _end(2, f"{plan.table}: no result written: {error}")
 
 
 def _run(plan: "JobPlan", io: "FileIO", storage: dict[str, str]) -> int:
@@ -56,7 +56,7 @@ def _run(plan: "JobPlan", io: "FileIO", storage: dict[str, str]) -> int:
         from airflow_iceberg.jobs.spark.run import run_spark
 
         spark = _session(plan)
-    except Exception as error:  # noqa: BLE001 - whatever keeps Spark from starting belongs into the result
+    except Exception as error:  # noqa: BLE001 - any error that keeps Spark from starting belongs in the result
         traceback.print_exc()
         result = write_result(plan, io, JobResult.failed(_readable(error)))
     else:
@@ -68,7 +68,7 @@ def _run(plan: "JobPlan", io: "FileIO", storage: dict[str, str]) -> int:
 
 
 def _readable(error: Exception) -> Exception:
-    """Return an error of Spark without the stack traces in its text, and a missing package with what to do."""
+    """Return an error of Spark without stack traces, and for a missing package what to do."""
     from airflow_iceberg.errors import IcebergError
 
     if isinstance(error, ImportError):
@@ -92,26 +92,20 @@ def _session(plan: "JobPlan") -> Any:
 
 
 def _say(plan: "JobPlan", result: "JobResult") -> int:
-    what = f"airflow_iceberg: {plan.operation} {plan.table}"
+    what = f"{plan.operation} {plan.table}"
     if result.error is not None:
-        _print(f"{what}: failed: {result.error.kind}: {result.error.message}")
-        return 1
-    rows, files, seconds = result.record_count, len(result.data_files), result.timings.get("total", 0.0)
+        return _end(1, f"{what}: failed: {result.error.kind}: {result.error.message}")
+    rows, seconds = result.record_count, result.timings.get("total", 0.0)
+    found = f"staged {rows} rows in {len(result.data_files)} files"
     if plan.operation == "inventory":
-        _print(f"{what}: found {rows} files in {len(result.units)} tasks in {seconds:.1f} s ({result.engine})")
-        return 0
-    _print(f"{what}: staged {rows} rows in {files} files in {seconds:.1f} s ({result.engine})")
-    return 0
+        found = f"found {rows} files in {len(result.units)} tasks"
+    return _end(0, f"{what}: {found} in {seconds:.1f} s ({result.engine})")
 
 
-def _fail(message: str) -> int:
-    _print(f"airflow_iceberg: {message}")
-    return 2
-
-
-def _print(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
+def _end(exit_code: int, message: str) -> int:
+    sys.stdout.write(f"airflow_iceberg: {message}\n")
     sys.stdout.flush()
+    return exit_code
 
 
 if __name__ == "__main__":

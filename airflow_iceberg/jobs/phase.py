@@ -1,4 +1,4 @@
-"""The driver's side of a job: its phases of tasks, and what it removes.
+"""The driver's side of a job: its phases of tasks, and the files that it deletes.
 
 Not here: which phases a job has (a module for each operation), who chooses (`jobs.run_plan`), what runs the tasks
 (`jobs.run_local`, `jobs.spark.run`).
@@ -49,12 +49,7 @@ class Timings:
 
 
 class Query(Protocol):
-    """The rows of a query or a callable, which Spark brings to the tasks.
-
-    Attributes:
-        name: what messages call the source.
-        schema: the columns of the rows.
-    """
+    """The rows of a query or a callable, which Spark brings to the tasks; `name` is the source's name in messages."""
 
     name: str
     schema: pa.Schema
@@ -64,11 +59,7 @@ class Query(Protocol):
 
 
 class Engine(Protocol):
-    """What runs the tasks of a job: threads of this process, or Spark.
-
-    Attributes:
-        parallelism: the number of tasks that run at the same time.
-    """
+    """What runs the tasks of a job, `parallelism` of them at the same time: threads of this process, or Spark."""
 
     parallelism: int
 
@@ -76,24 +67,12 @@ class Engine(Protocol):
         """Run tasks and return their reports, in any order."""
 
     def query(self, task: AppendTask) -> Query:
-        """Open the query or the callable of a source.
-
-        Raises:
-            UnsupportedError: the engine has no queries.
-        """
+        """Open the query or the callable of a source; raises UnsupportedError if the engine has no queries."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job(Generic[AnyTask]):
-    """A job while it runs.
-
-    Attributes:
-        plan: the plan of the job.
-        task: the plan's task.
-        io: access to the table's files.
-        engine: what runs the tasks.
-        timings: seconds by phase.
-    """
+    """A job while it runs; `task` is the plan's."""
 
     plan: JobPlan
     task: AnyTask
@@ -108,9 +87,9 @@ class Job(Generic[AnyTask]):
 
 
 def checked(reports: Sequence[TaskReport], io: FileIO) -> list[TaskReport]:
-    """Return the reports by task number, one a task; raise the first error, if there is one.
+    """Return the reports by task number, one for each task; raise the first error, if there is one.
 
-    Before it raises, the data files that the other tasks have written are removed: nobody will ever refer to them.
+    Before it raises, the data files of the other tasks are deleted: no snapshot will ever have them.
     """
     by_number: dict[int, TaskReport] = {}
     for report in reports:
@@ -119,33 +98,25 @@ def checked(reports: Sequence[TaskReport], io: FileIO) -> list[TaskReport]:
     failed = next((report.error for report in ordered if report.error is not None), None)
     if failed is None and not any(report.is_stopped for report in ordered):
         return ordered
-    _remove(io, [document["file-path"] for report in ordered for document in report.data_files])
+    try:
+        io.delete([document["file-path"] for report in ordered for document in report.data_files])
+    except IcebergError as error:
+        log.warning("cannot remove files of the failed job: %s", error)
     if failed is None:
-        raise IcebergError("the job was stopped, and no task says why; run it again")
+        raise IcebergError("the job was stopped, but no task reported an error; run it again")
     raise failed.to_exception()
 
 
 def check_rows(what: str, before: Sequence[TaskReport], after: Sequence[TaskReport]) -> None:
-    """Check that an exchange or a sort gives out all rows.
-
-    Raises:
-        IcebergError: other rows were given out than taken in.
-    """
-    taken_in, given_out = (sum(report.record_count for report in reports) for reports in (before, after))
-    if taken_in != given_out:
-        raise IcebergError(f"the {what} took in {taken_in} rows and gave out {given_out}; nothing may be committed")
+    """Raise IcebergError unless an exchange or a sort wrote as many rows as it read."""
+    read, written = (sum(report.record_count for report in reports) for reports in (before, after))
+    if read != written:
+        raise IcebergError(f"the {what} read {read} rows and wrote {written}; nothing may be committed")
 
 
 def clean_exchange(plan: JobPlan, io: FileIO) -> None:
-    """Remove the spill files; best effort, they lie under the prefix of this try alone."""
+    """Delete the spill files, as far as possible; only this try has files under their prefix."""
     try:
         io.delete([status.location for status in io.list(exchange.location(plan))])
     except IcebergError as error:
         log.warning("cannot remove the spill files of %s: %s", plan.location, error)
-
-
-def _remove(io: FileIO, locations: Sequence[str]) -> None:
-    try:
-        io.delete(locations)
-    except IcebergError as error:
-        log.warning("cannot remove files of the failed job: %s", error)

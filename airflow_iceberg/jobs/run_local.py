@@ -1,7 +1,4 @@
-"""Runs a job over threads in this process, without a JVM: for small tables, for inventories, and for fast tests.
-
-It runs every operation; only rows of a query or a callable need Spark (`jobs.spark.run`).
-"""
+"""Runs a job over threads in this process, without a JVM; only rows of a query or a callable need Spark."""
 
 from __future__ import annotations
 
@@ -34,12 +31,11 @@ def run_local(
     """Run a job and write its result document, also when it fails.
 
     Args:
-        plan: what to do; the source of an append must be files.
-        io: access to the table's files.
-        threads: tasks at a time; None takes the plan's parallelism, else the processor's cores, at most 8.
-        is_stopped: asked before each task; a job that is stopped fails.
+        plan: the plan of the job; the source of an append must be files.
+        threads: the number of tasks at a time; None takes the plan's parallelism, else `default_threads`.
+        is_stopped: called before each task; when it returns True the job fails.
     Returns:
-        the result; a job that failed says so in it and does not raise.
+        the result, also of a job that failed.
     Raises:
         StorageError: the result document cannot be written.
     """
@@ -54,7 +50,7 @@ def default_threads() -> int:
 
 @dataclass(kw_only=True, slots=True)
 class _Threads:
-    """Runs tasks over threads of this process."""
+    """See `jobs.phase.Engine`."""
 
     io: FileIO
     parallelism: int
@@ -76,7 +72,7 @@ class _Threads:
                 for future in futures:
                     if future.cancelled():
                         continue
-                    # Those that run already are waited for: what they write has to be known to be removed.
+                    # Running tasks are waited for: their files have to be known to be deleted.
                     reports.append(future.result())
                     if reports[-1].error is not None:
                         for other in futures:

@@ -16,7 +16,6 @@ from airflow_iceberg.jobs.protocol.result import JobResult, write_result
 from airflow_iceberg.jobs.protocol.table_input import TableInput, WorkItem, read_work
 from airflow_iceberg.jobs.sources.files import plan_tasks
 from airflow_iceberg.jobs.sources.new_columns import with_columns_of, with_columns_of_files
-from airflow_iceberg.jobs.sources.unit import Unit
 from airflow_iceberg.jobs.task import Collect
 
 if TYPE_CHECKING:
@@ -34,11 +33,11 @@ def run_job(
     """Run a job and write its result document, also when it fails.
 
     Args:
-        start: starts what runs the tasks.
-        engine: the name of what runs the tasks.
-        as_error: returns the error that is reported for one that the engine raised.
+        start: starts the engine.
+        engine: the name of the engine.
+        as_error: returns the error that is reported for an error of the engine.
     Returns:
-        the result; a job that failed says so in it and does not raise.
+        the result, also of a job that failed.
     Raises:
         StorageError: the result document cannot be written.
     """
@@ -58,7 +57,10 @@ def run_plan(plan: JobPlan, io: FileIO, engine: Engine, timings: Timings) -> Job
         case AppendTask() as task:
             return _append(Job(task=task, **shared))
         case CompactTask() as task:
-            return _compact(Job(task=task, **shared))
+            compaction = Job(task=task, **shared)
+            items = _work(compaction, task.table)
+            compact_rows = compact.compact_items if task.sorting is None else compact_sorted.sort_groups
+            return compact.result(compaction, items, compact_rows(compaction, items))
         case DeleteTask() as task:
             job = Job(task=task, **shared)
             return delete(job, _work(job, task.table))
@@ -70,7 +72,11 @@ def _append(job: Job[AppendTask]) -> JobResult:
     is_sorted = append_sorted.sorts_over_tasks(job.task)
     if job.task.source.kind == "files":
         job = _with_task(job, with_columns_of_files(job.task, job.io))
-        units = _units(job)
+        target = job.task.write.target_file_size_bytes
+        with job.timings.phase("plan"):
+            units = plan_tasks(
+                job.task.source, job.io, parallelism=job.engine.parallelism, target_file_size_bytes=target
+            )
         if is_sorted and append_sorted.is_small(units):
             is_sorted, units = False, (tuple(unit for task in units for unit in task),) if units else ()
         rows = append.rows_of_files(job, units)
@@ -84,24 +90,8 @@ def _append(job: Job[AppendTask]) -> JobResult:
     return append.result(job, rows, staged)
 
 
-def _units(job: Job[AppendTask]) -> tuple[tuple[Unit, ...], ...]:
-    with job.timings.phase("plan"):
-        return plan_tasks(
-            job.task.source,
-            job.io,
-            parallelism=job.engine.parallelism,
-            target_file_size_bytes=job.task.write.target_file_size_bytes,
-        )
-
-
 def _with_task(job: Job[AppendTask], task: AppendTask) -> Job[AppendTask]:
     return replace(job, plan=replace(job.plan, task=task), task=task)
-
-
-def _compact(job: Job[CompactTask]) -> JobResult:
-    items = _work(job, job.task.table)
-    chosen = compact.compact_items if job.task.sorting is None else compact_sorted.sort_groups
-    return compact.result(job, items, chosen(job, items))
 
 
 def _work(job: Job[Any], table: TableInput) -> tuple[WorkItem, ...]:

@@ -1,4 +1,4 @@
-"""Runs one task: chooses what is done by the task's kind, and which errors are worth another try."""
+"""Runs one task: chooses what is done by the task's kind, and which errors are worth another attempt."""
 
 from __future__ import annotations
 
@@ -6,36 +6,19 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError
-from airflow_iceberg.jobs import append, append_sorted, compact, compact_sorted, delete, inventory
+from airflow_iceberg.jobs import append, append_sorted, compact, compact_sorted, delete, inventory, task
 from airflow_iceberg.jobs.append import AppendContext
 from airflow_iceberg.jobs.context import TaskContext
 from airflow_iceberg.jobs.protocol.plan import AppendTask, CompactTask, DeleteTask, InventoryTask, JobPlan
 from airflow_iceberg.jobs.protocol.result import JobError
-from airflow_iceberg.jobs.task import (
-    Collect,
-    CompactItem,
-    CutRanges,
-    DeleteItem,
-    GatherBuckets,
-    GatherItem,
-    InventoryUnit,
-    MergeRanges,
-    SampleItem,
-    SortItem,
-    Spill,
-    SpillItem,
-    StageUnits,
-    Staging,
-    TaskReport,
-    TaskSpec,
-)
+from airflow_iceberg.jobs.task import Staging, TaskReport, TaskSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from airflow_iceberg.storage.base import FileIO
 
-# Errors that the same task would meet again: no scheduler should try them a second time.
+# Errors that the same task would raise again: no scheduler should retry it.
 PERMANENT = (InvalidInputError, FormatError, NotFoundError, UnsupportedError)
 
 
@@ -45,18 +28,14 @@ def open_context(plan: JobPlan, io: FileIO) -> TaskContext[Any]:
 
 
 def run_task(context: TaskContext[Any], spec: TaskSpec) -> TaskReport:
-    """Run a task; errors that no retry can repair are in the report, others are raised."""
+    """Run a task; the report has the errors that no retry can repair, others are raised."""
     return _guarded(context, spec.number, lambda: _RUN[type(spec)](context, spec))
 
 
 def stage_rows(
     context: AppendContext, number: int, tables: Iterable[pa.Table], staging: Staging, *, source: str
 ) -> TaskReport:
-    """Stage rows of a query; errors as in `run_task`.
-
-    Args:
-        source: what messages call the source of the rows.
-    """
+    """Stage rows of a query, which messages call `source`; errors as in `run_task`."""
     return _guarded(context, number, lambda: _stage(context, number, context.cast(tables, source), staging))
 
 
@@ -69,14 +48,10 @@ def _guarded(context: TaskContext[Any], number: int, work: Callable[[], TaskRepo
         return TaskReport(number=number, error=JobError.from_exception(error))
 
 
-def _stage_units(context: AppendContext, spec: StageUnits) -> TaskReport:
-    return _stage(context, spec.number, context.rows(spec), spec.staging)
-
-
 def _stage(context: AppendContext, number: int, rows: Iterable[pa.Table], staging: Staging) -> TaskReport:
-    if isinstance(staging, Collect):
+    if isinstance(staging, task.Collect):
         return append_sorted.collect(context, number, rows)
-    if isinstance(staging, Spill):
+    if isinstance(staging, task.Spill):
         return append.spill(context, number, rows, buckets=staging.buckets)
     return append.write(context, number, rows)
 
@@ -88,15 +63,15 @@ _CONTEXTS: Mapping[type, type[TaskContext[Any]]] = {
     InventoryTask: TaskContext,
 }
 _RUN: Mapping[type, Callable[[Any, Any], TaskReport]] = {
-    StageUnits: _stage_units,
-    GatherBuckets: append.gather_buckets,
-    CutRanges: append_sorted.cut,
-    MergeRanges: append_sorted.merge,
-    CompactItem: compact.compact_item,
-    SortItem: compact_sorted.sort_item,
-    SampleItem: compact_sorted.sample_item,
-    SpillItem: compact_sorted.spill_item,
-    GatherItem: compact_sorted.gather_item,
-    DeleteItem: delete.delete_item,
-    InventoryUnit: inventory.inventory_unit,
+    task.StageUnits: lambda context, spec: _stage(context, spec.number, context.rows(spec), spec.staging),
+    task.GatherBuckets: append.gather_buckets,
+    task.CutRanges: append_sorted.cut,
+    task.MergeRanges: append_sorted.merge,
+    task.CompactItem: compact.compact_item,
+    task.SortItem: compact_sorted.sort_item,
+    task.SampleItem: compact_sorted.sample_item,
+    task.SpillItem: compact_sorted.spill_item,
+    task.GatherItem: compact_sorted.gather_item,
+    task.DeleteItem: delete.delete_item,
+    task.InventoryUnit: inventory.inventory_unit,
 }

@@ -1,12 +1,9 @@
 """What one task of a job has to do, and what it did.
 
-Here: a value for each kind of task. Of an append: `StageUnits`, `GatherBuckets`, `CutRanges`, `MergeRanges`; of a
-compaction: `CompactItem`, `SortItem`, `SampleItem`, `SpillItem`, `GatherItem`; of a delete: `DeleteItem`; of an
-inventory: `InventoryUnit`. Not here: what is done for each kind (a module for each operation), and who chooses
-(`jobs.run_task`).
+Not here: what is done for each kind of task (a module for each operation), and who chooses (`jobs.run_task`).
 
-What a task did is in its TaskReport, a small JSON document. Data files and slices that no report names do not exist for
-anybody else, so that a doubled or killed attempt is harmless.
+What a task did is in its TaskReport, a small JSON document. Data files and slices that no report names are ignored, so
+that a repeated or killed attempt does no harm.
 """
 
 from __future__ import annotations
@@ -33,11 +30,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Spill:
-    """Rows are cut into buckets of whole partitions, for the exchange.
-
-    Attributes:
-        buckets: the number of buckets.
-    """
+    """Rows are cut into this number of buckets of whole partitions, for the exchange."""
 
     phase: ClassVar[str] = "spill"
 
@@ -59,11 +52,7 @@ Staging = Write | Spill | Collect
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskSpec:
-    """What one task has to do; a class for each kind.
-
-    Attributes:
-        number: the number of the task in its phase, from 0; part of the file names.
-    """
+    """What one task has to do; a class for each kind. Its number in the phase, from 0, is part of the file names."""
 
     number: int
 
@@ -99,50 +88,42 @@ class MergeRanges(TaskSpec):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CompactItem(TaskSpec):
-    """Write the rows of files of the table into new ones, in the order in which they are read."""
+class ItemTask(TaskSpec):
+    """Do something with the files of a work item."""
 
     item: WorkItem
+
+
+class CompactItem(ItemTask):
+    """Write the rows of the files into new ones, in the order in which they are read."""
+
+
+class SortItem(ItemTask):
+    """Sort the rows of the files in memory, and write them."""
+
+
+class SampleItem(ItemTask):
+    """Sample the keys of the rows of the files."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SortItem(TaskSpec):
-    """Sort the rows of files of the table in memory, and write them."""
+class SpillItem(ItemTask):
+    """Cut the rows of the files into ranges of keys, by the boundaries at the location `ranges`."""
 
-    item: WorkItem
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SampleItem(TaskSpec):
-    """Sample the keys of the rows of files of the table."""
-
-    item: WorkItem
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SpillItem(TaskSpec):
-    """Cut the rows of files of the table into ranges of keys, by the boundaries at the location `ranges`."""
-
-    item: WorkItem
     ranges: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GatherItem(TaskSpec):
-    """Sort ranges one after the other, and write them; files of the item tell whether all are of one partition."""
+class GatherItem(ItemTask):
+    """Sort ranges one after the other, and write them; the item's files show whether all are of one partition."""
 
-    item: WorkItem
     groups: tuple[tuple[Slice, ...], ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DeleteItem(TaskSpec):
-    """Delete the selected rows from files of the table."""
-
-    item: WorkItem
+class DeleteItem(ItemTask):
+    """Delete the selected rows from the files."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class InventoryUnit(TaskSpec):
     """Run the unit of an inventory that has the task's number."""
 
@@ -155,14 +136,10 @@ class TaskReport:
     """What one task did.
 
     Attributes:
-        number: the number of the task.
         data_files: the new files as `DataFile.to_dict` documents.
         changes: the changed files of the table, of a delete.
         record_count: the number of rows written or spilled.
-        slices: the slices that were spilled.
         sample: the location of the sampled keys; None for none.
-        unit: the result of the unit of an inventory.
-        error: why the task failed, None if it did not.
         is_stopped: whether it did nothing, because another task had failed.
     """
 
@@ -179,12 +156,10 @@ class TaskReport:
     @classmethod
     def of_slices(cls, number: int, slices: tuple[Slice, ...], *, sample: str | None = None) -> Self:
         """Return the report of a task that spilled rows."""
-        return cls(
-            number=number, slices=slices, record_count=sum(piece.record_count for piece in slices), sample=sample
-        )
+        return cls(number=number, slices=slices, record_count=sum(one.record_count for one in slices), sample=sample)
 
     def to_json(self) -> str:
-        """Return the report as text for the way back to the driver."""
+        """Return the report as text for the driver."""
         return json.dumps({name: getattr(self, name) for name in self.__slots__}, default=asdict)
 
     @classmethod

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from airflow_iceberg.commit.conflicts import ISOLATION_LEVELS, Isolation
 from airflow_iceberg.commit.operation_key import OperationKey
-from airflow_iceberg.data.row_changes import ReadAs, RowChange, RowChanges, WriteAs, count_rows, delete_rows
+from airflow_iceberg.data.read.file import ReadAs
+from airflow_iceberg.data.row_changes import RowChange, RowChanges, WriteAs, count_rows, delete_rows
 from airflow_iceberg.data.write.options import WriteOptions, data_location
 from airflow_iceberg.errors import IcebergError, InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions.metrics import file_must_match

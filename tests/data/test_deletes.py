@@ -84,12 +84,12 @@ def ids(file: DataFile, *deletes: DataFile, schema: Schema = TABLE, **options: A
 class TestEveryFormat:
     """Data files and delete files may be of different formats."""
 
-    def test_positions(self, tmp_path: Path, data_format: str, file_format: str) -> None:
+    def test_positions(self, tmp_path, data_format, file_format):
         file = data_file(tmp_path, data_format)
         gone = position_deletes(tmp_path, file_format, (file.file_path, 9), ("other", 1), (file.file_path, 0))
         assert ids(file, gone, batch_size=4) == list(range(1, 9))
 
-    def test_keys(self, tmp_path: Path, data_format: str, file_format: str) -> None:
+    def test_keys(self, tmp_path, data_format, file_format):
         file = data_file(tmp_path, data_format)
         gone = equality_deletes(tmp_path, file_format, TABLE.select(["name"]), [{"name": "n1"}, {"name": "?"}], 2)
         assert ids(file, gone, batch_size=4) == [0, 2, 3, 5, 6, 8, 9]
@@ -98,29 +98,29 @@ class TestEveryFormat:
 class TestPositions:
     """Rows go by their place in the file, counted from 0, over all row groups."""
 
-    def test_rows_are_counted_over_row_groups_that_are_left_out(self, tmp_path: Path) -> None:
+    def test_rows_are_counted_over_row_groups_that_are_left_out(self, tmp_path):
         file = data_file(tmp_path, row_group_size=2)
         gone = vector(tmp_path, file.file_path, [5, 8])
         row_filter = parse_filter("id >= 4", TABLE)
         assert ids(file, gone, row_filter=row_filter) == [4, 6, 7, 9]
 
-    def test_several_files_are_united(self, tmp_path: Path) -> None:
+    def test_several_files_are_united(self, tmp_path):
         file = data_file(tmp_path)
         first = position_deletes(tmp_path, "parquet", (file.file_path, 1), (file.file_path, 2))
         second = position_deletes(tmp_path, "avro", (file.file_path, 2), (file.file_path, 3))
         assert ids(file, first, second) == [0, 4, 5, 6, 7, 8, 9]
 
-    def test_nothing_is_left_of_a_file_whose_rows_are_all_deleted(self, tmp_path: Path) -> None:
+    def test_nothing_is_left_of_a_file_whose_rows_are_all_deleted(self, tmp_path):
         file = data_file(tmp_path)
         assert ids(file, vector(tmp_path, file.file_path, range(10))) == []
 
-    def test_a_large_file_is_read_for_one_data_file_alone(self, tmp_path: Path, monkeypatch: Any) -> None:
+    def test_a_large_file_is_read_for_one_data_file_alone(self, tmp_path, monkeypatch):
         monkeypatch.setattr(deletes_module, "_WHOLE_FILE_ROWS", 1)
         file = data_file(tmp_path)
         gone = position_deletes(tmp_path, "parquet", ("a", 1), (file.file_path, 2), ("z", 3))
         assert ids(file, gone) == [0, 1, 3, 4, 5, 6, 7, 8, 9]
 
-    def test_no_column_is_needed_to_count(self, tmp_path: Path) -> None:
+    def test_no_column_is_needed_to_count(self, tmp_path):
         file = data_file(tmp_path)
         gone = vector(tmp_path, file.file_path, [0, 1])
         batches = list(read_file(IO, file, schema=Schema(), table_schema=TABLE, delete_files=[gone]))
@@ -130,7 +130,7 @@ class TestPositions:
 class TestVectors:
     """A vector is the blob that the table points to, and must be what the table says."""
 
-    def test_one_of_several_in_a_file(self, tmp_path: Path) -> None:
+    def test_one_of_several_in_a_file(self, tmp_path):
         file = data_file(tmp_path)
         assert ids(file, vector(tmp_path, file.file_path, [3, 4])) == [0, 1, 2, 5, 6, 7, 8, 9]
 
@@ -143,12 +143,12 @@ class TestVectors:
             ({"referenced_data_file": "other"}, "expected a deletion vector of .*, got one of other"),
         ],
     )
-    def test_what_does_not_fit_is_an_error(self, tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    def test_what_does_not_fit_is_an_error(self, tmp_path, changes, message):
         file = data_file(tmp_path)
         with pytest.raises(FormatError, match=message):
             ids(file, vector(tmp_path, file.file_path, [3, 4], **changes))
 
-    def test_a_file_that_is_gone(self, tmp_path: Path) -> None:
+    def test_a_file_that_is_gone(self, tmp_path):
         file = data_file(tmp_path)
         gone = vector(tmp_path, file.file_path, [3], file_path=str(tmp_path / "gone.puffin"))
         with pytest.raises(NotFoundError, match=r"delete file .*gone\.puffin does not exist, although"):
@@ -158,13 +158,13 @@ class TestVectors:
 class TestKeys:
     """Rows go whose values of some columns are in a delete file: null equals null."""
 
-    def test_columns_that_are_not_returned_or_were_dropped_are_read(self, tmp_path: Path) -> None:
+    def test_columns_that_are_not_returned_or_were_dropped_are_read(self, tmp_path):
         file = data_file(tmp_path)
         gone = equality_deletes(tmp_path, "parquet", TABLE.select(["name"]), [{"name": "n0"}], 2)
         reader = DeleteReader(IO, schemas=(TABLE.select(["id"]), TABLE))
         assert ids(file, gone, schema=TABLE.select(["id"]), deletes=reader) == [1, 2, 4, 5, 7, 8]
 
-    def test_a_field_of_a_struct(self, tmp_path: Path) -> None:
+    def test_a_field_of_a_struct(self, tmp_path):
         rows = [*ROWS[:3], {"id": 3, "name": None, "st": None}, {"id": 4, "name": None, "st": {"x": None}}]
         file = data_file(tmp_path, rows=rows)
         x_id = TABLE.names["st.x"]
@@ -172,7 +172,7 @@ class TestKeys:
         gone = equality_deletes(tmp_path, "parquet", TABLE.select(["st.x"]), keys, x_id)
         assert ids(file, gone) == [0, 2]
 
-    def test_a_column_that_the_data_file_lacks_has_its_default(self, tmp_path: Path) -> None:
+    def test_a_column_that_the_data_file_lacks_has_its_default(self, tmp_path):
         file = data_file(tmp_path)
         added = NestedField(id=50, name="added", type=IntegerType(), initial_default=7)
         table = Schema((*TABLE.fields, added, NestedField(id=51, name="other", type=IntegerType())))
@@ -180,32 +180,32 @@ class TestKeys:
             gone = equality_deletes(tmp_path, "parquet", table.select(["added", "other"]), [keys], 50, 51)
             assert len(ids(file, gone, schema=table)) == left
 
-    def test_a_promoted_column(self, tmp_path: Path) -> None:
+    def test_a_promoted_column(self, tmp_path):
         old = Schema((NestedField(id=TABLE.names["id"], name="id", type=IntegerType()),))
         file = data_file(tmp_path)
         assert ids(file, equality_deletes(tmp_path, "avro", old, [{"id": 4}], 1)) == [0, 1, 2, 3, 5, 6, 7, 8, 9]
 
-    def test_files_of_different_columns(self, tmp_path: Path) -> None:
+    def test_files_of_different_columns(self, tmp_path):
         file = data_file(tmp_path)
         by_id = equality_deletes(tmp_path, "orc", TABLE.select(["id"]), [{"id": 0}], 1)
         by_name = equality_deletes(tmp_path, "parquet", TABLE.select(["name"]), [{"name": "n2"}], 2)
         assert ids(file, by_id, by_name) == [1, 3, 4, 6, 7, 9]
 
-    def test_no_keys_delete_nothing(self, tmp_path: Path) -> None:
+    def test_no_keys_delete_nothing(self, tmp_path):
         file = data_file(tmp_path)
         assert len(ids(file, equality_deletes(tmp_path, "parquet", TABLE.select(["id"]), [], 1))) == 10
 
-    def test_a_column_of_no_schema_is_an_error(self, tmp_path: Path) -> None:
+    def test_a_column_of_no_schema_is_an_error(self, tmp_path):
         gone = equality_deletes(tmp_path, "parquet", TABLE.select(["id"]), [{"id": 1}], 99)
         with pytest.raises(FormatError, match="by field id 99, which is in no schema of the table"):
             ids(data_file(tmp_path), gone)
 
-    def test_a_file_without_its_column_is_an_error(self, tmp_path: Path) -> None:
+    def test_a_file_without_its_column_is_an_error(self, tmp_path):
         gone = equality_deletes(tmp_path, "parquet", TABLE.select(["id"]), [{"id": 1}], 2)
         with pytest.raises(FormatError, match=r"a delete file has no column 'name' \(field id 2\)"):
             ids(data_file(tmp_path), gone)
 
-    def test_a_column_left_out_has_the_value_of_the_partition(self, tmp_path: Path) -> None:
+    def test_a_column_left_out_has_the_value_of_the_partition(self, tmp_path):
         spec = spec_from_shorthand(["name"], TABLE)
         keys = TABLE.select(["id"])
         gone = equality_deletes(tmp_path, "parquet", keys, [{"id": 1}, {"id": 2}], 1, TABLE.names["name"])
@@ -213,7 +213,7 @@ class TestKeys:
         found = ids(data_file(tmp_path), partitioned, deletes=DeleteReader(IO, schemas=(TABLE,), specs=(spec,)))
         assert found == [0, 1, 3, 4, 5, 6, 7, 8, 9]
 
-    def test_lists_are_refused(self) -> None:
+    def test_lists_are_refused(self):
         with pytest.raises(UnsupportedError, match="by a column of type list"):
             KeySet([pa.array([[1]])])
 
@@ -222,7 +222,7 @@ class TestADeleteFileIsReadOnce:
     """All data files of a scan share what was read, as far as there is room."""
 
     @pytest.mark.parametrize(("cache_bytes", "reads"), [(1 << 20, 1), (0, 2)])
-    def test_per_reader(self, tmp_path: Path, cache_bytes: int, reads: int, monkeypatch: Any) -> None:
+    def test_per_reader(self, tmp_path, cache_bytes, reads, monkeypatch):
         file = data_file(tmp_path)
         gone = position_deletes(tmp_path, "parquet", (file.file_path, 2))
         opened: list[str] = []
@@ -270,7 +270,7 @@ class TestTheSetOfKeys:
 
     @given(keys_and_rows())
     @examples(300)
-    def test_as_brute_force(self, drawn: tuple[list[pa.DataType], list[Any], list[Any]]) -> None:
+    def test_as_brute_force(self, drawn):
         kinds, keys, rows = drawn
         known = {tuple(map(repr, key)) for key in keys}
         found = KeySet(columns_of(kinds, keys)).matches(columns_of(kinds, rows))
@@ -281,14 +281,14 @@ def columns_of(kinds: list[pa.DataType], rows: list[Any]) -> list[pa.Array]:
     return [pa.array([row[index] for row in rows], kind) for index, kind in enumerate(kinds)]
 
 
-def test_an_unknown_column_takes_no_bytes_and_is_null(tmp_path: Path) -> None:
+def test_an_unknown_column_takes_no_bytes_and_is_null(tmp_path):
     unknown = NestedField(id=60, name="u", type=UnknownType())
     table = Schema((*TABLE.fields, unknown))
     gone = equality_deletes(tmp_path, "parquet", TABLE.select(["id"]), [{"id": 3}], 1, 60)
     assert ids(data_file(tmp_path), gone, schema=table) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
 
 
-def test_structs_in_schemas_of_keys_hold_the_key_alone() -> None:
+def test_structs_in_schemas_of_keys_hold_the_key_alone():
     nested = StructType(fields=(NestedField(id=2, name="x", type=LongType()),))
     schema = Schema((NestedField(id=1, name="s", type=nested),))
     assert deletes_module._key_field(schema).id == 2

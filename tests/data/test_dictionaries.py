@@ -13,15 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_iceberg.data import dictionaries
-from airflow_iceberg.data.dictionaries import (
-    dictionary_columns,
-    has_dictionaries,
-    join,
-    plain_columns,
-    with_field_ids,
-    with_types,
-    without_unused,
-)
+from airflow_iceberg.data.dictionaries import dictionary_columns, join, with_field_ids, without_unused
 from airflow_iceberg.data.write.metrics import MAX_FOOTER_VALUE_BYTES
 from airflow_iceberg.data.write.options import WriteOptions
 from airflow_iceberg.data.write.partitioned import PartitionedWriter
@@ -39,6 +31,7 @@ from tests.support.sampling import examples
 SCHEMA = schema_from_shorthand({"id": "long", "color": "string", "note": "string", "inner": "struct<kind: string>"})
 COLORS = ("red", "green", "blue", "", "rot \N{SNOWMAN}")
 NUMBERS = itertools.count()
+OFF = {"write.parquet.dict-encoding-enabled.column.color": "false"}
 
 
 def write(place: Path, tables: Iterable[pa.Table], *, schema: Schema = SCHEMA, **properties: str) -> list[DataFile]:
@@ -106,20 +99,13 @@ class TestReading:
     def types(self, files: Sequence[DataFile]) -> list[bool]:
         return [pa.types.is_dictionary(field.type) for field in next(read(files, keep=True)).schema]
 
-    def test_short_lists_of_texts_do(self, tmp_path: Path) -> None:
+    def test_short_lists_of_texts_do_unless_nobody_asks_or_the_file_has_none(self, tmp_path):
         files = write(tmp_path, [rows(COLORS * 500)])
         assert self.types(files) == [False, True, False, False]
+        assert not dictionaries.has_dictionaries(next(read(files, keep=False)).schema)
+        assert not any(self.types(write(tmp_path, [rows(COLORS * 500)], **OFF)))
 
-    def test_not_when_nobody_asks(self, tmp_path: Path) -> None:
-        files = write(tmp_path, [rows(COLORS * 500)])
-        assert not has_dictionaries(next(read(files, keep=False)).schema)
-
-    def test_not_when_the_file_has_none(self, tmp_path: Path) -> None:
-        off = {"write.parquet.dict-encoding-enabled.column.color": "false"}
-        files = write(tmp_path, [rows(COLORS * 500)], **off)
-        assert not any(self.types(files))
-
-    def test_not_when_one_row_group_gave_it_up(self, tmp_path: Path) -> None:
+    def test_not_when_one_row_group_gave_it_up(self, tmp_path):
         many = [f"color number {number}" for number in range(2000)]
         small = {"write.parquet.row-group-size-bytes": "2000", "write.parquet.dict-size-bytes": "1000"}
         (file,) = write(tmp_path, [rows(COLORS * 500), rows(many)], **small)
@@ -127,7 +113,7 @@ class TestReading:
         assert footer.num_row_groups > 1
         assert dictionary_columns(footer, parquet(file).schema_arrow) == []
 
-    def test_not_in_indices_of_a_byte(self, tmp_path: Path) -> None:
+    def test_not_in_indices_of_a_byte(self, tmp_path):
         """Categories of pandas, as Arrow's schema in the file has them: those of two files do not fit into a byte."""
         files = [
             self.categories(tmp_path, [f"{name} {number}" for number in range(100)]) for name in ("first", "other")
@@ -152,7 +138,7 @@ class TestReading:
             file_size_in_bytes=path.stat().st_size,
         )
 
-    def test_a_filter_sees_values(self, tmp_path: Path) -> None:
+    def test_a_filter_sees_values(self, tmp_path):
         files = write(tmp_path, [rows(COLORS * 500)])
         (table,) = read(files, keep=True, where="color = 'blue'")
         assert table.num_rows == 500
@@ -162,48 +148,38 @@ class TestReading:
 class TestRewriting:
     """Rows, statistics and layout are those of a rewrite that looks every value up."""
 
-    def test_files_with_the_same_values(self, tmp_path: Path) -> None:
+    def test_files_with_the_same_values(self, tmp_path):
         files = [*write(tmp_path, [rows(COLORS * 500)]), *write(tmp_path, [rows(COLORS[::-1] * 700)])]
         (kept,) = both_ways(tmp_path, files)
         footer = parquet(kept).metadata
         assert footer.row_group(0).column(1).total_uncompressed_size < footer.num_rows
 
-    def test_nulls(self, tmp_path: Path) -> None:
-        files = [*write(tmp_path, [rows([None] * 800)]), *write(tmp_path, [rows([None, "red", None, "blue"] * 200)])]
+    @pytest.mark.parametrize(
+        ("texts", "where", "upper"),
+        [
+            ([("aaa", "mmm", "zzz") * 500], "color = 'mmm'", b"mmm"),
+            ([("aaa", "mmm", "z" * (MAX_FOOTER_VALUE_BYTES + 1)) * 9000], "color < 'n'", b"mmm"),
+            ([("aaa", None) * 500], "color is null", None),
+            ([[None] * 800, [None, "red", None, "blue"] * 200], "", b"red"),
+        ],
+        ids=["values of no row", "a long value of no row", "no value", "nulls"],
+    )
+    def test_values_that_stand_for_no_row_any_more_and_nulls(self, texts, where, upper, tmp_path):
+        files = [file for part in texts for file in write(tmp_path, [rows(part)])]
+        (kept,) = both_ways(tmp_path, files, where=where)
+        assert kept.upper_bounds.get(2) == upper
         both_ways(tmp_path, files)
 
-    def test_values_that_stand_for_no_row_any_more(self, tmp_path: Path) -> None:
-        files = write(tmp_path, [rows(("aaa", "mmm", "zzz") * 500)])
-        (kept,) = both_ways(tmp_path, files, where="color = 'mmm'")
-        assert (kept.lower_bounds or {})[2] == (kept.upper_bounds or {})[2] == b"mmm"
-
-    def test_no_value_is_left(self, tmp_path: Path) -> None:
-        files = write(tmp_path, [rows(("aaa", None) * 500)])
-        both_ways(tmp_path, files, where="color is null")
-
-    def test_a_long_value_that_stands_for_no_row_any_more(self, tmp_path: Path) -> None:
-        long = "z" * (MAX_FOOTER_VALUE_BYTES + 1)
-        files = write(tmp_path, [rows(("aaa", "mmm", long) * 9000)])
-        (kept,) = both_ways(tmp_path, files, where="color < 'n'")
-        assert (kept.upper_bounds or {})[2] == b"mmm"
-        both_ways(tmp_path, files)
-
-    def test_files_of_which_some_have_no_dictionary(self, tmp_path: Path) -> None:
-        off = {"write.parquet.dict-encoding-enabled.column.color": "false"}
-        plain, small = write(tmp_path, [rows(COLORS * 500)], **off), write(tmp_path, [rows(COLORS * 500)])
-        both_ways(tmp_path, [*plain, *small])
-        both_ways(tmp_path, [*small, *plain])
-
-    def test_row_groups_of_which_some_have_no_dictionary(self, tmp_path: Path) -> None:
-        off = {"write.parquet.dict-encoding-enabled.column.color": "false"}
-        plain, small = write(tmp_path, [rows(COLORS * 500)], **off), write(tmp_path, [rows(COLORS * 500)])
+    def test_files_and_row_groups_of_which_some_have_no_dictionary(self, tmp_path):
+        plain, small = write(tmp_path, [rows(COLORS * 500)], **OFF), write(tmp_path, [rows(COLORS * 500)])
         groups = {"write.parquet.row-group-size-bytes": "2000"}
         for files in ([*plain, *small], [*small, *plain]):
+            both_ways(tmp_path, files)
             kept = write(tmp_path, read(files, keep=True), **groups)
             assert content(kept) == content(files)
             assert parquet(kept[0]).metadata.num_row_groups > 1
 
-    def test_dictionaries_that_together_are_large(self, tmp_path: Path) -> None:
+    def test_dictionaries_that_together_are_large(self, tmp_path):
         files = [
             file
             for at in range(0, 400, 20)
@@ -215,7 +191,7 @@ class TestRewriting:
         # Written plain: each row has its whole text.
         assert parquet(kept).metadata.row_group(0).column(1).total_uncompressed_size > 17 * kept.record_count
 
-    def test_no_value_stays_behind_in_a_file_without_its_rows(self, tmp_path: Path) -> None:
+    def test_no_value_stays_behind_in_a_file_without_its_rows(self, tmp_path):
         bare = {"write.parquet.compression-codec": "uncompressed"}
         files = [
             file
@@ -230,7 +206,7 @@ class TestRewriting:
         for file in spread:
             assert self.secrets(file) == {row["color"] for row in content([file])} - {*COLORS}
 
-    def test_a_row_group_holds_no_more_texts_than_memory_may(self, tmp_path: Path) -> None:
+    def test_a_row_group_holds_no_more_texts_than_memory_may(self, tmp_path):
         """However little room their indices take: the next file may make them all plain."""
         files = []
         for name in ("one", "two", "three"):
@@ -241,7 +217,7 @@ class TestRewriting:
         ours, theirs = parquet(kept).metadata.num_row_groups, parquet(looked_up).metadata.num_row_groups
         assert ours == pytest.approx(theirs, rel=0.1)
 
-    def test_texts_that_memory_would_not_hold_without_their_dictionary(self, tmp_path: Path) -> None:
+    def test_texts_that_memory_would_not_hold_without_their_dictionary(self, tmp_path):
         """Those of a batch are more than Arrow takes into an array."""
         schema = schema_from_shorthand({"text": "string"})
         texts = [f"{number}".ljust(20_000, "-") for number in range(10)]
@@ -272,7 +248,7 @@ class TestRewriting:
         ],
         ids=lambda found: next(iter(found)),
     )
-    def test_what_the_table_asks_for(self, tmp_path: Path, properties: dict[str, str]) -> None:
+    def test_what_the_table_asks_for(self, tmp_path, properties):
         files = write(tmp_path, [rows(COLORS * 500)])
         both_ways(tmp_path, files, **properties)
 
@@ -285,9 +261,7 @@ class TestRewriting:
         ),
         row_group_bytes=st.sampled_from(("1000", "134217728")),
     )
-    def test_any_texts(
-        self, tmp_path_factory: pytest.TempPathFactory, texts: list[list[str | None]], row_group_bytes: str
-    ) -> None:
+    def test_any_texts(self, tmp_path_factory, texts, row_group_bytes):
         place = tmp_path_factory.mktemp("texts")
         files = [file for part in texts for file in write(place, [rows(part)])]
         kept = write(place, read(files, keep=True), **{"write.parquet.row-group-size-bytes": row_group_bytes})
@@ -301,23 +275,23 @@ class TestRewriting:
 class TestJoining:
     """Tables are put together, whatever their columns come as."""
 
-    def test_one_dictionary_for_all(self) -> None:
+    def test_one_dictionary_for_all(self):
         tables = [pa.table({"color": pa.array(part).dictionary_encode()}) for part in (["a", "b"], ["b", "c"], ["a"])]
         joined = join(tables, most_bytes=1000)
         assert joined.column("color").to_pylist() == ["a", "b", "b", "c", "a"]
         assert {tuple(chunk.dictionary.to_pylist()) for chunk in joined.column("color").chunks} == {("a", "b", "c")}
 
-    def test_values_win(self) -> None:
+    def test_values_win(self):
         tables = [pa.table({"color": pa.array(["a"]).dictionary_encode()}), pa.table({"color": ["b"]})]
         joined = join(tables, most_bytes=1000)
         assert joined.schema.field("color").type == pa.string()
         assert joined.column("color").to_pylist() == ["a", "b"]
 
-    def test_in_pieces_where_they_are_too_large_for_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_in_pieces_where_they_are_too_large_for_one(self, monkeypatch):
         texts = [color.ljust(100) for color in COLORS] * 4
         table = pa.table({"color": pa.array([*texts, None]).dictionary_encode()})
         monkeypatch.setattr(dictionaries, "_MOST_TEXT_BYTES", 1000)
-        plain = with_types(table, pa.schema({"color": pa.string()}))
+        plain = dictionaries.with_types(table, pa.schema({"color": pa.string()}))
         assert plain.column("color").to_pylist() == [*texts, None]
         assert plain.column("color").num_chunks == 3
 
@@ -325,20 +299,20 @@ class TestJoining:
 class TestWithoutUnused:
     """What no row has goes out of a dictionary."""
 
-    def test_values_in_the_order_of_the_rows(self) -> None:
+    def test_values_in_the_order_of_the_rows(self):
         kept = pa.array(["c", None, "a", "b", "c"]).dictionary_encode().slice(1, 2)
         table = without_unused(pa.table({"color": kept, "id": [1, 2]}))
         assert table.to_pydict() == {"color": [None, "a"], "id": [1, 2]}
         assert table.column("color").chunk(0).dictionary.to_pylist() == ["a"]
 
-    def test_dictionaries_that_differ(self) -> None:
+    def test_dictionaries_that_differ(self):
         chunks = [pa.array(part).dictionary_encode() for part in (["x", "a", "b"], ["b", "y", "c"])]
         column = pa.chunked_array([chunks[0].slice(1), chunks[1].slice(2)])
         table = without_unused(pa.table({"color": column}))
         assert table.column("color").to_pylist() == ["a", "b", "c"]
         assert {tuple(chunk.dictionary.to_pylist()) for chunk in table.column("color").chunks} == {("a", "b", "c")}
 
-    def test_only_where_it_is_larger_than_the_rows(self) -> None:
+    def test_only_where_it_is_larger_than_the_rows(self):
         table = pa.table({"color": pa.array([f"color {number}" for number in range(100)] * 2).dictionary_encode()})
         for count, left in ((101, 100), (10, 10)):
             found = without_unused(table.slice(50, count), if_larger=True)
@@ -353,9 +327,9 @@ class TestPlainColumns:
     LIMIT = 2 << 20
 
     def plain(self, **columns: Any) -> frozenset[str]:
-        return plain_columns(pa.table(columns), most_bytes=self.LIMIT)
+        return dictionaries.plain_columns(pa.table(columns), most_bytes=self.LIMIT)
 
-    def test_few_values_keep_their_dictionary(self) -> None:
+    def test_few_values_keep_their_dictionary(self):
         random = np.random.default_rng(1)
         assert not self.plain(
             few=random.integers(0, 50, self.COUNT),
@@ -364,22 +338,22 @@ class TestPlainColumns:
             nothing=pa.nulls(self.COUNT, pa.string()),
         )
 
-    def test_as_many_values_as_rows_lose_it(self) -> None:
+    def test_as_many_values_as_rows_lose_it(self):
         random = np.random.default_rng(1)
         assert self.plain(keys=random.integers(0, 1 << 60, self.COUNT), ratios=random.random(self.COUNT)) == {
             "keys",
             "ratios",
         }
 
-    def test_keys_that_keep_coming_lose_it_when_they_are_too_many(self) -> None:
+    def test_keys_that_keep_coming_lose_it_when_they_are_too_many(self):
         assert self.plain(order=np.arange(self.COUNT) // 3) == {"order"}
         assert not self.plain(order=np.arange(self.COUNT) // 30)
 
-    def test_what_has_no_dictionary_is_passed_over(self) -> None:
+    def test_what_has_no_dictionary_is_passed_over(self):
         flags = np.arange(self.COUNT) % 2 == 0
         assert not self.plain(flags=flags, inner=pa.array([{"a": 1}] * 10 + [None] * (self.COUNT - 10)))
 
-    def test_files_are_written_so(self, tmp_path: Path) -> None:
+    def test_files_are_written_so(self, tmp_path):
         schema = schema_from_shorthand({"key": "long", "day": "int"})
         table = pa.table(
             {"key": np.random.default_rng(1).permutation(300_000), "day": np.arange(300_000, dtype="int32") % 7},

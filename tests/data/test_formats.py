@@ -16,42 +16,32 @@ from airflow_iceberg.data.read import avro
 from airflow_iceberg.data.read.metadata_columns import METADATA_COLUMNS
 from airflow_iceberg.errors import FormatError, NotFoundError, UnsupportedError
 from airflow_iceberg.expressions.binding import parse_filter
+from airflow_iceberg.format import types as t
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
-from airflow_iceberg.format.types import (
-    DateType,
-    DecimalType,
-    FixedType,
-    IcebergType,
-    IntegerType,
-    LongType,
-    NestedField,
-    StringType,
-    StructType,
-    TimestampNsType,
-    TimestampType,
-    TimestamptzType,
-    TimeType,
-    UUIDType,
-    VariantType,
-)
 from airflow_iceberg.storage.stores.fsspec_io import FsspecFileIO
 from tests.support.data_files import name_mapping, read_file, write_data_file
 
 IO = FsspecFileIO()
 TABLE = schema_from_shorthand({"id": "long", "name": "string", "st": "struct<x: double>", "l": "list<long>"})
 ROWS = [{"id": n, "name": f"n{n}", "st": None if n % 2 else {"x": n / 2}, "l": [n] * (n % 3)} for n in range(100)]
-FORMATS = ["orc", "avro"]
+FORMATS = ["parquet", "orc", "avro"]
+MILLIS = pa.scalar(7000, pa.timestamp("us"))
+MILLIS = pa.scalar(7000, pa.timestamp("us"))
 
 
 def read(file: DataFile, schema: Schema, **options: Any) -> list[Any]:
     return [row for batch in read_file(IO, file, schema=schema, **options) for row in batch.to_pylist()]
 
 
-def field(field_id: int, name: str, kind: IcebergType, **more: Any) -> NestedField:
-    return NestedField(id=field_id, name=name, type=kind, **more)
+def described(path: Path, file_format: str, count: int = 1, **facts: Any) -> DataFile:
+    return DataFile(file_path=str(path), file_format=file_format, record_count=count, file_size_in_bytes=1, **facts)
+
+
+def field(field_id: int, name: str, kind: t.IcebergType, **more: Any) -> t.NestedField:
+    return t.NestedField(id=field_id, name=name, type=kind, **more)
 
 
 def flat(folder: Path, file_format: str, count: int = 100) -> DataFile:
@@ -62,26 +52,24 @@ def flat(folder: Path, file_format: str, count: int = 100) -> DataFile:
 
 @pytest.mark.parametrize("file_format", FORMATS)
 class TestColumnsAreFoundById:
-    """What is read is decided as for Parquet: by field id, whatever the names and the order."""
+    """What is read is decided by field id in every format, whatever the names and the order."""
 
-    def test_all_columns(self, tmp_path: Path, file_format: str) -> None:
+    def test_all_columns(self, tmp_path, file_format):
         wanted = TABLE.select(["id", "name", "st"])
         expected = [{name: row[name] for name in ("id", "name", "st")} for row in ROWS]
         assert read(flat(tmp_path, file_format), wanted, batch_size=7) == expected
 
-    def test_renamed_moved_promoted_and_added_ones(self, tmp_path: Path, file_format: str) -> None:
-        ids = TABLE.names
-        old = Schema((field(1, "a", IntegerType()), field(2, "b", StringType())))
+    def test_renamed_moved_promoted_and_added_ones(self, tmp_path, file_format):
+        old = Schema((field(1, "a", t.IntegerType()), field(2, "b", t.StringType())))
         file = write_data_file(tmp_path / "f", file_format, old, [{"a": 1, "b": "x"}])
         wanted = Schema(
-            (field(2, "a", StringType()), field(1, "c", LongType()), field(9, "d", LongType(), initial_default=5))
+            (field(2, "a", t.StringType()), field(1, "c", t.LongType()), field(9, "d", t.LongType(), initial_default=5))
         )
         assert read(file, wanted) == [{"a": "x", "c": 1, "d": 5}]
-        assert ids["id"] == 1
 
-    def test_fields_of_structs(self, tmp_path: Path, file_format: str) -> None:
+    def test_fields_of_structs(self, tmp_path, file_format):
         struct = TABLE.find_field("st")
-        inner = StructType(fields=(field(77, "new", LongType()), replace(struct.type.fields[0], name="y")))
+        inner = t.StructType(fields=(field(77, "new", t.LongType()), replace(struct.type.fields[0], name="y")))
         wanted = Schema((replace(struct, name="s", type=inner),))
         assert read(flat(tmp_path, file_format, 3), wanted) == [
             {"s": {"new": None, "y": 0.0}},
@@ -89,17 +77,20 @@ class TestColumnsAreFoundById:
             {"s": {"new": None, "y": 1.0}},
         ]
 
-    def test_rows_are_filtered(self, tmp_path: Path, file_format: str) -> None:
+    def test_rows_are_filtered(self, tmp_path, file_format):
         row_filter = parse_filter("id > 97 or name = 'n3'", TABLE)
         found = read(flat(tmp_path, file_format), TABLE.select(["name"]), table_schema=TABLE, row_filter=row_filter)
         assert found == [{"name": "n3"}, {"name": "n98"}, {"name": "n99"}]
 
-    def test_no_column_at_all(self, tmp_path: Path, file_format: str) -> None:
+    def test_no_column_at_all(self, tmp_path, file_format):
         batches = list(read_file(IO, flat(tmp_path, file_format), schema=Schema(), batch_size=30))
         assert sum(batch.num_rows for batch in batches) == 100
         assert max(batch.num_rows for batch in batches) <= 30
+        row_filter = parse_filter("id > 97", TABLE)
+        found = read(flat(tmp_path, file_format), Schema(), table_schema=TABLE, row_filter=row_filter)
+        assert found == [{}, {}]
 
-    def test_a_file_in_memory(self, tmp_path: Path, file_format: str) -> None:
+    def test_a_file_in_memory(self, tmp_path, file_format):
         file = flat(tmp_path, file_format, 2)
         filesystem, path = IO.filesystem(f"memory://formats/{file_format}")
         filesystem.pipe_file(path, Path(file.file_path).read_bytes())
@@ -107,16 +98,14 @@ class TestColumnsAreFoundById:
         assert read(moved, TABLE.select(["id"])) == [{"id": 0}, {"id": 1}]
 
     @pytest.mark.parametrize("content", [b"", b"ORC", b"Obj\x01", b"no data file at all"])
-    def test_foreign_bytes_are_refused(self, tmp_path: Path, file_format: str, content: bytes) -> None:
+    def test_foreign_bytes_are_refused(self, tmp_path, file_format, content):
         (tmp_path / "f").write_bytes(content)
-        file = DataFile(file_path=str(tmp_path / "f"), file_format=file_format, record_count=1, file_size_in_bytes=1)
         with pytest.raises(FormatError):
-            read(file, TABLE)
+            read(described(tmp_path / "f", file_format), TABLE)
 
-    def test_a_file_that_is_gone(self, file_format: str) -> None:
-        file = DataFile(file_path="/nowhere", file_format=file_format, record_count=1, file_size_in_bytes=1)
+    def test_a_file_that_is_gone(self, file_format):
         with pytest.raises(NotFoundError, match="data file /nowhere does not exist, although the table lists it"):
-            read(file, TABLE)
+            read(described(Path("/nowhere"), file_format), TABLE)
 
 
 class TestOrc:
@@ -125,42 +114,40 @@ class TestOrc:
     def written(self, folder: Path, table: pa.Table, *ids: int) -> DataFile:
         fields = [item.with_metadata({"iceberg.id": str(number)}) for item, number in zip(table.schema, ids)]
         orc.write_table(table.cast(pa.schema(fields)), folder / "t.orc")
-        return DataFile(
-            file_path=str(folder / "t.orc"), file_format="orc", record_count=len(table), file_size_in_bytes=1
-        )
+        return described(folder / "t.orc", "orc", len(table))
 
-    def test_types_that_orc_does_not_have(self, tmp_path: Path) -> None:
+    def test_types_that_orc_does_not_have(self, tmp_path):
         table = pa.table({"t": [1, None], "u": [b"\x01" * 16, None], "f": [b"ab", None]})
-        wanted = Schema((field(1, "t", TimeType()), field(2, "u", UUIDType()), field(3, "f", FixedType(2))))
+        wanted = Schema((field(1, "t", t.TimeType()), field(2, "u", t.UUIDType()), field(3, "f", t.FixedType(2))))
         assert read(self.written(tmp_path, table, 1, 2, 3), wanted) == [
             {"t": dt.time(0, 0, 0, 1), "u": b"\x01" * 16, "f": b"ab"},
             {"t": None, "u": None, "f": None},
         ]
 
-    def test_a_fixed_of_another_length_is_an_error(self, tmp_path: Path) -> None:
+    def test_a_fixed_of_another_length_is_an_error(self, tmp_path):
         file = self.written(tmp_path, pa.table({"f": [b"abc"]}), 1)
         with pytest.raises(FormatError, match="has a value that does not fit fixed"):
-            read(file, Schema((field(1, "f", FixedType(2)),)))
+            read(file, Schema((field(1, "f", t.FixedType(2)),)))
 
-    def test_timestamps_beyond_nanoseconds_are_refused_and_other_columns_read(self, tmp_path: Path) -> None:
+    def test_timestamps_beyond_nanoseconds_are_refused_and_other_columns_read(self, tmp_path):
         table = pa.table({"ts": pa.array([253_370_764_800_000_000], pa.timestamp("us")), "id": [1]})
         file = self.written(tmp_path, table, 1, 2)
         with pytest.raises(UnsupportedError, match="has timestamps that cannot be read"):
-            read(file, Schema((field(1, "ts", TimestampType()), field(2, "id", LongType()))))
-        assert read(file, Schema((field(2, "id", LongType()),))) == [{"id": 1}]
+            read(file, Schema((field(1, "ts", t.TimestampType()), field(2, "id", t.LongType()))))
+        assert read(file, Schema((field(2, "id", t.LongType()),))) == [{"id": 1}]
 
-    def test_files_without_ids_are_read_by_name_mapping(self, tmp_path: Path) -> None:
+    def test_files_without_ids_are_read_by_name_mapping(self, tmp_path):
         orc.write_table(pa.table({"name": ["x"], "st": [{"x": 1.5}], "more": [1]}), tmp_path / "p.orc")
-        file = DataFile(file_path=str(tmp_path / "p.orc"), file_format="orc", record_count=1, file_size_in_bytes=1)
+        file = described(tmp_path / "p.orc", "orc")
         wanted = TABLE.select(["id", "name", "st"])
         expected = [{"id": None, "name": "x", "st": {"x": 1.5}}]
         assert read(file, wanted, name_mapping=name_mapping(TABLE)) == expected
         with pytest.raises(UnsupportedError, match="has no field ids"):
             read(file, wanted)
 
-    def test_a_column_with_a_dot_in_its_name(self, tmp_path: Path) -> None:
+    def test_a_column_with_a_dot_in_its_name(self, tmp_path):
         file = self.written(tmp_path, pa.table({"a.b": [1], "a": [{"b": 2}]}), 1, 2)
-        assert read(file, Schema((field(1, "c", LongType()),))) == [{"c": 1}]
+        assert read(file, Schema((field(1, "c", t.LongType()),))) == [{"c": 1}]
 
 
 class TestAvro:
@@ -170,34 +157,33 @@ class TestAvro:
         record = {"type": "record", "name": "table", "fields": fields}
         with (folder / "t.avro").open("wb") as handle:
             fastavro.writer(handle, record, rows, **options)
-        path = str(folder / "t.avro")
-        return DataFile(file_path=path, file_format="avro", record_count=len(rows), file_size_in_bytes=1)
+        return described(folder / "t.avro", "avro", len(rows))
 
     @pytest.mark.parametrize(
         ("stored", "kind", "value", "expected"),
         [
-            ({"type": "int", "logicalType": "date"}, DateType(), -1_000_000, pa.scalar(-1_000_000, pa.date32())),
-            ({"type": "long", "logicalType": "timestamp-micros"}, TimestampType(), -(2**60), None),
-            ({"type": "long", "logicalType": "timestamp-micros"}, TimestamptzType(), 2**60, None),
-            ({"type": "long", "logicalType": "timestamp-millis"}, TimestampType(), 7, pa.scalar(7000, "timestamp[us]")),
-            ({"type": "long", "logicalType": "timestamp-nanos"}, TimestampNsType(), 5, None),
-            ({"type": "long", "logicalType": "time-micros"}, TimeType(), 5, pa.scalar(5, pa.time64("us"))),
+            ({"type": "int", "logicalType": "date"}, t.DateType(), -1_000_000, pa.scalar(-1_000_000, pa.date32())),
+            ({"type": "long", "logicalType": "timestamp-micros"}, t.TimestampType(), -(2**60), None),
+            ({"type": "long", "logicalType": "timestamp-micros"}, t.TimestamptzType(), 2**60, None),
+            ({"type": "long", "logicalType": "timestamp-millis"}, t.TimestampType(), 7, MILLIS),
+            ({"type": "long", "logicalType": "timestamp-nanos"}, t.TimestampNsType(), 5, None),
+            ({"type": "long", "logicalType": "time-micros"}, t.TimeType(), 5, pa.scalar(5, pa.time64("us"))),
             (
                 {"type": "fixed", "size": 3, "name": "d", "logicalType": "decimal", "precision": 5, "scale": 2},
-                DecimalType(9, 2), b"\xff\xff\x85", pa.scalar(Decimal("-1.23"), pa.decimal128(9, 2)),
+                t.DecimalType(9, 2), b"\xff\xff\x85", pa.scalar(Decimal("-1.23"), pa.decimal128(9, 2)),
             ),
             (
                 {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2},
-                DecimalType(5, 2), b"\x7b", pa.scalar(Decimal("1.23"), pa.decimal128(5, 2)),
+                t.DecimalType(5, 2), b"\x7b", pa.scalar(Decimal("1.23"), pa.decimal128(5, 2)),
             ),
             (
                 {"type": "fixed", "size": 16, "name": "u", "logicalType": "uuid"},
-                UUIDType(), b"\x01" * 16, pa.scalar(b"\x01" * 16, pa.binary(16)),
+                t.UUIDType(), b"\x01" * 16, pa.scalar(b"\x01" * 16, pa.binary(16)),
             ),
-            ({"type": "enum", "name": "e", "symbols": ["A", "B"]}, StringType(), "B", pa.scalar("B")),
+            ({"type": "enum", "name": "e", "symbols": ["A", "B"]}, t.StringType(), "B", pa.scalar("B")),
         ],
     )  # fmt: skip
-    def test_logical_types(self, tmp_path: Path, stored: Any, kind: IcebergType, value: Any, expected: Any) -> None:
+    def test_logical_types(self, tmp_path, stored, kind, value, expected):
         plain = {key: item for key, item in stored.items() if key not in ("logicalType", "precision", "scale")}
         file = self.written(tmp_path, [{"name": "c", "type": ["null", plain], "field-id": 1}], [{"c": value}])
         # Written without the logical type, which fastavro would want Python objects for; then put into the header.
@@ -221,7 +207,7 @@ class TestAvro:
         blocks = list(read_blocks(data, header))
         path.write_bytes(write_container({"avro.schema": json.dumps(schema)}, blocks, codec="null"))
 
-    def test_nested_values(self, tmp_path: Path) -> None:
+    def test_nested_values(self, tmp_path):
         entry = {
             "type": "record", "name": "k", "fields": [
                 {"name": "key", "type": "long", "field-id": 3}, {"name": "value", "type": "string", "field-id": 4},
@@ -240,39 +226,39 @@ class TestAvro:
         assert found == [{"m": [(1, "x")], "s": [("a", 1)]}, {"m": [], "s": []}]
 
     @pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "zstandard"])
-    def test_codecs(self, tmp_path: Path, codec: str) -> None:
+    def test_codecs(self, tmp_path, codec):
         fields = [{"name": "id", "type": "long", "field-id": 1}]
         rows = [{"id": n} for n in range(1000)]
         file = self.written(tmp_path, fields, rows, codec=codec, sync_interval=500)
         assert read(file, TABLE.select(["id"]), batch_size=100) == rows
 
-    def test_blocks_larger_than_what_is_read_at_once(self, tmp_path: Path, monkeypatch: Any) -> None:
+    def test_blocks_larger_than_what_is_read_at_once(self, tmp_path, monkeypatch):
         monkeypatch.setattr(avro, "_CHUNK", 64)
         fields = [{"name": "id", "type": "long", "field-id": 1}, {"name": "name", "type": "string", "field-id": 2}]
         rows = [{"id": n, "name": "x" * (n % 90)} for n in range(300)]
         file = self.written(tmp_path, fields, rows, sync_interval=1000)
         assert read(file, TABLE.select(["id", "name"])) == rows
 
-    def test_a_union_of_types_is_refused(self, tmp_path: Path) -> None:
+    def test_a_union_of_types_is_refused(self, tmp_path):
         file = self.written(tmp_path, [{"name": "id", "type": ["long", "string"], "field-id": 1}], [{"id": 1}])
         with pytest.raises(UnsupportedError, match="an Avro union of 2 types"):
             read(file, TABLE.select(["id"]))
 
-    def test_a_damaged_block_is_an_error(self, tmp_path: Path) -> None:
+    def test_a_damaged_block_is_an_error(self, tmp_path):
         file = self.written(tmp_path, [{"name": "name", "type": "string", "field-id": 2}], [{"name": "x" * 50}])
         path = Path(file.file_path)
         path.write_bytes(path.read_bytes().replace(b"d" + b"x" * 50, b"\xfe" + b"x" * 50))
         with pytest.raises(FormatError, match="damaged Avro block"):
             read(file, TABLE.select(["name"]))
 
-    def test_a_variant(self, tmp_path: Path) -> None:
+    def test_a_variant(self, tmp_path):
         kind = {
             "type": "record", "name": "v", "logicalType": "variant",
             "fields": [{"name": "metadata", "type": "bytes"}, {"name": "value", "type": "bytes"}],
         }  # fmt: skip
         rows = [{"v": {"metadata": b"\x01\x00\x00", "value": b"\x00"}}, {"v": None}]
         file = self.written(tmp_path, [{"name": "v", "type": ["null", kind], "field-id": 1}], rows)
-        assert read(file, Schema((field(1, "v", VariantType()),))) == rows
+        assert read(file, Schema((field(1, "v", t.VariantType()),))) == rows
 
 
 class TestMetadataColumns:
@@ -285,31 +271,28 @@ class TestMetadataColumns:
         fields = [pa.field(name, pa.int64(), metadata={"PARQUET:field_id": str(ids[name])}) for name in columns]
         table = pa.table({name: pa.array(values, pa.int64()) for name, values in columns.items()}, pa.schema(fields))
         pq.write_table(table, folder / "f", row_group_size=2)
-        count = len(table)
-        return DataFile(
-            file_path=str(folder / "f"), file_format="parquet", record_count=count, file_size_in_bytes=1, **facts
-        )
+        return described(folder / "f", "parquet", len(table), **facts)
 
-    def test_positions_go_over_row_groups_and_filters(self, tmp_path: Path) -> None:
+    def test_positions_go_over_row_groups_and_filters(self, tmp_path):
         file = self.write(tmp_path, {"id": [5, 6, 7, 8]}, spec_id=3)
         wanted = Schema((METADATA_COLUMNS["_pos"], METADATA_COLUMNS["_file"], METADATA_COLUMNS["_spec_id"]))
         row_filter = parse_filter("id >= 8", TABLE)
         found = read(file, wanted, table_schema=TABLE, row_filter=row_filter)
         assert found == [{"_pos": 3, "_file": file.file_path, "_spec_id": 3}]
 
-    def test_a_row_without_an_id_has_that_of_its_place(self, tmp_path: Path) -> None:
+    def test_a_row_without_an_id_has_that_of_its_place(self, tmp_path):
         file = self.write(tmp_path, {"id": [1, 2, 3]}, first_row_id=100)
         assert self.lineage(file) == [(100, 7), (101, 7), (102, 7)]
 
-    def test_what_the_file_says_goes_first(self, tmp_path: Path) -> None:
+    def test_what_the_file_says_goes_first(self, tmp_path):
         columns = {"id": [1, 2], "_row_id": [9, None], "_last_updated_sequence_number": [None, 3]}
         file = self.write(tmp_path, columns, first_row_id=100)
         assert self.lineage(file) == [(9, 7), (101, 3)]
 
-    def test_there_is_none_before_v3(self, tmp_path: Path) -> None:
+    def test_there_is_none_before_v3(self, tmp_path):
         assert self.lineage(self.write(tmp_path, {"id": [1]})) == [(None, None)]
 
-    def test_a_row_that_is_not_deleted_says_so(self, tmp_path: Path) -> None:
+    def test_a_row_that_is_not_deleted_says_so(self, tmp_path):
         file = self.write(tmp_path, {"id": [1, 2]})
         assert [row["_deleted"] for row in read(file, self.ALL)] == [False, False]
 

@@ -15,6 +15,7 @@ from airflow_iceberg.data.write.metrics import MetricsConfig, leaf_columns
 from airflow_iceberg.data.write.options import WriteOptions
 from airflow_iceberg.data.write.partitioned import PartitionedWriter
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.format import types as t
 from airflow_iceberg.format.arrow.types import array_from_values
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.partitions.spec import PartitionSpec
@@ -23,16 +24,6 @@ from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.sort_orders import sort_order_from_shorthand
-from airflow_iceberg.format.types import (
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    NestedField,
-    StringType,
-    StructType,
-    UUIDType,
-)
 from airflow_iceberg.format.values import bytes as values
 from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 from tests.support import strategies
@@ -84,11 +75,11 @@ class TestModes:
             (" Truncate( 16 ) ", MetricsKind.TRUNCATE, 16),
         ],
     )
-    def test_a_mode_is_read_in_any_case(self, text: str, kind: MetricsKind, length: int | None):
+    def test_a_mode_is_read_in_any_case(self, text, kind, length):
         assert MetricsMode.parse(text) == MetricsMode(kind, length)
 
     @pytest.mark.parametrize("text", ["", "truncate", "truncate(0)", "truncate(-1)", "all"])
-    def test_another_word_is_refused(self, text: str):
+    def test_another_word_is_refused(self, text):
         with pytest.raises(InvalidInputError, match=re.escape(f"unknown metrics mode '{text}'")):
             MetricsMode.parse(text)
 
@@ -104,33 +95,32 @@ class TestConfig:
         modes = {name: config.mode(number) for name, number in self.schema.names.items()}
         return {name: mode.kind.value + (f"({mode.length})" if mode.length else "") for name, mode in modes.items()}
 
-    def test_without_properties_all_columns_have_bounds_of_16_characters(self):
-        assert set(self.config().values()) == {"truncate(16)"}
-
-    def test_the_default_is_for_all_columns(self):
-        assert set(self.config(default="counts").values()) == {"counts"}
+    @pytest.mark.parametrize(("properties", "mode"), [({}, "truncate(16)"), ({"default": "counts"}, "counts")])
+    def test_the_default_is_for_all_columns(self, properties, mode):
+        assert set(self.config(**properties).values()) == {mode}
 
     def test_a_column_has_its_own_mode_at_any_depth(self):
         modes = self.config(default="none", column__a="full", column__p__y="truncate(4)")
         assert (modes["a"], modes["p.y"], modes["b"]) == ("full", "truncate(4)", "none")
 
-    def test_a_sorted_column_is_promoted(self):
-        assert self.config(["a"], default="none")["a"] == "truncate(16)"
+    @pytest.mark.parametrize(
+        ("sort_by", "properties", "mode"),
+        [
+            ("a", {"default": "none"}, "truncate(16)"),
+            ("a", {"default": "full"}, "full"),
+            ("bucket(4, a)", {"default": "none"}, "none"),
+            ("a", {"default": "none", "column__a": "counts"}, "counts"),
+        ],
+        ids=["promoted", "a stronger default is kept", "by a hash", "its own mode wins"],
+    )
+    def test_a_sorted_column(self, sort_by, properties, mode):
+        assert self.config([sort_by], **properties)["a"] == mode
 
-    def test_a_sorted_column_keeps_a_stronger_default(self):
-        assert self.config(["a"], default="full")["a"] == "full"
-
-    def test_a_column_sorted_by_a_hash_is_not_promoted(self):
-        assert self.config(["bucket(4, a)"], default="none")["a"] == "none"
-
-    def test_a_columns_own_mode_wins_over_the_promotion(self):
-        assert self.config(["a"], default="none", column__a="counts")["a"] == "counts"
-
-    def test_a_mode_that_cannot_be_read_is_logged_and_passed_over(self, caplog: pytest.LogCaptureFixture):
+    def test_a_mode_that_cannot_be_read_is_logged_and_passed_over(self, caplog):
         assert self.config(column__a="lots")["a"] == "truncate(16)"
-        assert "write.metadata.metrics.column.a is passed over: unknown metrics mode 'lots'" in caplog.text
+        assert "write.metadata.metrics.column.a is ignored: unknown metrics mode 'lots'" in caplog.text
 
-    def test_a_column_that_is_not_there_is_logged(self, caplog: pytest.LogCaptureFixture):
+    def test_a_column_that_is_not_there_is_logged(self, caplog):
         self.config(column__gone="full")
         assert "write.metadata.metrics.column.gone names a column that the table does not have" in caplog.text
 
@@ -190,48 +180,44 @@ def one_column(type_text: str, *parts: Sequence[Any], mode: str = "truncate(16)"
 class TestBounds:
     """Bounds take in all values but null and NaN, over all row groups of a file."""
 
-    def test_row_groups_are_taken_together(self):
-        assert one_column("long", [5, None], [-3], [None]) == (4, 2, -3, 5)
-
-    def test_a_column_of_nulls_has_none(self):
-        assert one_column("string", [None, None]) == (2, 2, None, None)
+    @pytest.mark.parametrize(
+        ("kind", "parts", "expected"),
+        [
+            ("long", [[5, None], [-3], [None]], (4, 2, -3, 5)),
+            ("string", [[None, None]], (2, 2, None, None)),
+            ("float", [[math.nan, None]], (2, 1, None, None)),
+            ("string", [["a" * 20, "b" * 20]], (2, 0, "a" * 16, "b" * 15 + "c")),
+            ("string", [["\U0010ffff" * 17]], (1, 0, "\U0010ffff" * 16, None)),
+            ("binary", [[b"\xff" * 17]], (1, 0, b"\xff" * 16, None)),
+            ("string", [["z", "é", "\U0001f600", "\uffff"]], (4, 0, "z", "\U0001f600")),
+        ],
+        ids=["row groups", "nulls", "NaN", "long text", "text to the last", "bytes to the last", "code points"],
+    )
+    def test_counts_and_bounds(self, kind, parts, expected):
+        """Long text is cut and the upper bound raised; one that cannot be raised is left out."""
+        assert one_column(kind, *parts) == expected
 
     def test_nan_is_counted_and_is_no_bound(self):
         schema = schema_from_shorthand({"c": "double"})
         file = write(schema, [[(math.nan,), (1.0,)], [(None,), (math.nan,)]])
         assert (file.value_counts, file.null_value_counts, file.nan_value_counts) == ({1: 4}, {1: 1}, {1: 2})
-        assert file.lower_bounds == file.upper_bounds == {1: values.to_bytes(DoubleType(), 1.0)}
-
-    def test_a_column_of_nan_has_none(self):
-        assert one_column("float", [math.nan, None]) == (2, 1, None, None)
+        assert file.lower_bounds == file.upper_bounds == {1: values.to_bytes(t.DoubleType(), 1.0)}
 
     @pytest.mark.parametrize("zeros", [(0.0,), (-0.0,), (0.0, -0.0), (-0.0, 0.0)])
-    def test_a_zero_takes_in_the_other_zero(self, zeros: tuple[float, ...]):
+    def test_a_zero_takes_in_the_other_zero(self, zeros):
         _, _, lower, upper = one_column("double", zeros)
         assert (math.copysign(1, lower), math.copysign(1, upper)) == (-1, 1)
 
-    def test_long_text_is_cut_and_the_upper_bound_raised(self):
-        assert one_column("string", ["a" * 20, "b" * 20])[2:] == ("a" * 16, "b" * 15 + "c")
-
-    def test_an_upper_bound_that_cannot_be_raised_is_left_out(self):
-        assert one_column("string", ["\U0010ffff" * 17])[2:] == ("\U0010ffff" * 16, None)
-        assert one_column("binary", [b"\xff" * 17])[2:] == (b"\xff" * 16, None)
-
-    def test_full_keeps_all(self):
-        assert one_column("string", ["a" * 40], mode="full")[2:] == ("a" * 40, "a" * 40)
-
-    def test_text_is_compared_by_code_points(self):
-        assert one_column("string", ["z", "é", "\U0001f600", "\uffff"])[2:] == ("z", "\U0001f600")
-
     @pytest.mark.parametrize("position", [0, 1, 2])
-    def test_values_too_long_for_the_footer_have_bounds_all_the_same(self, position: int):
+    def test_values_too_long_for_the_footer_have_bounds_all_the_same(self, position):
         parts = [["b", "c"], ["d"], ["e"]]
         parts[position].append("a" + "x" * 5000)
         assert one_column("string", *parts)[2:] == ("a" + "x" * 15, "e")
         parts[position][-1] = "z" * 5000
         assert one_column("string", *parts)[2:] == ("b", "z" * 15 + "{")
 
-    def test_counts_keep_no_bounds_and_none_keeps_nothing(self):
+    def test_full_keeps_all_counts_no_bounds_and_none_nothing(self):
+        assert one_column("string", ["a" * 40], mode="full")[2:] == ("a" * 40, "a" * 40)
         assert one_column("long", [1, None], mode="counts") == (2, 1, None, None)
         schema = schema_from_shorthand({"c": "long"})
         file = write(schema, [[(1,)]], write_metadata_metrics_default="none")
@@ -248,25 +234,25 @@ def leaf_values(rows: Sequence[Sequence[Any]], schema: Schema, path: Sequence[st
     """Yield the values of a field in no list or map, None below a null."""
     for row in rows:
         value: Any = row
-        fields: Sequence[NestedField] = schema.fields
+        fields: Sequence[t.NestedField] = schema.fields
         for name in path:
             position = next(index for index, child in enumerate(fields) if child.name == name)
             value = None if value is None else value[position]
             type_ = fields[position].type
-            fields = type_.fields if isinstance(type_, StructType) else ()
+            fields = type_.fields if isinstance(type_, t.StructType) else ()
         yield value
 
 
 def order_key(type_: Any, value: Any) -> Any:
-    if isinstance(type_, StringType):
+    if isinstance(type_, t.StringType):
         return value.encode("utf-8")
-    return value.bytes if isinstance(type_, UUIDType) else value
+    return value.bytes if isinstance(type_, t.UUIDType) else value
 
 
 @st.composite
 def schemas_and_rows(draw: st.DrawFn) -> tuple[Schema, list[list[tuple[Any, ...]]]]:
     schema = draw(strategies.schemas(depth=2))
-    assume(FixedType(0) not in [column.type for column in leaf_columns(schema)])  # parquet has no such type
+    assume(t.FixedType(0) not in [column.type for column in leaf_columns(schema)])  # parquet has no such type
     row = st.tuples(*(strategies._maybe(child.type, child.required) for child in schema.fields))
     return schema, draw(st.lists(st.lists(row, min_size=1, max_size=6), min_size=1, max_size=3))
 
@@ -276,7 +262,7 @@ class TestAgainstCountingByHand:
 
     @examples(120)
     @given(schemas_and_rows(), st.sampled_from(("truncate(2)", "truncate(16)", "full")))
-    def test_counts_and_bounds_are_those_of_the_rows(self, case: tuple[Schema, Any], mode: str):
+    def test_counts_and_bounds_are_those_of_the_rows(self, case, mode):
         schema, parts = case
         file = write(schema, parts, write_metadata_metrics_default=mode)
         rows = [row for part in parts for row in part]
@@ -294,7 +280,7 @@ class TestAgainstCountingByHand:
         assert (file.value_counts or {})[key] == len(found)
         assert (file.null_value_counts or {})[key] == len(found) - len(present)
         nan = (file.nan_value_counts or {}).get(key)
-        assert nan == (len(present) - len(numbers) if isinstance(type_, FloatType | DoubleType) else None)
+        assert nan == (len(present) - len(numbers) if isinstance(type_, t.FloatType | t.DoubleType) else None)
         low, high = None, None
         if numbers:
             low = values.lower_bound(type_, min(numbers, key=lambda value: order_key(type_, value)), length)
@@ -304,6 +290,6 @@ class TestAgainstCountingByHand:
 
     def test_decimals_of_every_physical_type_compare_as_numbers(self):
         for precision in (9, 18, 19, 38):
-            type_ = DecimalType(precision, 2)
+            type_ = t.DecimalType(precision, 2)
             low, middle, high = (values.from_json(type_, text) for text in ("-300.25", "-1.00", "2.50"))
             assert one_column(str(type_), [middle, high, low])[2:] == (low, high)

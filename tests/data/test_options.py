@@ -40,14 +40,14 @@ class TestSizesAndCodecs:
         assert (*sizes, found.page_row_limit, found.dict_size_bytes) == (1, 2, 3, 4, 5)
 
     @pytest.mark.parametrize("text", ["0", "-1", "many", "1.5", ""])
-    def test_a_size_that_is_no_positive_number_is_refused(self, text: str):
+    def test_a_size_that_is_no_positive_number_is_refused(self, text):
         with pytest.raises(InvalidInputError, match=rf"property write\.target-file-size-bytes is '{text}' \(expected"):
             options({"write.target-file-size-bytes": text})
 
     @pytest.mark.parametrize(
         ("text", "codec"), [("ZSTD", "zstd"), ("gzip", "gzip"), ("uncompressed", "none"), ("lz4_raw", "lz4")]
     )
-    def test_codecs_go_by_icebergs_names(self, text: str, codec: str):
+    def test_codecs_go_by_icebergs_names(self, text, codec):
         assert options({"write.parquet.compression-codec": text}).compression == codec
 
     def test_an_unknown_codec_is_refused(self):
@@ -75,13 +75,13 @@ class TestSizesAndCodecs:
 class TestWhatIsNotFollowed:
     """What this writer does not do is said: as a warning, or as an error where files would be wrong."""
 
-    def test_an_unknown_parquet_property_is_logged(self, caplog: pytest.LogCaptureFixture):
+    def test_an_unknown_parquet_property_is_logged(self, caplog):
         options({"write.parquet.row-group-check-min-record-count": "100", "write.parquet.page-size-bytes": "1"})
         assert [record.message for record in caplog.records] == [
             "property write.parquet.row-group-check-min-record-count is set, and this writer does not follow it"
         ]
 
-    def test_a_location_provider_of_javas_is_logged(self, caplog: pytest.LogCaptureFixture):
+    def test_a_location_provider_of_javas_is_logged(self, caplog):
         options({"write.location-provider.impl": "com.example.Provider"})
         assert "write.location-provider.impl is set" in caplog.text
 
@@ -115,11 +115,11 @@ class TestBloomFilters:
         assert found.bloom_filters["id"].distinct_values == 866_455 // 1024
 
     @pytest.mark.parametrize("text", ["0", "1", "2", "x"])
-    def test_a_share_outside_0_and_1_is_refused(self, text: str):
+    def test_a_share_outside_0_and_1_is_refused(self, text):
         with pytest.raises(InvalidInputError, match=rf"bloom-filter-fpp\.column\.id is '{text}'"):
             options({f"{self.enabled}id": "true", "write.parquet.bloom-filter-fpp.column.id": text})
 
-    def test_a_column_that_is_not_there_is_logged(self, caplog: pytest.LogCaptureFixture):
+    def test_a_column_that_is_not_there_is_logged(self, caplog):
         assert not options({f"{self.enabled}gone": "true"}).bloom_filters
         assert f"property {self.enabled}gone names a column that the table does not have" in caplog.text
 
@@ -137,7 +137,7 @@ class TestLocations:
             ({"write.object-storage.path": "s3://c/f", "write.object-storage.enabled": "true"}, "s3://c/f"),
         ],
     )
-    def test_the_data_location(self, properties: dict[str, str], expected: str):
+    def test_the_data_location(self, properties, expected):
         assert data_location("s3://b/t/", properties) == expected
 
     def test_a_partition_is_a_directory(self):

@@ -13,7 +13,7 @@ from airflow_iceberg.format.properties.known import PROPERTIES, find_property, p
 from airflow_iceberg.format.properties.property import State
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.table import Table
-from tests.support.builders import new_catalog, new_table
+from tests.support.builders import new_table
 from tests.support.parquet_pages import DATA, DATA_V2, DICTIONARY, pages_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "write-properties.md"
@@ -98,10 +98,9 @@ class TestWarnings:
 
 
 def written(folder: Path, **properties: str) -> tuple[Table, pq.ParquetFile]:
-    catalog = new_catalog(folder)
     columns = {"id": "long", "p": "struct<x: double>", "tags": "list<string>"}
     names = {key.replace("__", ".").replace("_", "-"): value for key, value in properties.items()}
-    table = Table.create(catalog, "db.t", schema=columns, properties=names)
+    table = new_table(folder, schema=columns, properties=names)
     table.append(pa.table({"id": [1, 2], "p": [{"x": 0.5}, None], "tags": [["a"], []]}))
     (task,) = table.scan().plan_files()
     return table, pq.ParquetFile(table.io.filesystem(task.file.file_path)[1])
@@ -112,11 +111,8 @@ class TestStatistics:
 
     def test_others_keep_theirs(self, tmp_path):
         table, file = written(tmp_path, **{"write__parquet__stats_enabled__column__p.x": "false"})
-        group = file.metadata.row_group(0)
-        assert [group.column(number).path_in_schema for number in range(3) if group.column(number).statistics] == [
-            "id",
-            "tags.list.element",
-        ]
+        columns = [file.metadata.row_group(0).column(number) for number in range(3)]
+        assert [column.path_in_schema for column in columns if column.statistics] == ["id", "tags.list.element"]
         (task,) = table.scan().plan_files()
         by_name = {column: table.schema().find_field(column).id for column in ("id", "p.x")}
         assert by_name["id"] in task.file.null_value_counts
@@ -137,7 +133,7 @@ class TestPages:
 
     def pages(self, folder, **properties):
         """The pages of 30,000 numbers, 8 bytes each when they are plain."""
-        table = new_table(folder, schema={"id": "long"}, properties=properties)
+        table = new_table(folder, properties=properties)
         table.append(pa.table({"id": range(30_000)}))
         (task,) = table.scan().plan_files()
         assert table.scan("id >= 29990").to_arrow().num_rows == 10
@@ -145,9 +141,8 @@ class TestPages:
 
     def pages_of_deletes(self, folder, **properties):
         """The pages of 20,000 positions."""
-        catalog = new_catalog(folder)
         properties = {"format-version": "2", "write.delete.mode": "merge-on-read", **properties}
-        table = Table.create(catalog, "db.t", schema={"id": "long"}, properties=properties)
+        table = new_table(folder, properties=properties)
         table.append(pa.table({"id": range(30_000)}))
         table.delete("id >= 5000 and id < 25000")
         (task,) = table.scan().plan_files()
@@ -203,10 +198,8 @@ class TestDictionaries:
 
     def test_others_keep_theirs(self, tmp_path):
         _, file = written(tmp_path, **{"write__parquet__dict_encoding_enabled__column__p.x": "false"})
-        group = file.metadata.row_group(0)
-        has_dictionary = {
-            group.column(number).path_in_schema: group.column(number).has_dictionary_page for number in range(3)
-        }
+        columns = [file.metadata.row_group(0).column(number) for number in range(3)]
+        has_dictionary = {column.path_in_schema: column.has_dictionary_page for column in columns}
         assert has_dictionary == {"id": True, "p.x": False, "tags.list.element": True}
 
 
@@ -218,9 +211,8 @@ class TestSummaries:
         [({}, []), ({"write.summary.partition-limit": "1"}, []), ({"write.summary.partition-limit": "2"}, ["a", "b"])],
     )
     def test_up_to_the_limit(self, properties, told, tmp_path):
-        catalog = new_catalog(tmp_path)
         columns = {"id": "long", "p": "string"}
-        table = Table.create(catalog, "db.t", schema=columns, partition_by=["p"], properties=properties)
+        table = new_table(tmp_path, schema=columns, partition_by=["p"], properties=properties)
         table.append(pa.table({"id": [1, 2, 3], "p": ["a", "b", "b"]}))
         summary = table.current_snapshot().summary
         assert summary["changed-partition-count"] == "2"

@@ -1,7 +1,6 @@
 """Shredded variants: columns of their own are put back into the value."""
 
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -52,14 +51,14 @@ def read(typed: pa.DataType | None, rows: list[Any]) -> list[Any]:
 class TestValuesThatAreNotShredded:
     """They are taken as they are."""
 
-    def test_without_a_typed_column(self) -> None:
+    def test_without_a_typed_column(self):
         assert read(None, [{"value": TEXT}, None, {"value": b"\x00"}]) == ["text", None, None]
 
-    def test_beside_a_typed_column_of_another_type(self) -> None:
+    def test_beside_a_typed_column_of_another_type(self):
         rows = [{"value": TEXT, "typed_value": None}, {"value": None, "typed_value": 3}, None]
         assert read(pa.int64(), rows) == ["text", 3, None]
 
-    def test_the_slice_of_a_column(self) -> None:
+    def test_the_slice_of_a_column(self):
         rows = [{"value": TEXT, "typed_value": None}, {"value": None, "typed_value": 3}]
         sliced = read_variant(column(pa.int64(), rows).slice(1))
         assert [decode(*value) for value in values_from_array(VariantType(), sliced)] == [Primitive(LongType(), 3)]
@@ -92,7 +91,7 @@ class TestPrimitiveValues:
             (pa.binary(16), b"\x01" * 16, 20),
         ],
     )
-    def test_each_type(self, kind: pa.DataType, value: Any, header: int) -> None:
+    def test_each_type(self, kind, value, header):
         found = read_variant(column(kind, [{"value": None, "typed_value": value}]))
         ((_, data),) = values_from_array(VariantType(), found)
         assert data[0] >> 2 == header
@@ -100,11 +99,11 @@ class TestPrimitiveValues:
         assert isinstance(node, Primitive)
         assert node.value == (value if header != 20 else node.value)
 
-    def test_a_type_that_no_variant_has_is_refused(self) -> None:
+    def test_a_type_that_no_variant_has_is_refused(self):
         with pytest.raises(UnsupportedError, match="has a column of type duration"):
             read(pa.duration("us"), [{"value": None, "typed_value": 1}])
 
-    def test_two_values_are_an_error(self) -> None:
+    def test_two_values_are_an_error(self):
         with pytest.raises(FormatError, match="stored twice"):
             read(pa.int64(), [{"value": TEXT, "typed_value": 1}])
 
@@ -114,23 +113,23 @@ class TestObjects:
 
     KIND = pa.struct([pa.field("a", group(pa.int64())), pa.field("b", group(pa.string()))])
 
-    def test_all_fields_have_columns(self) -> None:
-        typed = {"a": {"value": None, "typed_value": 1}, "b": {"value": None, "typed_value": "x"}}
-        assert read(self.KIND, [{"value": None, "typed_value": typed}]) == [{"a": 1, "b": "x"}]
+    @pytest.mark.parametrize(
+        ("rest", "a", "b", "expected"),
+        [
+            (None, (None, 1), (None, "x"), {"a": 1, "b": "x"}),
+            (None, (None, None), (b"\x00", None), {"b": None}),
+            (encode_object(IDS, {"c": LONG}), (TEXT, None), (None, "x"), {"a": "text", "b": "x", "c": 7}),
+        ],
+        ids=["all fields have columns", "a field of which nothing is set is missing", "fields without columns"],
+    )
+    def test_fields(self, rest, a, b, expected):
+        typed = {name: dict(zip(("value", "typed_value"), pair)) for name, pair in (("a", a), ("b", b))}
+        assert read(self.KIND, [{"value": rest, "typed_value": typed}]) == [expected]
 
-    def test_a_field_of_which_nothing_is_set_is_missing(self) -> None:
-        typed = {"a": {"value": None, "typed_value": None}, "b": {"value": b"\x00", "typed_value": None}}
-        assert read(self.KIND, [{"value": None, "typed_value": typed}]) == [{"b": None}]
-
-    def test_fields_without_columns_come_from_the_value(self) -> None:
-        typed = {"a": {"value": TEXT, "typed_value": None}, "b": {"value": None, "typed_value": "x"}}
-        rest = encode_object(IDS, {"c": LONG})
-        assert read(self.KIND, [{"value": rest, "typed_value": typed}]) == [{"a": "text", "b": "x", "c": 7}]
-
-    def test_what_is_no_object_comes_from_the_value(self) -> None:
+    def test_what_is_no_object_comes_from_the_value(self):
         assert read(self.KIND, [{"value": TEXT, "typed_value": None}]) == ["text"]
 
-    def test_a_field_in_both_is_an_error(self) -> None:
+    def test_a_field_in_both_is_an_error(self):
         typed = {"a": {"value": None, "typed_value": 1}, "b": {"value": None, "typed_value": None}}
         with pytest.raises(FormatError, match="field 'a' of a variant is stored twice"):
             read(self.KIND, [{"value": encode_object(IDS, {"a": LONG}), "typed_value": typed}])
@@ -139,7 +138,7 @@ class TestObjects:
 class TestArrays:
     """Each item is a pair of columns again."""
 
-    def test_items(self) -> None:
+    def test_items(self):
         kind = pa.list_(pa.field("element", group(pa.int64())))
         items = [{"value": None, "typed_value": 1}, {"value": TEXT, "typed_value": None}]
         rows = [{"value": None, "typed_value": items}, {"value": TEXT, "typed_value": None}]
@@ -149,7 +148,7 @@ class TestArrays:
 class TestInAFile:
     """Shredded and plain files of one table give the same values, nested ones too."""
 
-    def test_rows_of_a_parquet_file(self, tmp_path: Path) -> None:
+    def test_rows_of_a_parquet_file(self, tmp_path):
         kind = pa.struct([pa.field("metadata", pa.binary()), *group(TestObjects.KIND).fields])
         typed = {"a": {"value": None, "typed_value": 1}, "b": {"value": None, "typed_value": None}}
         rows = [

@@ -7,7 +7,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.data.cast.rows import check_columns, conform
 from airflow_iceberg.data.write.variant_footer import annotated
 from airflow_iceberg.errors import FormatError, InvalidInputError
@@ -21,6 +20,7 @@ from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.table import Table
 from tests.jobs.builders import IO, data_files, make_plan
 from tests.support import golden
+from tests.support.builders import new_table
 from tests.support.data_files import read_file
 from tests.support.variants import encode_names
 
@@ -37,12 +37,10 @@ def one_column(array: pa.Array, kind: str = "variant") -> Any:
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Table:
-    catalog = load_catalog("ours", type="sql", uri="sqlite://", warehouse=tmp_path.as_uri())
-    catalog.create_namespace("db")
+def table(tmp_path):
     columns = {"id": "long", "v": "variant", "s": "struct<v: variant, n: int>", "l": "list<variant>"}
     columns |= {"m": "map<string, variant>", "last": "double"}
-    return Table.create(catalog, "db.t", schema=columns, properties={"format-version": "3"})
+    return new_table(tmp_path, schema=columns, properties={"format-version": "3"})
 
 
 def rows() -> pa.Table:
@@ -63,20 +61,20 @@ class TestWhatIsTaken:
     """Structs of two binaries, of whatever kinds of binaries, shredded or not."""
 
     @pytest.mark.parametrize("binary", [pa.binary(), pa.large_binary(), pa.binary_view()], ids=str)
-    def test_any_type_of_bytes(self, binary: pa.DataType) -> None:
+    def test_any_type_of_bytes(self, binary):
         kind = pa.struct([("value", binary), ("metadata", binary)])
         assert one_column(pa.array(ROWS, kind)) == ROWS
 
-    def test_shredded_variants_are_put_together(self) -> None:
+    def test_shredded_variants_are_put_together(self):
         kind = pa.struct([*PLAIN, ("typed_value", pa.int64())])
         given = [{"metadata": EMPTY, "value": None, "typed_value": 7}, None, {**ROWS[2], "typed_value": None}]
         assert one_column(pa.array(given, kind)) == ROWS
 
-    def test_nothing_but_nulls(self) -> None:
+    def test_nothing_but_nulls(self):
         assert one_column(pa.nulls(2)) == [None, None]
 
     @pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.struct([("value", pa.binary())])], ids=str)
-    def test_other_types_are_refused_before_any_row(self, kind: pa.DataType) -> None:
+    def test_other_types_are_refused_before_any_row(self, kind):
         with pytest.raises(InvalidInputError, match="cannot become variant: expected a struct of the binaries"):
             check_columns(pa.schema({"v": kind}), schema_from_shorthand({"v": "variant"}), source="rows")
 
@@ -89,7 +87,7 @@ class TestWhatIsTaken:
             ({"metadata": b"\x02\x00\x00", "value": LONG}, "metadata of a variant that is not of version 1"),
         ],
     )
-    def test_a_row_that_holds_no_variant_is_named(self, bad: Any, problem: str) -> None:
+    def test_a_row_that_holds_no_variant_is_named(self, bad, problem):
         with pytest.raises(InvalidInputError, match=f"column 'v', row 3 of rows: {problem}"):
             one_column(pa.array([None, ROWS[0], bad], PLAIN))
         with pytest.raises(InvalidInputError, match=f"column 'v.element', row 2 of rows: {problem}"):
@@ -99,18 +97,18 @@ class TestWhatIsTaken:
 class TestAppending:
     """`Table.append` writes them at every depth."""
 
-    def test_they_read_back_as_they_came(self, table: Table) -> None:
+    def test_they_read_back_as_they_came(self, table):
         table.append(rows())
         assert table.scan().to_arrow().drop_columns("last").to_pylist() == rows().drop_columns("last").to_pylist()
 
-    def test_the_file_says_that_they_are_variants(self, table: Table) -> None:
+    def test_the_file_says_that_they_are_variants(self, table):
         table.append(rows())
         (path,) = table.inspect.files()["file_path"].to_pylist()
         schema = str(pq.ParquetFile(path.removeprefix("file://")).schema)
         assert schema.count("(Variant(1))") == 4
         assert "optional group field_id=2 v (Variant(1)) {" in schema
 
-    def test_statistics_count_rows_and_nulls_and_nothing_more(self, table: Table) -> None:
+    def test_statistics_count_rows_and_nulls_and_nothing_more(self, table):
         """As Iceberg Java's; and the columns behind a variant, which takes two of the file, have their own."""
         table.append(rows())
         (file,) = table.inspect.files().to_pylist()
@@ -121,7 +119,7 @@ class TestAppending:
         assert dict(file["nan_value_counts"]) == {ids["last"]: 1}
         assert dict(file["null_value_counts"])[ids["last"]] == 1
 
-    def test_other_engines_understand_them(self, table: Table) -> None:
+    def test_other_engines_understand_them(self, table):
         import duckdb
 
         table.append(rows())
@@ -129,12 +127,10 @@ class TestAppending:
         found = duckdb.sql(f"select v from '{path.removeprefix('file://')}' order by id").fetchall()
         assert found == [(7,), (None,), ({"a": 7, "b": "text"},)]
 
-    def test_those_of_iceberg_java_go_through_unchanged(self, tmp_path: Path) -> None:
+    def test_those_of_iceberg_java_go_through_unchanged(self, tmp_path):
         known = golden.table("v3_variant")
         theirs = Table.from_metadata(known.metadata_location, io=known.io)
-        catalog = load_catalog("ours", type="sql", uri="sqlite://", warehouse=tmp_path.as_uri())
-        catalog.create_namespace("db")
-        ours = Table.create(catalog, "db.t", schema=theirs.schema(), properties={"format-version": "3"})
+        ours = new_table(tmp_path, schema=theirs.schema(), properties={"format-version": "3"})
         ours.append(theirs.scan().to_arrow())
         assert ours.scan().to_arrow().equals(theirs.scan().to_arrow())
 
@@ -143,16 +139,16 @@ class TestLoading:
     """A job takes them from Parquet files, whoever wrote these."""
 
     @pytest.mark.parametrize("partition_by", [(), ("bucket(2, id)",)], ids=["plain", "by partition"])
-    def test_from_files_of_ours_that_say_variant(self, table: Table, tmp_path: Path, partition_by: Any) -> None:
+    def test_from_files_of_ours_that_say_variant(self, table, tmp_path, partition_by):
         table.append(rows())
         (path,) = table.inspect.files()["file_path"].to_pylist()
         assert loaded(tmp_path, path, table.schema(), partition_by) == by_id(pq.read_table(path))
 
-    def test_from_files_that_say_struct(self, table: Table, tmp_path: Path) -> None:
+    def test_from_files_that_say_struct(self, table, tmp_path):
         pq.write_table(rows(), tmp_path / "plain.parquet")
         assert loaded(tmp_path, str(tmp_path / "plain.parquet"), table.schema()) == by_id(rows())
 
-    def test_from_shredded_files(self, tmp_path: Path) -> None:
+    def test_from_shredded_files(self, tmp_path):
         kind = pa.struct([*PLAIN, ("typed_value", pa.int64())])
         shredded = [{"metadata": EMPTY, "value": None, "typed_value": 7}, None, {**ROWS[2], "typed_value": None}]
         pq.write_table(pa.table({"id": [1, 2, 3], "v": pa.array(shredded, kind)}), tmp_path / "shredded.parquet")
@@ -160,7 +156,7 @@ class TestLoading:
         found = loaded(tmp_path, str(tmp_path / "shredded.parquet"), schema)
         assert [row["v"] for row in found] == ROWS
 
-    def test_from_files_of_iceberg_java(self, tmp_path: Path) -> None:
+    def test_from_files_of_iceberg_java(self, tmp_path):
         known = golden.table("v3_variant")
         theirs = Table.from_metadata(known.metadata_location, io=known.io)
         for number, location in enumerate(theirs.inspect.files()["file_path"].to_pylist()):
@@ -186,16 +182,16 @@ def loaded(folder: Path, files: str, schema: Schema, partition_by: Any = ()) -> 
 class TestTheFooter:
     """Only the end of a file changes, and only when every variant is found in it."""
 
-    def test_what_is_no_end_of_a_file_is_refused(self) -> None:
+    def test_what_is_no_end_of_a_file_is_refused(self):
         with pytest.raises(FormatError, match="expected a footer"):
             annotated(b"nothing", [("v",)])
 
-    def test_a_group_that_is_not_there_is_missed(self, tmp_path: Path) -> None:
+    def test_a_group_that_is_not_there_is_missed(self, tmp_path):
         pq.write_table(pa.table({"v": pa.array(ROWS, PLAIN)}), tmp_path / "f", store_schema=False)
         with pytest.raises(FormatError, match="found 0 groups of variants"):
             annotated((tmp_path / "f").read_bytes(), [("w",)])
 
-    def test_many_columns_before_it(self, tmp_path: Path) -> None:
+    def test_many_columns_before_it(self, tmp_path):
         """Lists of more than 14 elements have another header."""
         columns = {f"c{number}": pa.array([number]) for number in range(40)}
         pq.write_table(pa.table({**columns, "v": pa.array(ROWS[:1], PLAIN)}), tmp_path / "f", store_schema=False)

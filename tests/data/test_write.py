@@ -73,27 +73,30 @@ def sorted_by_id(schema: Schema) -> list[tuple[str, int]]:
     return sorted(schema.names.items(), key=lambda item: item[1])
 
 
+def write(place: Path | str, schema: Schema, *tables: pa.Table, **properties: str) -> DataFile:
+    """Write rows into one file."""
+    out = writer(place, schema, properties=properties)
+    for table in tables:
+        out.write(table)
+    (file,) = out.close()
+    return file
+
+
 class TestTheFile:
     """A data file is Parquet as the format wants it."""
 
-    def write(self, place: Path, schema: Schema, table: pa.Table, **properties: str) -> DataFile:
-        out = writer(place, schema, properties=properties)
-        out.write(table)
-        (file,) = out.close()
-        return file
-
-    def test_every_level_has_its_field_id(self, tmp_path: Path):
+    def test_every_level_has_its_field_id(self, tmp_path):
         schema = schema_from_shorthand({"l": "list<struct<x: int>>", "m": "map<string, list<int>>"})
         table = conform(pa.table({"l": [[{"x": 1}]], "m": pa.nulls(1)}), schema, source="a")
-        found = str(pq.ParquetFile(path(self.write(tmp_path, schema, table))).schema)
+        found = str(pq.ParquetFile(path(write(tmp_path, schema, table))).schema)
         ids = [(int(number), name) for number, name in re.findall(r"field_id=(\d+) (\w+)", found)]
         assert sorted(ids) == [(number, name.rsplit(".")[-1]) for name, number in sorted_by_id(schema)]
 
-    def test_types_are_those_of_the_specification(self, tmp_path: Path):
+    def test_types_are_those_of_the_specification(self, tmp_path):
         columns = {"d9": "decimal(9,2)", "d18": "decimal(18,2)", "d20": "decimal(20,2)", "u": "uuid"}
         columns |= {"ts": "timestamp", "tz": "timestamptz", "t": "time"}
         schema = schema_from_shorthand(columns)
-        file = self.write(tmp_path, schema, conform(pa.table({"u": pa.nulls(1)}), schema, source="a"))
+        file = write(tmp_path, schema, conform(pa.table({"u": pa.nulls(1)}), schema, source="a"))
         lines = str(pq.ParquetFile(path(file)).schema).splitlines()
         found = {
             line.split()[3].rstrip(";"): line.split()[1] for line in lines if "field_id" in line and "group" not in line
@@ -107,19 +110,19 @@ class TestTheFile:
         assert "tz (Timestamp(isAdjustedToUTC=true, timeUnit=microseconds" in text
         assert "t (Time(isAdjustedToUTC=false, timeUnit=microseconds" in text
 
-    def test_it_is_compressed_with_zstd_unless_the_table_says_otherwise(self, tmp_path: Path):
+    def test_it_is_compressed_with_zstd_unless_the_table_says_otherwise(self, tmp_path):
         table = rows(100)
         for properties, codec in (({}, "ZSTD"), ({"write.parquet.compression-codec": "gzip"}, "GZIP")):
-            file = self.write(tmp_path, SCHEMA, table, **properties)
+            file = write(tmp_path, SCHEMA, table, **properties)
             assert pq.ParquetFile(path(file)).metadata.row_group(0).column(0).compression == codec
 
-    def test_the_footer_holds_the_schema_as_java_writes_it(self, tmp_path: Path):
-        footer = pq.ParquetFile(path(self.write(tmp_path, SCHEMA, rows(1)))).metadata.metadata
+    def test_the_footer_holds_the_schema_as_java_writes_it(self, tmp_path):
+        footer = pq.ParquetFile(path(write(tmp_path, SCHEMA, rows(1)))).metadata.metadata
         assert footer is not None
         assert footer[b"iceberg.schema"].startswith(b'{"type":"struct","schema-id":0,"fields":[{"id":1,"name":"id",')
 
-    def test_its_description_fits_the_file(self, tmp_path: Path):
-        file = self.write(tmp_path, SCHEMA, rows(1000))
+    def test_its_description_fits_the_file(self, tmp_path):
+        file = write(tmp_path, SCHEMA, rows(1000))
         footer = pq.ParquetFile(path(file)).metadata
         assert file.file_size_in_bytes == os.path.getsize(path(file))
         assert file.record_count == footer.num_rows == 1000
@@ -130,10 +133,10 @@ class TestTheFile:
         assert file.file_format == "parquet"
         assert os.path.basename(path(file)).startswith("00000-task-")
 
-    def test_unknown_columns_are_left_out_at_every_level(self, tmp_path: Path):
+    def test_unknown_columns_are_left_out_at_every_level(self, tmp_path):
         schema = schema_from_shorthand({"a": "int", "n": "unknown", "p": "struct<x: int, u: unknown>"})
         table = conform(pa.table({"a": [1, 2], "p": [{"x": 5}, None]}), schema, source="a")
-        assert read(self.write(tmp_path, schema, table)).to_pylist() == [{"a": 1, "p": {"x": 5}}, {"a": 2, "p": None}]
+        assert read(write(tmp_path, schema, table)).to_pylist() == [{"a": 1, "p": {"x": 5}}, {"a": 2, "p": None}]
 
     @pytest.mark.parametrize(
         ("column", "message"),
@@ -145,29 +148,26 @@ class TestTheFile:
             ("fixed[0]", r"column 'c' is of type fixed\[0\], which parquet cannot hold"),
         ],
     )
-    def test_what_cannot_be_written_is_said_before_any_row(self, tmp_path: Path, column: str, message: str):
+    def test_what_cannot_be_written_is_said_before_any_row(self, tmp_path, column, message):
         with pytest.raises(UnsupportedError, match=message):
             writer(tmp_path, schema_from_shorthand({"c": column}))
 
-    def test_bloom_filters_are_written_where_asked_for_at_any_depth(self, tmp_path: Path):
+    def test_bloom_filters_are_written_where_asked_for_at_any_depth(self, tmp_path):
         schema = schema_from_shorthand({"id": "long", "l": "list<string>", "m": "map<string, int>", "s": "string"})
         on = dict.fromkeys(["id", "l.element", "m.key"], "true")
         properties = {f"write.parquet.bloom-filter-enabled.column.{name}": text for name, text in on.items()}
         table = conform(pa.table({"id": range(1000), "l": [["a"]] * 1000}), schema, source="a")
-        group = pq.ParquetFile(path(self.write(tmp_path, schema, table, **properties))).metadata.row_group(0)
+        group = pq.ParquetFile(path(write(tmp_path, schema, table, **properties))).metadata.row_group(0)
         columns = [group.column(index) for index in range(group.num_columns)]
         found = {column.path_in_schema for column in columns if column.bloom_filter_length}
         assert found == {"id", "l.list.element", "m.key_value.key"}
 
     @examples(60)
     @given(schemas_and_rows())
-    def test_what_is_read_is_what_was_written(self, case: tuple[Schema, list[list[tuple[Any, ...]]]]):
+    def test_what_is_read_is_what_was_written(self, case):
         schema, parts = case
         tables = [conform(arrow(schema, part), schema, source="a") for part in parts]
-        out = writer("memory://write/data", schema)
-        for table in tables:
-            out.write(table)
-        (file,) = out.close()
+        file = write("memory://write/data", schema, *tables)
         found = pq.ParquetFile(pa.BufferReader(load_file_io().read(file.file_path))).read()
         load_file_io().delete([file.file_path])
         expected = pa.concat_tables(tables)
@@ -183,10 +183,7 @@ class TestSizes:
     def sizes(
         self, place: Path, count: int, row_group: int, target: int, step: int
     ) -> tuple[list[list[int]], list[DataFile]]:
-        properties = {
-            "write.parquet.row-group-size-bytes": str(row_group),
-            "write.target-file-size-bytes": str(target),
-        }
+        properties = {"write.parquet.row-group-size-bytes": str(row_group), "write.target-file-size-bytes": str(target)}
         out = writer(place, properties=properties)
         for first in range(0, count, step):
             out.write(rows(min(step, count - first), first=first))
@@ -200,34 +197,33 @@ class TestSizes:
         return groups, files
 
     @pytest.mark.parametrize("step", [2_000, 30_000, 200_000])
-    def test_row_groups_have_their_size_however_the_rows_come(self, tmp_path: Path, step: int):
+    def test_row_groups_have_their_size_however_the_rows_come(self, tmp_path, step):
         ((*full, _),), files = self.sizes(tmp_path, 200_000, MIB, 100 * MIB, step)
         assert len(full) >= 2
         assert all(0.8 * MIB < size < 1.2 * MIB for size in full)
         assert len(files[0].split_offsets or ()) == len(full) + 1
         assert read(files[0]).column("id").to_pylist() == list(range(200_000))
 
-    def test_files_have_their_size(self, tmp_path: Path):
+    def test_files_have_their_size(self, tmp_path):
         _, files = self.sizes(tmp_path, 200_000, MIB // 8, MIB // 2, 10_000)
         assert len(files) >= 4
         assert all(0.42 * MIB < file.file_size_in_bytes < 0.58 * MIB for file in files[:-1])
         assert sum(file.record_count for file in files) == 200_000
 
-    def test_a_file_smaller_than_a_row_group_has_one(self, tmp_path: Path):
+    def test_a_file_smaller_than_a_row_group_has_one(self, tmp_path):
         groups, files = self.sizes(tmp_path, 200_000, 100 * MIB, MIB, 50_000)
         assert all(len(found) == 1 for found in groups)
         assert all(0.85 * MIB < file.file_size_in_bytes < 1.15 * MIB for file in files[:-1])
 
-    def test_nothing_written_makes_no_file(self, tmp_path: Path):
+    def test_nothing_written_makes_no_file(self, tmp_path):
         out = writer(tmp_path)
         out.write(rows(0))
         assert out.close() == ()
         assert not files_below(tmp_path)
 
-    def test_sliced_and_chunked_tables_are_written_as_they_are(self, tmp_path: Path):
-        out = writer(tmp_path)
-        out.write(pa.concat_tables([rows(10).slice(3, 4), rows(0), rows(5, first=100).slice(4)]))
-        (file,) = out.close()
+    def test_sliced_and_chunked_tables_are_written_as_they_are(self, tmp_path):
+        sliced = pa.concat_tables([rows(10).slice(3, 4), rows(0), rows(5, first=100).slice(4)])
+        file = write(tmp_path, SCHEMA, sliced)
         assert read(file).column("id").to_pylist() == [3, 4, 5, 6, 104]
         assert (file.lower_bounds or {})[1] == (3).to_bytes(8, "little")
 
@@ -242,7 +238,7 @@ class TestPartitions:
         keys = [None if value == 0 else f"k{value}" for value in number % partitions]
         return conform(pa.table({"id": number, "k": keys}), self.schema, source="a")
 
-    def test_each_partition_has_its_tuple_path_and_rows(self, tmp_path: Path):
+    def test_each_partition_has_its_tuple_path_and_rows(self, tmp_path):
         schema = schema_from_shorthand({"id": "long", "ts": "timestamp", "k": "string"})
         out = writer(tmp_path, schema, partition_by=["day(ts)", "k"])
         days = ["2026-01-01 10:00", "2026-01-01 11:00", "1969-12-31 23:59", None]
@@ -255,21 +251,21 @@ class TestPartitions:
             "ts_day=null/k=%C3%BC": ((None, "ü"), 1),
         }
 
-    def test_nan_is_one_partition_and_zeros_are_two(self, tmp_path: Path):
+    def test_nan_is_one_partition_and_zeros_are_two(self, tmp_path):
         schema = schema_from_shorthand({"x": "double"})
         out = writer(tmp_path, schema, partition_by=["x"])
         out.write(conform(pa.table({"x": [math.nan, 0.0, -0.0, math.nan]}), schema, source="a"))
         out.write(conform(pa.table({"x": [-0.0, math.nan]}), schema, source="a"))
         assert sorted(file.record_count for file in out.close()) == [1, 2, 3]
 
-    def test_partition_columns_may_be_uuids(self, tmp_path: Path):
+    def test_partition_columns_may_be_uuids(self, tmp_path):
         schema = schema_from_shorthand({"u": "uuid", "b": "long"})
         out = writer(tmp_path, schema, partition_by=["u"])
         out.write(conform(pa.table({"u": ["0" * 32, "1" * 32, "0" * 32]}), schema, source="a"))
         assert sorted(file.record_count for file in out.close()) == [1, 2]
 
     @pytest.mark.parametrize("threads", [1, 2])
-    def test_a_thousand_partitions_stay_in_bounded_memory(self, tmp_path: Path, threads: int):
+    def test_a_thousand_partitions_stay_in_bounded_memory(self, tmp_path, threads):
         limit = 200_000
         out = writer(
             tmp_path, self.schema, partition_by=["k"], max_buffered_bytes=limit, max_open_files=8, threads=threads
@@ -290,7 +286,7 @@ class TestPartitions:
         assert len(by_key) == 1000
         assert all(found == sorted(found) and len(found) == 20 for found in by_key.values())
 
-    def test_waiting_rows_do_not_hold_what_they_were_cut_from(self, tmp_path: Path):
+    def test_waiting_rows_do_not_hold_what_they_were_cut_from(self, tmp_path):
         limit = MIB
         out = writer(tmp_path, self.schema, partition_by=["k"], max_buffered_bytes=limit)
         before = pa.total_allocated_bytes()
@@ -305,7 +301,7 @@ class TestPartitions:
         out.abort()
         assert most < 3 * limit
 
-    def test_threads_write_the_same_rows(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def test_threads_write_the_same_rows(self, tmp_path, monkeypatch):
         monkeypatch.setattr("airflow_iceberg.data.write.partitioned._LANE_BYTES", 100_000)
         table = rows(30_000)
         out = writer(tmp_path, threads=2)
@@ -319,25 +315,23 @@ class TestPartitions:
 class TestFailures:
     """Nothing stays behind of a write that failed, and the error says where."""
 
-    def test_abort_removes_finished_and_open_files(self, tmp_path: Path):
+    def test_abort_removes_finished_and_open_files(self, tmp_path):
+        writer(tmp_path).abort()  # before the first row
+        assert not files_below(tmp_path)
         out = writer(tmp_path, properties={"write.target-file-size-bytes": "200000"})
         out.write(rows(100_000))
         assert len(files_below(tmp_path)) > 1
         out.abort()
         assert not files_below(tmp_path)
 
-    def test_abort_before_the_first_row_is_fine(self, tmp_path: Path):
-        writer(tmp_path).abort()
-        assert not files_below(tmp_path)
-
-    def test_abort_leaves_no_complaint_of_the_encoder(self, tmp_path: Path, recwarn: pytest.WarningsRecorder):
+    def test_abort_leaves_no_complaint_of_the_encoder(self, tmp_path, recwarn):
         out = writer(tmp_path, properties={"write.parquet.row-group-size-bytes": "10000"})
         out.write(rows(50_000))
         out.abort()
         del out
         assert not [str(warning.message) for warning in recwarn if "Exception ignored" in str(warning.message)]
 
-    def test_as_a_context_it_aborts_on_an_error(self, tmp_path: Path):
+    def test_as_a_context_it_aborts_on_an_error(self, tmp_path):
         def fill_and_fail(out: PartitionedWriter) -> None:
             with out:
                 out.write(rows(100_000))
@@ -348,12 +342,12 @@ class TestFailures:
             fill_and_fail(writer(tmp_path, properties={"write.parquet.row-group-size-bytes": "10000"}))
         assert not files_below(tmp_path)
 
-    def test_as_a_context_it_closes_at_the_end(self, tmp_path: Path):
+    def test_as_a_context_it_closes_at_the_end(self, tmp_path):
         with writer(tmp_path) as out:
             out.write(rows(10))
         assert len(files_below(tmp_path)) == 1
 
-    def test_a_place_that_cannot_be_written_is_a_storage_error(self, tmp_path: Path):
+    def test_a_place_that_cannot_be_written_is_a_storage_error(self, tmp_path):
         (tmp_path / "data").write_text("a file where a directory should be")
         out = writer(tmp_path)
         out.write(rows(10))
@@ -361,20 +355,20 @@ class TestFailures:
             out.close()
         out.abort()
 
-    def test_rows_that_were_not_conformed_are_refused(self, tmp_path: Path):
+    def test_rows_that_were_not_conformed_are_refused(self, tmp_path):
         with pytest.raises(
             InvalidInputError, match=r"unexpected schema \(id: int64\) of rows \(expected id: int64, name"
         ):
             writer(tmp_path).write(pa.table({"id": [1]}))
 
-    def test_a_closed_writer_takes_no_rows(self, tmp_path: Path):
+    def test_a_closed_writer_takes_no_rows(self, tmp_path):
         out = writer(tmp_path)
         out.close()
         for call in (lambda: out.write(rows(1)), out.close):
             with pytest.raises(InvalidInputError, match="the writer is closed already"):
                 call()
 
-    def test_faults_while_aborting_are_logged(self, tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    def test_faults_while_aborting_are_logged(self, tmp_path, caplog):
         out = writer(tmp_path)
         out.write(rows(1))
 
@@ -390,12 +384,10 @@ class TestFailures:
 class TestOtherReaders:
     """DuckDB reads what is written here; tables as a whole are compared with other engines in `tests/compat`."""
 
-    def test_values_and_types_come_back(self, tmp_path: Path):
+    def test_values_and_types_come_back(self, tmp_path):
         schema = schema_from_shorthand({**samples.SCHEMA, "u": "uuid", "t": "time"})
         table = conform(samples.rows(), schema, source="samples")
-        out = writer(tmp_path, schema)
-        out.write(table)
-        (file,) = out.close()
+        file = write(tmp_path, schema, table)
         query = f"select id, price, huge, day, name, blob, u, t, tags from '{path(file)}' order by id"
         found = [
             dict(zip(("id", "price", "huge", "day", "name", "blob", "u", "t", "tags"), row, strict=True))

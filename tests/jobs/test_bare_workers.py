@@ -33,7 +33,7 @@ PROGRAM = Path(__file__).parent / "bare_program.py"
 
 
 @pytest.fixture(scope="module")
-def zipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def zipped(tmp_path_factory):
     return build_zip(tmp_path_factory.mktemp("zip"))
 
 
@@ -52,7 +52,7 @@ def run_bare(table: Table, zipped: Path) -> Callable[[JobPlan], JobResult]:
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Table:
+def table(tmp_path):
     table = new_table(tmp_path, schema={"id": "long not null", "day": "date"}, sort_by=["id"])
     table.alter([{"upgrade_format_version": 3}])
     for start in (0, 10):

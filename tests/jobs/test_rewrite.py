@@ -11,9 +11,11 @@ import pytest
 
 from airflow_iceberg.catalogs.base import TableState
 from airflow_iceberg.data.dictionaries import dictionary_columns
+from airflow_iceberg.data.write import ordering
 from airflow_iceberg.data.write import sorted as sorted_write
 from airflow_iceberg.errors import FormatError, IcebergError
 from airflow_iceberg.format.manifests.entries import DataFile
+from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.sort_orders import sort_order_from_shorthand
 from airflow_iceberg.jobs import compact_sorted, exchange
 from airflow_iceberg.jobs.compact import group_outputs
@@ -23,7 +25,7 @@ from airflow_iceberg.jobs.protocol.table_input import FileUnit, cut_group, read_
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.jobs.spark.worker import Worker
 from airflow_iceberg.jobs.task import CompactItem, TaskReport
-from airflow_iceberg.operations.compact_job import plan_compaction, work_items, write_compact_plan
+from airflow_iceberg.operations.compact_job import Compaction, plan_compaction, write_compact_plan
 from airflow_iceberg.operations.staging import staged_files
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.plan.compact import RewriteOptions
@@ -47,18 +49,30 @@ def rows(ids: range) -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64()), "day": days, "name": [f"n{number}" for number in ids]})
 
 
-def rewrite(table: Table, **options: object) -> tuple[JobPlan, list[DataFile]]:
-    compaction = plan_compaction(table.scan(), RewriteOptions.of({"rewrite-all": True, **options}, table.properties))
-    plan = write_compact_plan(Work(table), compaction)
+def filled_table(folder: Path, count: int = 50) -> Table:
+    """A table with rows in five files of each partition."""
+    table = new_table(folder)
+    for start in range(0, count, count // 5):
+        table.append(rows(range(start, start + count // 5)))
+    return table
+
+
+def compaction_of(table: Table, **options: object) -> Compaction:
+    return plan_compaction(table.scan(), RewriteOptions.of({"rewrite-all": True, **options}, table.properties))
+
+
+def run(table: Table, plan: JobPlan) -> list[DataFile]:
     result = run_local(plan, table.io)
     result.raise_for_error()
-    return plan, list(staged_files(plan, result))
+    return list(staged_files(plan, result))
+
+
+def rewrite(table: Table, *, zorder_columns: tuple[str, ...] = (), **options: object) -> list[DataFile]:
+    compaction = compaction_of(table, **options)
+    return run(table, write_compact_plan(Work(table), compaction, zorder_columns=zorder_columns))
 
 
 def read(table: Table, files: list[DataFile], columns: tuple[str, ...] = ("*",)) -> pa.Table:
-    from airflow_iceberg.format.schemas.arrow import schema_to_arrow
-    from tests.support.data_files import read_file
-
     projection = table.scan(selected_fields=columns).projection
     batches = [
         batch
@@ -76,19 +90,15 @@ class TestRows:
     """The rows that come out are those that a scan returns."""
 
     def test_small_files_become_one_for_each_partition(self, tmp_path):
-        table = new_table(tmp_path)
-        for start in range(0, 50, 10):
-            table.append(rows(range(start, start + 10)))
-        _, files = rewrite(table)
+        table = filled_table(tmp_path)
+        files = rewrite(table)
         assert sorted(file.record_count for file in files) == [25, 25]
         assert {file.partition for file in files} == {(0,), (1,)}
         assert as_lines(read(table, files)) == as_lines(table.scan().to_arrow())
 
     def test_rows_keep_the_order_of_the_scan_within_a_partition(self, tmp_path):
-        table = new_table(tmp_path)
-        for start in range(0, 50, 10):
-            table.append(rows(range(start, start + 10)))
-        _, files = rewrite(table)
+        table = filled_table(tmp_path)
+        files = rewrite(table)
         scanned = table.scan().to_arrow()["id"].to_pylist()
         for file in files:
             (parity,) = file.partition
@@ -98,7 +108,7 @@ class TestRows:
         table = new_table(tmp_path)
         table.append(rows(range(20)))
         table.alter([{"add_partition_field": "bucket(4, id)"}])
-        _, files = rewrite(table)
+        files = rewrite(table)
         assert all(len(file.partition) == 2 for file in files)
         assert as_lines(read(table, files)) == as_lines(table.scan().to_arrow())
 
@@ -114,27 +124,18 @@ class TestRows:
         state = TableState(table=table.identifier, metadata=metadata, metadata_location=table.metadata_location)
         writable = Table(state, io=table.io, catalog=None)
         compaction = plan_compaction(table.scan(), RewriteOptions.of({"rewrite-all": True}, {}))
-        plan = write_compact_plan(Work(writable), compaction)
-        result = run_local(plan, table.io)
-        result.raise_for_error()
+        files = run(table, write_compact_plan(Work(writable), compaction))
         columns = ("*", "_row_id", "_last_updated_sequence_number") if table.metadata.format_version > 2 else ("*",)
-        before, after = (
-            table.scan(selected_fields=columns).to_arrow(),
-            read(table, [*staged_files(plan, result)], columns),
-        )
-        assert as_lines(after) == as_lines(before)
+        assert as_lines(read(table, files, columns)) == as_lines(table.scan(selected_fields=columns).to_arrow())
 
 
-def sort(table: Table, columns: list[str], **given: object) -> tuple[JobPlan, list[DataFile]]:
-    options = RewriteOptions.of({"rewrite-all": True, **given}, table.properties)
-    plan = write_compact_plan(
-        Work(table),
-        plan_compaction(table.scan(), options),
-        sort_order=sort_order_from_shorthand(columns, table.schema()),
-    )
-    result = run_local(plan, table.io)
-    result.raise_for_error()
-    return plan, list(staged_files(plan, result))
+def plan_sort(table: Table, columns: list[str], **options: object) -> JobPlan:
+    order = sort_order_from_shorthand(columns, table.schema())
+    return write_compact_plan(Work(table), compaction_of(table, **options), sort_order=order)
+
+
+def sort(table: Table, columns: list[str], **options: object) -> list[DataFile]:
+    return run(table, plan_sort(table, columns, **options))
 
 
 class TestSorted:
@@ -145,13 +146,10 @@ class TestSorted:
         if request.param == "by ranges":
             monkeypatch.setattr(compact_sorted, "SMALL_GROUP_BYTES", 0)
             monkeypatch.setattr(compact_sorted, "RANGE_BYTES", 1000)
-        table = new_table(tmp_path)
-        for start in range(0, 500, 100):
-            table.append(rows(range(start, start + 100)))
-        return table
+        return filled_table(tmp_path, 500)
 
     def test_each_partition_is_sorted(self, table):
-        _, files = sort(table, ["name desc"])
+        files = sort(table, ["name desc"])
         assert {file.partition for file in files} == {(0,), (1,)}
         for partition in [(0,), (1,)]:
             names = read(table, [file for file in files if file.partition == partition])["name"].to_pylist()
@@ -159,22 +157,20 @@ class TestSorted:
             assert names == sorted(names, reverse=True)
 
     def test_files_claim_the_order_only_if_the_table_knows_it(self, table):
-        _, files = sort(table, ["name desc"])
-        assert {file.sort_order_id for file in files} == {0}
+        assert {file.sort_order_id for file in sort(table, ["name desc"])} == {0}
         table.alter([{"set_sort_order": ["name desc"]}])
-        _, files = sort(table, ["name desc"])
-        assert {file.sort_order_id for file in files} == {table.sort_order().order_id}
+        assert {file.sort_order_id for file in sort(table, ["name desc"])} == {table.sort_order().order_id}
 
     def test_several_files_follow_each_other(self, table):
         table.alter([{"drop_partition_field": "day"}])
         size = sum(task.file.file_size_in_bytes for task in table.scan().plan_files())
-        _, files = sort(table, ["id"], **{"target-file-size-bytes": size // 4})
+        files = sort(table, ["id"], **{"target-file-size-bytes": size // 4})
         ids = read(table, files)["id"].to_pylist()
         assert ids == sorted(ids) == list(range(500))
 
     def test_files_of_other_specs_are_sorted_within_their_new_partitions(self, table):
         table.alter([{"add_partition_field": "bucket(3, id)"}])
-        _, files = sort(table, ["id desc"])
+        files = sort(table, ["id desc"])
         assert len({file.partition for file in files}) == 6
         for file in files:
             ids = read(table, [file])["id"].to_pylist()
@@ -186,9 +182,8 @@ class TestSorted:
         monkeypatch.setattr(compact_sorted, "RANGE_BYTES", 200)
         monkeypatch.setattr(sorted_write, "RUN_BYTES", 2000)
         table.alter([{"drop_partition_field": "day"}])
-        _, files = sort(table, ["day", "id"])
-        assert len(files) == 1  # no range is heavy
-        _, files = sort(table, ["day"])
+        assert len(sort(table, ["day", "id"])) == 1  # no range is heavy
+        files = sort(table, ["day"])
         assert len(files) > 2
         for file in files:
             days = read(table, [file])["day"].to_pylist()
@@ -201,12 +196,12 @@ class TestSorted:
         table.alter([{"drop_partition_field": "day"}])
         table.append(rows(range(500)))
         cuts = []
-        choose = compact_sorted.choose_boundaries
+        choose = ordering.choose_boundaries
         monkeypatch.setattr(
-            compact_sorted, "choose_boundaries", lambda *given: cuts.append(choose(*given).num_rows) or choose(*given)
+            ordering, "choose_boundaries", lambda *given: cuts.append(choose(*given).num_rows) or choose(*given)
         )
         for parts in (1, 4):
-            _, files = sort(table, ["id"], **{"shuffle-partitions-per-file": parts})
+            files = sort(table, ["id"], **{"shuffle-partitions-per-file": parts})
             assert read(table, files)["id"].to_pylist() == list(range(500))
             assert len(files) == 1
         assert cuts == [0, 3]
@@ -216,28 +211,18 @@ class TestSorted:
         table.alter([{"drop_partition_field": "day"}])
         names = [f"the same eight and more {number}" for number in (2, 0, 3, 1)]
         table.append(rows(range(4)).set_column(2, "name", pa.array(names)))
-        found = {}
-        for count in (8, 64):
-            options = RewriteOptions.of({"rewrite-all": True, "var-length-contribution": count}, {})
-            compaction = plan_compaction(table.scan(), options)
-            plan = write_compact_plan(Work(table), compaction, zorder_columns=("name",))
-            result = run_local(plan, table.io)
-            result.raise_for_error()
-            found[count] = read(table, [*staged_files(plan, result)])["name"].to_pylist()
-        assert found == {8: names, 64: sorted(names)}
+        for count, expected in ((8, names), (64, sorted(names))):
+            files = rewrite(table, zorder_columns=("name",), **{"var-length-contribution": count})
+            assert read(table, files)["name"].to_pylist() == expected
 
     def test_z_order_keeps_all_rows(self, table):
-        options = RewriteOptions.of({"rewrite-all": True}, {})
-        compaction = plan_compaction(table.scan(), options)
-        plan = write_compact_plan(Work(table), compaction, zorder_columns=("id", "name"))
-        result = run_local(plan, table.io)
-        result.raise_for_error()
-        files = staged_files(plan, result)
-        assert as_lines(read(table, [*files])) == as_lines(table.scan().to_arrow())
+        files = rewrite(table, zorder_columns=("id", "name"))
+        assert as_lines(read(table, files)) == as_lines(table.scan().to_arrow())
         assert {file.sort_order_id for file in files} == {0}
 
     def test_nothing_of_the_exchange_is_left(self, table):
-        plan, _ = sort(table, ["id"])
+        plan = plan_sort(table, ["id"])
+        run(table, plan)
         assert not [status for status in table.io.list(plan.staging_location) if status.location.endswith(".arrow")]
 
 
@@ -270,17 +255,15 @@ class TestTexts:
     def check(self, table: Table, files: list[DataFile]) -> None:
         assert as_lines(read(table, files)) == as_lines(table.scan().to_arrow())
         live = [task.file for task in table.scan().plan_files()]
-        assert sum((file.null_value_counts or {})[3] for file in files) == sum(
-            (file.null_value_counts or {})[3] for file in live
-        )
+        assert sum(file.null_value_counts[3] for file in files) == sum(file.null_value_counts[3] for file in live)
         for file in files:
             names = [name for name in read(table, [file])["name"].to_pylist() if name is not None]
-            found = (file.lower_bounds or {}).get(3), (file.upper_bounds or {}).get(3)
+            found = file.lower_bounds.get(3), file.upper_bounds.get(3)
             assert found == ((min(names).encode(), max(names).encode()) if names else (None, None))
 
     @pytest.mark.parametrize("by", [["name"], ["name desc", "id"], ["id desc"], ["day", "name"]], ids=str)
     def test_sorted(self, table, by):
-        _, files = sort(table, by)
+        files = sort(table, by)
         self.check(table, files)
         for file in files:
             found = read(table, [file]).to_pydict()
@@ -305,22 +288,17 @@ class TestTexts:
         assert sum(part.num_rows for part in exchange.read_slices(table.io, [piece])) == 10_000
 
     def test_along_a_z_curve(self, table):
-        compaction = plan_compaction(table.scan(), RewriteOptions.of({"rewrite-all": True}, {}))
-        plan = write_compact_plan(Work(table), compaction, zorder_columns=("name", "id"))
-        result = run_local(plan, table.io)
-        result.raise_for_error()
-        self.check(table, [*staged_files(plan, result)])
+        self.check(table, rewrite(table, zorder_columns=("name", "id")))
 
     def test_bin_packed(self, table):
-        _, files = rewrite(table)
+        files = rewrite(table)
         self.check(table, files)
         size = sum(file.file_size_in_bytes for file in files)
-        _, files = rewrite(table, **{"target-file-size-bytes": size // 3})
-        self.check(table, files)
+        self.check(table, rewrite(table, **{"target-file-size-bytes": size // 3}))
 
     def test_into_other_partitions(self, table):
         table.alter([{"add_partition_field": "truncate(1, name)"}])
-        for _, files in (rewrite(table), sort(table, ["id"])):
+        for files in (rewrite(table), sort(table, ["id"])):
             self.check(table, files)
             assert {file.partition for file in files} == {("r",), ("g",), ("b",), ("n",), (None,)}
 
@@ -356,15 +334,15 @@ class TestChecks:
     def plan(self, tmp_path: Path) -> tuple[Table, JobPlan]:
         table = new_table(tmp_path)
         table.append(rows(range(4)))
-        compaction = plan_compaction(table.scan(), RewriteOptions.of({"rewrite-all": True}, {}))
-        return table, write_compact_plan(Work(table), compaction)
+        return table, write_compact_plan(Work(table), compaction_of(table))
+
+    def replace_work(self, table: Table, plan: JobPlan, data: bytes) -> None:
+        table.io.delete([plan.task.table.work_location])
+        table.io.create(plan.task.table.work_location, data)
 
     def test_a_torn_work_document_is_refused(self, tmp_path):
         table, plan = self.plan(tmp_path)
-        location = plan.task.table.work_location
-        data = table.io.read(location)
-        table.io.delete([location])
-        table.io.create(location, data[:-9])
+        self.replace_work(table, plan, table.io.read(plan.task.table.work_location)[:-9])
         with pytest.raises(FormatError, match="work document of a job is damaged"):
             read_work(table.io, plan.task.table)
 
@@ -374,11 +352,10 @@ class TestChecks:
     )
     def test_a_forged_unit_of_work_is_refused(self, field, value, tmp_path):
         table, plan = self.plan(tmp_path)
-        location = plan.task.table.work_location
-        lines = [json.loads(line) for line in gzip.decompress(table.io.read(location)).decode().split("\n")]
+        document = gzip.decompress(table.io.read(plan.task.table.work_location)).decode()
+        lines = [json.loads(line) for line in document.split("\n")]
         lines[0]["units"][0][field] = value
-        table.io.delete([location])
-        table.io.create(location, gzip.compress("\n".join(map(json.dumps, lines)).encode()))
+        self.replace_work(table, plan, gzip.compress("\n".join(map(json.dumps, lines)).encode()))
         with pytest.raises(FormatError, match=rf"in 'line 1\.units\[0\]\.{field}'"):
             read_work(table.io, plan.task.table)
 
@@ -399,31 +376,21 @@ class TestChecks:
         with pytest.raises(FormatError, match=message):
             staged_files(plan, replace(result, groups=(forged,)))
 
-    def test_a_group_that_gives_out_fewer_rows_is_refused(self, tmp_path):
-        table = new_table(tmp_path)
-        table.append(rows(range(4)))
-        items = work_items(plan_compaction(table.scan(), RewriteOptions.of({"rewrite-all": True}, {})).groups)
-        written = [(item.group, TaskReport(number=item.number, record_count=1)) for item in items]
-        with pytest.raises(IcebergError, match="has 2 rows by the table's manifests and gave out 1"):
-            group_outputs(items, written)
-
-    def test_a_task_without_a_report_is_refused(self, tmp_path):
-        table = new_table(tmp_path)
-        table.append(rows(range(4)))
-        items = work_items(plan_compaction(table.scan(), RewriteOptions.of({"rewrite-all": True}, {})).groups)
-        with pytest.raises(IcebergError, match="has 2 rows by the table's manifests and gave out 0"):
-            group_outputs(items, [(items[0].group, TaskReport(number=0, record_count=2))])
+    @pytest.mark.parametrize(("counts", "found"), [((1, 1), 1), ((2,), 0)], ids=["fewer rows", "no report of a task"])
+    def test_missing_rows_are_refused(self, counts, found, tmp_path):
+        table, plan = self.plan(tmp_path)
+        items = read_work(table.io, plan.task.table)
+        reports = [TaskReport(number=number, record_count=count) for number, count in enumerate(counts)]
+        with pytest.raises(IcebergError, match=f"has 2 rows by the table's manifests, but {found} were written"):
+            group_outputs(items, [(items[report.number].group, report) for report in reports])
 
 
 class TestWhatATaskIsSent:
     """Every task of Spark gets the work of all, closed, and opens its own: the others may be very many files."""
 
     def test_it_opens_its_own_work_alone(self, tmp_path):
-        table = new_table(tmp_path)
-        for start in range(0, 50, 10):
-            table.append(rows(range(start, start + 10)))
-        options = RewriteOptions.of({"rewrite-all": True}, table.properties)
-        plan = write_compact_plan(Work(table), plan_compaction(table.scan(), options))
+        table = filled_table(tmp_path)
+        plan = write_compact_plan(Work(table), compaction_of(table))
         items = read_work(table.io, plan.task.table)
         specs = [CompactItem(number=item.number, item=item) for item in items]
         sent = Worker(plan=plan.to_json(), storage={}, max_failures=1).with_specs(specs).__self__

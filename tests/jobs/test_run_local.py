@@ -32,7 +32,7 @@ def write_rows(path: Path, ids: range, **columns: Any) -> None:
 
 
 @pytest.fixture
-def many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+def many_tasks(monkeypatch):
     """Small files are worth a task each."""
     monkeypatch.setattr(files, "MIN_TASK_BYTES", 1)
 
@@ -40,7 +40,11 @@ def many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 class TestRun:
     """A job over files stages all rows once, and its result document says the same as what it returns."""
 
-    def test_rows_of_all_formats_come_together(self, tmp_path: Path) -> None:
+    def plan(self, folder: Path) -> JobPlan:
+        write_rows(folder / "a.parquet", range(3))
+        return make_plan(folder, Source.from_files(f"{folder}/a.parquet"))
+
+    def test_rows_of_all_formats_come_together(self, tmp_path):
         write_rows(tmp_path / "in/a.parquet", range(3))
         (tmp_path / "in/b.csv").write_text("day,id\n2026-01-01,3\n")
         (tmp_path / "in/c.jsonl").write_text('{"id": 4, "name": "x"}\n')
@@ -51,38 +55,32 @@ class TestRun:
         assert {"id": 4, "name": "x", "day": None} in rows_of(plan, result)
         assert (result.record_count, result.source_files, result.engine) == (5, 3, "local")
 
-    def test_the_result_document_is_the_result(self, tmp_path: Path) -> None:
-        write_rows(tmp_path / "a.parquet", range(3))
-        plan = make_plan(tmp_path, Source.from_files(f"{tmp_path}/a.parquet"))
+    def test_the_result_document_is_the_result_also_of_a_second_run(self, tmp_path):
+        plan = self.plan(tmp_path)
         result = run_local(plan, IO)
         assert JobResult.from_json(IO.read(plan.result_location)) == result
+        assert run_local(plan, IO) == result
 
-    def test_files_lie_below_the_data_location_under_the_prefix_of_the_try(self, tmp_path: Path) -> None:
-        write_rows(tmp_path / "a.parquet", range(3))
-        plan = make_plan(tmp_path, Source.from_files(f"{tmp_path}/a.parquet"))
+    def test_files_lie_below_the_data_location_under_the_prefix_of_the_try(self, tmp_path):
+        plan = self.plan(tmp_path)
         (file,) = data_files(plan, run_local(plan, IO))
         assert file.file_path.startswith(f"{append_task(plan).write.data_location}/{plan.file_prefix}-00000-")
 
     @pytest.mark.parametrize("threads", [1, 3])
-    def test_no_files_are_no_rows(self, threads: int, tmp_path: Path) -> None:
+    def test_no_files_are_no_rows(self, threads, tmp_path):
         plan = make_plan(tmp_path, Source.from_files(f"{tmp_path}/*.csv"), partition_by=["day"])
         result = run_local(plan, IO, threads=threads)
         assert (result.status, result.data_files, result.record_count) == ("succeeded", (), 0)
 
-    def test_files_without_rows_make_no_data_files(self, tmp_path: Path) -> None:
+    def test_files_without_rows_make_no_data_files(self, tmp_path):
         write_rows(tmp_path / "a.parquet", range(0))
         (tmp_path / "b.csv").write_text("id\n")
         (tmp_path / "c.csv").write_text("")
         plan = make_plan(tmp_path, Source.from_files([f"{tmp_path}/*.parquet", f"{tmp_path}/*.csv"]))
         assert run_local(plan, IO).data_files == ()
 
-    def test_a_second_run_of_a_plan_leaves_the_answer_of_the_first(self, tmp_path: Path) -> None:
-        write_rows(tmp_path / "a.parquet", range(3))
-        plan = make_plan(tmp_path, Source.from_files(f"{tmp_path}/a.parquet"))
-        assert run_local(plan, IO) == run_local(plan, IO)
-
     @pytest.mark.parametrize("source", [Source.from_sql("select 1"), Source.from_callable("a:b")])
-    def test_what_needs_spark_says_what_to_set(self, source: Source, tmp_path: Path) -> None:
+    def test_what_needs_spark_says_what_to_set(self, source, tmp_path):
         result = run_local(make_plan(tmp_path, source), IO)
         with pytest.raises(UnsupportedError, match="needs Spark; set spark_conn_id"):
             result.raise_for_error()
@@ -97,37 +95,20 @@ class TestDistribution:
             write_rows(root / f"in/{number}.parquet", range(number * 100, number * 100 + 100))
         return make_plan(root, Source.from_files(f"{root}/in/*"), partition_by=["day"], **settings)
 
-    def partitions(self, plan: JobPlan, result: JobResult) -> Counter[Any]:
-        return Counter(file.partition for file in data_files(plan, result))
-
-    @pytest.mark.parametrize("mode", ["hash", "range"])
-    def test_one_file_a_partition(self, mode: str, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(("mode", "count"), [("hash", 1), ("range", 1), ("none", 3)])
+    def test_the_files_of_a_partition(self, mode, count, tmp_path):
         plan = self.plan(tmp_path, distribution_mode=mode)
         result = run_local(plan, IO, threads=3)
-        assert set(self.partitions(plan, result).values()) == {1}
-        assert sorted(row["id"] for row in rows_of(plan, result)) == list(range(600))
-
-    def test_none_writes_where_it_reads(self, tmp_path: Path) -> None:
-        plan = self.plan(tmp_path, distribution_mode="none")
-        result = run_local(plan, IO, threads=3)
-        assert set(self.partitions(plan, result).values()) == {3}
-        assert sorted(row["id"] for row in rows_of(plan, result)) == list(range(600))
-
-    def test_rows_stand_in_the_file_of_their_partition(self, tmp_path: Path) -> None:
-        plan = self.plan(tmp_path)
-        for file in data_files(plan, run_local(plan, IO, threads=3)):
+        staged = data_files(plan, result)
+        assert set(Counter(file.partition for file in staged).values()) == {count}
+        for file in staged:
             days = pq.read_table(IO.filesystem(file.file_path)[1]).column("day").to_pylist()
             assert {(day - date(1970, 1, 1)).days for day in days} == set(file.partition)
-
-    def test_nothing_of_the_exchange_is_left(self, tmp_path: Path) -> None:
-        plan = self.plan(tmp_path)
-        run_local(plan, IO, threads=3)
+        assert sorted(row["id"] for row in rows_of(plan, result)) == list(range(600))
+        assert result.warnings == ()  # of range without an order, too
         assert files_below(plan.staging_location) == [plan.result_location]
 
-    def test_range_without_an_order_needs_no_warning(self, tmp_path: Path) -> None:
-        assert run_local(self.plan(tmp_path, distribution_mode="range"), IO).warnings == ()
-
-    def test_nested_columns_pass_the_exchange(self, tmp_path: Path) -> None:
+    def test_nested_columns_pass_the_exchange(self, tmp_path):
         columns = {"k": "int", "tags": "list<string>", "m": "map<string, double>", "p": "struct<x: long, y: uuid>"}
         rows = [{"k": n % 3, "tags": ["a", None], "m": {"x": 1.5}, "p": {"x": n, "y": None}} for n in range(30)]
         for part in range(3):
@@ -144,28 +125,28 @@ class TestDistribution:
 class TestExchange:
     """Buckets do not depend on the process; they are dealt out evenly, a large one in parts."""
 
-    def test_a_bucket_is_the_same_everywhere(self) -> None:
+    def test_a_bucket_is_the_same_everywhere(self):
         code = "from airflow_iceberg.jobs.exchange import bucket_of; print(bucket_of((1, 'ä', None), 128))"
         command = [sys.executable, "-R", "-c", code]
         found = {subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True).stdout for _ in range(2)}
         assert found == {f"{bucket_of((1, 'ä', None), 128)}\n"}
 
-    def test_all_nans_are_one_partition(self) -> None:
+    def test_all_nans_are_one_partition(self):
         assert bucket_of((float("nan"),), 128) == bucket_of((-float("nan"),), 128)
 
     def piece(self, bucket: int, size_bytes: int, path: str = "/a") -> Slice:
         return Slice(path=path, bucket=bucket, parts=((0, 1),), record_count=1, size_bytes=size_bytes)
 
-    def test_the_heaviest_go_first_to_who_has_least(self) -> None:
+    def test_the_heaviest_go_first_to_who_has_least(self):
         slices = [self.piece(bucket, size) for bucket, size in enumerate([5, 9, 4, 6])]
         tasks = deal(slices, 2, target_file_size_bytes=1000)
         assert [[group[0].bucket for group in groups] for groups in tasks] == [[1, 2], [3, 0]]
 
-    def test_a_bucket_is_not_divided_without_need(self) -> None:
+    def test_a_bucket_is_not_divided_without_need(self):
         slices = [self.piece(0, 10, f"/{number}") for number in range(4)]
         assert deal(slices, 3, target_file_size_bytes=1000) == [(tuple(slices),)]
 
-    def test_a_bucket_of_several_files_is_shared(self) -> None:
+    def test_a_bucket_of_several_files_is_shared(self):
         slices = [self.piece(0, 600, f"/{number}") for number in range(4)]
         assert len(deal(slices, 4, target_file_size_bytes=100)) == 4
 
@@ -181,14 +162,14 @@ class TestFailures:
 
     @pytest.mark.usefixtures("many_tasks")
     @pytest.mark.parametrize("partition_by", [[], ["day"]])
-    def test_a_wrong_value_in_one_of_many_files(self, partition_by: list[str], tmp_path: Path) -> None:
+    def test_a_wrong_value_in_one_of_many_files(self, partition_by, tmp_path):
         for number in range(12):
             (tmp_path / f"{number:02d}.csv").write_text(f"id,name\n{number},x\n{'oops' if number == 7 else 1},y\n")
         plan = make_plan(tmp_path, Source.from_files(f"{tmp_path}/*.csv"), partition_by=partition_by)
         with pytest.raises(InvalidInputError, match=rf"column 'id', row 2 of {tmp_path}/07\.csv: value 'oops'"):
             self.failed(plan).raise_for_error()
 
-    def test_the_row_is_counted_through_the_whole_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_row_is_counted_through_the_whole_file(self, tmp_path, monkeypatch):
         monkeypatch.setattr("airflow_iceberg.jobs.context.COALESCE_ROWS", 10)
         monkeypatch.setattr("airflow_iceberg.jobs.sources.readers.JSON_BATCH_ROWS", 10)
         lines = [json.dumps({"id": None if number == 95 else number}) for number in range(1, 101)]
@@ -196,32 +177,29 @@ class TestFailures:
         with pytest.raises(InvalidInputError, match=rf"column 'id', row 95 of {tmp_path}/a.jsonl: null"):
             self.failed(make_plan(tmp_path, Source.from_files(f"{tmp_path}/a.jsonl"))).raise_for_error()
 
-    def test_a_missing_column(self, tmp_path: Path) -> None:
-        (tmp_path / "a.csv").write_text("name\nx\n")
-        with pytest.raises(InvalidInputError, match=r"required column 'id' \(long\) is missing in .*a\.csv"):
+    @pytest.mark.parametrize(
+        ("text", "error", "message"),
+        [
+            ("name\nx\n", InvalidInputError, r"required column 'id' \(long\) is missing in .*a\.csv"),
+            ("id,more\n1,2\n", InvalidInputError, r"column 'more' of .*a\.csv is not in the table"),
+            ("id,more\n", InvalidInputError, r"column 'more'"),
+            (None, NotFoundError, r"a\.csv does not exist"),
+        ],
+        ids=["missing column", "extra column", "extra column without rows", "missing file"],
+    )
+    def test_a_file_that_does_not_fit(self, text, error, message, tmp_path):
+        if text is not None:
+            (tmp_path / "a.csv").write_text(text)
+        with pytest.raises(error, match=message):
             self.failed(make_plan(tmp_path, Source.from_files(f"{tmp_path}/a.csv"))).raise_for_error()
 
-    def test_an_extra_column(self, tmp_path: Path) -> None:
-        write_rows(tmp_path / "a.parquet", range(2), more=[1, 2])
-        with pytest.raises(InvalidInputError, match=r"column 'more' of .*a\.parquet is not in the table"):
-            self.failed(make_plan(tmp_path, Source.from_files(f"{tmp_path}/a.parquet"))).raise_for_error()
-
-    def test_an_extra_column_of_a_file_without_rows(self, tmp_path: Path) -> None:
-        (tmp_path / "a.csv").write_text("id,more\n")
-        with pytest.raises(InvalidInputError, match=r"column 'more'"):
-            self.failed(make_plan(tmp_path, Source.from_files(f"{tmp_path}/a.csv"))).raise_for_error()
-
-    def test_a_missing_file(self, tmp_path: Path) -> None:
-        with pytest.raises(NotFoundError, match=r"a\.csv does not exist"):
-            self.failed(make_plan(tmp_path, Source.from_files(f"{tmp_path}/a.csv"))).raise_for_error()
-
-    def test_a_broken_file(self, tmp_path: Path) -> None:
+    def test_a_broken_file(self, tmp_path):
         (tmp_path / "a.parquet").write_bytes(b"PAR1 nothing PAR1")
         with pytest.raises(FormatError) as caught:
             self.failed(make_plan(tmp_path, Source.from_files(f"{tmp_path}/a.parquet"))).raise_for_error()
         assert caught.value.path == f"{tmp_path}/a.parquet"
 
-    def test_a_data_location_that_cannot_be_written(self, tmp_path: Path) -> None:
+    def test_a_data_location_that_cannot_be_written(self, tmp_path):
         write_rows(tmp_path / "a.parquet", range(2))
         (tmp_path / "wall").write_text("a file where a directory should be")
         plan = make_plan(
@@ -230,7 +208,7 @@ class TestFailures:
         with pytest.raises(StorageError, match=rf"file://{tmp_path}/wall/data"):
             self.failed(plan).raise_for_error()
 
-    def test_half_written_files_of_the_failing_task_are_removed(self, tmp_path: Path) -> None:
+    def test_half_written_files_of_the_failing_task_are_removed(self, tmp_path):
         (tmp_path / "a.csv").write_text("id\n1\n")
         (tmp_path / "b.csv").write_text("id\noops\n")
         plan = make_plan(tmp_path, Source.from_files(f"{tmp_path}/*.csv"))
@@ -238,7 +216,7 @@ class TestFailures:
         assert files_below(append_task(plan).write.data_location) == []
 
     @pytest.mark.usefixtures("many_tasks")
-    def test_nothing_of_the_exchange_is_left_either(self, tmp_path: Path) -> None:
+    def test_nothing_of_the_exchange_is_left_either(self, tmp_path):
         for number in range(3):
             (tmp_path / f"{number}.csv").write_text("id,day\n1,2026-01-01\n")
         (tmp_path / "9.csv").write_text("id\noops\n")
@@ -247,7 +225,7 @@ class TestFailures:
         assert files_below(exchange.location(plan)) == []
 
 
-def test_jobs_run_where_airflow_cannot_be_imported(tmp_path: Path) -> None:
+def test_jobs_run_where_airflow_cannot_be_imported(tmp_path):
     write_rows(tmp_path / "a.parquet", range(3))
     plan = make_plan(tmp_path, Source.from_files(f"{tmp_path}/a.parquet"), partition_by=["day"])
     IO.create(plan.location, plan.to_json())

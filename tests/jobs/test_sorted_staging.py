@@ -126,20 +126,14 @@ class TestFiles:
 class TestInProcess:
     """Rows of this process are sorted as well."""
 
+    @pytest.mark.parametrize("run_bytes", [sorted_write.RUN_BYTES, 4000])
     @pytest.mark.parametrize("partition_by", [[], ["day"]])
-    def test_appended_files_are_in_order(self, partition_by, tmp_path):
+    def test_appended_files_are_in_order_and_each_run_has_its_own(self, partition_by, run_bytes, monkeypatch, tmp_path):
+        monkeypatch.setattr(sorted_write, "RUN_BYTES", run_bytes)
         table = new_table(tmp_path, partition_by=partition_by)
         table.append(rows(range(500)))
         files = [task.file for task in table.scan().plan_files()]
-        assert_sorted(table, files)
-        assert ids_of(table, files) == list(range(500))
-
-    def test_each_run_has_files_of_its_own(self, monkeypatch, tmp_path):
-        monkeypatch.setattr(sorted_write, "RUN_BYTES", 4000)
-        table = new_table(tmp_path)
-        table.append(rows(range(500)))
-        files = [task.file for task in table.scan().plan_files()]
-        assert len(files) > 1
+        assert (len(files) > max(1, 3 * len(partition_by))) == (run_bytes == 4000)
         assert_sorted(table, files)
         assert ids_of(table, files) == list(range(500))
 

@@ -134,7 +134,7 @@ class Ran:
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
-def ran(request: pytest.FixtureRequest, spark_of: Any, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+def ran(request, spark_of, tmp_path_factory):
     return Ran(spark_of(request.param), tmp_path_factory.mktemp(request.param))
 
 
@@ -160,31 +160,31 @@ class TestChanges:
 class TestSuccess:
     """A job stages all rows of its source once, whatever the source; the core comes to the workers as a zip."""
 
-    def test_files(self, ran: Ran) -> None:
+    def test_files(self, ran):
         assert sorted(row["id"] for row in ran.rows("files")) == [*range(12), *range(100, 112)]
         assert ran.result("files").source_files == 12
         assert ran.result("files").engine.startswith("spark ")
 
     @pytest.mark.parametrize("name", ["files_by_day", "sql_by_day"])
-    def test_a_partition_is_one_file(self, ran: Ran, name: str) -> None:
+    def test_a_partition_is_one_file(self, ran, name):
         assert set(ran.partitions(name).values()) == {1}
         assert len(ran.partitions(name)) == (6 if name == "files_by_day" else 5)
 
     @pytest.mark.parametrize("name", ["sql", "sql_by_day", "sql_direct"])
-    def test_a_query(self, ran: Ran, name: str) -> None:
+    def test_a_query(self, ran, name):
         assert sorted(row["id"] for row in ran.rows(name)) == list(range(1000))
         assert ran.result(name).record_count == 1000
 
-    def test_without_distribution_each_task_writes_its_own_files(self, ran: Ran) -> None:
+    def test_without_distribution_each_task_writes_its_own_files(self, ran):
         assert set(ran.partitions("sql_direct").values()) == {4}
 
-    def test_a_query_without_rows_makes_no_files(self, ran: Ran) -> None:
+    def test_a_query_without_rows_makes_no_files(self, ran):
         assert (ran.result("sql_empty").status, ran.result("sql_empty").data_files) == ("succeeded", ())
 
-    def test_a_callable_gets_the_session_and_its_arguments(self, ran: Ran) -> None:
+    def test_a_callable_gets_the_session_and_its_arguments(self, ran):
         assert sorted(row["name"] for row in ran.rows("callable")) == [f"n{number}" for number in range(7)]
 
-    def test_every_type_comes_through(self, ran: Ran) -> None:
+    def test_every_type_comes_through(self, ran):
         full, empty = sorted(ran.rows("types"), key=lambda row: row["i"] is None)
         assert full.pop("d") != full.get("d")
         assert set(empty.values()) == {None}
@@ -205,7 +205,7 @@ class TestSuccess:
         }
 
     @pytest.mark.parametrize("name", ["variant", "variant_by_id"])
-    def test_variants_of_spark_4_come_through_at_every_depth(self, ran: Ran, name: str) -> None:
+    def test_variants_of_spark_4_come_through_at_every_depth(self, ran, name):
         if ran.version == SPARK_35:
             assert "Spark does not accept the query" in str(ran.error(name))  # it has no variants
             return
@@ -215,10 +215,10 @@ class TestSuccess:
             assert plain(decode(**row["v"])) == {"a": [row["id"], None, "x"]}
             assert (row["l"], row["s"]) == ([row["v"]], {"v": row["v"]})
 
-    def test_the_time_zone_of_the_cluster_means_nothing(self, ran: Ran) -> None:
+    def test_the_time_zone_of_the_cluster_means_nothing(self, ran):
         assert ran.rows("zone") == [{"ts": datetime(2026, 1, 1, tzinfo=UTC)}]
 
-    def test_the_exchange_leaves_nothing(self, ran: Ran) -> None:
+    def test_the_exchange_leaves_nothing(self, ran):
         plan = ran.plans["sql_by_day"]
         assert files_below(plan.staging_location) == [plan.location, plan.result_location]
 
@@ -227,7 +227,7 @@ class TestFailure:
     """A job that fails says so in its result, as one of our errors and in one readable text."""
 
     @pytest.mark.parametrize("name", ["wrong_value", "wrong_value_by_day"])
-    def test_a_wrong_value_names_column_row_and_file(self, ran: Ran, name: str) -> None:
+    def test_a_wrong_value_names_column_row_and_file(self, ran, name):
         error = ran.error(name)
         assert type(error) is InvalidInputError
         assert str(error).startswith("column 'id', row 2 of /")
@@ -247,27 +247,27 @@ class TestFailure:
             ("no_frame", "python callable frames:no_frame returned int, expected a Spark DataFrame"),
         ],
     )
-    def test_what_the_caller_has_to_mend(self, ran: Ran, name: str, message: str) -> None:
+    def test_what_the_caller_has_to_mend(self, ran, name, message):
         error = ran.error(name)
         assert type(error) is InvalidInputError
         assert message in str(error)
 
-    def test_a_callable_that_raises(self, ran: Ran) -> None:
+    def test_a_callable_that_raises(self, ran):
         error = ran.error("raises")
         assert str(error).startswith("python callable frames:raises raised RuntimeError: the lake is dry (frames.py:")
 
-    def test_a_query_that_fails_while_it_runs(self, ran: Ran) -> None:
+    def test_a_query_that_fails_while_it_runs(self, ran):
         error = ran.error("failing_query")
         assert type(error) is IcebergError
         assert "boom" in str(error)
 
     @pytest.mark.parametrize("name", ["unwritable", "unwritable_staging"])
-    def test_a_location_that_cannot_be_written(self, ran: Ran, name: str) -> None:
+    def test_a_location_that_cannot_be_written(self, ran, name):
         error = ran.error(name)
         assert type(error) is StorageError
         assert ("/wall/data" if name == "unwritable" else exchange.location(ran.plans[name])) in str(error)
 
-    def test_no_message_holds_a_stack_trace_or_a_plan(self, ran: Ran) -> None:
+    def test_no_message_holds_a_stack_trace_or_a_plan(self, ran):
         for name in ran.plans:
             error = ran.result(name).error
             message = error.message if error else ""

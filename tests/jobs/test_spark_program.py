@@ -25,7 +25,7 @@ class TestProgram:
     """`main.py` reads the plan, writes the result, says one line and tells by its exit code how it went."""
 
     @pytest.mark.parametrize("version", [OF_SPARK_4, pytest.param(SPARK_35, marks=pytest.mark.java)])
-    def test_success(self, version: str, tmp_path: Path) -> None:
+    def test_success(self, version, tmp_path):
         plan = make_plan(tmp_path, write_csv_files(tmp_path / "in"), partition_by=["day"])
         IO.create(plan.location, plan.to_json())
         ended = submit(version, tmp_path, main_program(), plan.location)
@@ -35,7 +35,7 @@ class TestProgram:
 
     @pytest.mark.services  # how a job fails on Spark 4 is seen with make test through the operator
     @pytest.mark.parametrize("version", [OF_SPARK_4, pytest.param(SPARK_35, marks=pytest.mark.java)])
-    def test_failure(self, version: str, tmp_path: Path) -> None:
+    def test_failure(self, version, tmp_path):
         plan = make_plan(tmp_path, write_csv_files(tmp_path / "in", wrong=7))
         IO.create(plan.location, plan.to_json())
         ended = submit(version, tmp_path, main_program(), plan.location)
@@ -48,7 +48,7 @@ class TestProgram:
 @pytest.mark.spark
 @pytest.mark.services
 @pytest.mark.parametrize("signalled", ["once", "for good"])
-def test_a_killed_worker_leaves_only_files_that_nobody_refers_to(signalled: str, tmp_path: Path) -> None:
+def test_a_killed_worker_leaves_only_files_that_nobody_refers_to(signalled, tmp_path):
     """Spark tries the task again where it may; only the files of the attempt that came through are named."""
     small = {"write.parquet.row-group-size-bytes": "100000"}
     source = Source.from_callable("frames:slow")

@@ -4,8 +4,6 @@ import gc
 import importlib
 import sys
 import zipfile
-from collections.abc import Iterator
-from pathlib import Path
 from zipimport import zipimporter
 
 import pytest
@@ -14,7 +12,7 @@ from airflow_iceberg.jobs.spark.worker import spare_next_task
 
 
 @pytest.fixture
-def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def modules(tmp_path, monkeypatch):
     with zipfile.ZipFile(tmp_path / "code.zip", "w") as archive:
         for name in ("zipped_first", "zipped_second"):
             archive.writestr(f"{name}.py", f"NAME = '{name}'\n")
@@ -31,14 +29,14 @@ def zips() -> list[str]:
 
 @pytest.mark.usefixtures("modules")
 class TestSparingTheNextTask:
-    def test_zips_are_forgotten_and_still_there(self) -> None:
+    def test_zips_are_forgotten_and_still_there(self):
         assert importlib.import_module("zipped_first").NAME == "zipped_first"
         assert zips()
         spare_next_task()
         assert not zips()
         assert importlib.import_module("zipped_second").NAME == "zipped_second"
 
-    def test_what_is_there_after_the_first_task_is_not_looked_at_again(self) -> None:
+    def test_what_is_there_after_the_first_task_is_not_looked_at_again(self):
         spare_next_task()
         frozen = gc.get_freeze_count()
         assert frozen > 10_000

@@ -1,10 +1,7 @@
-"""Columns that rows have and the table has not: the schema that the table gets with them.
+"""The schema of a table with the new columns of a source, and with its wider types where the table may take them.
 
-Here: which columns of a source are new, and which are of a wider type that a column of the table may take. Not here:
-what is legal (`format.schemas.evolution`), casts to the columns that there are (`cast`), the commit
-(`commit.actions.with_new_columns`).
-
-A column that the table has and that is narrower in the source, or merely other, changes nothing: `cast` decides.
+Other columns change nothing; `data.cast.rows` casts them. Not here: legal changes (`format.schemas.evolution`), the
+commit (`commit.actions.with_new_columns`).
 """
 
 from __future__ import annotations
@@ -32,12 +29,12 @@ def with_new_columns(
     specs: Sequence[PartitionSpec],
     format_version: int,
 ) -> Schema:
-    """Return a schema with the columns that sources have more, and wider where theirs are; the same if there are none.
+    """Return a schema with the new columns and the wider types of sources.
 
-    New columns come last, in the order of the sources, and are optional. Names are compared by case.
+    New columns come last, in the order of the sources, and are optional. Names are case-sensitive.
 
     Args:
-        last_column_id: highest field id that the table ever gave out.
+        last_column_id: the highest field id that the table ever assigned.
     Raises:
         InvalidInputError: a column of a type that the table cannot have; two sources that contradict each other; a name
             that differs from one of the table by case alone.
@@ -54,16 +51,17 @@ def with_new_columns(
 
 
 def _wanted(schema: Schema, column: pa.Field, format_version: int) -> NestedField | None:
-    """Return what a column of a source asks of the schema, None for nothing."""
+    """Return the column that a column of a source adds or widens, None for neither."""
     known = next((field for field in schema.fields if field.name == column.name), None)
     plain = pa.schema([pa.field(column.name, decoded_type(column.type), column.nullable)])
     if known is None:
         _check_case(column.name, schema.fields, column.name)
-        return _without_ids(schema_from_arrow(plain).fields[0])
+        added = schema_from_arrow(plain).fields[0]
+        return replace(added, id=max(1, added.id))
     try:
         found = schema_from_arrow(plain).fields[0]
     except IcebergError:
-        return None  # what cannot be a column may still be cast to one
+        return None  # a type that no column has may still be cast to one
     wider = _wider(known.type, found.type, format_version, known.name)
     return None if wider is None else NestedField(id=1, name=known.name, type=wider, required=known.required)
 
@@ -75,10 +73,6 @@ def _check_case(name: str, siblings: Sequence[NestedField], full_name: str) -> N
             f"column '{full_name}' of the source is not added: the table has '{near}', and names that differ by case "
             f"alone are one to many engines"
         )
-
-
-def _without_ids(field: NestedField) -> NestedField:
-    return replace(field, id=max(1, field.id))
 
 
 def _wider(old: IcebergType, new: IcebergType, format_version: int, around: str) -> IcebergType | None:

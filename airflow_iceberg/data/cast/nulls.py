@@ -1,4 +1,4 @@
-"""Nulls where a column must have none, at every depth."""
+"""Nulls in required columns, at every depth."""
 
 from collections.abc import Sequence
 
@@ -8,17 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_iceberg.format.arrow.buffers import number_array, numbers_of, valid_of
-from airflow_iceberg.format.types import (
-    IcebergType,
-    ListType,
-    MapType,
-    NestedField,
-    StructType,
-)
+from airflow_iceberg.format.types import IcebergType, ListType, MapType, NestedField, StructType
 
 
 class Offence(Exception):
-    """A value that does not fit, or a null that must not be; the index is relative to the array at hand."""
+    """A value that does not fit, or a null in a required column; the index is relative to the checked array."""
 
     def __init__(self, name: str, index: int, problem: str) -> None:
         super().__init__(problem)
@@ -28,12 +22,12 @@ class Offence(Exception):
 
 
 def null_problem(item: NestedField) -> str:
-    """Return what is wrong with a null in a required field."""
+    """Return the message for a null in a required field."""
     return f"null, and the column is required ({item.type}); fill it in the source or make the column optional"
 
 
 def has_required(type_: IcebergType) -> bool:
-    """Return whether something below a nested type is required; map keys always are."""
+    """Return whether a field below a nested type is required; map keys always are."""
     match type_:
         case StructType():
             return any(child.required or has_required(child.type) for child in type_.fields)
@@ -45,7 +39,7 @@ def has_required(type_: IcebergType) -> bool:
 
 
 def map_entries(array: pa.Array) -> pa.Array:
-    """Return a map as the list of key-value structs that it is in memory, which more functions understand."""
+    """Return a map as a list of key-value structs, without a copy."""
     buffers = array.buffers()[:2]
     entries = pa.StructArray.from_arrays([array.keys, array.items], names=["key", "value"])
     return pa.ListArray.from_buffers(
@@ -65,7 +59,7 @@ def offsets_of(lengths: "npt.NDArray[np.int64]") -> pa.Array:
 
 
 def mask_of(array: pa.Array) -> "pa.Array | None":
-    """Return which values are null, None where all are there."""
+    """Return which values are null, None if none is."""
     return array.is_null() if array.null_count else None
 
 
@@ -76,11 +70,7 @@ def in_parent(offence: Offence, lengths: "npt.NDArray[np.int64]") -> Offence:
 
 
 def check_nulls(array: pa.Array, item: NestedField, name: str, parent_valid: "pa.Array | None") -> None:
-    """Check an array, converted already, and what is below it.
-
-    Args:
-        parent_valid: which rows of the parent struct are there; None when all are.
-    """
+    """Check a converted array and the fields below it; `parent_valid` is where the parent struct is not null."""
     if item.required and array.null_count:
         missing = array.is_null()
         if parent_valid is not None:
@@ -92,20 +82,15 @@ def check_nulls(array: pa.Array, item: NestedField, name: str, parent_valid: "pa
         return
     match item.type:
         case StructType():
-            valid = _both_valid(array, parent_valid)
+            valid = parent_valid
+            if array.null_count:
+                valid = array.is_valid() if valid is None else pc.and_(array.is_valid(), valid)
             for position, child in enumerate(item.type.fields):
                 check_nulls(array.field(position), child, f"{name}.{child.name}", valid)
         case ListType():
             _check_elements(array, [item.type.element_field], name)
         case MapType():
             _check_elements(map_entries(array), [item.type.key_field, item.type.value_field], name)
-
-
-def _both_valid(array: pa.Array, parent_valid: "pa.Array | None") -> "pa.Array | None":
-    """Return which rows of a struct are there, seen together with its parent."""
-    if not array.null_count:
-        return parent_valid
-    return array.is_valid() if parent_valid is None else pc.and_(array.is_valid(), parent_valid)
 
 
 def _check_elements(lists: pa.Array, items: Sequence[NestedField], name: str) -> None:
@@ -119,9 +104,9 @@ def _check_elements(lists: pa.Array, items: Sequence[NestedField], name: str) ->
 
 
 def filled(array: pa.Array, item: NestedField) -> pa.Array:
-    """Return a checked array in which required fields have no nulls at all, not even below a parent that is null.
+    """Return a checked array whose required fields have no nulls, not even below a null parent.
 
-    Arrow's writer refuses such nulls, though the format does not see them. What stands in their place is never written.
+    Arrow's writer rejects such nulls, though the format does not see them. The values in their place are not written.
     """
     if not has_required(item.type):
         return _without_nulls(array) if item.required and array.null_count else array
@@ -142,14 +127,10 @@ def filled(array: pa.Array, item: NestedField) -> pa.Array:
 
 
 def _without_nulls(array: pa.Array) -> pa.Array:
-    """Return an array whose nulls count as the values that lie in memory there; only for what is never looked at."""
-    if pa.types.is_nested(array.type):
-        return _unmasked_nested(array)
-    buffers = [None, *array.buffers()[1:]]
-    return pa.Array.from_buffers(array.type, len(array), buffers, 0, array.offset)
-
-
-def _unmasked_nested(array: pa.Array) -> pa.Array:
+    """Return an array whose nulls become the values in memory; only for values that are never read."""
+    if not pa.types.is_nested(array.type):
+        buffers = [None, *array.buffers()[1:]]
+        return pa.Array.from_buffers(array.type, len(array), buffers, 0, array.offset)
     if pa.types.is_struct(array.type):
         children = [array.field(position) for position in range(array.type.num_fields)]
         return pa.StructArray.from_arrays(children, fields=list(array.type))

@@ -1,7 +1,4 @@
-"""New rows held against a predicate: an overwrite by filter writes only rows that its filter selects.
-
-Not here: casts and required columns (`cast`), the predicate itself (`expressions.binding`).
-"""
+"""New rows checked by a predicate: an overwrite by filter writes only rows that its filter selects."""
 
 from __future__ import annotations
 
@@ -20,26 +17,19 @@ from airflow_iceberg.format.schemas.schema import Schema
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowCheck:
-    """A predicate that every new row has to satisfy.
-
-    Attributes:
-        row_filter: bound to `schema`.
-        text: as its author wrote it.
-    """
+    """A predicate that every new row has to satisfy, bound to `schema`, and its text as the author wrote it."""
 
     row_filter: Expression
     text: str
     schema: Schema
 
     def check(self, rows: pa.Table, *, source: str, first_row: int) -> None:
-        """Refuse rows of which the predicate is false or null.
+        """Raise InvalidInputError for a row of which the predicate is false or null; the message shows the row.
 
         Args:
-            rows: with the columns of the schema.
-            source: where they come from.
-            first_row: number of the first of them there.
-        Raises:
-            InvalidInputError: names the row, and the values of the predicate's columns in it.
+            rows: rows with the columns of the schema.
+            source: the source of the rows, for messages.
+            first_row: the number of the first row in the source.
         """
         if isinstance(self.row_filter, AlwaysTrue) or not rows.num_rows:
             return

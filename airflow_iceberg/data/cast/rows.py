@@ -1,11 +1,7 @@
-"""Rows as they come to rows as the table wants them: columns by name, casts that lose nothing.
+"""Rows of a source as rows of a table: columns by name, casts that lose nothing.
 
-Here: matching of names at every level, what is missing or too much, nulls, and errors that name column, source, row and
-value. Not here: what one type becomes another by (`data.cast.types`), writing (`data.write.partitioned`), reading of
-sources (`jobs`).
-
-Names match case-sensitively. A missing column becomes its write default, if the schema that is given has one, or null.
-Everything that could lose something, or that would be a guess, is refused; see `data.cast.types` for the list.
+Names match case-sensitively. A missing column becomes its write default, if the given schema has one, or null. A cast
+that could lose information, or that would be a guess, is rejected; see `data.cast.types` for the list.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,27 +10,9 @@ from typing import NoReturn
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_iceberg.data.cast.nulls import (
-    Offence,
-    check_nulls,
-    filled,
-    has_required,
-    in_parent,
-    lengths_of,
-    map_entries,
-    mask_of,
-    null_problem,
-    offsets_of,
-)
-from airflow_iceberg.data.cast.types import (
-    Conversion,
-    Misfit,
-    conversion,
-    decoded,
-    decoded_type,
-    misfit_hint,
-    refusal_hint,
-)
+from airflow_iceberg.data.cast import nulls, types
+from airflow_iceberg.data.cast.nulls import Offence, in_parent, lengths_of, mask_of, offsets_of
+from airflow_iceberg.data.cast.types import Conversion, Misfit, conversion
 from airflow_iceberg.data.cast.variants import BadVariant, check_variant_type, variant_column
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.format import types as t
@@ -43,24 +21,23 @@ from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.values import bytes as values
 
+# Larger chunks are converted piece by piece: offsets of the plain Arrow types have 32 bits.
 _CHUNK_BYTES = 1024 * 1024 * 1024
-"""Larger chunks are converted piece by piece: offsets of the plain Arrow types have 32 bits."""
 _SHOWN_CHARACTERS = 60
 
 
 def conform(table: pa.Table, schema: Schema, *, source: str, first_row: int = 1) -> pa.Table:
     """Return the rows with exactly the columns and types of a table's schema.
 
-    Columns whose type is the table's already are not copied.
+    Columns that have the table's type are not copied.
 
     Args:
-        table: rows as they come.
-        schema: of the table; the result has the Arrow schema `schema_to_arrow(schema)`.
-        source: file or query, for errors.
-        first_row: number of the first row within the source, for errors; counted from 1.
+        schema: the table's schema; the result has the Arrow schema `schema_to_arrow(schema)`.
+        source: the file or query, for errors.
+        first_row: the number of the first row within the source, from 1, for errors.
     Raises:
-        InvalidInputError: a column is missing, too much, or of a type that cannot become the table's; a value does not
-            fit; a null stands in a required column. The message names column, source, row and value.
+        InvalidInputError: a column is missing, unknown, or of a type that cannot become the table's; a value does not
+            fit; a required column has a null. The message names column, source, row and value.
         UnsupportedError: the table has a type that is not written yet.
     """
     check_columns(table.schema, schema, source=source)
@@ -76,11 +53,7 @@ def conform(table: pa.Table, schema: Schema, *, source: str, first_row: int = 1)
 
 
 def check_columns(arrow_schema: pa.Schema, schema: Schema, *, source: str) -> None:
-    """Check names and types without any rows, so that a load fails before it reads.
-
-    Raises:
-        InvalidInputError, UnsupportedError: as `conform`; a value that does not fit and a null are not seen here.
-    """
+    """Check names and types, but no rows, so that a load fails before it reads; raises as `conform`."""
     _check_fields(list(arrow_schema), schema.fields, "", source)
 
 
@@ -114,7 +87,7 @@ def _fail_extra(name: str, wanted: Sequence[t.NestedField], prefix: str, source:
 
 
 def _check_type(arrow: pa.DataType, type_: t.IcebergType, name: str, source: str) -> None:
-    arrow = decoded_type(arrow)
+    arrow = types.decoded_type(arrow)
     if pa.types.is_null(arrow):
         return
     if isinstance(type_, t.StructType) and pa.types.is_struct(arrow):
@@ -127,7 +100,7 @@ def _check_type(arrow: pa.DataType, type_: t.IcebergType, name: str, source: str
     elif isinstance(type_, t.VariantType):
         check_variant_type(arrow, name, source)
     elif not isinstance(type_, t.PrimitiveType) or conversion(arrow, type_) is None:
-        hint = refusal_hint(arrow, type_)
+        hint = types.refusal_hint(arrow, type_)
         raise InvalidInputError(
             f"column '{name}' is {arrow} in {source} and cannot become {type_}{hint and f': {hint}'}"
         )
@@ -135,13 +108,8 @@ def _check_type(arrow: pa.DataType, type_: t.IcebergType, name: str, source: str
 
 def _is_list(arrow: pa.DataType) -> bool:
     kinds = pa.types
-    return bool(
-        kinds.is_list(arrow)
-        or kinds.is_large_list(arrow)
-        or kinds.is_fixed_size_list(arrow)
-        or kinds.is_list_view(arrow)
-        or kinds.is_large_list_view(arrow)
-    )
+    is_view = kinds.is_list_view(arrow) or kinds.is_large_list_view(arrow)
+    return bool(is_view or kinds.is_list(arrow) or kinds.is_large_list(arrow) or kinds.is_fixed_size_list(arrow))
 
 
 def _default_column(item: t.NestedField, arrow: pa.DataType, rows: int) -> pa.Array:
@@ -156,18 +124,19 @@ def _column(
 ) -> pa.ChunkedArray:
     """Convert and check one column, chunk by chunk."""
     same = column.type.equals(arrow) and not _has_variant(item.type)
-    if same and not has_required(item.type):
+    if same and not nulls.has_required(item.type):
         if item.required and column.null_count:
-            _fail(Offence(item.name, _first_null(column), null_problem(item)), source, first_row)
+            index = int(pc.index(column.is_null(), True).as_py())
+            _fail(Offence(item.name, index, nulls.null_problem(item)), source, first_row)
         return column
     chunks = []
     for chunk in _pieces(column):
         try:
             converted = chunk if same else _converted(chunk, item.type, arrow, item.name)
-            check_nulls(converted, item, item.name, None)
+            nulls.check_nulls(converted, item, item.name, None)
         except Offence as offence:
             _fail(offence, source, first_row)
-        chunks.append(filled(converted, item))
+        chunks.append(nulls.filled(converted, item))
         first_row += len(chunk)
     return pa.chunked_array(chunks, type=arrow)
 
@@ -189,12 +158,8 @@ def _fail(offence: Offence, source: str, first_row: int) -> NoReturn:
 
 
 def _has_variant(type_: t.IcebergType) -> bool:
-    """Return whether a variant is the type or is inside of it: its bytes are looked at whatever their Arrow type."""
+    """Return whether a type is or contains a variant, whose bytes are checked whatever their Arrow type is."""
     return isinstance(type_, t.VariantType) or any(_has_variant(child.type) for child in t.child_fields(type_))
-
-
-def _first_null(array: "pa.Array | pa.ChunkedArray") -> int:
-    return int(pc.index(array.is_null(), True).as_py())
 
 
 # -- conversion of one array, nulls not yet checked --------------------------------------------------------------------
@@ -203,7 +168,7 @@ def _first_null(array: "pa.Array | pa.ChunkedArray") -> int:
 def _converted(array: pa.Array, type_: t.IcebergType, arrow: pa.DataType, name: str) -> pa.Array:
     if array.type.equals(arrow) and not _has_variant(type_):
         return array
-    array = decoded(array)
+    array = types.decoded(array)
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), arrow)
     match type_:
@@ -230,7 +195,7 @@ def _primitive(array: pa.Array, convert: Conversion, type_: t.IcebergType, name:
     except (pa.ArrowInvalid, Misfit):
         index = _first_misfit(array, convert)
         shown = _shown(array[index])
-        hint = misfit_hint(array[index], type_) or "change the value or the column's type"
+        hint = types.misfit_hint(array[index], type_) or "change the value or the column's type"
         problem = f"value {shown} ({array.type}) does not fit {type_}; {hint}"
     raise Offence(name, index, problem)
 
@@ -257,7 +222,7 @@ def _shown(scalar: pa.Scalar) -> str:
 
 
 def _struct(array: pa.Array, type_: t.StructType, arrow: pa.DataType, name: str) -> pa.Array:
-    # flatten() hands the parent's nulls down, so that what lies under a null is never converted.
+    # flatten() applies the parent's nulls to the fields, so that values below a null are never converted.
     children = dict(zip((item.name for item in array.type), array.flatten(), strict=True))
     columns = []
     for position, child in enumerate(type_.fields):
@@ -267,8 +232,7 @@ def _struct(array: pa.Array, type_: t.StructType, arrow: pa.DataType, name: str)
             columns.append(_default_column(child, wanted, len(array)))
         else:
             columns.append(_converted(found, child.type, wanted, f"{name}.{child.name}"))
-    mask = array.is_null() if array.null_count else None
-    return pa.StructArray.from_arrays(columns, fields=list(arrow), mask=mask)
+    return pa.StructArray.from_arrays(columns, fields=list(arrow), mask=mask_of(array))
 
 
 def _list(array: pa.Array, type_: t.ListType, arrow: pa.DataType, name: str) -> pa.Array:
@@ -281,7 +245,7 @@ def _list(array: pa.Array, type_: t.ListType, arrow: pa.DataType, name: str) -> 
 
 
 def _map(array: pa.Array, type_: t.MapType, arrow: pa.DataType, name: str) -> pa.Array:
-    entries = map_entries(array)
+    entries = nulls.map_entries(array)
     lengths = lengths_of(entries)
     flat = entries.flatten()
     keys, items = flat.field(0), flat.field(1)

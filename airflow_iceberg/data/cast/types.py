@@ -1,6 +1,4 @@
-"""Which Arrow type becomes which type of the table, and how, without losing anything.
-
-Here: one conversion per pair of types, over a whole array. Not here: nested types, names, errors (`data.cast.rows`).
+"""The conversions of Arrow types to primitive types of a table: whole arrays, without losing information.
 
 | type of the table | accepted |
 |---|---|
@@ -18,18 +16,19 @@ Here: one conversion per pair of types, over a whole array. Not here: nested typ
 | variant | structs of `metadata` and `value`, shredded or not (`data.cast.variants`) |
 | unknown | nulls |
 
-This is the ANSI store assignment of Spark without what loses something there (rounding, the time of day, a time zone
-taken from the session), and with text where Spark would want an explicit cast, since CSV and JSON have little else. A
-timestamp without zone never becomes an instant by itself: whoever reads the source knows the zone and says it. Text is
-taken without blanks around it. A double such as 0.1 is no float, which would be another number. The nanosecond types
-follow the rules of their microsecond ones. Dictionaries, run-end encoding, views, large types and extension types count
-as what they stand for.
+This is the ANSI store assignment of Spark without the casts that lose information there (rounding, the time of day, a
+time zone taken from the session), and with text where Spark requires an explicit cast, since CSV and JSON have little
+else. A timestamp without zone never becomes an instant: only the author of the source knows the zone. Text must have no
+blanks around it. A double such as 0.1 does not become a float, which would be another number. The nanosecond types
+follow the rules of their microsecond types. Dictionaries, run-end encoding, views, large types and extension types
+count as the plain types that they stand for.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -41,8 +40,8 @@ from airflow_iceberg.format import types as t
 from airflow_iceberg.format.arrow.buffers import number_array, valid_of
 from airflow_iceberg.format.arrow.types import type_to_arrow
 
+# Converts a whole array, or raises Misfit or ArrowInvalid when a value does not fit.
 Conversion: TypeAlias = Callable[[pa.Array], pa.Array]
-"""Converts a whole array, or raises Misfit or ArrowInvalid when a value does not fit."""
 
 is_ = pa.types
 _MAX_DIGITS = 38
@@ -83,7 +82,7 @@ def decoded(array: pa.Array) -> pa.Array:
 
 
 def conversion(arrow: pa.DataType, type_: t.IcebergType) -> Conversion | None:
-    """Return how a plain Arrow type becomes a primitive type of the table, None when it never does.
+    """Return the conversion of a plain Arrow type to a primitive type of the table, None if there is none.
 
     Raises:
         UnsupportedError: the table's type is not written yet.
@@ -92,15 +91,18 @@ def conversion(arrow: pa.DataType, type_: t.IcebergType) -> Conversion | None:
         raise UnsupportedError(f"columns of type {type_} are not written yet")
     if not isinstance(type_, t.PrimitiveType):
         return None
+    target = type_to_arrow(type_)
     if is_.is_null(arrow) or isinstance(type_, t.UnknownType):
-        return (lambda array: pa.nulls(len(array), type_to_arrow(type_))) if is_.is_null(arrow) else None
-    if arrow.equals(type_to_arrow(type_)):
-        return _same
-    return _FINDERS[type(type_)](arrow, type_)
+        return (lambda array: pa.nulls(len(array), target)) if is_.is_null(arrow) else None
+    if arrow.equals(target):
+        return lambda array: array
+    source = next((name for name, is_source in _SOURCES if is_source(arrow)), "")
+    convert = _CONVERSIONS[type(type_)].get(source)
+    return None if convert is None else partial(convert, target=target)
 
 
 def refusal_hint(arrow: pa.DataType, type_: t.IcebergType) -> str:
-    """Return what to do about a pair of types that is refused, "" when there is nothing to say."""
+    """Return what to do about a pair of types without a conversion, "" for no advice."""
     instants = (t.TimestamptzType, t.TimestamptzNsType)
     if isinstance(type_, instants) and (is_.is_date(arrow) or is_.is_timestamp(arrow)):
         return "it has no time zone; give it one in the source"
@@ -110,7 +112,7 @@ def refusal_hint(arrow: pa.DataType, type_: t.IcebergType) -> str:
 
 
 def misfit_hint(value: pa.Scalar, type_: t.IcebergType) -> str:
-    """Return what to do about a value that does not fit, "" when there is nothing to say but that."""
+    """Return what to do about a value that does not fit, "" for no advice."""
     is_text = is_.is_string(value.type) or is_.is_large_string(value.type)
     found = _WRITTEN_TIMESTAMP.fullmatch(value.as_py().strip()) if is_text else None
     if found is None:
@@ -127,14 +129,9 @@ _WRITTEN_TIMESTAMP = re.compile(
 )
 
 
-def _same(array: pa.Array) -> pa.Array:
-    return array
-
-
-def _cast(type_: t.PrimitiveType) -> Conversion:
-    """Return Arrow's safe cast, for pairs where it is exact or fails."""
-    arrow = type_to_arrow(type_)
-    return lambda array: array.cast(arrow)
+def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Cast by Arrow, for pairs where its safe cast is exact or fails."""
+    return array.cast(target)
 
 
 def _require(condition: pa.Array) -> None:
@@ -143,35 +140,14 @@ def _require(condition: pa.Array) -> None:
         raise Misfit
 
 
-def _to_boolean(arrow: pa.DataType, type_: t.PrimitiveType) -> Conversion | None:
-    return _cast(type_) if is_.is_string(arrow) else None
-
-
-def _to_integer(arrow: pa.DataType, type_: t.PrimitiveType) -> Conversion | None:
-    if is_.is_string(arrow):
-        return lambda array: _integer_from_text(array, type_to_arrow(type_))
-    if is_.is_float16(arrow):
-        return lambda array: array.cast(pa.float32()).cast(type_to_arrow(type_))
-    return _cast(type_) if is_.is_integer(arrow) or is_.is_floating(arrow) or is_.is_decimal(arrow) else None
-
-
-def _integer_from_text(array: pa.Array, arrow: pa.DataType) -> pa.Array:
-    # Arrow reads 0x10 as 16, and nobody means that by a column of text.
+def _integer_from_text(array: pa.Array, target: pa.DataType) -> pa.Array:
+    # Arrow reads 0x10 as 16, which a column of text does not mean.
     _require(pc.match_substring_regex(array, r"^-?[0-9]+$"))
-    return array.cast(arrow)
+    return array.cast(target)
 
 
-def _to_float(arrow: pa.DataType, type_: t.PrimitiveType) -> Conversion | None:
-    target = type_to_arrow(type_)
-    if is_.is_string(arrow):
-        return lambda array: _float_from_text(array, target)
-    if is_.is_integer(arrow):
-        return lambda array: _float_from_integer(array, target)
-    if is_.is_floating(arrow):
-        return lambda array: _float_from_float(array, target)
-    if is_.is_decimal(arrow):
-        return lambda array: _float_from_decimal(array, target)
-    return None
+def _integer_from_half(array: pa.Array, target: pa.DataType) -> pa.Array:
+    return array.cast(pa.float32()).cast(target)
 
 
 def _float_from_text(array: pa.Array, target: pa.DataType) -> pa.Array:
@@ -199,25 +175,18 @@ def _float_from_float(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 def _float_from_decimal(array: pa.Array, target: pa.DataType) -> pa.Array:
     result = array.cast(pa.string()).cast(target)
-    # By the digits: the float must print as the number that the decimal is.
+    # By the digits: the float must print as the decimal.
     _require(pc.equal(_decimal_from_text(result.cast(pa.string()), array.type), array))
     return result
 
 
-def _to_decimal(arrow: pa.DataType, type_: t.PrimitiveType) -> Conversion | None:
-    target = type_to_arrow(type_)
-    if is_.is_integer(arrow):
-        return lambda array: _rescaled(array.cast(pa.decimal128(20, 0)), target)
-    if is_.is_decimal(arrow):
-        return lambda array: _rescaled(array, target)
-    if is_.is_floating(arrow):
-        return lambda array: _decimal_from_float(array, target)
-    return (lambda array: _decimal_from_text(array, target)) if is_.is_string(arrow) else None
+def _decimal_from_integer(array: pa.Array, target: pa.DataType) -> pa.Array:
+    return _rescaled(array.cast(pa.decimal128(20, 0)), target)
 
 
 def _rescaled(array: pa.Array, target: pa.DataType) -> pa.Array:
-    # Arrow wraps around in silence when a larger scale makes a value too large for its bits. So integer parts that no
-    # table can hold go first, and the rest is rescaled in 256 bits, where 38 + 38 digits have room.
+    # Arrow overflows silently when a larger scale makes a value too large for its bits. So integer parts that no table
+    # can hold are rejected first, and the rest is rescaled in 256 bits, which have room for 38 + 38 digits.
     source = array.type
     if source.precision - source.scale > _MAX_DIGITS:
         array = array.cast(pa.decimal256(_MAX_DIGITS + source.scale, source.scale))
@@ -228,7 +197,7 @@ def _rescaled(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 def _decimal_from_float(array: pa.Array, target: pa.DataType) -> pa.Array:
     if is_.is_float64(array.type) and target.precision <= 15:
-        # Up to 15 digits each decimal is another double, so the way back proves that nothing was rounded.
+        # Up to 15 digits each decimal is another double, so the cast back proves that nothing was rounded.
         with suppress(pa.ArrowInvalid):
             result = array.cast(target)
             if pc.all(pc.equal(_doubles(result), array), min_count=0).as_py() is not False:
@@ -237,7 +206,7 @@ def _decimal_from_float(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _doubles(array: pa.Array) -> pa.Array:
-    """Return decimals of at most 15 digits as the nearest doubles, which Arrow's own cast misses by a bit (1.9)."""
+    """Return decimals of at most 15 digits as the nearest doubles; Arrow's own cast differs in the last bit (1.9)."""
     words = np.frombuffer(array.buffers()[1], np.int64)[2 * array.offset :: 2][: len(array)]
     # Both operands are exact, so the quotient is rounded once.
     return pa.array(words / 10.0**array.type.scale)
@@ -247,7 +216,7 @@ def _decimal_from_text(array: pa.Array, target: pa.DataType) -> pa.Array:
     _require(pc.match_substring_regex(array, _NUMBER))
     simple = pc.match_substring_regex(array, _SIMPLE_NUMBER)
     if pc.all(simple, min_count=0).as_py() is False:
-        # Arrow wraps around in silence, or gives zero, for large exponents and very many digits.
+        # Arrow overflows silently, or returns zero, for large exponents and very many digits.
         others = array.filter(pc.invert(simple))
         written_out = pa.array([_written_out(text, target) for text in others.to_pylist()], pa.string())
         array = pc.replace_with_mask(array, pc.fill_null(pc.invert(simple), False), written_out)
@@ -259,7 +228,7 @@ _SIMPLE_NUMBER = r"^[+-]?[0-9]{0,38}(\.[0-9]{0,37})?$"
 
 
 def _written_out(text: str, target: pa.DataType) -> str:
-    """Return a number without an exponent and needless zeros; raises Misfit when the decimal type cannot hold it."""
+    """Return a number without exponent and trailing zeros; raises Misfit if the decimal type cannot hold it."""
     number = _EXACT.create_decimal(text).normalize(_EXACT)
     if not number:
         return "0"
@@ -270,37 +239,16 @@ def _written_out(text: str, target: pa.DataType) -> str:
     return format(number, "f")
 
 
-def _to_date(arrow: pa.DataType, type_: t.PrimitiveType) -> Conversion | None:
-    if is_.is_timestamp(arrow):
-        return _date_from_timestamp if arrow.tz is None else None
-    return _cast(type_) if is_.is_date(arrow) or is_.is_string(arrow) else None
-
-
-def _date_from_timestamp(array: pa.Array) -> pa.Array:
-    result = array.cast(pa.date32())
+def _date_from_timestamp(array: pa.Array, target: pa.DataType) -> pa.Array:
+    result = array.cast(target)
     _require(pc.equal(result.cast(array.type), array))
     return result
 
 
-def _to_time(arrow: pa.DataType, type_: t.PrimitiveType) -> Conversion | None:
-    if is_.is_string(arrow):
-        return _time_from_text
-    return _cast(type_) if is_.is_time(arrow) else None
-
-
-def _time_from_text(array: pa.Array) -> pa.Array:
+def _time_from_text(array: pa.Array, target: pa.DataType) -> pa.Array:
     _require(pc.match_substring_regex(array, r"^[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?$"))
     day = pc.binary_join_element_wise("1970-01-01 ", array, "")
-    return _timestamp_from_text(day, pa.timestamp("us")).cast(pa.int64()).cast(pa.time64("us"))
-
-
-def _to_timestamp(arrow: pa.DataType, type_: t.PrimitiveType) -> Conversion | None:
-    target = type_to_arrow(type_)
-    if is_.is_string(arrow):
-        return lambda array: _timestamp_from_text(array, target)
-    if is_.is_timestamp(arrow):
-        return _cast(type_) if (arrow.tz is None) == (target.tz is None) else None
-    return _cast(type_) if is_.is_date(arrow) and target.tz is None else None
+    return _timestamp_from_text(day, pa.timestamp("us")).cast(pa.int64()).cast(target)
 
 
 def _timestamp_from_text(array: pa.Array, target: pa.DataType) -> pa.Array:
@@ -309,29 +257,21 @@ def _timestamp_from_text(array: pa.Array, target: pa.DataType) -> pa.Array:
     except pa.ArrowInvalid:
         if target.unit == "ns":
             raise
-        # More than six digits after the point are fine when the others are zeros.
+        # More than six digits after the point are accepted if the others are zeros.
         trimmed = pc.replace_substring_regex(array, r"(\.[0-9]{6})0+(Z|[+-][0-9:]+)?$", r"\1\2")
         return trimmed.cast(target)
 
 
-def _to_string(arrow: pa.DataType, type_: t.PrimitiveType) -> Conversion | None:
-    written = is_.is_integer(arrow) or is_.is_boolean(arrow) or is_.is_decimal(arrow) or is_.is_date(arrow)
-    return _cast(type_) if written else None
-
-
-def _to_uuid(arrow: pa.DataType, type_: t.PrimitiveType) -> Conversion | None:
-    if is_.is_string(arrow):
-        return _uuid_from_text
-    return _to_fixed(arrow, t.FixedType(16))
-
-
-def _uuid_from_text(array: pa.Array) -> pa.Array:
+def _uuid_from_text(array: pa.Array, target: pa.DataType) -> pa.Array:
     _require(pc.match_substring_regex(array, _UUID_TEXT))
     valid = array.drop_null()
     digits = pc.replace_substring(valid, "-", "")
     packed = bytes.fromhex("".join(digits.to_pylist()))
-    flat = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(valid), [None, pa.py_buffer(packed)])
-    return flat if array.null_count == 0 else flat.take(_ranks(array))
+    flat = pa.FixedSizeBinaryArray.from_buffers(target, len(valid), [None, pa.py_buffer(packed)])
+    if array.null_count == 0:
+        return flat
+    is_valid = valid_of(array)
+    return flat.take(number_array(np.cumsum(is_valid) - 1, is_valid))
 
 
 _UUID_TEXT = re.compile(
@@ -339,38 +279,55 @@ _UUID_TEXT = re.compile(
 ).pattern
 
 
-def _ranks(array: pa.Array) -> pa.Array:
-    """Return for each value its position among those that are not null; null stays null."""
-    valid = valid_of(array)
-    return number_array(np.cumsum(valid) - 1, valid)
-
-
-def _to_fixed(arrow: pa.DataType, type_: t.PrimitiveType) -> Conversion | None:
-    length = type_.length if isinstance(type_, t.FixedType) else 16
-    if is_.is_binary(arrow):
-        return lambda array: array.cast(pa.binary(length))
-    return _same if is_.is_fixed_size_binary(arrow) and arrow.byte_width == length else None
-
-
-def _to_binary(arrow: pa.DataType, type_: t.PrimitiveType) -> Conversion | None:
-    return _cast(type_) if is_.is_fixed_size_binary(arrow) else None
-
-
-_FINDERS: dict[type[t.PrimitiveType], Callable[[pa.DataType, t.PrimitiveType], Conversion | None]] = {
-    t.BooleanType: _to_boolean,
-    t.IntegerType: _to_integer,
-    t.LongType: _to_integer,
-    t.FloatType: _to_float,
-    t.DoubleType: _to_float,
-    t.DecimalType: _to_decimal,
-    t.DateType: _to_date,
-    t.TimeType: _to_time,
-    t.TimestampType: _to_timestamp,
-    t.TimestamptzType: _to_timestamp,
-    t.TimestampNsType: _to_timestamp,
-    t.TimestamptzNsType: _to_timestamp,
-    t.StringType: _to_string,
-    t.UUIDType: _to_uuid,
-    t.FixedType: _to_fixed,
-    t.BinaryType: _to_binary,
+# The first test that is true names the source of a conversion.
+_SOURCES: tuple[tuple[str, Callable[[pa.DataType], bool]], ...] = (
+    ("text", is_.is_string),
+    ("boolean", is_.is_boolean),
+    ("integer", is_.is_integer),
+    ("half", is_.is_float16),
+    ("float", is_.is_floating),
+    ("decimal", is_.is_decimal),
+    ("date", is_.is_date),
+    ("time", is_.is_time),
+    ("instant", lambda arrow: is_.is_timestamp(arrow) and arrow.tz is not None),
+    ("timestamp", is_.is_timestamp),
+    ("binary", is_.is_binary),
+    ("fixed", is_.is_fixed_size_binary),
+)
+_TO_INTEGER = {
+    "text": _integer_from_text,
+    "half": _integer_from_half,
+    **dict.fromkeys(("integer", "float", "decimal"), _cast),
+}
+_TO_FLOAT = {
+    "text": _float_from_text,
+    "integer": _float_from_integer,
+    **dict.fromkeys(("half", "float"), _float_from_float),
+    "decimal": _float_from_decimal,
+}
+_TO_DECIMAL = {
+    "text": _decimal_from_text,
+    "integer": _decimal_from_integer,
+    **dict.fromkeys(("half", "float"), _decimal_from_float),
+    "decimal": _rescaled,
+}
+_TO_TIMESTAMP = {"text": _timestamp_from_text, "timestamp": _cast, "date": _cast}
+_TO_INSTANT = {"text": _timestamp_from_text, "instant": _cast}
+_CONVERSIONS: Mapping[type[t.PrimitiveType], Mapping[str, Callable[..., pa.Array]]] = {
+    t.BooleanType: {"text": _cast},
+    t.IntegerType: _TO_INTEGER,
+    t.LongType: _TO_INTEGER,
+    t.FloatType: _TO_FLOAT,
+    t.DoubleType: _TO_FLOAT,
+    t.DecimalType: _TO_DECIMAL,
+    t.DateType: {"text": _cast, "date": _cast, "timestamp": _date_from_timestamp},
+    t.TimeType: {"text": _time_from_text, "time": _cast},
+    t.TimestampType: _TO_TIMESTAMP,
+    t.TimestamptzType: _TO_INSTANT,
+    t.TimestampNsType: _TO_TIMESTAMP,
+    t.TimestamptzNsType: _TO_INSTANT,
+    t.StringType: dict.fromkeys(("integer", "boolean", "decimal", "date"), _cast),
+    t.UUIDType: {"text": _uuid_from_text, "binary": _cast},
+    t.FixedType: {"binary": _cast},
+    t.BinaryType: {"fixed": _cast},
 }

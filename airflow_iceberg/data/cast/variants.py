@@ -1,10 +1,7 @@
-"""Variants as they come in Arrow rows, made the two binaries that a table keeps.
+"""Variants of Arrow rows, checked and converted to the two binaries that a table stores.
 
-Here: which Arrow types are taken for variants, and what is looked at before they are written. Not here: putting
-shredded ones together (`shredding`), what their bytes mean (`format.values.variant`).
-
-Taken are structs of `metadata` and `value` in any order and of any binary type, those with `typed_value`, and Arrow's
-extension type of the same. Every value goes into the file as it came; only shredded ones are put together first.
+Accepted are structs of `metadata` and `value` in any order and of any binary type, structs with `typed_value`, and
+Arrow's extension type of these. Values are written unchanged; only shredded ones are joined first.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ _VERSION = 1
 
 
 class BadVariant(Exception):
-    """A row that holds no variant; the index is relative to the array at hand."""
+    """A row without a valid variant; the index is relative to the checked array."""
 
     def __init__(self, index: int, problem: str) -> None:
         super().__init__(problem)
@@ -31,11 +28,7 @@ class BadVariant(Exception):
 
 
 def check_variant_type(arrow: pa.DataType, name: str, source: str) -> None:
-    """Check that an Arrow type can hold variants.
-
-    Raises:
-        InvalidInputError: it cannot.
-    """
+    """Raise InvalidInputError for an Arrow type that cannot hold variants."""
     names = {arrow.field(i).name for i in range(arrow.num_fields)} if kinds.is_struct(arrow) else set()
     if not ({"metadata", "value"} <= names or {"metadata", "typed_value"} <= names) or not names <= set(_PARTS):
         raise InvalidInputError(
@@ -48,7 +41,7 @@ def variant_column(array: pa.Array) -> pa.Array:
     """Return variants as structs of two binaries, neither of them null.
 
     Raises:
-        BadVariant: a row without one of the two, or of another version of the encoding.
+        BadVariant: a row lacks one of the two, or has another version of the encoding.
     """
     missing = array.is_null()
     try:

@@ -1,8 +1,7 @@
-"""The rows of an Avro file, a block at a time, decoded by fastavro and made Arrow columns.
+"""The rows of an Avro file as Arrow columns, a block at a time, decoded by fastavro.
 
-Here: the Arrow type of an Avro type, with field ids on every level, and the conversions between what fastavro gives and
-what Arrow takes. fastavro is never told about logical types: it would make Python objects of dates and times, which end
-at the years 1 and 9999. Not here: containers (`format.avro.container`), and what columns are (`columns`).
+The schema that fastavro gets has no logical types: it would convert dates and times to Python objects, which end at the
+years 1 and 9999. Not here: containers (`format.avro.container`), columns by field id (`columns`).
 
 Spec: Avro (Appendix A): `field-id`, `element-id`, `key-id` and `value-id`; maps with keys other than strings are arrays
 of records with the logical type `map`.
@@ -60,7 +59,7 @@ class AvroSource:
     """An open file and its columns."""
 
     def __init__(self, handle: Any, facts: FileFacts, name_mapping: str | None) -> None:
-        # The container's reader takes bytes; it gets something that reads them when they are asked for.
+        # The container's reader takes bytes; it gets an object that reads them on demand.
         self._data = cast(Any, _LazyBytes(handle))
         self._facts = facts
         self._header = read_header(self._data, path=facts.location)
@@ -83,13 +82,12 @@ class AvroSource:
         yield self
 
     def ranges(self, schema: Schema) -> None:
-        """Nothing is known before reading."""
+        """Return None: nothing is known before reading."""
 
     def read(self, schemas: Sequence[Schema], batch_size: int) -> Iterator[RawRows]:
-        """Yield the rows with the columns that the schemas need."""
         wanted = needed_columns(schemas, self.fields)
         kept = pa.schema([self._schema.field(field.position) for field in wanted])
-        # In the batch they stand one behind the other.
+        # In the batch they are adjacent.
         fields = fields_by_id(replace(field, position=index) for index, field in enumerate(wanted))
         position = 0
         for count, block in read_blocks(self._data, self._header, path=self._facts.location):
@@ -104,12 +102,12 @@ class AvroSource:
                 position += batch.num_rows
 
     def _records(self, count: int, block: bytes) -> list[dict[str, Any]]:
-        # A block with its number of records before it and a zero behind it is an array of records.
+        # A block between its number of records and a zero is an array of records.
         data = write_long(count) + block + b"\x00"
         stream = io.BytesIO(data)
         try:
             records: Any = schemaless_reader(stream, self._parsed, None)
-        except Exception as error:  # fastavro raises whatever happens to go wrong in a damaged block
+        except Exception as error:  # fastavro raises many types for a damaged block
             raise FormatError(f"damaged Avro block ({error})", path=self._facts.location) from error
         if stream.tell() != len(data) or len(records) != count:
             raise FormatError(f"a block of {count} records has other bytes behind them", path=self._facts.location)
@@ -122,19 +120,15 @@ class AvroSource:
             values = [record[field.name] for record in records]
             if convert is not None:
                 values = [None if value is None else convert(value) for value in values]
-            columns.append(_column(values, field.type))
+            try:
+                columns.append(pa.array(values, field.type))
+            except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+                raise FormatError(f"a value does not fit {field.type}: {error}") from error
         return pa.RecordBatch.from_arrays(columns, schema=kept)
 
 
-def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
-    try:
-        return pa.array(values, kind)
-    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-        raise FormatError(f"a value does not fit {kind}: {error}") from error
-
-
 class _LazyBytes:
-    """The bytes of a file, read in chunks when they are asked for, each of them once as long as they go forward."""
+    """The bytes of a file, read in chunks on demand, and only once if they are read in order."""
 
     def __init__(self, handle: Any) -> None:
         self._handle = handle
@@ -165,10 +159,10 @@ class _LazyBytes:
 
 
 class _Types:
-    """Avro types without their logical types, as Arrow types, and how values become what Arrow takes.
+    """Avro types as Arrow types, and the conversions of fastavro's values for Arrow.
 
     Attributes:
-        conversions: of the columns at the top, by name; a column without one needs none.
+        conversions: conversions of top-level columns by name; other columns need none.
     """
 
     def __init__(self) -> None:
@@ -177,7 +171,7 @@ class _Types:
         self._depth = 0
 
     def of(self, schema: Json) -> tuple[Json, pa.DataType, Convert | None]:
-        """Return an Avro type as fastavro is told, its Arrow type, and a conversion of values that are not null."""
+        """Return an Avro type for fastavro, its Arrow type, and a conversion of values that are not null."""
         if isinstance(schema, list):
             return self._union(schema)
         if isinstance(schema, str):
@@ -204,7 +198,7 @@ class _Types:
         plain, fields, conversions = [], [], {}
         for child in schema["fields"]:
             inner, kind, convert = self.of(child["type"])
-            # A default would have to fit a type that is not told any more; a writer's schema needs none.
+            # Without defaults, which may not fit the type without its logical type; a writer's schema needs none.
             plain.append({"name": child["name"], "type": inner})
             fields.append(_field(child["name"], kind, child.get("field-id")))
             if convert is not None:
@@ -224,7 +218,10 @@ class _Types:
             names = key.name, value.name
             return plain, pa.map_(key.with_nullable(False), value), _converter_of_entries(*names, convert)
         element = _field("element", kind, schema.get("element-id"))
-        return plain, pa.list_(element), None if convert is None else _converter_of_items(convert)
+        made = pa.list_(element)
+        if convert is None:
+            return plain, made, None
+        return plain, made, lambda items: [None if item is None else convert(item) for item in items]
 
     def _map(self, schema: Json) -> tuple[Json, pa.DataType, Convert | None]:
         inner, kind, convert = self.of(schema["values"])
@@ -236,14 +233,12 @@ class _Types:
         kind, logical = schema["type"], schema.get("logicalType")
         plain: Json = kind
         if kind in ("fixed", "enum"):
-            wanted = ("size",) if kind == "fixed" else ("symbols",)
-            plain = {**_name_of(schema), "type": kind, **{name: schema[name] for name in wanted}}
+            own = "size" if kind == "fixed" else "symbols"
+            plain = {**_name_of(schema), "type": kind, own: schema[own]}
         elif kind not in _PRIMITIVES:
             return self.of(kind)
-        made: tuple[pa.DataType, Convert | None] = (
-            pa.binary(schema["size"]) if kind == "fixed" else _PRIMITIVES[kind],
-            None,
-        )
+        arrow = pa.binary(schema["size"]) if kind == "fixed" else _PRIMITIVES[kind]
+        made: tuple[pa.DataType, Convert | None] = arrow, None
         if logical == "decimal" and kind in ("fixed", "bytes"):
             scale = schema.get("scale", 0)
             made = pa.decimal128(schema["precision"], scale), _converter_of_decimals(scale)
@@ -277,10 +272,6 @@ def _converter_of_records(conversions: Mapping[str, Convert]) -> Convert:
     return convert
 
 
-def _converter_of_items(convert: Convert) -> Convert:
-    return lambda items: [None if item is None else convert(item) for item in items]
-
-
 def _converter_of_entries(key: str, value: str, convert: Convert | None) -> Convert:
     def entry(item: dict[str, Any]) -> tuple[Any, Any]:
         item = convert(item) if convert is not None else item
@@ -296,7 +287,4 @@ def _converter_of_mappings(convert: Convert | None) -> Convert:
 
 
 def _converter_of_decimals(scale: int) -> Convert:
-    def convert(data: bytes) -> Decimal:
-        return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale, _EXACT)
-
-    return convert
+    return lambda data: Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale, _EXACT)

@@ -1,8 +1,4 @@
-"""A column of a data file, found by field id, made a column of a schema.
-
-Here: promotion of types, nested fields that were added, dropped, renamed or moved, and what is read for a column that
-the file does not have. Not here: the fields of a file and their ids (`file_fields`), opening files and filtering rows
-(`file`).
+"""A column of a data file, found by field id, as a column of a schema; and the values of a column that the file lacks.
 
 Spec: Column Projection (the four rules for ids that a file does not have, in this order: identity partition value, name
 mapping, initial default, null), Schema Evolution (promotions), Name Mapping Serialization.
@@ -14,6 +10,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as kinds
 
 from airflow_iceberg.data.read.file_fields import FileField, fields_by_id, is_list
 from airflow_iceberg.data.variant_shredding import read_variant
@@ -32,28 +29,22 @@ _TIMESTAMPS = (t.TimestampType, t.TimestamptzType, t.TimestampNsType, t.Timestam
 
 
 def identity_constants(spec: PartitionSpec | None, partition: tuple[t.Value, ...]) -> Mapping[int, t.Value]:
-    """Return the values that the partition gives to whole columns, by field id.
+    """Return the values of identity partition fields, which whole columns have, by id of the source column.
 
     Raises:
         FormatError: the partition does not fit the spec.
     """
     if spec is None:
         return {}
-    if len(partition) != len(spec.fields):
-        raise FormatError(
-            f"expected a partition of {len(spec.fields)} values in spec {spec.spec_id}, got {len(partition)}"
-        )
+    expected, found = len(spec.fields), len(partition)
+    if found != expected:
+        raise FormatError(f"expected a partition of {expected} values in spec {spec.spec_id}, got {found}")
     pairs = zip(spec.fields, partition, strict=True)
     return {field.source_id: value for field, value in pairs if isinstance(field.transform, IdentityTransform)}
 
 
 def missing_column(field: t.NestedField, count: int, constants: Mapping[int, t.Value]) -> pa.Array:
-    """Return a column for rows of a file that does not have it.
-
-    Args:
-        count: number of rows.
-        constants: values of identity partition fields, by id of the source column.
-    """
+    """Return a column of `count` rows for a file that does not have it; constants as in `identity_constants`."""
     kind = type_to_arrow(field.type)
     value = missing_value(field, constants)
     if value is None:
@@ -62,11 +53,7 @@ def missing_column(field: t.NestedField, count: int, constants: Mapping[int, t.V
 
 
 def missing_value(field: t.NestedField, constants: Mapping[int, t.Value]) -> t.Value:
-    """Return the one value of a column that a file does not have.
-
-    Raises:
-        FormatError: the default does not fit the type of the column.
-    """
+    """Return the value of a column that a file does not have; raises FormatError for a default of another type."""
     if field.id in constants:
         return constants[field.id]
     if field.initial_default is None:
@@ -81,79 +68,71 @@ def missing_value(field: t.NestedField, constants: Mapping[int, t.Value]) -> t.V
 
 
 def is_geo(kind: t.IcebergType) -> bool:
-    """Tell whether a type is one whose values are carried along, but not understood."""
+    """Return whether a type is one whose values cannot be read."""
     return isinstance(kind, (t.GeometryType, t.GeographyType))
 
 
 def read_column(
     array: pa.Array, source: FileField, target: t.NestedField, constants: Mapping[int, t.Value]
 ) -> pa.Array:
-    """Return a column of a file as the schema has it.
+    """Return a column of a file, whose values and field are `array` and `source`, as the schema's field `target`.
 
     Args:
-        array: values as they lie in the file.
-        source: the field of the file that they belong to.
-        target: the field of the schema.
-        constants: as in `missing_column`, for fields of structs.
+        constants: as in `identity_constants`, for fields of structs.
     Raises:
-        FormatError: a type that can't become the schema's, or a value that does not fit.
+        FormatError: a type that cannot become the schema's, or a value that does not fit.
     """
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if is_geo(target.type):
         raise UnsupportedError(f"column '{target.name}' is {target.type}, which is not read; select other columns")
-    if isinstance(target.type, t.VariantType) and not isinstance(array, pa.NullArray):
-        return read_variant(array)
     if isinstance(array, pa.NullArray):
-        # A column of unknown type that has become something else since; nothing but null was in it.
+        # A column of unknown type that has another type now; all of its values are null.
         return pa.nulls(len(array), type_to_arrow(target.type))
-    if isinstance(target.type, t.StructType):
-        return _read_struct(array, source, target, target.type, constants)
-    if isinstance(target.type, t.ListType):
-        return _read_list(array, source, target, target.type, constants)
-    if isinstance(target.type, t.MapType):
-        return _read_map(array, source, target, target.type, constants)
-    if isinstance(target.type, t.UnknownType):
-        return pa.nulls(len(array))
+    match target.type:
+        case t.VariantType():
+            return read_variant(array)
+        case t.StructType() as kind:
+            return _read_struct(array, source, target, kind, constants)
+        case t.ListType() as kind:
+            return _read_list(array, source, target, kind, constants)
+        case t.MapType() as kind:
+            return _read_map(array, source, target, kind, constants)
+        case t.UnknownType():
+            return pa.nulls(len(array))
     return _read_primitive(array, target)
 
 
 def _read_struct(
     array: pa.Array, source: FileField, target: t.NestedField, kind: t.StructType, constants: Mapping[int, t.Value]
 ) -> pa.Array:
-    import pyarrow.types as kinds
-
     if not kinds.is_struct(array.type):
         raise _wrong_type(array, target)
     by_id = fields_by_id(source.children)
-    columns = [_struct_field(array, by_id.get(child.id), child, constants) for child in kind.fields]
+    columns = []
+    for child in kind.fields:
+        found = by_id.get(child.id)
+        if found is None:
+            columns.append(missing_column(child, len(array), constants))
+        else:
+            # `field` respects the offset of a slice, but not the nulls of the struct itself.
+            columns.append(read_column(array.field(found.position), found, child, constants))
     mask = array.is_null() if array.null_count else None
     if not columns:
         return pa.array([{}] * len(array), pa.struct([]), mask=mask)
     return pa.StructArray.from_arrays(columns, fields=list(type_to_arrow(kind).fields), mask=mask)
 
 
-def _struct_field(
-    array: pa.Array, source: FileField | None, target: t.NestedField, constants: Mapping[int, t.Value]
-) -> pa.Array:
-    if source is None:
-        return missing_column(target, len(array), constants)
-    # `field` minds the offset of a slice, and leaves out whether the struct itself is null.
-    return read_column(array.field(source.position), source, target, constants)
-
-
 def _read_list(
     array: pa.Array, source: FileField, target: t.NestedField, kind: t.ListType, constants: Mapping[int, t.Value]
 ) -> pa.Array:
-    import pyarrow.types as kinds
-
     if not is_list(array.type):
         raise _wrong_type(array, target)
     if not kinds.is_list(array.type):
         array = array.cast(pa.list_(array.type.value_field))
     offsets, start, stop = _own_offsets(array)
     element = read_column(array.values.slice(start, stop - start), source.children[0], kind.element_field, constants)
-    # The mask keeps a null list apart from an empty one.
+    # The mask distinguishes a null list from an empty one.
     mask = array.is_null() if array.null_count else None
     return pa.ListArray.from_arrays(offsets, element, type=type_to_arrow(kind), mask=mask)
 
@@ -161,8 +140,6 @@ def _read_list(
 def _read_map(
     array: pa.Array, source: FileField, target: t.NestedField, kind: t.MapType, constants: Mapping[int, t.Value]
 ) -> pa.Array:
-    import pyarrow.types as kinds
-
     if not kinds.is_map(array.type):
         raise _wrong_type(array, target)
     offsets, start, stop = _own_offsets(array)
@@ -174,18 +151,16 @@ def _read_map(
 
 
 def _own_offsets(array: pa.Array) -> tuple[pa.Array, int, int]:
-    """Return the offsets of a list or map from 0, and the span of the child that is its own: it may be a slice."""
+    """Return the offsets of a list or map, which may be a slice, from 0, and the span of its child."""
     offsets = array.offsets
     if not len(array):
         return pa.array([0], pa.int32()), 0, 0
     start, stop = offsets[0].as_py(), offsets[-1].as_py()
-    # Computed even when it starts at 0: a mask cannot be combined with offsets that are a slice themselves.
+    # Also computed when it starts at 0: a mask cannot be combined with offsets that are a slice.
     return pc.subtract(offsets, single(start, offsets.type)), start, stop
 
 
 def _read_primitive(array: pa.Array, target: t.NestedField) -> pa.Array:
-    import pyarrow.types as kinds
-
     expected = type_to_arrow(target.type)
     if array.type == expected:
         return array
@@ -195,7 +170,7 @@ def _read_primitive(array: pa.Array, target: t.NestedField) -> pa.Array:
         raise _wrong_type(array, target)
     try:
         if kinds.is_timestamp(array.type):
-            # Only the type says whether there is a zone; what is stored is the same.
+            # The stored values are the same with and without a zone.
             zone = expected.tz if kinds.is_timestamp(expected) else None
             array = array.view(pa.timestamp(array.type.unit, tz=zone))
         elif kinds.is_date(array.type) and kinds.is_timestamp(expected):
@@ -210,50 +185,37 @@ def _read_primitive(array: pa.Array, target: t.NestedField) -> pa.Array:
 
 
 def _may_become(found: pa.DataType, expected: t.IcebergType) -> bool:
-    """Tell whether values of a file's type are values of a column's type, now or by promotion."""
-    import pyarrow.types as kinds
-
+    """Return whether values of a file's type are values of a column's type, directly or by promotion."""
     match expected:
         case t.BooleanType():
             return bool(kinds.is_boolean(found))
         case t.IntegerType() | t.LongType():
-            wide = isinstance(expected, t.LongType)
-            return bool(kinds.is_integer(found)) and (found.bit_width <= 32 or wide)
+            return bool(kinds.is_integer(found)) and (found.bit_width <= 32 or isinstance(expected, t.LongType))
         case t.FloatType() | t.DoubleType():
-            wide = isinstance(expected, t.DoubleType)
-            return bool(kinds.is_floating(found)) and (found.bit_width <= 32 or wide)
+            return bool(kinds.is_floating(found)) and (found.bit_width <= 32 or isinstance(expected, t.DoubleType))
         case t.DecimalType():
             return bool(kinds.is_decimal(found)) and found.scale == expected.scale
         case t.DateType():
             return bool(kinds.is_date(found))
         case t.TimeType():
-            # ORC has no type for it: microseconds in a long.
+            # ORC stores microseconds in a long.
             return bool(kinds.is_time(found)) or bool(kinds.is_int64(found))
         case t.TimestampType() | t.TimestamptzType() | t.TimestampNsType() | t.TimestamptzNsType():
             return bool(kinds.is_timestamp(found)) or (kinds.is_date(found) and isinstance(expected, _TIMESTAMPS[::2]))
         case t.StringType() | t.BinaryType():
-            # Old writers leave strings without their annotation.
-            return _is_bytes(found)
+            # Old writers do not annotate strings.
+            return any(check(found) for check in _BYTES)
         case t.UUIDType() | t.FixedType():
             length = expected.length if isinstance(expected, t.FixedType) else 16
             is_fixed = bool(kinds.is_fixed_size_binary(found)) and found.byte_width == length
-            return is_fixed or bool(kinds.is_binary(found))  # ORC has binaries without a length only
+            return is_fixed or bool(kinds.is_binary(found))  # in ORC binaries have no length
     return False
 
 
-def _is_bytes(found: pa.DataType) -> bool:
-    import pyarrow.types as kinds
-
-    checks = (
-        kinds.is_string,
-        kinds.is_large_string,
-        kinds.is_string_view,
-        kinds.is_binary,
-        kinds.is_large_binary,
-        kinds.is_binary_view,
-        kinds.is_fixed_size_binary,
-    )
-    return any(check(found) for check in checks)
+_BYTES = (
+    *(kinds.is_string, kinds.is_large_string, kinds.is_string_view),
+    *(kinds.is_binary, kinds.is_large_binary, kinds.is_binary_view, kinds.is_fixed_size_binary),
+)
 
 
 def _wrong_type(array: pa.Array, target: t.NestedField) -> FormatError:

@@ -1,11 +1,10 @@
-"""Deletes applied to rows: positions and keys that are gone, read from delete files and kept while a scan lasts.
+"""Deleted rows: position delete files, deletion vectors and equality delete files, read once for a scan.
 
-Here: reading position delete files, deletion vectors and equality delete files in all formats, and the mask of deleted
-rows. Not here: which delete files apply to a data file (`plan.deletes`), sets of positions (`format.deletion_vectors`)
-and of keys (`equality`).
+Not here: which delete files apply to a data file (`plan.deletes`), sets of positions (`format.deletion_vectors`) and of
+keys (`equality`).
 
-Memory: rows are tested batch by batch. Positions take at most what a delete file of `_WHOLE_FILE_ROWS` holds, or those
-of one data file; keys are in memory as a whole, shared by all data files that they apply to.
+Memory: the positions of a delete file of at most `_WHOLE_FILE_ROWS` rows, or of one data file; and all keys, shared by
+the data files that they apply to.
 
 Spec: Position Delete Files, Deletion Vectors, Equality Delete Files.
 """
@@ -53,11 +52,10 @@ _WHOLE_FILE_ROWS = 5_000_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowDeletes:
-    """What is deleted from one data file.
+    """The deleted rows of one data file.
 
     Attributes:
-        positions: None for none.
-        keys: sets of keys, each with the columns that it is about: one schema for each, holding nothing else.
+        keys: sets of deleted keys, each with its columns: one schema of a single column for each.
     """
 
     positions: RowPositions | None = None
@@ -65,18 +63,15 @@ class RowDeletes:
 
     @property
     def schemas(self) -> tuple[Schema, ...]:
-        """The columns that are needed to tell."""
+        """The columns that are needed to apply the deletes."""
         return tuple(schema for schemas, _ in self.keys for schema in schemas)
 
     def deleted(self, rows: RawRows) -> Mask | None:
-        """Return which rows are deleted, None where none is."""
+        """Return which rows are deleted, None for none."""
         mask = None if self.positions is None else self.positions.mask(rows.position, rows.count)
-        columns: dict[int, pa.Array] = {}
+        needed = {_key_field(schema).id: schema for schema in self.schemas}
+        columns = {field_id: _key_column(rows, schema) for field_id, schema in needed.items()}
         for schemas, keys in self.keys:
-            for schema in schemas:
-                field_id = _key_field(schema).id
-                if field_id not in columns:
-                    columns[field_id] = _key_column(rows, schema)
             matched = keys.matches([columns[_key_field(schema).id] for schema in schemas])
             mask = matched if mask is None else mask | matched
         return mask
@@ -86,12 +81,12 @@ NO_DELETES = RowDeletes()
 
 
 class DeleteReader:
-    """Reads delete files, each once while a scan lasts; may be shared by threads.
+    """Reads each delete file once for a scan; may be shared by threads.
 
     Args:
-        schemas: of the table, the one that is read first: they say what equality ids mean, dropped columns too.
+        schemas: the table's schemas, which have the columns of equality ids, dropped ones included.
         name_mapping: the table's property `schema.name-mapping.default`.
-        specs: of the table: a delete file may leave out a column whose value its partition gives.
+        specs: the table's specs: a delete file may lack a column whose value is in its partition.
     """
 
     def __init__(
@@ -110,10 +105,8 @@ class DeleteReader:
         self._cache = _Cache(cache_bytes)
 
     def of(self, file: DataFile, delete_files: Sequence[DataFile]) -> RowDeletes:
-        """Read what is deleted from a data file.
+        """Read the deletes of a data file, from the delete files that apply to it.
 
-        Args:
-            delete_files: those that apply to it, and no others.
         Raises:
             FormatError: a malformed delete file.
             UnsupportedError: a delete file that cannot be read.
@@ -150,7 +143,7 @@ class DeleteReader:
         return result
 
     def _read_positions(self, delete: DataFile, path: str | None) -> Mapping[str, RowPositions]:
-        """Return the positions in a delete file by data file, of one data file alone if it is given."""
+        """Return the positions in a delete file by data file, or only those of one data file."""
         column = Column(_PATH.name, _PATH.id, _PATH.type, (_PATH.name,))
         row_filter = None if path is None else Comparison("=", column, path)
         parts: dict[str, list[Any]] = {}
@@ -185,7 +178,7 @@ class DeleteReader:
         return tuple(self._key_schema(field_id) for field_id in ids)
 
     def _key_schema(self, field_id: int) -> Schema:
-        """Return a schema of one column: the newest that has it knows its widest type."""
+        """Return a schema of one column, of its widest type, which the newest schema has."""
         for schema in self._schemas:
             if column_path(schema, field_id) is not None:
                 return replace(schema.select([schema.find_name(field_id) or ""]), identifier_field_ids=())
@@ -194,16 +187,12 @@ class DeleteReader:
     def _keys(self, ids: tuple[int, ...], deletes: Sequence[DataFile]) -> KeySet:
         def load() -> tuple[KeySet, int]:
             schemas = self._key_schemas(ids)
-            columns: list[list[pa.Array]] = [[] for _ in ids]
+            columns = [[pa.nulls(0, type_to_arrow(_key_field(schema).type))] for schema in schemas]
             for delete in deletes:
                 for rows in self._rows(delete, schemas):
                     for chunks, schema in zip(columns, schemas, strict=True):
                         chunks.append(_key_column(rows, schema))
-            joined = [
-                pa.concat_arrays(chunks) if chunks else _empty(schema)
-                for chunks, schema in zip(columns, schemas, strict=True)
-            ]
-            keys = KeySet(joined)
+            keys = KeySet([pa.concat_arrays(chunks) for chunks in columns])
             return keys, keys.size_bytes
 
         result: KeySet = self._cache.get((ids, tuple(delete.identity for delete in deletes)), load)
@@ -218,10 +207,9 @@ class DeleteReader:
         facts = FileFacts(location=delete.file_path, spec_id=delete.spec_id, constants=constants)
         with open_source(self._io, delete.file_format, facts, self._name_mapping) as source:
             known = {field.field_id for field in source.fields} | constants.keys()
-            for schema in schemas:
-                for field in schema.fields:
-                    if field.id not in known and not isinstance(field.type, UnknownType):
-                        raise FormatError(f"a delete file has no column '{field.name}' (field id {field.id})")
+            for field in (field for schema in schemas for field in schema.fields):
+                if field.id not in known and not isinstance(field.type, UnknownType):
+                    raise FormatError(f"a delete file has no column '{field.name}' (field id {field.id})")
             for part in source.parts():
                 ranges = part.ranges(schemas[0]) if row_filter is not None else None
                 if row_filter is None or ranges is None or may_match(row_filter, ranges):
@@ -229,11 +217,7 @@ class DeleteReader:
 
 
 def check_delete_file(delete: DataFile) -> None:
-    """Refuse a delete file that cannot be read, before anything is opened.
-
-    Raises:
-        UnsupportedError: an unknown format, or encryption.
-    """
+    """Raise UnsupportedError for an unknown format or encryption, before a file is opened."""
     formats = ("puffin",) if delete.is_deletion_vector else ("parquet", "orc", "avro")
     if delete.file_format not in formats:
         raise UnsupportedError(f"delete file {delete.file_path} is {delete.file_format}, expected {', '.join(formats)}")
@@ -242,7 +226,7 @@ def check_delete_file(delete: DataFile) -> None:
 
 
 def _by_path(paths: pa.Array, positions: pa.Array, delete: DataFile) -> Iterator[tuple[str, Any]]:
-    """Yield positions by the data file that they are of."""
+    """Yield the path of each data file with its deleted positions."""
     if paths.null_count or positions.null_count:
         raise FormatError("a position delete has no path or no position", path=delete.file_path)
     encoded = paths.dictionary_encode()
@@ -256,7 +240,7 @@ def _by_path(paths: pa.Array, positions: pa.Array, delete: DataFile) -> Iterator
 
 
 def _key_field(schema: Schema) -> NestedField:
-    """Return the one column of a key: the innermost of structs that hold nothing else."""
+    """Return the one column of a key, which may be inside of structs."""
     field = schema.fields[0]
     while (below := getattr(field.type, "fields", None)) is not None:
         field = below[0]
@@ -266,17 +250,13 @@ def _key_field(schema: Schema) -> NestedField:
 def _key_column(rows: RawRows, schema: Schema) -> pa.Array:
     array = rows.column(schema.fields[0])
     while pa.types.is_struct(array.type):
-        # A field of a struct that is null is null.
+        # A field of a null struct is null.
         array = pc.struct_field(array, [0])
     return array
 
 
-def _empty(schema: Schema) -> pa.Array:
-    return pa.array([], type_to_arrow(_key_field(schema).type))
-
-
 class _Cache:
-    """What was read lately, up to a number of bytes; each thing is read by one thread while others wait for it."""
+    """The most recently used values, up to a number of bytes; one thread loads a value while others wait for it."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -285,7 +265,7 @@ class _Cache:
         self._found: dict[Hashable, tuple[Any, int]] = {}
 
     def get(self, key: Hashable, load: Callable[[], tuple[Any, int]]) -> Any:
-        """Return what is known under a key, loaded if it is not."""
+        """Return the value of a key, loaded if it is not cached."""
         with self._lock:
             own = self._loading.setdefault(key, Lock())
         with own:

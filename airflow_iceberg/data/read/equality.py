@@ -22,15 +22,11 @@ Codes = npt.NDArray[np.int64]
 
 
 class KeySet:
-    """A set of keys of one or more columns.
-
-    Args:
-        columns: the keys, column by column, each an array of the same length.
-    """
+    """A set of keys of one or more columns, which are arrays of the same length."""
 
     def __init__(self, columns: Sequence[pa.Array]) -> None:
-        # Each column's values are numbered; the numbers of two columns together are one number, numbered again: so they
-        # stay small, however many columns there are.
+        # Each column's values are numbered; a pair of numbers of two columns is one number, which is numbered again, so
+        # that numbers remain small for any number of columns.
         self._first = _lookup(columns[0])
         self._rest: list[tuple[_Lookup, _Integers]] = []
         codes = self._first.codes(columns[0])
@@ -56,7 +52,7 @@ def _pairs(left: Codes, right: Codes, size: int) -> Codes:
 
 
 class _Integers:
-    """Numbers integers by their place among the sorted ones."""
+    """Numbers integers by their index among the sorted values."""
 
     def __init__(self, values: Codes, nulls: npt.NDArray[np.bool_]) -> None:
         self._values = np.unique(values[~nulls])
@@ -68,7 +64,7 @@ class _Integers:
         return self.codes_of(values, nulls, self._null_code)
 
     def codes_of(self, values: Codes, nulls: npt.NDArray[np.bool_] | None, null_code: int = -1) -> Codes:
-        """Return the number of each value, -1 for one that is not there."""
+        """Return the number of each value, -1 for one that is not in the set."""
         if not len(self._values):
             codes = np.full(len(values), -1, np.int64)
         else:
@@ -85,7 +81,7 @@ class _Hashed:
         self.size = len(self._values)
 
     def codes(self, array: pa.Array) -> Codes:
-        """Return the number of each value, -1 for one that is not there."""
+        """Return the number of each value, -1 for one that is not in the set."""
         found = pc.index_in(_plain(array), value_set=self._values)
         codes: Codes = np.where(valid_of(found), numbers_of(found), -1).astype(np.int64)
         return codes
@@ -95,16 +91,12 @@ _Lookup = _Integers | _Hashed
 
 
 def _lookup(array: pa.Array) -> _Lookup:
-    if _is_integer_like(array.type):
+    checks = (kinds.is_integer, kinds.is_floating, kinds.is_boolean, kinds.is_temporal, kinds.is_null)
+    if any(check(array.type) for check in checks):
         return _Integers(*_integers(array))
     if kinds.is_nested(array.type):
         raise UnsupportedError(f"equality deletes by a column of type {array.type} are not read")
     return _Hashed(_plain(array))
-
-
-def _is_integer_like(kind: pa.DataType) -> bool:
-    checks = (kinds.is_integer, kinds.is_floating, kinds.is_boolean, kinds.is_temporal, kinds.is_null)
-    return any(check(kind) for check in checks)
 
 
 def _integers(array: pa.Array) -> tuple[Codes, npt.NDArray[np.bool_]]:
@@ -114,7 +106,7 @@ def _integers(array: pa.Array) -> tuple[Codes, npt.NDArray[np.bool_]]:
     if kinds.is_null(kind):
         return np.zeros(len(array), np.int64), ~valid
     if kinds.is_floating(kind):
-        # By bits, of which NaN has many.
+        # By their bits, which are different for many NaNs.
         numbers = np.where(valid, numbers_of(array), 0).astype(np.float64)
         numbers[np.isnan(numbers)] = np.nan
         return numbers.view(np.int64), ~valid
@@ -126,5 +118,5 @@ def _integers(array: pa.Array) -> tuple[Codes, npt.NDArray[np.bool_]]:
 
 
 def _plain(array: pa.Array) -> pa.Array:
-    """Return what is compared as bytes in one type."""
+    """Return values that are compared as bytes in one type."""
     return array.cast(pa.binary()) if kinds.is_fixed_size_binary(array.type) else array

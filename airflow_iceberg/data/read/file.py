@@ -1,22 +1,22 @@
-"""Data files to rows: by field id, in the columns of whatever schema is asked for, without what was deleted.
+"""Data files to rows: by field id, in the columns of any schema, without deleted rows.
 
-Here: which parts of a file are read, the row filter, and deletes put together. Not here: how a format is read
-(`raw_rows` and the formats beside it), how a column of a file becomes a column of the schema (`columns`), what is
-deleted (`deletes`), which files are read (`plan.scan`).
+Not here: how a format is read (`raw_rows` and a module for each format), how a column of a file becomes a column of the
+schema (`columns`), which rows are deleted (`deletes`), which files are read (`plan.scan`).
 
-Memory: one batch of rows of a row group, stripe or block at a time; of remote files the wanted columns of one of them.
+Memory: one batch of rows; of a remote file also the wanted columns of a row group, a stripe or a block.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_iceberg.data.read.columns import identity_constants, is_geo
-from airflow_iceberg.data.read.deletes import NO_DELETES, DeleteReader, RowDeletes, check_delete_file
+from airflow_iceberg.data.read.deletes import DeleteReader, RowDeletes, check_delete_file
 from airflow_iceberg.data.read.metadata_columns import IS_DELETED, FileFacts, partition_values
 from airflow_iceberg.data.read.open_source import FORMATS, open_source
 from airflow_iceberg.data.read.raw_rows import BATCH_SIZE, Part, RawRows
@@ -35,16 +35,16 @@ from airflow_iceberg.storage.base import FileIO
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileToRead:
-    """A data file, and what is known of it beside its own bytes.
+    """A data file, and what the table's metadata says about it.
 
     Attributes:
         spec: the spec of the file; identity partition values are read for columns that the file does not have.
         name_mapping: the table's property `schema.name-mapping.default`.
-        delete_files: those that apply to the file.
-        deletes: reader of `delete_files`, which reads each once for all files of a scan; required if the table's schema
-            lacks a column of equality deletes.
-        sequence_number: data sequence number of the file.
-        parts: (first, end, count): of a file cut into `count` shares of row groups, those from `first` to before `end`.
+        delete_files: the delete files that apply to the file.
+        deletes: the reader of `delete_files`, shared by all files of a scan; required if the table's schema lacks a
+            column of equality deletes.
+        sequence_number: the data sequence number of the file.
+        parts: (first, end, count): the shares from `first` to before `end` of the file's row groups in `count` shares.
     """
 
     file: DataFile
@@ -57,7 +57,7 @@ class FileToRead:
 
     @property
     def facts(self) -> FileFacts:
-        """What columns are made of that are the same in all rows."""
+        """The values that are the same in all rows."""
         return FileFacts(
             location=self.file.file_path,
             spec_id=self.file.spec_id,
@@ -66,6 +66,68 @@ class FileToRead:
             first_row_id=self.file.first_row_id,
             sequence_number=self.sequence_number,
         )
+
+
+class Unit(Protocol):
+    """A data file of the table, or some of its row groups, with the deletes that apply to it."""
+
+    @property
+    def file(self) -> DataFile: ...
+    @property
+    def sequence_number(self) -> int: ...
+    @property
+    def delete_files(self) -> tuple[DataFile, ...]: ...
+    @property
+    def parts(self) -> tuple[int, int, int] | None: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadAs:
+    """How the files of a table are read, from the table's metadata.
+
+    Attributes:
+        schemas: the schemas of the table; the first is the one that predicates are bound to.
+        specs: the partition specs by id.
+    """
+
+    io: FileIO
+    schemas: tuple[Schema, ...]
+    specs: Mapping[int, PartitionSpec]
+    name_mapping: str | None = None
+
+    def rows(
+        self,
+        unit: Unit,
+        deletes: DeleteReader,
+        *,
+        schema: Schema,
+        table_schema: Schema | None = None,
+        row_filter: tree.Expression = tree.ALWAYS_TRUE,
+        keep_dictionaries: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a unit that are not deleted; arguments as in `read_file`."""
+        source = FileToRead(
+            file=unit.file,
+            spec=self.specs[unit.file.spec_id],
+            name_mapping=self.name_mapping,
+            delete_files=unit.delete_files,
+            deletes=deletes,
+            sequence_number=unit.sequence_number,
+            parts=unit.parts or (0, 1, 1),
+        )
+        return read_file(
+            self.io,
+            source,
+            schema=schema,
+            table_schema=table_schema or self.schemas[0],
+            row_filter=row_filter,
+            keep_dictionaries=keep_dictionaries,
+        )
+
+    def delete_reader(self) -> DeleteReader:
+        """Return the reader of delete files for all files of a task."""
+        specs = tuple(self.specs.values())
+        return DeleteReader(self.io, schemas=self.schemas, specs=specs, name_mapping=self.name_mapping)
 
 
 def read_file(
@@ -81,17 +143,17 @@ def read_file(
     """Yield the selected rows of a data file, in the order of the file.
 
     Args:
-        schema: the columns to return, in this order, metadata columns included (by the ids in `metadata_columns`).
-        table_schema: where the filter's columns are described that are not returned; `schema` if left out.
-        row_filter: bound; a scan task's residual is enough.
-        batch_size: most rows of a batch.
+        schema: the columns of the result, metadata columns included (by the ids in `metadata_columns`).
+        table_schema: the schema that the filter is bound to; `schema` by default.
+        row_filter: a bound predicate; the residual of a scan task is enough.
+        batch_size: the largest number of rows of a batch.
         keep_dictionaries: whether text columns in small dictionaries are Arrow dictionaries, which may differ by batch.
     Returns:
         Batches with the Arrow schema `schema_to_arrow(schema, with_field_ids=False)`, none of them empty.
     Raises:
-        UnsupportedError: a file or a column that is not read; nothing is yielded.
-        NotFoundError: the file is gone.
-        FormatError: not a file of its format, or with columns of other types than the schema.
+        UnsupportedError: a file or a column that cannot be read; raised before any row is yielded.
+        NotFoundError: the file does not exist.
+        FormatError: not a file of its format, or its columns are of other types than the schema.
         StorageError: the store failed.
     Spec: Column Projection; Reading Data Files with Parquet; Row Lineage.
     """
@@ -113,20 +175,13 @@ def read_file(
 
 
 def _share(found: Sequence[Part], first: int, end: int, count: int) -> Sequence[Part]:
-    """Return a share of a file's parts; all shares together are all parts, however many there are."""
     return found[first * len(found) // count : end * len(found) // count]
 
 
 def check_supported(
     file: DataFile, delete_files: Sequence[DataFile] = (), geo_fields: Sequence[NestedField] = ()
 ) -> None:
-    """Refuse a file that cannot be read, before anything is opened.
-
-    Args:
-        geo_fields: of the columns that are read; see `find_geo_fields`.
-    Raises:
-        UnsupportedError: an unknown format, encryption, or values of a column that are not understood.
-    """
+    """Raise UnsupportedError for an unknown format, encryption, or values in `geo_fields`, before a file is opened."""
     where = f"data file {file.file_path}"
     if file.content is not FileContent.DATA:
         raise UnsupportedError(f"{file.file_path} holds deletes, not rows")
@@ -143,69 +198,59 @@ def check_supported(
 
 
 def find_geo_fields(schema: Schema) -> tuple[NestedField, ...]:
-    """Return the columns whose values cannot be read: only where no file holds any are they null."""
+    """Return the columns whose values cannot be read; they are null where no file has values."""
     return tuple(field for field in schema.fields_by_id.values() if is_geo(field.type))
 
 
+@dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What is asked of a file."""
+    """The rows and columns that are wanted of a file."""
 
-    def __init__(
-        self,
-        schema: Schema,
-        filter_schema: Schema,
-        row_filter: tree.Expression,
-        batch_size: int,
-        keep_dictionaries: bool,
-    ) -> None:
-        self._schema = schema
-        self._filter_schema = filter_schema
-        self._row_filter = row_filter
-        self._batch_size = batch_size
-        self._keep_dictionaries = keep_dictionaries
-        self._tells_deleted = IS_DELETED.id in schema.fields_by_id
+    schema: Schema
+    filter_schema: Schema
+    row_filter: tree.Expression
+    batch_size: int
+    keep_dictionaries: bool
 
-    def of(self, part: Part, deletes: RowDeletes = NO_DELETES) -> Iterator[pa.RecordBatch]:
-        """Yield the wanted rows of a part of a file."""
+    def of(self, part: Part, deletes: RowDeletes) -> Iterator[pa.RecordBatch]:
         residual = self._residual(part)
         if isinstance(residual, tree.AlwaysFalse):
             return
-        schemas = [self._schema, *deletes.schemas]
+        schemas = [self.schema, *deletes.schemas]
         if not isinstance(residual, tree.AlwaysTrue):
-            schemas.append(self._filter_schema)
-        for rows in part.read(schemas, self._batch_size):
+            schemas.append(self.filter_schema)
+        for rows in part.read(schemas, self.batch_size):
             batch = self._select(rows, residual, deletes)
             if batch is not None and batch.num_rows:
                 yield batch
 
     def _residual(self, part: Part) -> tree.Expression:
-        """Return what is left of the filter for a part, by its statistics."""
-        if isinstance(self._row_filter, tree.AlwaysTrue):
-            return self._row_filter
-        ranges = part.ranges(self._filter_schema)
+        """Return the part of the filter that the statistics of a part do not decide."""
+        if isinstance(self.row_filter, tree.AlwaysTrue):
+            return self.row_filter
+        ranges = part.ranges(self.filter_schema)
         if ranges is None:
-            return self._row_filter
-        if not may_match(self._row_filter, ranges):
+            return self.row_filter
+        if not may_match(self.row_filter, ranges):
             return tree.ALWAYS_FALSE
-        return tree.ALWAYS_TRUE if must_match(self._row_filter, ranges) else self._row_filter
+        return tree.ALWAYS_TRUE if must_match(self.row_filter, ranges) else self.row_filter
 
     def _select(self, rows: RawRows, residual: tree.Expression, deletes: RowDeletes) -> pa.RecordBatch | None:
-        """Make a batch of the wanted columns and rows, None where there are no such rows."""
         mask = None
         deleted = deletes.deleted(rows)
         if deleted is not None and deleted.any():
-            # Whoever asks which rows are deleted gets them too, as from Iceberg Java.
-            if self._tells_deleted:
+            # As in Iceberg Java, a reader that selects `_deleted` gets the deleted rows, too.
+            if IS_DELETED.id in self.schema.fields_by_id:
                 rows = replace(rows, deleted=deleted)
             else:
                 mask = number_array(~deleted)
         if not isinstance(residual, tree.AlwaysTrue):
-            columns = {field.id: rows.column(field) for field in self._filter_schema.fields}
-            selected = row_mask(residual, lambda column: _values_of(column, columns, self._filter_schema))
+            columns = {field.id: rows.column(field) for field in self.filter_schema.fields}
+            selected = row_mask(residual, lambda column: _values_of(column, columns, self.filter_schema))
             mask = selected if mask is None else pc.and_kleene(mask, selected)
         if mask is not None and not pc.any(mask).as_py():
             return None
-        return rows.build(self._schema, mask, keep_dictionaries=self._keep_dictionaries)
+        return rows.build(self.schema, mask, keep_dictionaries=self.keep_dictionaries)
 
 
 def _filter_schema(row_filter: tree.Expression, table_schema: Schema) -> Schema:

@@ -1,7 +1,4 @@
-"""The fields of a data file: their ids, positions and leaf columns, and which of them a reader needs.
-
-Not here: reading their values (`columns`).
-"""
+"""The fields of a data file: their ids, positions and leaf columns, and which of them a reader needs."""
 
 from __future__ import annotations
 
@@ -11,17 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.types as kinds
 
 from airflow_iceberg.errors import FormatError, UnsupportedError
 from airflow_iceberg.format.arrow.types import FIELD_ID_KEY
 from airflow_iceberg.format.properties.table_properties import TableProperties
-from airflow_iceberg.format.types import (
-    ListType,
-    MapType,
-    NestedField,
-    StructType,
-    UnknownType,
-)
+from airflow_iceberg.format.types import ListType, MapType, NestedField, StructType, UnknownType
 
 _ORC_ID_KEY = b"iceberg.id"
 
@@ -31,11 +23,11 @@ class FileField:
     """A field of a file's schema.
 
     Attributes:
-        field_id: None where neither the file nor a name mapping has one.
-        type: Arrow type; of an extension type what it stores.
-        position: index among the fields around it.
-        leaf: index of its first leaf column among all of the file.
-        children: of a struct its fields, of a list the element, of a map key and value.
+        field_id: the id in the file or in the name mapping; None for none.
+        type: the Arrow type, or the storage type of an extension type.
+        position: the index among its siblings.
+        leaf: the index of its first leaf column among all of the file.
+        children: the fields of a struct, the element of a list, or key and value of a map.
     """
 
     field_id: int | None
@@ -52,11 +44,10 @@ class FileField:
 
 
 def file_fields(schema: pa.Schema, name_mapping: str | None = None) -> tuple[FileField, ...]:
-    """Return the columns of a file with their field ids.
+    """Return the columns of a file, or of a batch of some of its columns, with their field ids.
 
     Args:
-        schema: of the file, or of a batch of some of its columns.
-        name_mapping: JSON that gives ids to columns without one, by name.
+        name_mapping: a JSON document with ids for columns without one, by name.
     Raises:
         UnsupportedError: the file has no ids and there is no mapping.
         FormatError: the mapping is malformed.
@@ -102,8 +93,6 @@ def _file_field(field: pa.Field, position: int, mapping: _Names, leaf: int, *, n
 
 
 def _nested(kind: pa.DataType, mapping: _Names, leaf: int) -> tuple[FileField, ...]:
-    import pyarrow.types as kinds
-
     if kinds.is_struct(kind):
         return _children(list(kind.fields), mapping, leaf)
     if kinds.is_map(kind):
@@ -115,9 +104,7 @@ def _nested(kind: pa.DataType, mapping: _Names, leaf: int) -> tuple[FileField, .
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Tell whether an Arrow type is one of lists."""
-    import pyarrow.types as kinds
-
+    """Return whether an Arrow type is a list."""
     return bool(kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind))
 
 
@@ -150,11 +137,7 @@ def _mapped_names(items: Iterable[Mapping[str, Any]]) -> _Names:
 
 
 def fields_by_id(fields: Iterable[FileField]) -> Mapping[int, FileField]:
-    """Return the fields that have an id, by it.
-
-    Raises:
-        FormatError: two fields have the same.
-    """
+    """Return the fields with an id, by their id; raises FormatError if two fields have the same."""
     found: dict[int, FileField] = {}
     for field in fields:
         if field.field_id is None:
@@ -167,11 +150,7 @@ def fields_by_id(fields: Iterable[FileField]) -> Mapping[int, FileField]:
 
 
 def find_leaves(wanted: Iterable[NestedField], fields: Sequence[FileField]) -> Iterator[int]:
-    """Yield the leaf columns of a file that are needed for some fields.
-
-    Raises:
-        UnsupportedError: a struct whose fields have no ids.
-    """
+    """Yield the leaf columns of a file that fields need; UnsupportedError for a struct whose fields have no ids."""
     by_id = fields_by_id(fields)
     for target in wanted:
         source = by_id.get(target.id)
@@ -182,16 +161,16 @@ def find_leaves(wanted: Iterable[NestedField], fields: Sequence[FileField]) -> I
 def _needed_leaves(target: NestedField, source: FileField) -> Iterable[int]:
     if isinstance(target.type, StructType) and source.children:
         if all(child.field_id is None for child in source.children):
-            # Some writers give ids to top-level columns alone. To go by name here could return another column's values.
+            # Some writers assign ids to top-level columns only. By name, another column's values might be returned.
             raise UnsupportedError(
                 f"the fields of struct '{target.name}' have no field ids in a data file that has ids elsewhere"
             )
-        # Without any field in common, some leaf still has to tell where the struct is null.
+        # Without any field in common, some leaf is still needed to know where the struct is null.
         return tuple(find_leaves(target.type.fields, source.children)) or source.leaves[:1]
     if isinstance(target.type, ListType) and len(source.children) == 1:
         return _needed_leaves(target.type.element_field, source.children[0])
     if isinstance(target.type, MapType) and len(source.children) == 2:
-        # Maps are read whole; walked through for what cannot be read.
+        # Maps are read whole; their fields are checked here.
         for field, child in zip((target.type.key_field, target.type.value_field), source.children, strict=True):
             _needed_leaves(field, child)
     return source.leaves

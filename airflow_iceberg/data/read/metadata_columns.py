@@ -1,7 +1,4 @@
-"""Columns that a scan can return beside those of the table: where a row lies, whether it is deleted, its lineage (v3).
-
-Here: their names and ids, and their values for some rows of a file. Not here: how they are selected
-(`scan.table_scan`).
+"""Metadata columns, which a scan can return, too: the location of a row, whether it is deleted, its lineage (v3).
 
 Spec: Reserved Field IDs; Row Lineage (a value that the file has, else the first row id of the file plus the position,
 and the data sequence number of the file; null where the file has no first row id, which is so before v3).
@@ -32,26 +29,22 @@ IS_DELETED = t.NestedField(id=2147483644, name="_deleted", type=t.BooleanType(),
 SPEC_ID = t.NestedField(id=2147483643, name="_spec_id", type=t.IntegerType(), required=True)
 PARTITION_ID, PARTITION_NAME = 2147483642, "_partition"
 
+# The columns that are the same in every table; `partition_column` is not.
 METADATA_COLUMNS: Mapping[str, t.NestedField] = {
     column.name: column for column in (FILE_PATH, POSITION, IS_DELETED, SPEC_ID, ROW_ID, LAST_UPDATED)
 }
-"""Those that are the same in every table; `partition_column` is the one that is not."""
 _NAMES = {**{column.id: column.name for column in METADATA_COLUMNS.values()}, PARTITION_ID: PARTITION_NAME}
 METADATA_IDS = frozenset((*(column.id for column in METADATA_COLUMNS.values()), PARTITION_ID))
 
-# Partition fields have ids from 1000 on, like columns: inside of `_partition` they are moved out of the way.
+# Partition fields have ids from 1000 on, like columns: inside of `_partition` they get other ids.
 _PARTITION_FIELDS = 2_147_000_000
 
 
 def partition_column(metadata: TableMetadata) -> t.NestedField:
     """Return the column of partition values: a struct of the fields of all specs, null where a file's has none."""
-    kind = t.StructType(
-        fields=tuple(
-            t.NestedField(id=_PARTITION_FIELDS + part.id, name=part.name, type=part.type)
-            for part in metadata.partition_fields()
-        )
-    )
-    return t.NestedField(id=PARTITION_ID, name=PARTITION_NAME, type=kind)
+    parts = metadata.partition_fields()
+    fields = [t.NestedField(id=_PARTITION_FIELDS + part.id, name=part.name, type=part.type) for part in parts]
+    return t.NestedField(id=PARTITION_ID, name=PARTITION_NAME, type=t.StructType(fields=tuple(fields)))
 
 
 def partition_values(spec: PartitionSpec | None, partition: Sequence[t.Value]) -> Mapping[int, t.Value]:
@@ -63,12 +56,12 @@ def partition_values(spec: PartitionSpec | None, partition: Sequence[t.Value]) -
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileFacts:
-    """What is known about all rows of a file.
+    """The values that are the same for all rows of a file.
 
     Attributes:
-        constants: values of identity partition fields, by id of the source column.
-        partition: of `partition_values`.
-        sequence_number: data sequence number.
+        constants: the values of identity partition fields, by id of the source column.
+        partition: the result of `partition_values`.
+        sequence_number: the data sequence number.
     """
 
     location: str
@@ -85,19 +78,19 @@ def metadata_column(
     """Return a metadata column for consecutive rows of a file.
 
     Args:
-        column: its id is one of `METADATA_IDS`.
-        stored: the column as it stands in the file, if there is one.
-        position: of the first row.
-        deleted: which rows are deleted; None for none of them.
+        column: a column whose id is one of `METADATA_IDS`.
+        stored: the column of the file, if there is one.
+        position: the position of the first row.
+        deleted: which rows are deleted; None for none.
     Raises:
-        FormatError: it is a column of the table that has such an id.
+        FormatError: a column of the table has a reserved id.
     """
     column_id = column.id
     if column.name != _NAMES[column_id]:
-        # Differs from Java: it reads the path, the position … of the row as the column's value, or dies.
+        # Differs from Java: it reads the path, the position … of the row as the column's value, or crashes.
         raise FormatError(
             f"column '{column.name}' has field id {column_id}, which is reserved for '{_NAMES[column_id]}', so that "
-            f"its values cannot be told apart",
+            f"its values cannot be distinguished",
             path=facts.location,
         )
     if column_id == FILE_PATH.id:
@@ -126,9 +119,8 @@ def _partition_struct(kind: t.IcebergType, values: Mapping[int, t.Value], count:
     columns = []
     for child, arrow in zip(t.child_fields(kind), fields, strict=True):
         value = values.get(child.id)
-        columns.append(
-            pa.nulls(count, arrow.type) if value is None else pa.repeat(value_to_scalar(child.type, value), count)
-        )
+        is_null = value is None
+        columns.append(pa.nulls(count, arrow.type) if is_null else pa.repeat(value_to_scalar(child.type, value), count))
     return pa.StructArray.from_arrays(columns, fields=fields)
 
 

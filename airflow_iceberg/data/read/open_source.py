@@ -1,4 +1,4 @@
-"""Opens a data file of any format as rows. The formats themselves have a module each."""
+"""Opens a data file of any format as rows; each format has its own module."""
 
 from __future__ import annotations
 
@@ -20,33 +20,28 @@ FORMATS = ("parquet", "orc", "avro")
 
 @contextmanager
 def open_source(
-    io: FileIO,
-    file_format: str,
-    facts: FileFacts,
-    name_mapping: str | None = None,
-    *,
-    keep_dictionaries: bool = False,
+    io: FileIO, file_format: str, facts: FileFacts, name_mapping: str | None = None, *, keep_dictionaries: bool = False
 ) -> Iterator[Source]:
-    """Open a data file or a delete file; errors of Arrow and of the store, while it is open, become ours.
+    """Open a data file or a delete file; errors of Arrow and of the store, while it is open, become IcebergErrors.
 
     Args:
-        keep_dictionaries: read texts in dictionaries where a Parquet file holds small ones.
+        keep_dictionaries: read texts as dictionaries where a Parquet file has small ones.
     Raises:
-        NotFoundError, FormatError, UnsupportedError, StorageError: all of them name the file.
+        NotFoundError, FormatError, UnsupportedError, StorageError: the message names the file.
     """
     location = facts.location
     filesystem, path = io.filesystem(location)
     is_local = "file" in ([filesystem.protocol] if isinstance(filesystem.protocol, str) else filesystem.protocol)
     name = "a Parquet file" if file_format == "parquet" else f"an {file_format.upper()} file"
     try:
-        # Arrow reads local files itself, without the lock of Python around every read.
+        # Arrow reads local files itself, without Python's lock at every read.
         handle: Any = pa.OSFile(path) if is_local else filesystem.open(path, "rb")
         with handle:
             yield _source(handle, file_format, facts, name_mapping, is_local, keep_dictionaries)
     except FileNotFoundError as error:
         raise NotFoundError(f"data file {location} does not exist, although the table lists it") from error
     except OSError as error:
-        # Arrow reports pages that cannot be decompressed as an OSError, too, but without a number.
+        # Arrow raises OSError for pages that cannot be decompressed, too, but without a number.
         if error.errno is None and not isinstance(error, UnclearError):
             raise FormatError(f"cannot read {name}: {error}", path=location) from error
         raise StorageError(f"cannot read {location}: {error}") from error

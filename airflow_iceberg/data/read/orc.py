@@ -1,7 +1,7 @@
 """The rows of an ORC file, a stripe at a time.
 
-Field ids are attributes of the file's types (`iceberg.id`), which pyarrow hands on as metadata of the fields; so what
-is found and converted is decided in `columns`, as for Parquet. Memory: the wanted columns of one stripe.
+Field ids are attributes of the file's types (`iceberg.id`), which pyarrow returns as metadata of the fields. Memory:
+the wanted columns of one stripe.
 
 Spec: ORC (Appendix A): times of day are longs, uuids and fixed are binaries, timestamps have nanoseconds.
 """
@@ -31,22 +31,19 @@ class OrcSource:
         self.fields = file_fields(self._file.schema, name_mapping)
 
     def parts(self) -> Iterator[OrcSource]:
-        """Yield the file as a whole: pyarrow does not tell what the stripes hold."""
+        """Yield the whole file: pyarrow has no statistics of stripes."""
         yield self
 
     def ranges(self, schema: Schema) -> None:
-        """Nothing is known before reading."""
+        """Return None: nothing is known before reading."""
 
     def read(self, schemas: Sequence[Schema], batch_size: int) -> Iterator[RawRows]:
-        """Yield the rows with the columns that the schemas need."""
         wanted = needed_columns(schemas, self.fields)
         if not wanted:
             yield from rows_without_columns(self._facts, 0, self._file.nrows, batch_size)
             return
-        names: list[str] | None = [field.name for field in wanted]
-        if any("." in name for name in names or ()):
-            # pyarrow takes a dot for a step into a struct.
-            names = None
+        # pyarrow reads a name with a dot as a path.
+        names = None if any("." in field.name for field in wanted) else [field.name for field in wanted]
         position = 0
         for stripe in range(self._file.nstripes):
             rows = self._read_stripe(stripe, names)
@@ -60,18 +57,16 @@ class OrcSource:
         try:
             return self._file.read_stripe(stripe, columns=names)
         except pa.ArrowInvalid as error:
-            others = [name for name in names or self._file.schema.names if not _has_timestamp(self._type(name))]
+            schema = self._file.schema
+            others = [name for name in names or schema.names if not _has_timestamp(schema.field(name).type)]
             if names is None or len(others) == len(names):
                 raise
-            # Where everything else can be read, it is not the file that is wrong.
+            # If all other columns can be read, the file is not damaged.
             self._file.read_stripe(stripe, columns=others)
             raise UnsupportedError(
                 f"ORC file {self._facts.location} has timestamps that cannot be read; pyarrow reads those of the years "
                 f"1678 to 2261 only ({error})"
             ) from error
-
-    def _type(self, name: str) -> pa.DataType:
-        return self._file.schema.field(name).type
 
 
 def _has_timestamp(kind: pa.DataType) -> bool:

@@ -1,7 +1,4 @@
-"""The rows of a Parquet file, a row group at a time: the columns that are needed, by field id.
-
-Memory: one batch of rows of one row group; of remote files the wanted columns of one row group.
-"""
+"""The rows of a Parquet file, a row group at a time: the columns that are needed, by field id."""
 
 from __future__ import annotations
 
@@ -60,17 +57,15 @@ class _RowGroup:
         self._position = position
 
     def ranges(self, schema: Schema) -> Callable[[Column], ColumnRange]:
-        """Return what the footer says about the columns of a schema."""
         return group_ranges(self.metadata, schema, self._source.fields, self._source.facts.constants)
 
     def read(self, schemas: Sequence[Schema], batch_size: int) -> Iterator[RawRows]:
-        """Yield the rows with the columns that the schemas need."""
         source, position = self._source, self._position
         leaves = sorted({leaf for schema in schemas for leaf in find_leaves(schema.fields, source.fields)})
         if not leaves:
             yield from rows_without_columns(source.facts, position, self.metadata.num_rows, batch_size)
             return
-        # By path: a name with a dot in it may bring another column along, so what comes is looked up by id again.
+        # By path: a name with a dot may also select another column, so columns of the batch are looked up by id again.
         paths = [source.parquet.schema.column(leaf).path for leaf in leaves]
         fields: Mapping[int, FileField] | None = None
         for batch in source.parquet.iter_batches(batch_size, row_groups=[self._index], columns=paths):

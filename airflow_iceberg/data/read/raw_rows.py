@@ -1,9 +1,4 @@
-"""Rows as they lie in a data file, whatever its format, and a schema's columns made of them.
-
-Here: what a format's reader gives (`Part`, `RawRows`), and opening a file of any format. Not here: the formats
-(`parquet_rows`, `orc_rows`, `avro_rows`), how a column is found and converted (`columns`), which rows are wanted
-(`read`, `deletes`).
-"""
+"""Rows of a data file of any format, and the columns of a schema made from them."""
 
 from __future__ import annotations
 
@@ -33,10 +28,10 @@ class RawRows:
     """Consecutive rows of a file.
 
     Attributes:
-        position: of the first of them in the file.
-        batch: None if no column of the file is needed.
+        position: the position of the first row in the file.
+        batch: the columns; None if no column of the file is needed.
         fields: the columns of the batch, by field id.
-        deleted: which of them are deleted, where that is asked for; None for none.
+        deleted: which rows are deleted, if the reader selects that; None for none.
     """
 
     position: int
@@ -47,10 +42,10 @@ class RawRows:
     deleted: Any = None
 
     def build(self, schema: Schema, mask: Any = None, *, keep_dictionaries: bool = False) -> pa.RecordBatch:
-        """Return the rows with the columns of a schema; with a mask those where it is true.
+        """Return the rows, or those where the mask is true, with the columns of a schema.
 
         Args:
-            keep_dictionaries: give texts that the file was read in dictionaries as such.
+            keep_dictionaries: return texts that were read as dictionaries without decoding them.
         """
         if not schema.fields:
             count = self.count if mask is None else pc.sum(mask).as_py() or 0
@@ -72,7 +67,7 @@ class RawRows:
         return missing_column(field, self.count, self.facts.constants) if stored is None else stored
 
     def _dictionaries(self, schema: Schema) -> Iterator[tuple[NestedField, pa.Array | None]]:
-        """Yield the fields, each with its values where it is a text column that was read as a dictionary."""
+        """Yield the fields, with the values of text columns that were read as dictionaries."""
         for field in schema.fields:
             found = self.fields.get(field.id)
             stored = None if found is None or self.batch is None else self.batch.column(found.position)
@@ -90,15 +85,14 @@ class RawRows:
 
 @lru_cache(maxsize=64)
 def _arrow_schema(schema: Schema) -> pa.Schema:
-    """Return the Arrow schema of a schema; made once, not for every batch."""
     return schema_to_arrow(schema, with_field_ids=False)
 
 
 class Part(Protocol):
-    """A part of a file that is read or left out as a whole: a row group, a stripe, or all of it."""
+    """A part of a file that is read or skipped as a whole: a row group, a stripe, or the file."""
 
     def ranges(self, schema: Schema) -> Callable[[Column], ColumnRange] | None:
-        """Return what is known about the columns of a schema in this part; None is nothing."""
+        """Return the statistics of the columns of a schema in this part; None for none."""
         ...
 
     def read(self, schemas: Sequence[Schema], batch_size: int) -> Iterator[RawRows]:
@@ -117,13 +111,13 @@ class Source(Protocol):
 
 
 def needed_columns(schemas: Iterable[Schema], fields: Sequence[FileField]) -> tuple[FileField, ...]:
-    """Return the top-level columns of a file that are needed for some schemas."""
+    """Return the top-level columns of a file that the schemas need."""
     leaves = {leaf for schema in schemas for leaf in find_leaves(schema.fields, fields)}
     return tuple(field for field in fields if any(leaf in leaves for leaf in field.leaves))
 
 
 def rows_without_columns(facts: FileFacts, position: int, count: int, batch_size: int) -> Iterator[RawRows]:
-    """Yield rows of which only the number matters."""
+    """Yield rows without any column."""
     for start in range(0, count, batch_size):
         rows = min(batch_size, count - start)
         yield RawRows(position=position + start, count=rows, batch=None, fields={}, facts=facts)

@@ -1,7 +1,4 @@
-"""What the footer of a Parquet file says about the rows of one row group.
-
-Here: statistics in the footer as ranges. Not here: deciding with them (`expressions.metrics`), reading rows (`read`).
-"""
+"""The statistics in the footer of a Parquet file as ranges of the columns of a row group, for `expressions.metrics`."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.types as kinds
 
 from airflow_iceberg.data.read.columns import missing_value, read_column
 from airflow_iceberg.data.read.file_fields import FileField, fields_by_id
@@ -31,29 +29,25 @@ if TYPE_CHECKING:
 def group_ranges(
     group: pq.RowGroupMetaData, schema: Schema, fields: Sequence[FileField], constants: Mapping[int, Value]
 ) -> Callable[[Column], ColumnRange]:
-    """Return what is known about each column of the filter in one row group.
+    """Return the range of each column of the filter in one row group.
 
     Args:
-        schema: describes the columns of the filter.
-        fields: of the file.
-        constants: values of identity partition fields that the file may lack.
+        schema: the schema of the filter's columns.
+        fields: the fields of the file.
+        constants: the values of identity partition fields that the file may lack.
     """
 
     def ranges(column: Column) -> ColumnRange:
         path = column_path(schema, column.field_id or 0)
-        if path is None or not _is_primitive(path[-1]):
+        if path is None or not isinstance(path[-1].type, PrimitiveType):
             return ColumnRange()
         source = _find(path, fields)
         if source is not None:
             return _group_range(group, column, source, path[-1])
-        # A field that was added to a struct is null where the struct is.
+        # A field that was added to a struct is null where the struct is null.
         return _constant_range(missing_value(path[0], constants)) if len(path) == 1 else ColumnRange()
 
     return ranges
-
-
-def _is_primitive(field: NestedField) -> bool:
-    return isinstance(field.type, PrimitiveType)
 
 
 def _find(path: Sequence[NestedField], fields: Sequence[FileField]) -> FileField | None:
@@ -86,7 +80,7 @@ def _group_range(group: pq.RowGroupMetaData, column: Column, source: FileField, 
         rows=group.num_rows,
         values=chunk.num_values,
         nulls=statistics.null_count if statistics.has_null_count else None,
-        # Parquet does not count NaNs, and leaves them out of the bounds.
+        # Parquet does not count NaNs, and its bounds ignore them.
         nans=None if has_nan(column.type) else 0,
         lower=lower,
         upper=upper,
@@ -94,7 +88,7 @@ def _group_range(group: pq.RowGroupMetaData, column: Column, source: FileField, 
 
 
 def _bounds(statistics: pq.Statistics, source: FileField, field: NestedField) -> tuple[Value, Value]:
-    """Return the bounds as canonical values of the column's type, None for what cannot be relied on."""
+    """Return the bounds as canonical values of the column's type, None for unreliable ones."""
     if not statistics.has_min_max or not _is_exact(statistics.min, source.type):
         return None, None
     try:
@@ -106,12 +100,7 @@ def _bounds(statistics: pq.Statistics, source: FileField, field: NestedField) ->
 
 
 def _is_exact(value: Any, kind: pa.DataType) -> bool:
-    """Tell whether pyarrow gives statistics of a type as values that mean the same.
-
-    Nanoseconds come cut to microseconds, and some decimals as bare integers.
-    """
-    import pyarrow.types as kinds
-
+    """Return whether pyarrow returns exact statistics: nanoseconds are cut, and some decimals are bare integers."""
     expected: list[tuple[Callable[[Any], bool], type]] = [
         (kinds.is_boolean, bool),
         (kinds.is_integer, int),

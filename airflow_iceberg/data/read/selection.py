@@ -1,8 +1,4 @@
-"""What a reader selects of a table: a point of its history, and columns.
-
-Here: names and ids against the table's metadata. Not here: filters (`expressions.binding`), which files hold the rows
-(`plan.scan`), reading them (`data.read.file`).
-"""
+"""The selection of a reader: a snapshot and columns of a table, by the table's metadata."""
 
 from __future__ import annotations
 
@@ -32,17 +28,14 @@ def project(metadata: TableMetadata, schema: Schema, selected_fields: tuple[str,
 def choose_snapshot(
     metadata: TableMetadata, *, snapshot_id: int | None, ref: str | None, as_of_ms: int | None
 ) -> tuple[Snapshot | None, Schema]:
-    """Return the snapshot that is named by at most one of these, and the schema to read it in; the current ones else.
+    """Return the snapshot that at most one argument selects, the current one by default, and its schema.
 
     Raises:
         InvalidInputError: more than one is given.
-        NotFoundError: there is no such snapshot or reference.
+        NotFoundError: the snapshot or reference does not exist.
     """
-    given = [
-        f"{name}={value}"
-        for name, value in (("snapshot_id", snapshot_id), ("ref", ref), ("as_of_ms", as_of_ms))
-        if value is not None
-    ]
+    named = {"snapshot_id": snapshot_id, "ref": ref, "as_of_ms": as_of_ms}
+    given = [f"{name}={value}" for name, value in named.items() if value is not None]
     if len(given) > 1:
         raise InvalidInputError(f"a scan reads one point of the table's history, got {' and '.join(given)}")
     if snapshot_id is not None:
@@ -64,5 +57,5 @@ def choose_snapshot(
 
 
 def schema_of(metadata: TableMetadata, snapshot: Snapshot) -> Schema:
-    """Return the schema that was current when the snapshot was made; the current one where it is not recorded."""
+    """Return the schema that was current when the snapshot was committed; the current one if it is not recorded."""
     return metadata.schema() if snapshot.schema_id is None else metadata.schema(snapshot.schema_id)

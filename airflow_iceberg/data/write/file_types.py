@@ -1,4 +1,4 @@
-"""Columns as a Parquet file holds them: their Arrow types there, their paths, and the cast to both."""
+"""Columns in a Parquet file: their Arrow types, their paths, and the casts to these types."""
 
 import pyarrow as pa
 
@@ -14,7 +14,7 @@ def path_of(schema: Schema, field_id: int) -> tuple[str, ...]:
 
 
 def parquet_path(path: tuple[str, ...], schema: Schema) -> tuple[str, ...]:
-    """Return the path of a column in the file, which has one level more for lists and maps."""
+    """Return the path of a column in the file, which has one more level for lists and maps."""
     parts: list[str] = []
     current: t.IcebergType = schema.as_struct()
     for name in path:
@@ -44,16 +44,12 @@ def file_schema(schema: Schema, row_schema: pa.Schema) -> pa.Schema:
 
 
 def file_type(type_: t.IcebergType, arrow: pa.DataType, name: str) -> pa.DataType:
-    """Return the Arrow type that gives the right Parquet type.
-
-    Raises:
-        UnsupportedError: the type cannot be written.
-    """
+    """Return the Arrow type for the right Parquet type; raises UnsupportedError if the type cannot be written."""
     match type_:
         case t.UUIDType():
             return pa.uuid()
         case t.VariantType():
-            return arrow  # two binaries; `variant_footer` says what they are
+            return arrow  # two binaries, which `variant_footer` annotates
         case t.GeometryType() | t.GeographyType():
             raise UnsupportedError(f"column '{name}' is of type {type_}, which is not written yet")
         case t.FixedType(0):
@@ -93,7 +89,7 @@ def to_file_type(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray
 def _array_to_file(array: pa.Array, type_: pa.DataType) -> pa.Array:
     if not pa.types.is_struct(type_):
         return array if array.type.equals(type_) else array.cast(type_)
-    # Arrow's cast of structs matches fields by name too, but would refuse fields that are left out.
+    # Arrow's cast of structs also matches fields by name, but rejects fields that are left out.
     mask = array.is_null() if array.null_count else None
     children = [_array_to_file(array.field(item.name), item.type) for item in type_]
     return pa.StructArray.from_arrays(children, fields=list(type_), mask=mask)

@@ -1,12 +1,8 @@
-"""Column statistics of a data file: which to keep, and how they come about while the file is written.
-
-Here: the metrics modes of the table's properties, the leaf columns of a schema in Parquet's order, the accumulator
-that a writer feeds with row groups. Not here: how a bound is shortened and encoded (`format.values.bytes`), the writer
-(`data.write.partitioned`).
+"""Column statistics of a data file: the metrics modes of the table's properties, and the values for a manifest.
 
 Most numbers come from the footer that the Parquet writer makes anyway: its minima and maxima are exact for every type
-of the format, NaN left out, strings compared by bytes. What a footer does not tell is taken from the rows: counts of
-NaN, and bounds of columns with a value so long that the writer leaves its statistics out.
+of the format, without NaN, strings compared by bytes. Taken from the rows are counts of NaN, and bounds of columns with
+a value that is too long for the footer. Not here: how a bound is shortened and encoded (`format.values.bytes`).
 """
 
 import logging
@@ -31,27 +27,20 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# With a larger value Parquet's C++ writer omits minimum and maximum of the whole column chunk.
 MAX_FOOTER_VALUE_BYTES = 4096
-"""Above this size of a value Parquet's C++ writer leaves minimum and maximum of the whole column chunk out."""
-
 _EXACT = Context(prec=60)
 DEFAULT_MODE = MetricsMode(MetricsKind.TRUNCATE, 16)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MetricsConfig:
-    """The metrics mode of every column of a table.
-
-    Attributes:
-        default: the mode of columns without one of their own.
-        modes: modes by field id.
-    """
+    """The metrics mode of every column of a table: `modes` by field id, `default` for the others."""
 
     default: MetricsMode = DEFAULT_MODE
     modes: Mapping[int, MetricsMode] = field(default_factory=dict)
 
     def mode(self, field_id: int) -> MetricsMode:
-        """Return the mode of a column."""
         return self.modes.get(field_id, self.default)
 
     @staticmethod
@@ -60,23 +49,23 @@ class MetricsConfig:
     ) -> "MetricsConfig":
         """Read the modes from table properties.
 
-        The first 100 columns (`write.metadata.metrics.max-inferred-column-defaults`; those at the top come before those
-        inside of others) have truncate(16), later ones none, unless `write.metadata.metrics.default` says something
-        for all. Columns that the sort order sorts by get at least truncate(16): they are what files are skipped by. A
-        column's own property wins over all. A mode that cannot be read, and a property for a column that is not there,
-        are logged and passed over: a data load must not fail for them.
+        The first 100 columns (`write.metadata.metrics.max-inferred-column-defaults`; top-level columns before nested
+        ones) have truncate(16), later ones none, unless `write.metadata.metrics.default` is set. Columns of the sort
+        order, by which files are skipped, get at least truncate(16). A column's own property wins. An invalid mode, and
+        a property for an unknown column, are logged and ignored: a data load must not fail for them.
         """
         modes: dict[int, MetricsMode] = {}
         default = _default_mode(properties, schema, modes)
         promoted = default if default.has_bounds else DEFAULT_MODE
-        for field_id in _sorted_columns(sort_order):
-            modes[field_id] = promoted
+        for item in sort_order.fields if sort_order is not None else ():
+            if item.transform.preserves_order:
+                modes[item.source_id] = promoted
         modes.update(_column_modes(properties, schema, default))
         return MetricsConfig(default=default, modes=modes)
 
 
 def _default_mode(properties: Mapping[str, str], schema: Schema, modes: dict[int, MetricsMode]) -> MetricsMode:
-    """Return the mode for all columns; fill `modes` for the first ones where only they have metrics."""
+    """Return the mode for all columns; fill `modes` for the first columns if only they have metrics."""
     configured = TableProperties.of(properties).metrics_default
     if configured is not None:
         return _mode_or(configured, DEFAULT_MODE, TableProperties.metrics_default.name)
@@ -89,9 +78,9 @@ def _default_mode(properties: Mapping[str, str], schema: Schema, modes: dict[int
 
 
 def _by_level(fields: Sequence[t.NestedField]) -> Iterator[int]:
-    """Yield the ids of the columns in the order in which they are counted, which is Java's.
+    """Yield the ids of the columns in the order in which Iceberg Java counts them.
 
-    First the columns that stand here, then those inside of the first one that has any, and so on.
+    First the columns of this level, then those inside of the first nested column, and so on.
     """
     inner = {item.id: t.child_fields(item.type) for item in fields}
     yield from (item.id for item in fields if not inner[item.id])
@@ -114,7 +103,7 @@ def _column_modes(properties: Mapping[str, str], schema: Schema, default: Metric
     for column in configured.columns():
         key, field_id = configured.property_name(column), schema.names.get(column)
         if field_id is None:
-            log.warning("property %s names a column that the table does not have: it is passed over", key)
+            log.warning("property %s names a column that the table does not have: it is ignored", key)
         else:
             modes[field_id] = _mode_or(configured.of(column), default, key)
     return modes
@@ -124,14 +113,8 @@ def _mode_or(text: str, fallback: MetricsMode, key: str) -> MetricsMode:
     try:
         return MetricsMode.parse(text)
     except InvalidInputError as error:
-        log.warning("property %s is passed over: %s", key, error)
+        log.warning("property %s is ignored: %s", key, error)
         return fallback
-
-
-def _sorted_columns(sort_order: "SortOrder | None") -> Iterator[int]:
-    for item in sort_order.fields if sort_order is not None else ():
-        if item.transform.preserves_order:
-            yield item.source_id
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,8 +122,8 @@ class LeafColumn:
     """A column of a Parquet file: a field without fields of its own.
 
     Attributes:
-        path: names from the top to the field.
-        repeated: inside a list or a map, where the format keeps sizes only.
+        path: the names from the top to the field.
+        repeated: whether the field is inside a list or a map, where the format has sizes only.
     """
 
     field_id: int
@@ -150,7 +133,7 @@ class LeafColumn:
 
 
 def leaf_columns(schema: Schema) -> tuple[LeafColumn, ...]:
-    """Return the columns of a Parquet file with this schema, in the file's order; unknown takes no column."""
+    """Return the columns of a Parquet file with this schema, in the file's order; unknown has no column."""
     return tuple(leaf for child in schema.fields for leaf in _leaves(child, (), repeated=False))
 
 
@@ -172,34 +155,29 @@ def _leaves(item: t.NestedField, path: tuple[str, ...], *, repeated: bool) -> It
         yield from _leaves(child, path, repeated=repeated)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True)
 class FileMetrics:
-    """The statistics of one data file by field id, as a manifest has them.
+    """The statistics of one data file by field id, in the form of `DataFile`.
 
     Attributes:
-        record_count: rows of the file.
-        column_sizes: bytes on disk.
-        value_counts: values, nulls and NaN included.
-        lower_bounds: single-value binary form; what has no bound is left out.
-        split_offsets: where the row groups begin.
+        column_sizes: sizes on disk, in bytes.
+        value_counts: numbers of values, with nulls and NaN.
+        lower_bounds: bounds in the single-value binary form.
+        split_offsets: the offsets of the row groups.
     """
 
     record_count: int
-    column_sizes: Mapping[int, int]
-    value_counts: Mapping[int, int]
-    null_value_counts: Mapping[int, int]
-    nan_value_counts: Mapping[int, int]
-    lower_bounds: Mapping[int, bytes]
-    upper_bounds: Mapping[int, bytes]
     split_offsets: tuple[int, ...]
+    column_sizes: dict[int, int] = field(default_factory=dict)
+    value_counts: dict[int, int] = field(default_factory=dict)
+    null_value_counts: dict[int, int] = field(default_factory=dict)
+    nan_value_counts: dict[int, int] = field(default_factory=dict)
+    lower_bounds: dict[int, bytes] = field(default_factory=dict)
+    upper_bounds: dict[int, bytes] = field(default_factory=dict)
 
 
 class MetricsPlan:
-    """What to measure of each column: made once for all files of a writer.
-
-    Args:
-        columns: `leaf_columns` of the files' schema.
-    """
+    """The statistics of each column (`leaf_columns`), for all files of a writer."""
 
     def __init__(self, columns: tuple[LeafColumn, ...], config: MetricsConfig) -> None:
         self.measured: list[tuple[int, LeafColumn, MetricsMode]] = []  # by position among the file's columns
@@ -219,7 +197,7 @@ class MetricsPlan:
 
 
 def _positions(columns: tuple[LeafColumn, ...]) -> Iterator[tuple[int, LeafColumn]]:
-    """Yield each column with its position in the file, where a variant takes two: its metadata and its value."""
+    """Yield each column with its position in the file, where a variant has two columns: its metadata and its value."""
     position = 0
     for column in columns:
         yield position, column
@@ -227,7 +205,7 @@ def _positions(columns: tuple[LeafColumn, ...]) -> Iterator[tuple[int, LeafColum
 
 
 class MetricsAccumulator:
-    """Takes the statistics of one file: `observe` each row group, then `finish` with the footer."""
+    """Measures one file: `observe` each row group, then `finish` with the footer."""
 
     def __init__(self, plan: MetricsPlan) -> None:
         self._plan = plan
@@ -236,11 +214,7 @@ class MetricsAccumulator:
         self._row_groups = 0
 
     def observe(self, table: "pa.Table") -> None:
-        """Take from the rows what the footer will not have.
-
-        Args:
-            table: the rows of exactly one row group.
-        """
+        """Measure the rows of one row group, for values that the footer will not have."""
         for position, path in self._plan.floats:
             self._nan_counts[position] += _count_nan(_leaf_values(table, path))
         for position, path in self._plan.texts:
@@ -250,25 +224,13 @@ class MetricsAccumulator:
         self._row_groups += 1
 
     def finish(self, footer: "pq.FileMetaData") -> FileMetrics:
-        """Return the statistics of the file.
-
-        Args:
-            footer: of the written file; its row groups are the observed ones.
-        """
+        """Return the statistics of the file, from its footer and the observed row groups."""
         groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
-        found = _Found()
+        offsets = tuple(_offset(group.column(0)) for group in groups)
+        found = FileMetrics(record_count=footer.num_rows, split_offsets=offsets)
         for position, column, mode in self._plan.measured:
             self._measure(position, column, mode, [group.column(position) for group in groups], found)
-        return FileMetrics(
-            record_count=footer.num_rows,
-            column_sizes=found.column_sizes,
-            value_counts=found.value_counts,
-            null_value_counts=found.null_value_counts,
-            nan_value_counts=found.nan_value_counts,
-            lower_bounds=found.lower_bounds,
-            upper_bounds=found.upper_bounds,
-            split_offsets=tuple(_offset(group.column(0)) for group in groups),
-        )
+        return found
 
     def _measure(
         self,
@@ -276,17 +238,17 @@ class MetricsAccumulator:
         column: LeafColumn,
         mode: MetricsMode,
         chunks: "list[pq.ColumnChunkMetaData]",
-        found: "_Found",
+        found: FileMetrics,
     ) -> None:
         key = column.field_id
-        if not isinstance(column.type, t.VariantType):  # as in Java, which keeps no size and no bounds of a variant
+        if not isinstance(column.type, t.VariantType):  # as in Java, which has no size and no bounds of a variant
             found.column_sizes[key] = sum([chunk.total_compressed_size for chunk in chunks])
-        # Java keeps no counts and no bounds of fields inside lists and maps.
+        # As in Java, which has no counts and no bounds of fields inside lists and maps.
         if column.repeated:
             return
         statistics = [chunk.statistics for chunk in chunks]
         if not all(item is not None and item.has_null_count for item in statistics):
-            return  # unknown is left out: a count of 0 would be a lie
+            return  # unknown, which a count of 0 would not say
         found.value_counts[key] = sum([chunk.num_values for chunk in chunks])
         found.null_value_counts[key] = sum([item.null_count for item in statistics])
         if position in self._nan_counts:
@@ -307,19 +269,7 @@ class MetricsAccumulator:
         return (min(lows), max(highs)) if lows else None
 
 
-class _Found:
-    """The statistics of a file while they are put together."""
-
-    def __init__(self) -> None:
-        self.column_sizes: dict[int, int] = {}
-        self.value_counts: dict[int, int] = {}
-        self.null_value_counts: dict[int, int] = {}
-        self.nan_value_counts: dict[int, int] = {}
-        self.lower_bounds: dict[int, bytes] = {}
-        self.upper_bounds: dict[int, bytes] = {}
-
-
-def _put_bounds(column: LeafColumn, mode: MetricsMode, bounds: tuple[Any, Any] | None, found: _Found) -> None:
+def _put_bounds(column: LeafColumn, mode: MetricsMode, bounds: tuple[Any, Any] | None, found: FileMetrics) -> None:
     if bounds is None:
         return
     low, high = _canonical(column.type, bounds[0]), _canonical(column.type, bounds[1])
@@ -333,7 +283,7 @@ def _put_bounds(column: LeafColumn, mode: MetricsMode, bounds: tuple[Any, Any] |
 
 
 def _comparable(type_: t.IcebergType, raw: Any) -> Any:
-    """Return a footer's physical value so that Python's order is the format's."""
+    """Return a footer's physical value in a form whose order in Python is the format's."""
     if isinstance(type_, t.DecimalType) and isinstance(raw, bytes):
         return int.from_bytes(raw, "big", signed=True)
     return raw
@@ -352,7 +302,7 @@ def _canonical(type_: t.IcebergType, raw: Any) -> Any:
 
 
 def _offset(chunk: "pq.ColumnChunkMetaData") -> int:
-    """Return where a column chunk begins: at its dictionary page when it has one."""
+    """Return the offset of a column chunk, which begins with its dictionary page if it has one."""
     if chunk.has_dictionary_page and chunk.dictionary_page_offset:
         return int(min(chunk.dictionary_page_offset, chunk.data_page_offset))
     return int(chunk.data_page_offset)
@@ -363,7 +313,7 @@ def _leaf_values(table: "pa.Table", path: tuple[str, ...]) -> Any:
     import pyarrow.compute as pc
 
     column = table.column(path[0])
-    # One name at a time: a name with a dot would be taken for a path.
+    # One name at a time: Arrow reads a name with a dot as a path.
     for name in path[1:]:
         column = pc.struct_field(column, [column.type.get_field_index(name)])
     return column
@@ -381,10 +331,10 @@ def _bounds_of_long_values(column: Any) -> tuple[bytes, bytes] | None:
     import pyarrow.compute as pc
 
     if pa.types.is_dictionary(column.type):
-        # No more is looked at than the distinct values: long ones, once for each row, may be too much for the memory.
+        # Only the distinct values are read: decoded, long ones may need too much memory.
         if all(_bounds_of_long_values(chunk.dictionary) is None for chunk in column.chunks):
             return None
-        # Some of them may stand for no row.
+        # Some of them may be unused.
         column = pa.chunked_array(
             [chunk.dictionary.take(chunk.indices.unique().drop_null()) for chunk in column.chunks],
             type=column.type.value_type,

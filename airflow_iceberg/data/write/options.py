@@ -1,10 +1,7 @@
-"""What table properties say about writing data files, read once and checked.
+"""The `write.*` properties of a table as checked options, and the locations of data files. Does not import pyarrow.
 
-Here: `write.*` properties as a value, where data files go. Not here: what the options do (`data.write.partitioned`),
-metrics modes (`data.write.metrics`). Importing this module costs no pyarrow.
-
-A property that is set and that this writer does not follow is logged as a warning, never passed over in silence; one
-that would lead to wrong files (another file format, encryption) is an UnsupportedError.
+A property that this writer does not follow is logged as a warning; one that would lead to wrong files (another file
+format, encryption) is an UnsupportedError.
 """
 
 import logging
@@ -15,12 +12,8 @@ from typing import TYPE_CHECKING
 
 from airflow_iceberg.data.write.metrics import MetricsConfig
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
-from airflow_iceberg.format.properties.known import (
-    DELETE_PARQUET_PREFIX,
-    PARQUET_PREFIX,
-    check_values,
-    property_warnings,
-)
+from airflow_iceberg.format.properties import known
+from airflow_iceberg.format.properties.known import DELETE_PARQUET_PREFIX, PARQUET_PREFIX
 from airflow_iceberg.format.properties.property import ColumnValues
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
@@ -31,11 +24,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Levels of the codecs that have some; what lies outside is clamped by one library and fails in another.
+# The smallest and largest level of codecs; other levels are clamped by one library and fail in another.
 _LEVELS = {"zstd": (-131_072, 22), "gzip": (-1, 9), "brotli": (-1, 11)}
-
+# The versions of data pages: the property's names to pyarrow's.
 PAGE_VERSIONS: Mapping[str, str] = {"v1": "1.0", "v2": "2.0"}
-"""Versions of data pages as the property names them, and as pyarrow does."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,8 +35,8 @@ class BloomFilter:
     """A Bloom filter of one column in each row group.
 
     Attributes:
-        false_positives: the share of absent values that the filter lets pass, between 0 and 1.
-        distinct_values: the number of values it is laid out for.
+        false_positives: the share of absent values that the filter accepts, between 0 and 1.
+        distinct_values: the number of values that it is sized for.
     """
 
     false_positives: float
@@ -57,20 +49,19 @@ class WriteOptions:
 
     Attributes:
         compression: a value of `format.properties.kinds.CODECS`.
-        compression_level: None is the codec's own default.
-        target_file_size_bytes: a file is closed at about this size on disk.
-        row_group_size_bytes: size of a row group on disk.
-        page_size_bytes: size of a page before compression.
-        page_row_limit: most rows of a page.
+        compression_level: the codec's level; None is its default.
+        target_file_size_bytes: the size on disk at which a file is closed.
+        row_group_size_bytes: the size of a row group on disk.
+        page_size_bytes: the size of a page before compression.
         page_version: a value of PAGE_VERSIONS.
-        dict_size_bytes: a column chunk whose dictionary grows larger is written plain.
-        bloom_filters: by full column name.
-        without_statistics: full names of columns that get no statistics in the footer, and so none in the manifest.
+        dict_size_bytes: the largest dictionary of a column chunk; with a larger one it is written plain.
+        bloom_filters: Bloom filters by full column name.
+        without_statistics: full names of columns without statistics in the footer, and so in the manifest.
         without_dictionary: full names of columns whose values are written plain.
-        object_storage: spread files over hashed directories.
-        partitioned_paths: keep the partition in the path then.
-        max_buffered_bytes: Arrow memory that waits for encoding, over all partitions of a writer.
-        max_open_files: files that are open at a time.
+        object_storage: whether files are spread over hashed directories.
+        partitioned_paths: whether paths with hashed directories have the partition, too.
+        max_buffered_bytes: the largest size of Arrow memory that waits for encoding, over all partitions of a writer.
+        max_open_files: the largest number of files that are open at a time.
     """
 
     compression: str = TableProperties.compression_codec.default
@@ -94,30 +85,26 @@ class WriteOptions:
     def from_properties(
         properties: Mapping[str, str], schema: Schema, sort_order: "SortOrder | None" = None
     ) -> "WriteOptions":
-        """Read the options of a table.
+        """Read the options of a table, for files of a schema; the sort order is for the metrics modes.
 
-        Args:
-            properties: of the table.
-            schema: that the files are written with; column names in properties are looked up here.
-            sort_order: of the table, for the metrics modes.
         Raises:
             InvalidInputError: a value is not of its kind or out of range.
             UnsupportedError: the table asks for encryption or for another file format.
         """
         _refuse_unsupported(properties)
-        for warning in property_warnings(properties):
+        for warning in known.property_warnings(properties):
             log.warning("%s", warning)
         return WriteOptions._read(properties, schema, sort_order)
 
     @staticmethod
     def of_deletes(properties: Mapping[str, str]) -> "WriteOptions":
-        """Read how position delete files are encoded: `write.delete.parquet.*`, and where that is silent as data files.
+        """Read the encoding of position delete files: `write.delete.parquet.*`, by default that of data files.
 
         Raises:
             InvalidInputError: a value is not of its kind or out of range.
         """
         own = {key: value for key, value in properties.items() if key.startswith(DELETE_PARQUET_PREFIX)}
-        check_values(own)
+        known.check_values(own)
         chosen = {PARQUET_PREFIX + key.removeprefix(DELETE_PARQUET_PREFIX): value for key, value in own.items()}
         of_data = {
             key: value for key, value in properties.items() if key.startswith(PARQUET_PREFIX) and ".column." not in key
@@ -145,15 +132,15 @@ class WriteOptions:
         )
 
     def file_location(self, data_location: str, partition_path: str, name: str) -> str:
-        """Return where a data file goes.
+        """Return the location of a data file.
 
         Args:
-            data_location: what `data_location` gave.
-            partition_path: "" when unpartitioned.
-            name: of the file, unique below the data location.
+            data_location: the result of `data_location`.
+            partition_path: the path of the partition, "" when unpartitioned.
+            name: the name of the file, unique below the data location.
         """
         # Differs from Java: with object storage and a data path outside the table's location Java adds the names of
-        # database and table after the hash. Readers take any path, and the names of our files are unique without.
+        # database and table after the hash. Readers accept any path, and the names of our files are unique anyway.
         if self.object_storage and not self.partitioned_paths:
             return f"{data_location}/{_entropy(name)}-{name}"
         tail = f"{partition_path}/{name}" if partition_path else name
@@ -163,9 +150,7 @@ class WriteOptions:
 def data_location(location: str, properties: Mapping[str, str]) -> str:
     """Return the directory of a table's data files, without a slash at its end.
 
-    Args:
-        location: of the table.
-        properties: `write.data.path` wins, then the names that older versions of Iceberg gave it.
+    `write.data.path` wins over the names of that property in older versions of Iceberg.
     """
     table = TableProperties.of(properties)
     hashed = table.object_storage_path if table.object_storage_enabled else None
@@ -174,7 +159,7 @@ def data_location(location: str, properties: Mapping[str, str]) -> str:
 
 
 def _entropy(name: str) -> str:
-    """Return four directories from the hash of a name, so that an object store spreads the load over its servers."""
+    """Return four directories from the hash of a name, by which an object store spreads the load over its servers."""
     bits = format(murmur3.hash_bytes(name.encode("utf-8")) & 0xFFFFF, "020b")
     return f"{bits[:4]}/{bits[4:8]}/{bits[8:12]}/{bits[12:]}"
 
@@ -188,8 +173,8 @@ def _refuse_unsupported(properties: Mapping[str, str]) -> None:
         )
     if table.encryption_key_id:
         raise UnsupportedError(
-            f"property {TableProperties.encryption_key_id} is set: encrypted tables are not written, as the data would "
-            "lie in the clear"
+            f"property {TableProperties.encryption_key_id} is set: encrypted tables are not written, because "
+            "the data would not be encrypted"
         )
 
 
@@ -217,7 +202,7 @@ def _known_columns(names: Iterable[str], values: ColumnValues[bool], schema: Sch
             yield name
         else:
             key = values.property_name(name)
-            log.warning("property %s names a column that the table does not have: it is passed over", key)
+            log.warning("property %s names a column that the table does not have: it is ignored", key)
 
 
 def _bloom_filters(table: TableProperties, schema: Schema) -> dict[str, BloomFilter]:

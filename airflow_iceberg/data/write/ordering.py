@@ -1,8 +1,7 @@
 """Rows in order: by a table's sort order, or along a z-curve over several columns.
 
-Here: columns that sort as the order asks (`RowOrder.keys`), sorting a table, cutting a sorted table at the boundaries
-of ranges, and choosing boundaries from a sample. Not here: bringing the rows of a range to one task
-(`jobs.compact_sorted`).
+Here: sorting a table, cutting it into ranges, and choosing their boundaries from a sample. Not here: bringing the rows
+of a range to one task (`jobs.compact_sorted`).
 
 Values compare as in Iceberg Java: floats by Java's total order (-0.0 below 0.0, NaN above everything), text by its
 UTF-8 bytes, which is the order of its code points, binary and uuid by unsigned bytes. Nulls come first or last as the
@@ -38,24 +37,7 @@ Longs = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 ZORDER_BYTES = 8
-_SORTABLE = (
-    t.BooleanType,
-    t.IntegerType,
-    t.LongType,
-    t.FloatType,
-    t.DoubleType,
-    t.DateType,
-    t.TimeType,
-    t.TimestampType,
-    t.TimestamptzType,
-    t.TimestampNsType,
-    t.TimestamptzNsType,
-    t.DecimalType,
-    t.StringType,
-    t.UUIDType,
-    t.FixedType,
-    t.BinaryType,
-)
+_UNSORTABLE = (t.UnknownType, t.VariantType, t.GeometryType, t.GeographyType)
 _MARK = "boundary"
 _BITS_AT_ONCE = 32 << 20
 
@@ -64,7 +46,7 @@ class RowOrder(Protocol):
     """How rows are ordered."""
 
     def keys(self, table: pa.Table) -> pa.Table:
-        """Return columns to sort by, the first one first; `directions` has a word for each."""
+        """Return the columns to sort by, the most significant first."""
         ...
 
     @property
@@ -74,18 +56,13 @@ class RowOrder(Protocol):
 
     @property
     def columns(self) -> frozenset[str]:
-        """Return the top-level columns that `keys` looks at."""
+        """Return the top-level columns that `keys` reads."""
         ...
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class _Key:
-    """A column of a sort order.
-
-    Attributes:
-        path: names from the top-level column to the field.
-        type: of the field.
-    """
+    """A column of a sort order; `path` has the names from the top-level column to the field."""
 
     path: tuple[str, ...]
     type: t.IcebergType
@@ -95,12 +72,10 @@ class _Key:
 
 
 class SortedRows:
-    """The order of a table's sort order, optionally within the partitions of a spec.
+    """The order of a table's sort order, within the partitions of `spec`, which rows of one partition do not need.
 
-    Args:
-        spec: rows of one partition come together first; where all rows are of one partition it is not needed.
     Raises:
-        InvalidInputError: a column cannot be sorted by, or is not there.
+        InvalidInputError: a column does not exist, or has no order.
     """
 
     def __init__(self, order: SortOrder, schema: Schema, *, spec: PartitionSpec | None = None) -> None:
@@ -117,14 +92,12 @@ class SortedRows:
 
     @property
     def directions(self) -> tuple[str, ...]:
-        """For each key where nulls go, and its values."""
-        return tuple(
-            word for key in self._keys for word in ("ascending", "descending" if key.is_descending else "ascending")
-        )
+        """The directions of each key's nulls and values."""
+        of_values = ("descending" if key.is_descending else "ascending" for key in self._keys)
+        return tuple(word for direction in of_values for word in ("ascending", direction))
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns that are sorted by, those of partitions among them."""
         return frozenset(key.path[0] for key in self._keys)
 
     def keys(self, table: pa.Table) -> pa.Table:
@@ -141,16 +114,16 @@ class SortedRows:
 
 
 class ZOrderedRows:
-    """Rows along a z-curve: the bits of several columns by turns, so that rows near in all of them come together.
+    """Rows along a z-curve: the bits of several columns alternate, so that rows near in all columns come together.
 
-    As in Iceberg Java every column gives eight bytes: numbers as ordered longs and doubles, text and binary their first
-    bytes; null is all zeros. Where one column has no more bits the others go on.
+    As in Iceberg Java every column has eight bytes: numbers as ordered longs and doubles, text and binary their first
+    bytes; null is all zeros. Where one column has no more bits the others continue.
 
     Args:
-        text_bytes: bytes that text and binary give instead of eight.
-        most_bytes: bytes that a row is compared by, at most.
+        text_bytes: the number of bytes of text and binary, instead of eight.
+        most_bytes: the largest number of bytes that rows are compared by.
     Raises:
-        InvalidInputError: fewer than one column, a column that is not there, or one of a type without an order.
+        InvalidInputError: no column, a column that does not exist, or one of a type without an order.
     """
 
     directions = ("ascending",)
@@ -166,7 +139,6 @@ class ZOrderedRows:
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns that are clustered by."""
         return frozenset(key.path[0] for key in self._keys)
 
     def keys(self, table: pa.Table) -> pa.Table:
@@ -185,7 +157,7 @@ class ZOrderedRows:
 
 
 def _interleaved(parts: Sequence[Bytes]) -> Bytes:
-    """Return the bits of columns by turns: the first one of each, then the second of those that have one."""
+    """Return the alternating bits of columns: the first bit of each, then the second of those that have one."""
     bits = [np.unpackbits(part, axis=1) for part in parts]
     if len({part.shape[1] for part in bits}) == 1:
         return np.packbits(np.stack(bits, axis=2).reshape(len(bits[0]), -1), axis=1)
@@ -194,7 +166,7 @@ def _interleaved(parts: Sequence[Bytes]) -> Bytes:
 
 
 def sort_rows(table: pa.Table, order: RowOrder) -> pa.Table:
-    """Return the rows in order; equal ones stay as they stood."""
+    """Return the rows in order; equal rows keep their order."""
     if table.num_rows < 2:
         return table
     return table.take(_sorted_indices(order.keys(table), order.directions))
@@ -204,13 +176,13 @@ def cut_rows(table: pa.Table, order: RowOrder, boundaries: pa.Table) -> Iterator
     """Yield (range, its rows in order) for the ranges that have rows; a row equal to a boundary is above it.
 
     Args:
-        boundaries: from `choose_boundaries`; range 0 lies below the first.
+        boundaries: the result of `choose_boundaries`; range 0 is below the first.
     """
     keys = order.keys(table)
     if not boundaries.num_rows:
         yield 0, table.take(_sorted_indices(keys, order.directions))
         return
-    # Boundaries are sorted in among the rows: where they end up is where the rows are cut.
+    # Rows and boundaries are sorted together, and the rows are cut at the boundaries.
     marks = number_array(np.repeat(np.array([0, 1], np.int8), [boundaries.num_rows, table.num_rows]))
     both = pa.concat_tables([boundaries, keys]).append_column(_MARK, marks)
     found = numbers_of(_sorted_indices(both, (*order.directions, "ascending")))
@@ -224,33 +196,25 @@ def cut_rows(table: pa.Table, order: RowOrder, boundaries: pa.Table) -> Iterator
 
 
 def choose_boundaries(samples: pa.Table, order: RowOrder, ranges: int) -> pa.Table:
-    """Return keys that cut rows into so many ranges of about the same size, in order.
+    """Return keys that cut rows into at most `ranges` ranges of about the same size, in order.
 
     Args:
-        samples: keys of rows, as `RowOrder.keys` gives them, from all over the table.
-        ranges: at least 1; fewer come out where there are fewer different keys.
+        samples: keys (`RowOrder.keys`) of rows from the whole table.
     """
     if ranges < 2 or samples.num_rows < 2:
         return samples.slice(0, 0)
     ordered = samples.take(_sorted_indices(samples, order.directions))
     wanted = np.unique(np.linspace(0, ordered.num_rows, ranges + 1).astype(np.int64)[1:-1])
     chosen = ordered.take(number_array(wanted[wanted < ordered.num_rows]))
-    return _distinct(chosen)
-
-
-def _distinct(keys: pa.Table) -> pa.Table:
-    """Leave out what is equal to the row before: a range between equal boundaries is empty."""
-    kept = [
-        number
-        for number in range(keys.num_rows)
-        if not number or keys.slice(number - 1, 1).to_pylist() != keys.slice(number, 1).to_pylist()
-    ]
-    return keys.take(number_array(np.array(kept, np.int64)))
+    # A range between equal boundaries would be empty.
+    rows = [chosen.slice(number, 1).to_pylist() for number in range(chosen.num_rows)]
+    kept = [number for number, row in enumerate(rows) if not number or row != rows[number - 1]]
+    return chosen.take(number_array(np.array(kept, np.int64)))
 
 
 def _sorted_indices(keys: pa.Table, directions: Sequence[str]) -> pa.Array:
-    """Return the numbers of the rows in their order; equal rows stay as they stand."""
-    # A chunk, and a column that says the same of all rows (no null, mostly), cost several times the rest.
+    """Return the numbers of the rows in order; equal rows keep their order."""
+    # Chunks, and a column with one value for all rows (often: no null), cost several times the rest.
     keys = keys.combine_chunks()
     chosen = [
         (name, direction)
@@ -269,19 +233,12 @@ def _varies(ranks: npt.NDArray[np.int8]) -> bool:
 def _key(schema: Schema, source_id: int, transform: Transform, is_descending: bool, nulls_first: bool) -> _Key:
     path = column_path(schema, source_id)
     if path is None:
-        raise InvalidInputError(f"cannot sort by field id {source_id}: it is no column, or lies in a list or map")
+        raise InvalidInputError(f"cannot sort by field id {source_id}: it is no column, or is in a list or map")
     field = path[-1]
-    if not isinstance(field.type, _SORTABLE):
-        raise InvalidInputError(
-            f"cannot sort by column '{schema.find_name(source_id)}': type {field.type} has no order"
-        )
-    return _Key(
-        path=tuple(part.name for part in path),
-        type=field.type,
-        transform=transform,
-        is_descending=is_descending,
-        nulls_first=nulls_first,
-    )
+    if not isinstance(field.type, t.PrimitiveType) or isinstance(field.type, _UNSORTABLE):
+        name = schema.find_name(source_id)
+        raise InvalidInputError(f"cannot sort by column '{name}': type {field.type} has no order")
+    return _Key(tuple(part.name for part in path), field.type, transform, is_descending, nulls_first)
 
 
 def _values(table: pa.Table, path: Sequence[str]) -> pa.ChunkedArray:
@@ -292,7 +249,7 @@ def _values(table: pa.Table, path: Sequence[str]) -> pa.ChunkedArray:
 
 
 def _comparable(values: Any) -> Any:
-    """Return values whose order in Arrow is the one asked for: floats as integers of the same order."""
+    """Return values that Arrow sorts in the right order: floats as integers of the same order."""
     if pa.types.is_floating(values.type):
         ordered, is_null = _ordered_longs(values)
         return number_array(ordered, ~is_null)
@@ -302,7 +259,7 @@ def _comparable(values: Any) -> Any:
 def _ordered_longs(values: Any) -> tuple[Longs, Mask]:
     """Return floats as longs that compare as Java compares doubles, and which of them are null."""
     filled, is_null = _filled(values.cast(pa.float64()), 0.0)
-    # One NaN for all: their sign and payload must not decide.
+    # All NaNs are equal, whatever their sign and payload.
     bits = np.where(np.isnan(filled), np.float64("nan"), filled).view(np.int64)
     return bits ^ ((bits >> 63) & np.int64(0x7FFFFFFFFFFFFFFF)), is_null
 

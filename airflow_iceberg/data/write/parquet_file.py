@@ -1,7 +1,7 @@
-"""One Parquet data file: its types and encoder settings, opening, row groups, closing, and its description.
+"""One Parquet data file (`OpenFile`), and what all files of a writer share (`FileLayout`).
 
-Here: what all files of a writer share (`FileLayout`) and a file being written (`OpenFile`). Not here: when a row group
-or a file ends and which partition a row belongs to (`data.write.partitioned`), statistics (`data.write.metrics`).
+Not here: when a row group or a file ends and which partition a row belongs to (`data.write.partitioned`), statistics
+(`data.write.metrics`).
 """
 
 import inspect
@@ -28,29 +28,26 @@ from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.schema import Schema
-from airflow_iceberg.format.types import (
-    Value,
-    VariantType,
-)
+from airflow_iceberg.format.types import Value, VariantType
 from airflow_iceberg.storage.base import FileIO
 
 log = logging.getLogger(__name__)
 
 UNSORTED_ORDER_ID = 0
 _UPLOAD_BLOCK_BYTES = 8 * 1024 * 1024
+# A row group is sampled if it is at least this many times the size of a sample.
 _MANY_SAMPLES = 4
-"""A row group is sampled from so many times the size of a sample on."""
 
 
 class FileLayout:
     """What all files of a writer have in common: types, encoder settings, names.
 
     Args:
-        schema: of the rows, with the table's field ids.
-        spec: the partition spec the files belong to.
-        data_location: directory of the data files.
-        file_prefix: begin of every file name; a uuid makes the names unique.
-        sort_order_id: the order that the rows are in.
+        schema: the schema of the rows, with the table's field ids.
+        spec: the partition spec of the files.
+        data_location: the directory of the data files.
+        file_prefix: the start of every file name; a uuid makes the names unique.
+        sort_order_id: the id of the sort order of the rows.
     Raises:
         UnsupportedError: a type of the schema cannot be written yet.
     """
@@ -81,7 +78,7 @@ class FileLayout:
             "write_statistics": self._columns_but(options.without_statistics),
             "use_dictionary": self._columns_but(options.without_dictionary),
         }
-        # Java keeps the schema under this key, too.
+        # Java stores the schema under this key, too.
         self._footer_entries = {"iceberg.schema": json.dumps(schema.to_dict(), separators=(",", ":"))}
         self._data_location = data_location.rstrip("/")
         self._filesystem, self._data_path = io.filesystem(self._data_location)
@@ -119,9 +116,9 @@ class FileLayout:
         """Return an encoder into a sink.
 
         Args:
-            schema: of the rows, `file_schema` but for texts that come as dictionaries.
-            rows: of the first row group; Bloom filters are not laid out for more values than that.
-            footers: gets the footer on close.
+            schema: the schema of the rows: `file_schema`, with dictionaries for some texts.
+            rows: the number of rows of the first row group, the most values that Bloom filters are sized for.
+            footers: a list that the footer is appended to on close.
             plain: columns that are written without a dictionary.
         """
         settings = dict(self._settings)
@@ -134,10 +131,7 @@ class FileLayout:
         return writer
 
     def to_file(self, table: pa.Table) -> pa.Table:
-        """Return rows in the types of the file: uuids marked as such, unknown columns left out; mostly no copy.
-
-        Texts in dictionaries stay so.
-        """
+        """Return rows in the types of the file, mostly without a copy; texts in dictionaries remain so."""
         if self._rows_are_file_rows:
             return table
         columns, fields = [], []
@@ -150,16 +144,13 @@ class FileLayout:
         return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
     def plain_columns(self, rows: pa.Table) -> frozenset[str]:
-        """Return the columns that no dictionary suits, by the first row group of a file.
-
-        A small one, or a single page, is not worth the question.
-        """
+        """Return the columns to write without a dictionary, by the first row group of a file, unless it is small."""
         if rows.num_rows < _MANY_SAMPLES * SAMPLED_ROWS:
             return frozenset()
         return plain_columns(rows, most_bytes=self.options.dict_size_bytes)
 
     def _columns_but(self, without: frozenset[str]) -> bool | list[str]:
-        """Return the columns of a file without some, by their paths in the file; True for all."""
+        """Return the columns of a file except some, by their paths in the file; True for all."""
         if not without:
             return True
         found: list[str] = []
@@ -178,10 +169,8 @@ class FileLayout:
             wanted = self.options.bloom_filters.get(".".join(column.path))
             if wanted is not None:
                 distinct = max(1, min(wanted.distinct_values, rows))
-                found[".".join(parquet_path(column.path, self.schema))] = {
-                    "ndv": distinct,
-                    "fpp": wanted.false_positives,
-                }
+                path = ".".join(parquet_path(column.path, self.schema))
+                found[path] = {"ndv": distinct, "fpp": wanted.false_positives}
         return found
 
 
@@ -194,13 +183,13 @@ def encoder_settings(options: WriteOptions) -> Mapping[str, Any]:
         "data_page_version": options.page_version,
         "dictionary_pagesize_limit": options.dict_size_bytes,
         "store_decimal_as_integer": True,
-        # Without the Arrow schema in the footer: readers go by Parquet's own types, and small files stay small.
+        # No Arrow schema in the footer: readers use Parquet's own types, and small files remain small.
         "store_schema": False,
     }
     if _supports("max_rows_per_page"):
         settings["max_rows_per_page"] = options.page_row_limit
     if options.bloom_filters and not _supports("bloom_filter_options"):
-        log.warning("Bloom filters are asked for, and pyarrow %s cannot write them", pa.__version__)
+        log.warning("Bloom filters are enabled, but pyarrow %s cannot write them", pa.__version__)
     return settings
 
 
@@ -211,7 +200,6 @@ def _supports(argument: str) -> bool:
 
 
 def _variant_paths(schema: Schema) -> frozenset[tuple[str, ...]]:
-    """Return the paths of the groups of variants in a file."""
     found = (field for field in schema.fields_by_id.values() if isinstance(field.type, VariantType))
     return frozenset(parquet_path(path_of(schema, field.id), schema) for field in found)
 
@@ -222,7 +210,7 @@ class OpenFile:
     Args:
         first: the first row group, which is not written here.
     Raises:
-        StorageError: the store refuses the file or the bytes.
+        StorageError: the store rejects the file or the bytes.
     """
 
     def __init__(self, layout: FileLayout, partition: tuple[Value, ...], first: pa.Table) -> None:
@@ -238,12 +226,9 @@ class OpenFile:
         target = self._sink if self._annotating is None else pa.PythonFile(self._annotating, mode="w")
         self._schema = first.schema
         try:
+            plain = layout.plain_columns(first)
             self._writer = layout.parquet_writer(
-                target,
-                self._schema,
-                rows=first.num_rows,
-                footers=self._footers,
-                plain=layout.plain_columns(first),
+                target, self._schema, rows=first.num_rows, footers=self._footers, plain=plain
             )
         except BaseException:
             self._sink.close()
@@ -271,26 +256,18 @@ class OpenFile:
                 self._annotating.finish()
             size_bytes = self.size_bytes
             self._sink.close()
-        metrics = self._metrics.finish(self._footers[0])
         return DataFile(
             file_path=self.location,
             file_format="parquet",
             partition=self._partition,
             spec_id=self._spec_id,
-            record_count=metrics.record_count,
             file_size_in_bytes=size_bytes,
-            column_sizes=metrics.column_sizes,
-            value_counts=metrics.value_counts,
-            null_value_counts=metrics.null_value_counts,
-            nan_value_counts=metrics.nan_value_counts,
-            lower_bounds=metrics.lower_bounds,
-            upper_bounds=metrics.upper_bounds,
-            split_offsets=metrics.split_offsets,
             sort_order_id=self._sort_order_id,
+            **vars(self._metrics.finish(self._footers[0])),
         )
 
     def abort(self) -> None:
-        """Let go of the file's handles; removing it is the caller's part."""
+        """Close the file's handles; the caller deletes the file."""
         for part in (self._writer, self._sink):
             with suppress(Exception):
                 part.close()
@@ -298,7 +275,7 @@ class OpenFile:
 
 @contextmanager
 def _storage_errors(location: str) -> Iterator[None]:
-    """Turn what a store raises into a StorageError that names the file; ArrowInvalid, a fault in the rows, is none."""
+    """Raise a store's error as a StorageError that names the file; ArrowInvalid is an error in the rows."""
     try:
         yield
     except OSError as error:

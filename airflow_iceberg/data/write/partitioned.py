@@ -1,12 +1,8 @@
-"""Rows to data files of about the size asked for, partition by partition, in bounded memory.
+"""Rows to data files of about the target size, partition by partition, in bounded memory.
 
-Here: when a row group and a file end, which partition a row belongs to, what waits in memory. Not here: casts
-(`data.cast.rows`, which comes first), options (`data.write.options`), one file (`data.write.parquet_file`), statistics
-(`data.write.metrics`), commits.
-
-A row group is encoded at once from Arrow tables that waited in memory. How many rows it takes to reach the size asked
-for is measured: the ratio of encoded to Arrow bytes comes from a sample for the first row group, from the row group
-before for the others.
+A row group is encoded at once from Arrow tables that waited in memory. Its number of rows follows from the ratio of
+encoded to Arrow bytes, which is measured: by a sample for the first row group, by the previous row group for others.
+Not here: casts (`data.cast.rows`, which come first), one file (`data.write.parquet_file`).
 """
 
 import logging
@@ -32,25 +28,25 @@ from airflow_iceberg.storage.base import FileIO
 log = logging.getLogger(__name__)
 
 MIB = 1024 * 1024
+# pyarrow never writes a larger row group.
 MAX_ROW_GROUP_ROWS = 64 * 1024 * 1024
-"""pyarrow never makes a larger row group."""
+# The share of its target size at which a file is closed: the rest would be a tiny row group.
 _FULL_ENOUGH = 0.9
-"""A file is closed from this share of its target size on: what is missing would be a tiny row group."""
+# The rows of a row group have at most this many times its target size in memory; repetitive rows make smaller ones.
 _MOST_ARROW_BYTES = 8
-"""The rows of a row group take at most this many times its target size in memory; repetitive rows give smaller ones."""
+# Rows are ordered by partition in portions that fit near the processor's cache.
 _SLICE_BYTES = 16 * MIB
-"""Rows are brought into the order of their partitions in portions that stay near the processor's cache."""
+# Portions are larger when there are many partitions: every piece of a table costs dozens of microseconds.
 _ROWS_PER_PARTITION = 512
-"""Portions are larger when there are many partitions: every piece of a table costs some dozens of microseconds."""
+# Fewer rows are not worth a thread, and a file, of their own.
 _LANE_BYTES = 64 * MIB
-"""Less than this is not worth a thread, and a file, of its own."""
 
 
 class FileWriter:
-    """Writes the rows of one partition into as many files as their target size asks for.
+    """Writes the rows of one partition into files of the target size.
 
     Args:
-        layout: shared by all writers of a task.
+        layout: the layout of all files of a task.
         partition: canonical values in the order of the spec's fields.
     """
 
@@ -67,19 +63,13 @@ class FileWriter:
 
     @property
     def is_open(self) -> bool:
-        """Whether a file is open."""
         return self._file is not None
 
     def write(self, table: pa.Table, *, arrow_bytes: int | None = None) -> None:
-        """Take rows in the types of the file; what fills a row group is written.
-
-        Args:
-            table: rows.
-            arrow_bytes: size of the rows in memory, where it is known already.
-        """
+        """Take rows in the types of the file, of `arrow_bytes` in memory if known; write full row groups."""
         if not table.num_rows:
             return
-        # Of rows that are few a dictionary may be many times the size, where most rows of a file were deleted.
+        # Where most rows of a file were deleted, a dictionary may be many times larger than the rows.
         self._waiting.append(without_unused(table, if_larger=True))
         self._waiting_rows += table.num_rows
         self.waiting_bytes += plain_bytes(table) if arrow_bytes is None else arrow_bytes
@@ -92,13 +82,13 @@ class FileWriter:
             self._write_row_group(min(self._waiting_rows, MAX_ROW_GROUP_ROWS))
 
     def close(self) -> tuple[DataFile, ...]:
-        """Write what waits, finish, and return the files in the order they were begun."""
+        """Write the waiting rows, and return the files in the order of their rows."""
         self.flush()
         self.finish_file()
         return tuple(self.data_files)
 
     def abort(self) -> None:
-        """Let go of everything; removing `locations` is the caller's part."""
+        """Drop all rows and close the file; the caller deletes `locations`."""
         self._waiting, self._waiting_rows, self.waiting_bytes = [], 0, 0
         if self._file is not None:
             self._file.abort()
@@ -113,7 +103,7 @@ class FileWriter:
         return join(self._waiting, most_bytes=self._layout.options.dict_size_bytes)
 
     def _row_group_rows(self) -> int | None:
-        """Return how many of the waiting rows make a row group, None while there are too few."""
+        """Return the number of waiting rows that fill a row group, None while there are too few."""
         target = self._row_group_target()
         if self._waiting_rows >= MAX_ROW_GROUP_ROWS:
             return MAX_ROW_GROUP_ROWS
@@ -127,7 +117,7 @@ class FileWriter:
         return max(1, int(self._waiting_rows * wanted / self.waiting_bytes))
 
     def _row_group_target(self) -> int:
-        """Return the size on disk of the row group to come, in bytes: the last one of a file fills it up."""
+        """Return the size on disk of the next row group, in bytes; the last one of a file fills the file."""
         options = self._layout.options
         left = options.target_file_size_bytes - (self._file.size_bytes if self._file else 0)
         return left if left < 1.25 * options.row_group_size_bytes else options.row_group_size_bytes
@@ -159,14 +149,14 @@ class FileWriter:
             self.finish_file()
 
     def finish_file(self) -> None:
-        """Finish the open file, if there is one, without the rows that wait."""
+        """Finish the open file, if there is one, without the waiting rows."""
         if self._file is not None:
             self.data_files.append(self._file.close())
             self._file = None
 
 
 def _copied(rows: pa.Table) -> pa.Table:
-    """Return a copy of the rows in memory of its own."""
+    """Return a copy of the rows that does not hold the memory of larger tables."""
     if all(column.num_chunks > 1 for column in rows.columns):
         return rows.combine_chunks()
     sink = pa.BufferOutputStream()
@@ -178,20 +168,19 @@ def _copied(rows: pa.Table) -> pa.Table:
 class PartitionedWriter:
     """Writes conformed rows to the files of their partitions, in bounded memory.
 
-    At most about `options.max_buffered_bytes` of rows wait for encoding, over all partitions: beyond that the
-    partitions with the most waiting rows are written first. At most `options.max_open_files` files are open: beyond
-    that the one not written to for the longest time is closed, and a later row of its partition begins a new file. So
-    rows that come partition by partition give the largest files.
+    At most about `options.max_buffered_bytes` of rows wait for encoding, over all partitions: above that the partitions
+    with the most waiting rows are written first. At most `options.max_open_files` files are open: above that the least
+    recently used one is closed, and a later row of its partition starts a new file. So rows that come partition by
+    partition make the largest files.
 
-    Used as a context manager it closes at the end, and aborts on an error. `write` is for one thread at a time.
+    As a context manager it closes at the end, and aborts after an error. `write` is for one thread at a time.
 
     Args:
-        schema, spec: as of the table's metadata.
-        data_location: directory of the data files (`options.data_location`).
-        file_prefix: begin of every file name; a uuid makes the names unique.
-        threads: files that are encoded at a time. More than one is for a process that has no other tasks: pyarrow
-            encodes a file on one core, so large unpartitioned rows then go to as many files.
-        sort_order_id: the order that the rows come in, which the files claim; the caller has sorted them.
+        data_location: the directory of the data files (`options.data_location`).
+        file_prefix: the start of every file name; a uuid makes the names unique.
+        threads: the number of files that are encoded at a time, above 1 in a process without other tasks: pyarrow
+            encodes a file on one core, so large unpartitioned rows are then written into that number of files.
+        sort_order_id: the sort order that the files claim; the caller has sorted the rows.
     Raises:
         UnsupportedError: a type cannot be written.
     """
@@ -236,11 +225,11 @@ class PartitionedWriter:
             self.close()
 
     def write(self, table: pa.Table) -> None:
-        """Take rows that `cast.conform` returned for the same schema.
+        """Take rows that `cast.rows.conform` returned for the same schema.
 
         Raises:
-            InvalidInputError: they have other columns, or the writer is closed.
-            StorageError: a file cannot be written. Call `abort` then.
+            InvalidInputError: other columns, or the writer is closed.
+            StorageError: a file cannot be written; call `abort` then.
         """
         self._check(table)
         if not table.num_rows:
@@ -248,16 +237,16 @@ class PartitionedWriter:
         if self._layout.spec.is_unpartitioned:
             self._write_unpartitioned(table)
             return
-        # Partitions are made of plain values.
+        # Partitions have plain values.
         for part in self._slices(with_types(table, self._layout.row_schema)):
             self._write_partitions(part)
 
     def into(self, partition: tuple[Value, ...]) -> "_OnePartition":
-        """Return a writer of rows that are all known to be of one partition: they are not asked for it."""
+        """Return a writer of rows that are all of one known partition."""
         return _OnePartition(self, self._writer(tuple(canonical_key(value) for value in partition), partition))
 
     def close(self) -> tuple[DataFile, ...]:
-        """Write what waits, close all files and describe them, in the order of their partitions' first rows."""
+        """Write the waiting rows, close all files and describe them, in the order of their partitions' first rows."""
         if self._closed:
             raise InvalidInputError("the writer is closed already")
         self._in_threads(lambda writer: writer.close(), self._writers.values())
@@ -265,7 +254,7 @@ class PartitionedWriter:
         return tuple(file for writer in self._writers.values() for file in writer.data_files)
 
     def abort(self) -> None:
-        """Remove every file that this writer made; faults of the store are logged, not raised."""
+        """Delete every file of this writer; errors of the store are logged, not raised."""
         self._closed = True
         for writer in self._writers.values():
             writer.abort()
@@ -299,7 +288,7 @@ class PartitionedWriter:
         self._in_threads(lambda part: part[0].write(part[1]), parts)
 
     def _slices(self, table: pa.Table) -> Iterator[pa.Table]:
-        """Yield the rows in portions: some megabytes, and enough rows for each of the partitions seen so far."""
+        """Yield the rows in portions: a few megabytes, and enough rows for each of the known partitions."""
         row_bytes = max(1, table.nbytes // table.num_rows)
         start = 0
         while start < table.num_rows:
@@ -321,13 +310,12 @@ class PartitionedWriter:
         self._bound_memory()
 
     def _writer(self, key: Any, partition: tuple[Value, ...]) -> FileWriter:
-        writer = self._writers.get(key)
-        if writer is None:
-            writer = self._writers[key] = FileWriter(self._layout, partition)
-        return writer
+        if key not in self._writers:
+            self._writers[key] = FileWriter(self._layout, partition)
+        return self._writers[key]
 
     def _bound_memory(self) -> None:
-        """Write the fullest partitions when too much waits, and let go of tables that a few waiting rows hold."""
+        """Write the fullest partitions when too many rows wait, and free tables of which only a few rows wait."""
         limit = self._layout.options.max_buffered_bytes
         if self._held_bytes <= limit:
             return
@@ -340,19 +328,19 @@ class PartitionedWriter:
         self._held_bytes = waiting
 
     def _flush(self, writers: Sequence[FileWriter], enough: int) -> int:
-        """Write what waits, writer by writer until `enough` bytes are gone; return how many are."""
-        gone = 0
+        """Write the waiting rows, writer by writer until at least `enough` bytes are written; return their number."""
+        written = 0
         for start in range(0, len(writers), self._threads):
             batch = writers[start : start + self._threads]
-            gone += sum(writer.waiting_bytes for writer in batch)
+            written += sum(writer.waiting_bytes for writer in batch)
             self._in_threads(lambda writer: writer.flush(), batch)
             self._bound_open_files(batch)
-            if gone >= enough:
+            if written >= enough:
                 break
-        return gone
+        return written
 
     def _bound_open_files(self, used: Iterable[FileWriter]) -> None:
-        """Note which files were just written to, and finish those that were not for the longest time."""
+        """Record the files that were just used, and finish the least recently used ones."""
         for writer in used:
             self._open.pop(writer, None)
             if writer.is_open:

@@ -1,7 +1,4 @@
-"""Arrow rows of this process become data files: conform, write, and nothing stays behind when it fails.
-
-The same two steps as in a job's task (`jobs.append`), for rows that are in memory already.
-"""
+"""Arrow rows of this process become data files, by the same steps as in a job's task (`jobs.append`)."""
 
 from __future__ import annotations
 
@@ -32,12 +29,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SOURCE = "the Arrow rows"
+# Many rows without partitions are written into one file for each thread: a few files, also on a large machine.
 MAX_THREADS = 4
-"""Many rows without partitions go to as many files as threads encode them: a few files, however large the machine."""
 
 
 def schema_with(metadata: TableMetadata, rows: Rows) -> Schema:
-    """Return the table's schema with the columns that the rows have more, and wider where theirs are.
+    """Return the table's schema with the new columns and the wider types of the rows.
 
     Raises:
         InvalidInputError: not Arrow; a column that the table cannot have.
@@ -61,19 +58,17 @@ def write_rows(
     schema: Schema | None = None,
     check: RowCheck | None = None,
 ) -> tuple[DataFile, ...]:
-    """Write rows for the table's current spec; returns one DataFile a file.
+    """Write rows for the table's current spec; after an error all new files are deleted.
 
     Args:
-        schema: of the files; the table's own by default, or the one that `schema_with` gave.
-        check: what every row has to satisfy.
-
+        schema: the schema of the files; the table's by default, or the result of `schema_with`.
+        check: the check of every row.
     Raises:
-        InvalidInputError: not Arrow; a column is missing, extra, or holds a value that does not fit; nothing is left
-            behind.
+        InvalidInputError: not Arrow; a column is missing, unknown, or has a value that does not fit.
     """
     _check_arrow(rows)
     written = schema or metadata.schema()
-    # Write defaults are of version 3.
+    # Write defaults exist from version 3 on.
     filled = written if metadata.format_version >= 3 else written.without_write_defaults()
     check_columns(rows.schema, filled, source=SOURCE)
     writer = _writer(io, metadata, written, file_prefix)
@@ -95,12 +90,12 @@ def _check_arrow(rows: object) -> None:
     if not isinstance(rows, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
         raise InvalidInputError(
             f"expected an Arrow table, record batch or record batch reader, got {type(rows).__name__}; "
-            f"make one of it, e.g. by pyarrow.Table.from_pandas"
+            f"convert it, e.g. by pyarrow.Table.from_pandas"
         )
 
 
 def _writer(io: FileIO, metadata: TableMetadata, schema: Schema, file_prefix: str) -> PartitionedWriter | SortedRuns:
-    """Return what writes rows for the table: in its sort order, if it has one."""
+    """Return the writer of rows for the table: in its sort order, if it has one."""
     spec, order = metadata.spec(), metadata.sort_order()
     options = WriteOptions.from_properties(metadata.properties, schema, order)
 
@@ -134,8 +129,5 @@ def encoding_threads() -> int:
 def _tables(rows: Rows) -> Iterator[pa.Table]:
     if isinstance(rows, pa.Table):
         yield rows
-    elif isinstance(rows, pa.RecordBatch):
-        yield pa.Table.from_batches([rows])
     else:
-        for batch in rows:
-            yield pa.Table.from_batches([batch])
+        yield from (pa.Table.from_batches([one]) for one in ([rows] if isinstance(rows, pa.RecordBatch) else rows))

@@ -1,11 +1,7 @@
-"""Rows that come in any order into files that are in the order of the table.
+"""Rows in any order to files in the order of the table, in runs of bounded size.
 
-Here: `write_order`, whether and how a table's rows are sorted before they are written, and `SortedRuns`, which sorts in
-runs of bounded size. Not here: how rows compare (`data.write.ordering`), files (`data.write.partitioned`), an order
-over many tasks (`jobs.append_sorted`).
-
-A file claims an order only if all of its rows are in it. So a run has files of its own: rows of the next run, which may
-belong before, never come into them.
+A file claims an order only if all of its rows are in it. So a run has its own files: rows of the next run may belong
+before them. Not here: how rows compare (`data.write.ordering`), an order over many tasks (`jobs.append_sorted`).
 """
 
 from __future__ import annotations
@@ -26,16 +22,16 @@ from airflow_iceberg.format.sort_orders import SortOrder
 
 log = logging.getLogger(__name__)
 
+# The size of a run's rows in memory; sorting them needs as much again.
 RUN_BYTES = 384 << 20
-"""Rows of a run in memory; sorting them takes as much again."""
 
 
 def write_order(order: SortOrder, schema: Schema, spec: PartitionSpec) -> SortedRows:
-    """Return the order that rows are written in: partition by partition, then by the table's sort order.
+    """Return the order in which rows are written: partition by partition, then by the table's sort order.
 
     Raises:
-        InvalidInputError: a column of the order is gone, lies in a list, or has no order.
-        UnsupportedError: a transform that is not known.
+        InvalidInputError: a column of the order does not exist, is in a list, or has no order.
+        UnsupportedError: an unknown transform.
     """
     return SortedRows(order, schema, spec=spec)
 
@@ -51,7 +47,7 @@ def unsortable(order: SortOrder, schema: Schema, spec: PartitionSpec) -> str | N
 
 
 class RowFiles(Protocol):
-    """What takes rows in and gives data files; a `PartitionedWriter`."""
+    """A writer of rows into data files, such as `PartitionedWriter`."""
 
     def write(self, table: pa.Table) -> None: ...
     def close(self) -> tuple[DataFile, ...]: ...
@@ -59,11 +55,11 @@ class RowFiles(Protocol):
 
 
 class SortedRuns:
-    """Takes rows in any order and writes files that are in order; used like a `PartitionedWriter`.
+    """Writes rows in any order into sorted files; used like a `PartitionedWriter`.
 
     Args:
-        new_writer: gives a writer whose files claim the order; one for each run.
-        run_bytes: rows in memory that make a run; RUN_BYTES by default.
+        new_writer: returns a writer whose files claim the order; called for each run.
+        run_bytes: the size of a run in memory; RUN_BYTES by default.
     """
 
     def __init__(self, new_writer: Callable[[], RowFiles], order: RowOrder, *, run_bytes: int | None = None) -> None:
@@ -76,7 +72,7 @@ class SortedRuns:
         self._files: list[DataFile] = []
 
     def write(self, table: pa.Table) -> None:
-        """Take rows that `cast.conform` returned; a full run is sorted and written."""
+        """Take rows that `cast.rows.conform` returned; a full run is sorted and written."""
         if not table.num_rows:
             return
         pieces = max(1, -(-table.nbytes // self._run_bytes))
@@ -89,12 +85,12 @@ class SortedRuns:
                 self._end_run()
 
     def close(self) -> tuple[DataFile, ...]:
-        """Write what waits and describe the files of all runs."""
+        """Write the waiting rows and describe the files of all runs."""
         self._end_run()
         return tuple(self._files)
 
     def abort(self) -> None:
-        """Remove every file that was written."""
+        """Delete every file that was written."""
         self._held = []
         for writer in self._writers:
             writer.abort()

@@ -1,7 +1,7 @@
-"""Parquet's word for a variant, put into the footer of a file: Arrow writes the two binaries and not the annotation.
+"""Parquet's annotation VARIANT in the footer of a file: Arrow writes the two binaries without it.
 
-Here: the sink that holds a file's end back until it is complete, and the footer's schema (Thrift's compact protocol)
-with `VARIANT` at the groups that are variants. Not here: everything else of a file (`parquet_file`).
+Here: a sink that holds a file's end back until it is complete, and adds the annotation to the footer's schema (Thrift's
+compact protocol).
 
 Spec: Appendix A, Parquet (a variant is a group annotated VARIANT); Parquet's LogicalTypes, Variant.
 """
@@ -14,9 +14,8 @@ from typing import Any
 from airflow_iceberg.errors import FormatError
 
 MAGIC = b"PAR1"
+# After the footer: its length, and the magic.
 _TAIL_BYTES = 8
-"""Behind the footer: its length, and the magic."""
-
 # Types of Thrift's compact protocol.
 _STOP, _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(13)
 _SCHEMA_ID, _NAME_ID, _CHILDREN_ID, _LOGICAL_TYPE_ID = 2, 4, 5, 10
@@ -25,11 +24,10 @@ _VARIANT = bytes([_STRUCT, 16 << 1, 1 << 4 | _BYTE, 1, _STOP, _STOP])
 
 
 class AnnotatingSink:
-    """A file to write to that passes bytes on, but for the end of the file, which it changes.
+    """A file for writing that passes bytes to the Arrow file `sink`, and changes the end of the file.
 
     Args:
-        sink: an Arrow file.
-        variants: paths of the groups that are variants.
+        variants: the paths of the groups that are variants.
     """
 
     def __init__(self, sink: Any, variants: Collection[tuple[str, ...]]) -> None:
@@ -39,7 +37,6 @@ class AnnotatingSink:
         self.closed = False
 
     def write(self, data: Any) -> int:
-        """Take bytes."""
         if self._held is None:
             self._sink.write(data)
         else:
@@ -47,36 +44,31 @@ class AnnotatingSink:
         return len(memoryview(data))
 
     def tell(self) -> int:
-        """Return how many bytes were written, those that are held back too."""
         return int(self._sink.tell()) + len(self._held or b"")
 
     def flush(self) -> None:
-        """Do nothing: whoever has the file inside does it."""
+        """Do nothing: the owner of the sink flushes it."""
 
     def hold(self) -> None:
-        """Hold back what comes from now on: the end of the file."""
+        """Hold back all following bytes: the end of the file."""
         self._held = bytearray()
 
     def finish(self) -> None:
-        """Write what was held back, with the annotations."""
+        """Write the held bytes, with the annotations."""
         held, self._held = bytes(self._held or b""), None
         self._sink.write(annotated(held, self._variants))
 
     def close(self) -> None:
-        """Close the file inside."""
         self.closed = True
         self._sink.close()
 
     def readable(self) -> bool:
-        """Tell that this is for writing only."""
         return False
 
     def writable(self) -> bool:
-        """Tell that this is for writing."""
         return True
 
     def seekable(self) -> bool:
-        """Tell that bytes are written in their order."""
         return False
 
 
@@ -84,10 +76,10 @@ def annotated(tail: bytes, variants: Collection[tuple[str, ...]]) -> bytes:
     """Return the end of a Parquet file in which groups are annotated as variants.
 
     Args:
-        tail: the last bytes of a file, the whole footer among them.
-        variants: paths of the groups, lists' and maps' inner groups included.
+        tail: the last bytes of a file, with the whole footer.
+        variants: the paths of the groups, with the inner groups of lists and maps.
     Raises:
-        FormatError: no footer, or none of an Arrow writer.
+        FormatError: no footer, or not a footer of Arrow's writer.
     """
     size = int.from_bytes(tail[-_TAIL_BYTES:-4], "little")
     start = len(tail) - _TAIL_BYTES - size
@@ -101,7 +93,7 @@ def annotated(tail: bytes, variants: Collection[tuple[str, ...]]) -> bytes:
 
 
 def _places(footer: bytes, variants: Collection[tuple[str, ...]]) -> list[tuple[int, int]]:
-    """Return where the elements of the variants' groups end, and the last field id there."""
+    """Return the end offset and the last field id of the schema elements of variants."""
     reader = _Thrift(footer)
     found = []
     for field_id, kind in reader.fields():
@@ -118,9 +110,9 @@ def _places(footer: bytes, variants: Collection[tuple[str, ...]]) -> list[tuple[
 
 
 def _paths(elements: list[tuple[str, int]]) -> list[tuple[str, ...]]:
-    """Return the path of each element of a schema, which stand there parents first; the root's is empty."""
+    """Return the path of each element of a schema, parents first; the root's is empty."""
     paths: list[tuple[str, ...]] = []
-    open_: list[tuple[tuple[str, ...], int]] = []  # a group and how many of its children are still to come
+    open_: list[tuple[tuple[str, ...], int]] = []  # a group and the number of its children that follow
     for name, children in elements:
         path: tuple[str, ...] = ()
         if open_:
@@ -135,14 +127,14 @@ def _paths(elements: list[tuple[str, int]]) -> list[tuple[str, ...]]:
 
 
 class _Thrift:
-    """Reads as much of Thrift's compact protocol as a footer has."""
+    """Reads the part of Thrift's compact protocol that footers use."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
 
     def fields(self) -> Any:
-        """Yield id and type of each field of a struct; the caller reads or skips its value."""
+        """Yield id and type of each field of a struct, whose value the caller reads or skips."""
         field_id = 0
         while (header := self._byte()) != _STOP:
             delta, kind = header >> 4, header & 0x0F
@@ -150,7 +142,7 @@ class _Thrift:
             yield field_id, kind
 
     def element(self) -> tuple[str, int, int, int]:
-        """Return of a schema element its name, number of children, where its stop byte is, and its last field id."""
+        """Return the name, number of children, offset of the stop byte and last field id of a schema element."""
         name, children, last = "", 0, 0
         for field_id, kind in self.fields():
             if field_id == _NAME_ID:
@@ -163,12 +155,11 @@ class _Thrift:
         return name, children, self._at - 1, last
 
     def list_header(self) -> tuple[int, int]:
-        """Return number and type of a list's items."""
+        """Return the number and the type of a list's items."""
         header = self._byte()
         return (self._varint() if header >> 4 == 15 else header >> 4), header & 0x0F
 
     def skip(self, kind: int) -> None:
-        """Go past a value."""
         if kind in (_TRUE, _FALSE):
             return
         if kind in (_BYTE, _DOUBLE):
@@ -178,20 +169,14 @@ class _Thrift:
         elif kind == _BINARY:
             self._bytes()
         elif kind in (_LIST, _SET):
-            self._skip_items()
+            size, item = self.list_header()
+            for _ in range(size):
+                self.skip(_BYTE if item in (_TRUE, _FALSE) else item)
         elif kind == _STRUCT:
             for _, inner in self.fields():
                 self.skip(inner)
         else:
             raise FormatError(f"unexpected Thrift type {kind} in the footer of a parquet file")
-
-    def _skip_items(self) -> None:
-        size, kind = self.list_header()
-        for _ in range(size):
-            if kind in (_TRUE, _FALSE):
-                self._at += 1
-            else:
-                self.skip(kind)
 
     def _byte(self) -> int:
         self._at += 1

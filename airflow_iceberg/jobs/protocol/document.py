@@ -1,8 +1,7 @@
 """The form that all documents of a job share: JSON with a version, a key for each field of a value.
 
-Here: `Document`, which reads and writes a value by the types of its fields, and checks what it reads: a document may
-have been changed by anybody who can write to the table's location. Not here: what the fields mean (the other modules
-of this folder), DataFile documents (`format.manifests.entries`).
+`Document` reads and writes a value by the types of its fields, and checks everything that it reads: a user who can
+write to the table's location may have changed the document.
 """
 
 from __future__ import annotations
@@ -31,11 +30,7 @@ class Document:
 
     @classmethod
     def from_dict(cls, fields: Fields) -> Self:
-        """Read the value from its JSON form.
-
-        Raises:
-            FormatError: a field is missing or of another type.
-        """
+        """Read the value from its JSON form; raises FormatError if a field is missing or of another type."""
         return cls.read(fields)
 
     @classmethod
@@ -50,21 +45,15 @@ class Document:
 
 
 class StoredDocument(Document):
-    """A document that is stored in a file of its own, with its version.
-
-    Attributes:
-        title: what messages call the document.
-    """
+    """A document that is stored in a file of its own, with its version; `title` is its name in messages."""
 
     __slots__ = ()
     title: ClassVar[str]
 
     @classmethod
     def from_json(cls, data: bytes | str, *, path: str | None = None) -> Self:
-        """Read the document.
+        """Read the document; messages name its location `path`.
 
-        Args:
-            path: where it was read from, for messages.
         Raises:
             FormatError: not such a document.
             UnsupportedError: a document of another version: Airflow and the cluster have different packages.
@@ -99,11 +88,7 @@ def _fields(data: bytes | str, title: str, path: str | None) -> Fields:
 
 
 def count(fields: Fields, key: str) -> int:
-    """Return a number that is not negative.
-
-    Raises:
-        FormatError: it is negative, or no integer.
-    """
+    """Return an integer; raises FormatError if it is none, or negative."""
     value = fields.int(key)
     if value < 0:
         fields.fail(key, f"unexpected number {value} (expected 0 or more)")

@@ -1,11 +1,8 @@
 """What a job has to do: `JobPlan`, a header and one task; written by Airflow, read by the job.
 
-Here: the four tasks (`AppendTask`, `CompactTask`, `DeleteTask`, `InventoryTask`) and the checks of their values. Light
-on purpose (neither pyarrow nor pyspark): the process that waits for a job reads this, too. Not here: the JSON form
-(`jobs.protocol.document`), what the job answers (`jobs.protocol.result`), who writes a plan (`operations`), who runs
-it (`jobs.run_plan`). A plan contains no secret of ours: storage properties travel in the environment (`jobs.main`).
-
-A document of another version is refused (UnsupportedError), a broken one is a FormatError with the document's location.
+Imports neither pyarrow nor pyspark: the process that waits for a job imports this, too. Not here: the JSON form
+(`jobs.protocol.document`), who writes a plan (`operations`), who runs it (`jobs.run_plan`). A plan contains no secret
+of ours: storage properties are passed in the environment (`jobs.main`).
 """
 
 from __future__ import annotations
@@ -40,8 +37,7 @@ class WriteSettings(Document):
         schema: the schema whose field ids the files have.
         sort_order: the order by which a task sorts rows, if it sorts; its columns get full metrics in any case.
         properties: the table's properties that writers read (`write.*`).
-        data_location: prefix of the data files, e.g. "<table>/data".
-        target_file_size_bytes: the size at which a file is closed.
+        data_location: the prefix of the data files, e.g. "<table>/data".
     """
 
     format_version: int
@@ -163,13 +159,7 @@ class Sorting(Document):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompactTask(Document):
-    """Write the rows of the table's files into better files.
-
-    Attributes:
-        spec: the partition spec of the new files.
-        table: the files that are read.
-        sorting: how rows are sorted; None keeps the order in which they are read.
-    """
+    """Write the rows of the files of `table` into new files; without `sorting` in the order in which they are read."""
 
     kind: ClassVar[str] = "compact"
 
@@ -180,7 +170,6 @@ class CompactTask(Document):
 
     @property
     def claimed_order_id(self) -> int:
-        """The id of the sort order that the files claim; 0 for none."""
         return 0 if self.sorting is None else self.sorting.claimed_order_id
 
 
@@ -214,11 +203,7 @@ class DeleteTask(Document):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InventoryTask(Document):
-    """Read manifests, or list files; write no data.
-
-    Attributes:
-        units: locations of the documents of the units (`inventory.units`), in their order.
-    """
+    """Read manifests, or list files, for the units (`inventory.units`) of the documents at these locations."""
 
     kind: ClassVar[str] = "inventory"
 
@@ -226,12 +211,7 @@ class InventoryTask(Document):
 
 
 Task = AppendTask | CompactTask | DeleteTask | InventoryTask
-TASKS: Mapping[str, type[Task]] = {
-    AppendTask.kind: AppendTask,
-    CompactTask.kind: CompactTask,
-    DeleteTask.kind: DeleteTask,
-    InventoryTask.kind: InventoryTask,
-}
+TASKS: Mapping[str, type[Task]] = {kind.kind: kind for kind in (AppendTask, CompactTask, DeleteTask, InventoryTask)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -239,13 +219,11 @@ class JobPlan(StoredDocument):
     """All that a job needs to know: it has no catalog.
 
     Attributes:
-        operation_key: text of the Airflow task's key, None outside of Airflow; for logs, the job decides nothing by it.
+        operation_key: the text of the Airflow task's key, for logs; None outside of Airflow.
         try_number: the number of the Airflow task's try, from 1.
         table: the table's name for messages, e.g. "sales.orders".
-        table_uuid: the uuid of the table that the plan was made for.
-        staging_location: a prefix that this try owns alone; the job may write anything below it.
-        parallelism: the number of tasks that run at the same time; None leaves it to where the job runs.
-        task: what the job does.
+        staging_location: a prefix of this try alone; the job may write anything below it.
+        parallelism: the number of tasks that run at the same time; None leaves it to the engine.
     """
 
     title: ClassVar[str] = "job plan"
@@ -266,7 +244,6 @@ class JobPlan(StoredDocument):
 
     @property
     def operation(self) -> str:
-        """The name of what the job does."""
         return self.task.kind
 
     @property
@@ -286,7 +263,7 @@ class JobPlan(StoredDocument):
 
     @property
     def file_prefix(self) -> str:
-        """The start of every data file's name, unique to this try."""
+        """The start of every data file's name; no other try has it."""
         return self.staging_location.rpartition("/")[2]
 
     @property

@@ -1,7 +1,4 @@
-"""What a job answers: `JobResult`, the files that it staged, and how it failed.
-
-Not here: the JSON form (`jobs.protocol.document`), who checks a result against its plan (`operations`).
-"""
+"""The answer of a job: `JobResult`, the files that it staged, or its error. `operations` checks it against the plan."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ UNEXPECTED = "IcebergError"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobError(Document):
-    """Why a job failed, in a form that survives the way back to Airflow.
+    """The error of a job as a document.
 
     Attributes:
         kind: the name of one of our exception classes.
@@ -65,7 +62,6 @@ class GroupOutput(Document):
     Attributes:
         group: the number of the group, as in the work document.
         data_files: the new data files as `DataFile.to_dict` documents.
-        record_count: the number of rows in them.
     """
 
     group: int
@@ -75,13 +71,7 @@ class GroupOutput(Document):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileChange(Document):
-    """What a delete did to a data file of the table.
-
-    Attributes:
-        file_path: the location of the data file.
-        deleted_count: the number of rows that were deleted; with 0 the file does not change.
-        is_gone: whether no row is left, and no file replaces this one.
-    """
+    """What a delete did to a data file of the table; attributes as in `data.row_changes.RowChange`."""
 
     file_path: str
     deleted_count: int
@@ -93,8 +83,8 @@ class InventoryUnitResult(Document):
     """The result of a unit of an inventory.
 
     Attributes:
-        number: the unit's place in the plan's task.
-        location: the file with the result, as `inventory.units.read_outcome` reads it.
+        number: the unit's index in the plan's task.
+        location: the location of the file with the result, for `inventory.units.read_outcome`.
         rows: the number of rows in that file.
     """
 
@@ -108,18 +98,16 @@ class JobResult(StoredDocument):
     """What a job did: the files it staged, or why it could not.
 
     Attributes:
-        status: "succeeded" or "failed".
-        data_files: the new data files as `DataFile.to_dict` documents; files that are not named here do not count.
-        groups: the same by group, for compactions; `data_files` is empty then.
-        changes: the changed files of the table, for deletes; `data_files` has the new files, delete files too.
-        units: the results of the units, for inventories.
+        data_files: the new data files and delete files as `DataFile.to_dict` documents; other files are ignored.
+        groups: the new data files by group, for compactions; `data_files` is empty then.
+        changes: the changed files of the table, for deletes.
         schema: the schema of the files, where columns of the source could be added to the table's; else None.
         record_count: the number of rows in the files.
         source_files: the number of source files that were read, None for a query or a callable.
         error: the job's error; set if and only if the job failed.
         warnings: texts for the user who runs the DAG.
         timings: seconds by phase.
-        engine: what ran the job, e.g. "local" or "spark 3.5.9".
+        engine: the engine of the job, e.g. "local" or "spark 3.5.9".
     """
 
     title: ClassVar[str] = "job result"
@@ -149,13 +137,13 @@ class JobResult(StoredDocument):
         return cls(status=FAILED, error=JobError.from_exception(error), timings=dict(timings or {}))
 
     def raise_for_error(self) -> None:
-        """Raise the job's own error, as the class that the job raised; nothing if the job succeeded."""
+        """Raise the job's error, in the class that the job raised, if it failed."""
         if self.error is not None:
             raise self.error.to_exception()
 
 
 def write_result(plan: JobPlan, io: FileIO, result: JobResult) -> JobResult:
-    """Write the result document, once; when another run of the plan was faster, return its result.
+    """Write the result document, once; if another run of the plan was faster, return its result.
 
     Raises:
         StorageError: it cannot be written.
@@ -163,6 +151,6 @@ def write_result(plan: JobPlan, io: FileIO, result: JobResult) -> JobResult:
     try:
         io.create(plan.result_location, result.to_json())
     except AlreadyExistsError:
-        log.warning("%s exists already: another run of this plan was faster, its result stays", plan.result_location)
+        log.warning("%s exists already: another run of this plan was faster, its result is kept", plan.result_location)
         return JobResult.from_json(io.read(plan.result_location), path=plan.result_location)
     return result

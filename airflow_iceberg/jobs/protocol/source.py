@@ -16,14 +16,13 @@ FILE_FORMATS = ("parquet", "csv", "jsonl", "orc", "avro")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source(Document):
-    """Where the rows come from: files, a Spark SQL query, or a Python callable; exactly one of them.
+    """The source of rows: files, a Spark SQL query, or a Python callable; exactly one of them.
 
     Attributes:
         kind: one of SOURCE_KINDS.
         files: URLs or paths, with globs; read in the order given, matches of one glob sorted by name.
-        file_format: one of FILE_FORMATS; None goes by each file's suffix.
-        format_options: how to read the files, e.g. {"delimiter": ";", "header": "false"}; see `jobs.sources.files`.
-        sql: one query in Spark's SQL.
+        file_format: one of FILE_FORMATS; None chooses it by each file's suffix.
+        format_options: options of the reader, e.g. {"delimiter": ";", "header": "false"}; see `jobs.sources.readers`.
         callable: "package.module:function"; called with the SparkSession and `kwargs`, returns a DataFrame.
         kwargs: JSON values for the callable.
     """
@@ -85,15 +84,15 @@ class Source(Document):
 
 
 def _check_location(name: str) -> None:
-    """Refuse what names no file, and what would lie in the plan document with its password."""
+    """Reject an empty name, and a password, which would be stored in the plan document."""
     if not name.strip():
         raise InvalidInputError("one of the source files has an empty name; a template may have rendered to nothing")
     authority = name.partition("://")[2].partition("/")[0]
     user, at, _ = authority.rpartition("@")
     if at and ":" in user:
         raise InvalidInputError(
-            f"source file {name.replace(user, '***')} has a password in its name, which would lie in the job's plan; "
-            f"give credentials by the catalog's connection or the environment"
+            f"source file {name.replace(user, '***')} has a password in its name, which would be stored in the job's "
+            f"plan; give credentials by the catalog's connection or the environment"
         )
 
 

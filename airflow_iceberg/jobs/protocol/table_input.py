@@ -1,8 +1,7 @@
-"""What a job reads of the table itself: data files with the deletes that apply to them, cut into work.
+"""What a job reads of the table itself: data files with the deletes that apply to them, cut into work items.
 
-Here: `FileUnit`, `WorkItem`, `TableInput` and the work document, a JSON line an item, gzip. It is stored next
-to the job plan, so that a plan is small however large the table is. Not here: the plan itself (`jobs.protocol.plan`),
-which files are read (`plan.scan`), what is done with them (`jobs.compact`, `jobs.delete`).
+The work document has a JSON line for each item, compressed with gzip. It is stored next to the job plan, so that a plan
+is small however large the table is.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ class FileUnit:
     """A data file of the table, or some of its row groups.
 
     Attributes:
-        file: without its column statistics, which nobody needs to read rows.
-        sequence_number: data sequence number of the file.
-        delete_files: those that apply to it.
+        file: the file, without its column statistics, which readers of rows do not need.
+        sequence_number: the data sequence number of the file.
+        delete_files: the delete files that apply to it.
         parts: (first, end, count): the row groups from `first` to before `end`, of `count`; None is the whole file.
     """
 
@@ -49,7 +48,6 @@ class FileUnit:
 
     @classmethod
     def of(cls, task: FileScanTask) -> Self:
-        """Return the whole file of a scan's task."""
         return cls(
             file=task.file.without_statistics(),
             sequence_number=task.sequence_number,
@@ -58,19 +56,18 @@ class FileUnit:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes to read, as far as that is known without opening the file."""
+        """The number of bytes to read, estimated without opening the file."""
         first, end, count = self.parts or (0, 1, 1)
         return self.file.file_size_in_bytes * (end - first) // count
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkItem:
-    """What one task does.
+    """The files that one task reads, in this order.
 
     Attributes:
-        number: from 0, unique in the job.
-        group: of the files that go in and out together.
-        units: read in this order.
+        number: the number of the item in the job, from 0.
+        group: the number of the group of files that a commit replaces together.
     """
 
     number: int
@@ -79,7 +76,6 @@ class WorkItem:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes to read."""
         return sum(unit.size_bytes for unit in self.units)
 
 
@@ -88,9 +84,9 @@ class TableInput(Document):
     """How to read the table's own files.
 
     Attributes:
-        work_location: where the work document lies.
-        schemas: all of the table's, the one to read by first: they say what equality deletes are about.
-        specs: that files of the table may be of.
+        work_location: the location of the work document.
+        schemas: all schemas of the table, which equality deletes need; the first is the one to read by.
+        specs: all partition specs of the table.
         name_mapping: the table's property `schema.name-mapping.default`.
     """
 
@@ -105,7 +101,6 @@ class TableInput(Document):
 
     @classmethod
     def of(cls, metadata: TableMetadata, *, work_location: str) -> Self:
-        """Return how to read the files of a table as it is."""
         return cls(
             work_location=work_location,
             schemas=all_schemas(metadata),
@@ -117,10 +112,6 @@ class TableInput(Document):
     def schema(self) -> Schema:
         """The schema to read by."""
         return self.schemas[0]
-
-    def spec(self, spec_id: int) -> PartitionSpec:
-        """Return a partition spec of the table."""
-        return next(spec for spec in self.specs if spec.spec_id == spec_id)
 
     @property
     def partition_types(self) -> dict[int, StructType]:
@@ -136,30 +127,29 @@ def all_schemas(metadata: TableMetadata) -> tuple[Schema, ...]:
 
 
 def write_work(io: FileIO, table: TableInput, items: Iterable[WorkItem]) -> None:
-    """Write the work document.
-
-    Raises:
-        StorageError: it cannot be written.
-    """
+    """Write the work document; raises StorageError if it cannot be written."""
     types = table.partition_types
     lines = (json.dumps(_item_to_dict(item, types), separators=(",", ":")) for item in items)
     io.create(table.work_location, gzip.compress("\n".join(lines).encode(), compresslevel=3, mtime=0))
 
 
 def read_work(io: FileIO, table: TableInput) -> tuple[WorkItem, ...]:
-    """Read the work document.
-
-    Raises:
-        FormatError: it is torn or not one.
-        NotFoundError: there is none.
-    """
+    """Read the work document; raises FormatError if it is damaged, NotFoundError if there is none."""
     types, path = table.partition_types, table.work_location
     try:
         text = gzip.decompress(io.read(path)).decode()
         documents = [json.loads(line) for line in text.split("\n") if line]
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise FormatError(f"the work document of a job is damaged: {error}", path=path) from error
-    return tuple(_item_from_dict(Fields(document, f"line {n}", path), types) for n, document in enumerate(documents, 1))
+    lines = [Fields(document, f"line {number}", path) for number, document in enumerate(documents, 1)]
+    return tuple(
+        WorkItem(
+            number=count(line, "number"),
+            group=count(line, "group"),
+            units=tuple(_unit_from_dict(unit, types) for unit in line.items("units")),
+        )
+        for line in lines
+    )
 
 
 def _item_to_dict(item: WorkItem, types: Mapping[int, StructType]) -> dict[str, Any]:
@@ -173,14 +163,6 @@ def _unit_to_dict(unit: FileUnit, types: Mapping[int, StructType]) -> dict[str, 
         "delete-files": [file.to_dict(types[file.spec_id]) for file in unit.delete_files],
         "parts": None if unit.parts is None else list(unit.parts),
     }
-
-
-def _item_from_dict(fields: Fields, types: Mapping[int, StructType]) -> WorkItem:
-    return WorkItem(
-        number=count(fields, "number"),
-        group=count(fields, "group"),
-        units=tuple(_unit_from_dict(unit, types) for unit in fields.items("units")),
-    )
 
 
 def _unit_from_dict(fields: Fields, types: Mapping[int, StructType]) -> FileUnit:
@@ -205,14 +187,14 @@ def _file(document: Mapping[str, Any], types: Mapping[int, StructType], path: st
 
 
 def cut_group(units: Sequence[FileUnit], *, split_size_bytes: int) -> list[tuple[FileUnit, ...]]:
-    """Cut the files of a group into runs of about the same size: one for each output file, one task each.
+    """Cut the files of a group into runs of about the same size, one for each output file and task.
 
     A file that is larger than a run is cut between row groups, by the split offsets of its manifest entry.
     """
     runs: list[list[FileUnit]] = [[]]
     filled = 0
     for piece in (piece for unit in units for piece in _pieces(unit, split_size_bytes)):
-        # To the nearer side: a run ends where it would otherwise pass its size by more than it lacks now.
+        # A run ends where the next piece would make it larger than its size by more than is missing without it.
         if runs[-1] and filled + piece.size_bytes / 2 > split_size_bytes:
             runs.append([])
             filled = 0
@@ -230,7 +212,7 @@ def _pieces(unit: FileUnit, split_size_bytes: int) -> list[FileUnit]:
 
 
 def _joined(run: Sequence[FileUnit]) -> list[FileUnit]:
-    """Join neighbouring pieces of one file again: it is opened once."""
+    """Join neighbouring pieces of one file, so that it is opened once."""
     joined: list[FileUnit] = []
     for unit in run:
         last = joined[-1].parts if joined and joined[-1].file.file_path == unit.file.file_path else None

@@ -30,11 +30,7 @@ LOGICAL: Mapping[str, pa.DataType] = {
 
 
 def arrow_schema(schema: Any) -> pa.Schema:
-    """Return the Arrow schema for the records of an Avro file.
-
-    Raises:
-        InvalidInputError: the top is not a record, or a union of several types.
-    """
+    """Return the Arrow schema for an Avro file; raises InvalidInputError if it has no records, or a union of types."""
     if not (isinstance(schema, dict) and schema.get("type") == "record"):
         raise InvalidInputError("an Avro source file must hold records")
     return pa.schema(list(_arrow_type(schema, {}, "")))
@@ -75,10 +71,8 @@ def _logical(schema: Mapping[str, Any], plain: pa.DataType) -> pa.DataType:
 def _union(branches: list[Any], named: dict[str, pa.DataType], where: str) -> pa.DataType:
     rest = [branch for branch in branches if branch != "null"]
     if len(rest) > 1:
-        column = where.lstrip(".") or "the record"
-        raise InvalidInputError(
-            f"column {column!r} is an Avro union of {len(rest)} types; expected one, or one and null"
-        )
+        name = where.lstrip(".") or "the record"
+        raise InvalidInputError(f"column {name!r} is an Avro union of {len(rest)} types; expected one, or one and null")
     return _arrow_type(rest[0], named, where) if rest else pa.null()
 
 

@@ -1,11 +1,10 @@
-"""Source files: from globs to work units, from a work unit to Arrow tables in bounded memory.
+"""Source files: from globs to units of work, from a unit to Arrow tables in bounded memory.
 
-Here: expanding globs, guessing formats, cutting the files into units and the units into tasks. How one format is
-read is in `readers`; whether the rows fit the table is decided in `data.cast.rows`.
+A directory stands for the files below it. Names that start with "_" or "." are skipped unless they are named literally
+or by a glob that starts with the same character: `_SUCCESS` and half-written files are not data. A file that is named
+twice is read once. The names of directories like `dt=2026-01-01/` do not become columns.
 
-A directory stands for the files below it. Names that start with "_" or "." are skipped unless they are named
-literally or by a glob that starts so itself: `_SUCCESS` and half-written files are not data. A file that is named
-twice is read once. Directories like `dt=2026-01-01/` are just directories: their names become no columns.
+Not here: how a format is read (`readers`), whether the rows fit the table (`data.cast.rows`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,12 +42,7 @@ MIN_TASK_BYTES = 16 * MIB
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceFile:
-    """A file that was found.
-
-    Attributes:
-        location: URL or path, as readable as the one that it was found by.
-        size_bytes: size as stored.
-    """
+    """A file that was found: its URL or path, in the form of the pattern, and its stored size."""
 
     location: str
     size_bytes: int
@@ -57,16 +51,15 @@ class SourceFile:
 def plan_tasks(
     source: Source, io: "FileIO", *, parallelism: int, target_file_size_bytes: int
 ) -> tuple[tuple[Unit, ...], ...]:
-    """Return the units of each task: neighbours stay together, tasks are of about the same size.
+    """Return the units of each task: tasks of about the same size, with neighbouring units in the same task.
 
-    As many tasks as can run at a time, if there is enough for them to do; more when a task would write more than
-    one file of the target size; a multiple of `parallelism` while that matters.
+    There are `parallelism` tasks if there is enough work for them, and more when a task would write more than one file
+    of the target size: a multiple of `parallelism` while they are few.
 
     Args:
-        source: of kind "files".
-        io: of the table, tried first for the files too.
-        parallelism: number of tasks that run at the same time.
-        target_file_size_bytes: `write.target-file-size-bytes`.
+        source: a source of kind "files".
+        io: the table's FileIO, tried first for the files, too.
+        parallelism: the number of tasks that run at the same time.
     Raises:
         NotFoundError: a file that was named literally is not there.
         InvalidInputError: the format of a file is unknown.
@@ -90,25 +83,23 @@ def expand(source: Source, io: "FileIO") -> tuple[SourceFile, ...]:
 
 
 def guess_format(location: str, file_format: str | None = None) -> tuple[str, str | None]:
-    """Return format and compression of a file by its suffix; a format given wins over the suffix.
+    """Return format and compression of a file by its suffix; `file_format` wins over the suffix.
 
     Raises:
-        InvalidInputError: no format is given and the suffix says nothing.
+        InvalidInputError: no format is given, and the suffix is unknown.
     """
     name = location.rsplit("/", 1)[-1].lower()
     compression = next((codec for suffix, codec in COMPRESSIONS.items() if name.endswith(suffix)), None)
     stem = name.rsplit(".", 1)[0] if compression else name
     guessed = file_format or next((known for suffix, known in SUFFIXES.items() if stem.endswith(suffix)), None)
     if guessed is None or (compression and guessed not in COMPRESSIBLE):
-        formats = ", ".join(FILE_FORMATS)
-        raise InvalidInputError(
-            f"cannot tell the format of {location} by its name; set file_format to one of {formats}"
-        )
+        known = ", ".join(FILE_FORMATS)
+        raise InvalidInputError(f"cannot tell the format of {location} by its name; set file_format to one of {known}")
     return guessed, compression
 
 
 def task_count(total_bytes: int, *, parallelism: int, target_file_size_bytes: int) -> int:
-    """Return the number of tasks for so many bytes of output; 0 for nothing."""
+    """Return the number of tasks for an output of this size; 0 for no output."""
     if total_bytes <= 0:
         return 0
     by_target = -(-total_bytes // max(target_file_size_bytes, 1))
@@ -135,11 +126,11 @@ def distribute(units: Sequence[Unit], count: int) -> tuple[tuple[Unit, ...], ...
 def read_unit(unit: Unit, io: "FileIO", *, schema: "Schema", options: Mapping[str, str]) -> "Iterator[pa.Table]":
     """Yield the rows of a unit as tables of bounded size, with the file's own columns and types.
 
-    Text formats give columns of strings where the table's type is not one of theirs: `data.cast.rows.conform` turns
-    them into values and knows the row of a wrong one. A file without rows yields one empty table if it has columns.
+    Columns of text formats are strings where the format does not have the table's type: `data.cast.rows.conform`
+    converts them. A file without rows yields one empty table if it has columns.
 
     Raises:
-        FormatError: the file is not what its format says; `.path` is its location.
+        FormatError: a damaged file; `.path` is its location.
         StorageError: the file cannot be read.
     """
     try:
@@ -147,9 +138,9 @@ def read_unit(unit: Unit, io: "FileIO", *, schema: "Schema", options: Mapping[st
     except IcebergError:
         raise
     except FileNotFoundError as error:
-        raise NotFoundError(f"source file {unit.location} is gone; it was there when the job started") from error
+        raise NotFoundError(f"source file {unit.location} no longer exists; it existed when the job started") from error
     except (ValueError, TypeError, EOFError, IndexError, KeyError, NotImplementedError) as error:
-        # pyarrow.ArrowInvalid is a ValueError; fastavro raises whatever a torn file happens to trip over.
+        # pyarrow.ArrowInvalid is a ValueError; fastavro raises many types for a damaged file.
         raise broken(unit, error) from error
     except OSError as error:
         # pyarrow raises a bare OSError without errno for broken bytes, the operating system one with errno.
@@ -165,7 +156,7 @@ def _expand_one(pattern: str, io: "FileIO") -> list[SourceFile]:
             return [SourceFile(location=pattern, size_bytes=_size(filesystem.info(path)))]
         if filesystem.isdir(path):
             return _below(filesystem, path, pattern)
-        if not _has_magic(path):
+        if not any(char in path for char in "*?["):
             raise NotFoundError(f"source file {pattern} does not exist")
         return _matches(filesystem, path, pattern)
     except OSError as error:
@@ -198,12 +189,8 @@ def _below(filesystem: "fsspec.AbstractFileSystem", path: str, location: str) ->
 
 
 def _location(name: str, path: str, pattern: str) -> str:
-    """Return the location of a match: what stood before the path in the pattern, then the match."""
+    """Return the location of a match: the match, after the same prefix as the path in the pattern."""
     return pattern[: -len(path)] + name if path and pattern.endswith(path) else name
-
-
-def _has_magic(path: str) -> bool:
-    return any(char in path for char in "*?[")
 
 
 def _is_hidden(name: str) -> bool:
@@ -221,7 +208,7 @@ def whole_file(file: SourceFile, source: Source) -> Unit:
 
 
 def _split(unit: Unit, io: "FileIO", *, max_bytes: int) -> list[Unit]:
-    """Cut a Parquet file by row groups when it is more than one task's share."""
+    """Cut a Parquet file by row groups if it is larger than the work of one task."""
     if unit.file_format != "parquet" or unit.size_bytes <= max(max_bytes, MIN_TASK_BYTES):
         return [unit]
     try:
@@ -230,7 +217,6 @@ def _split(unit: Unit, io: "FileIO", *, max_bytes: int) -> list[Unit]:
         raise broken(unit, error) from error
     pieces, first_row = [], 1
     for index, (rows, size_bytes) in enumerate(groups):
-        piece = replace(unit, size_bytes=size_bytes, row_groups=(index, index + 1), first_row=first_row)
-        pieces.append(piece)
+        pieces.append(replace(unit, size_bytes=size_bytes, row_groups=(index, index + 1), first_row=first_row))
         first_row += rows
     return pieces or [unit]

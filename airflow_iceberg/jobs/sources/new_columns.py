@@ -1,7 +1,4 @@
-"""The schema of the files of an append, where new columns of the source are added to the table's.
-
-Here: reading the columns of the source before its rows. Not here: which columns are new (`data.cast.new_columns`).
-"""
+"""The schema of the files of an append, where new columns of the source (`data.cast.new_columns`) are added."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def with_columns_of(task: AppendTask, sources: Iterable[pa.Schema]) -> AppendTask:
-    """Return the task with new columns of the sources in its schema; the task itself where they are refused.
+    """Return the task with new columns of the sources in its schema, or the task itself if it adds none.
 
     Raises:
         InvalidInputError: a column that the table cannot have.
@@ -41,12 +38,7 @@ def with_columns_of(task: AppendTask, sources: Iterable[pa.Schema]) -> AppendTas
 
 def with_columns_of_files(task: AppendTask, io: FileIO) -> AppendTask:
     """Return the task with new columns of its source files in its schema, as `with_columns_of`."""
-    return with_columns_of(task, _schemas(task, io))
-
-
-def _schemas(task: AppendTask, io: FileIO) -> Iterator[pa.Schema]:
-    for file in expand(task.source, io):
-        yield from _schema(task, file, io)
+    return with_columns_of(task, (schema for file in expand(task.source, io) for schema in _schema(task, file, io)))
 
 
 def _schema(task: AppendTask, file: SourceFile, io: FileIO) -> Iterator[pa.Schema]:
@@ -56,7 +48,7 @@ def _schema(task: AppendTask, file: SourceFile, io: FileIO) -> Iterator[pa.Schem
         with filesystem.open(path, "rb") as handle:
             yield pq.ParquetFile(handle).schema_arrow
         return
-    # Other formats say what they hold in their first rows.
+    # The columns of other formats are known from the first rows.
     for table in read_unit(unit, io, schema=task.write.schema, options=task.source.format_options):
         yield table.schema
         return

@@ -1,7 +1,7 @@
 """Readers of the source formats: each yields Arrow tables of a bounded number of rows, in the file's own types.
 
-The text formats are read without guessing types: what a column means is the table's business, and a guess over the
-first block would fail in the last one.
+The text formats are read without guessing types: the table's schema has them, and a guess from the first block could
+fail in the last one.
 """
 
 import json
@@ -35,7 +35,12 @@ CSV_OPTIONS = ("header", "columns", "delimiter", "quote", "escape", "null_values
 
 
 def read(unit: Unit, io: "FileIO", *, schema: Schema, options: Mapping[str, str]) -> Iterator[pa.Table]:
-    """Yield the rows of a unit; see `sources.read_unit`, which also names the errors."""
+    """Yield the rows of a unit; see `sources.files.read_unit`, which also names the errors."""
+    known = CSV_OPTIONS if unit.file_format == "csv" else ()
+    for name in options:
+        if name not in known:
+            hint = f"one of {', '.join(known)}" if known else "it has none"
+            raise InvalidInputError(f"unknown option {name!r} for {unit.file_format} files; {hint}")
     reader: dict[str, Callable[..., Iterator[pa.Table]]] = {
         "parquet": _read_parquet,
         "csv": _read_csv,
@@ -43,16 +48,7 @@ def read(unit: Unit, io: "FileIO", *, schema: Schema, options: Mapping[str, str]
         "orc": _read_orc,
         "avro": _read_avro,
     }
-    return reader[unit.file_format](unit, io, schema, options)
-
-
-def check_options(file_format: str, options: Mapping[str, str]) -> None:
-    """Raise InvalidInputError for an option that a format does not have."""
-    known = CSV_OPTIONS if file_format == "csv" else ()
-    for name in options:
-        if name not in known:
-            hint = f"one of {', '.join(known)}" if known else "it has none"
-            raise InvalidInputError(f"unknown option {name!r} for {file_format} files; {hint}")
+    yield from reader[unit.file_format](unit, io, schema, options)
 
 
 # ---- Parquet, ORC
@@ -62,10 +58,8 @@ def row_groups(location: str, io: "FileIO") -> list[tuple[int, int]]:
     """Return (rows, compressed size in bytes) of each row group of a Parquet file, from its footer."""
     with _open(location, io) as handle, pq.ParquetFile(handle) as file:
         groups = [file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)]
-        return [
-            (group.num_rows, sum(group.column(i).total_compressed_size for i in range(group.num_columns)))
-            for group in groups
-        ]
+        sizes = [sum(group.column(i).total_compressed_size for i in range(group.num_columns)) for group in groups]
+        return [(group.num_rows, size) for group, size in zip(groups, sizes, strict=True)]
 
 
 def _no_rows(schema: Any) -> pa.Table:
@@ -74,8 +68,7 @@ def _no_rows(schema: Any) -> pa.Table:
 
 
 def _read_parquet(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, str]) -> Iterator[pa.Table]:
-    check_options("parquet", options)
-    # INT96 is nanoseconds in pyarrow, which end in 2262; the table keeps microseconds anyway.
+    # INT96 is nanoseconds in pyarrow, which end in 2262; the table has microseconds anyway.
     with _open(unit.location, io) as handle, pq.ParquetFile(handle, coerce_int96_timestamp_unit="us") as file:
         instants = _int96_instants(file, schema)
         yield _as_instants(_no_rows(file.schema_arrow), instants)
@@ -92,7 +85,7 @@ def _batch_rows(group: Any) -> int:
 
 
 def _int96_instants(file: Any, schema: Schema) -> list[str]:
-    """Return the INT96 columns that are timestamptz in the table: INT96 holds instants and has no way to say so."""
+    """Return the INT96 columns that are timestamptz in the table: INT96 holds instants without a type for them."""
     wanted = {field.name for field in schema.fields if isinstance(field.type, t.TimestamptzType)}
     columns = (file.schema.column(index) for index in range(len(file.schema)))
     return [column.path for column in columns if column.physical_type == "INT96" and column.path in wanted]
@@ -108,7 +101,6 @@ def _as_instants(table: pa.Table, names: list[str]) -> pa.Table:
 def _read_orc(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, str]) -> Iterator[pa.Table]:
     from pyarrow import orc
 
-    check_options("orc", options)
     with _open(unit.location, io) as handle:
         file = orc.ORCFile(handle)
         yield _no_rows(file.schema)
@@ -122,13 +114,14 @@ def _read_orc(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, st
 def _read_csv(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, str]) -> Iterator[pa.Table]:
     from pyarrow import csv
 
-    check_options("csv", options)
-    characters = {name: _character(options, name, default) for name, default in _csv_characters(unit).items()}
+    defaults = {"delimiter": "\t" if ".tsv" in unit.location else ",", "quote": '"', "escape": ""}
+    characters = {name: _character(options, name, default) for name, default in defaults.items()}
     skip_rows = _count(options, "skip_rows")
     if unit.size_bytes == 0:
         return
     has_header = _flag(options, "header", default=True)
-    names = _csv_names(options, schema) if not has_header or "columns" in options else None
+    named = list(_texts(options.get("columns"))) or [field.name for field in schema.fields]
+    names = named if not has_header or "columns" in options else None
     text = {field.name: pa.string() for field in schema.fields} | {name: pa.string() for name in names or ()}
     with _open_text(unit, io) as stream:
         reader = csv.open_csv(
@@ -158,10 +151,6 @@ def _read_csv(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, st
             yield pa.Table.from_batches([batch])
 
 
-def _csv_characters(unit: Unit) -> dict[str, str]:
-    return {"delimiter": "\t" if ".tsv" in unit.location else ",", "quote": '"', "escape": ""}
-
-
 def _character(options: Mapping[str, str], name: str, default: str) -> str:
     text = options.get(name, default)
     if len(text) > 1 or (name == "delimiter" and not text):
@@ -174,10 +163,6 @@ def _count(options: Mapping[str, str], name: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise InvalidInputError(f"option {name!r} is {text!r}, expected a number of at least 0")
     return int(text)
-
-
-def _csv_names(options: Mapping[str, str], schema: Schema) -> list[str]:
-    return list(_texts(options.get("columns"))) or [field.name for field in schema.fields]
 
 
 def _flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
@@ -200,7 +185,6 @@ def _texts(option: str | None) -> tuple[str, ...]:
 
 
 def _read_jsonl(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, str]) -> Iterator[pa.Table]:
-    check_options("jsonl", options)
     fields = {field.name: field for field in schema.fields}
     with _open_text(unit, io) as stream:
         for first, lines in _line_batches(stream):
@@ -210,7 +194,7 @@ def _read_jsonl(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, 
 
 
 def _line_batches(stream: pa.NativeFile) -> Iterator[tuple[int, list[bytes]]]:
-    """Yield (number of the first line, lines); a line may cross blocks, the last one may lack its line break."""
+    """Yield (number of the first line, lines); a line may cross blocks, the last line may have no line break."""
     rest, first = b"", 1
     while block := stream.read(TEXT_BLOCK_BYTES):
         lines = (rest + block).split(b"\n")
@@ -240,7 +224,7 @@ def _json_object(line: bytes, number: int, unit: Unit) -> dict[str, Any] | None:
 def _json_table(rows: list[dict[str, Any]], fields: Mapping[str, t.NestedField]) -> pa.Table:
     names = dict.fromkeys(name for row in rows for name in row)
     if not names:
-        # A table without columns has no rows: where all objects are empty, the nulls of some column count them.
+        # A table without columns has no rows: where all objects are empty, the nulls of one column count them.
         names = dict.fromkeys(list(fields)[:1])
     return pa.table({name: _json_column([row.get(name) for row in rows], fields.get(name)) for name in names})
 
@@ -251,27 +235,28 @@ def _json_column(values: list[Any], field: t.NestedField | None) -> pa.Array:
     try:
         return pa.array([_json_value(value, kind) for value in values], type=wanted)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError):
-        # Something does not fit: as text the cast finds it, with its row.
+        # Some value does not fit: the cast finds it in the text, with its row.
         return pa.array([None if value is None else _json_text(value) for value in values], type=pa.string())
 
 
 def _json_arrow(kind: t.IcebergType) -> pa.DataType:
-    """Return the Arrow type that JSON values of a type are read as: their own where JSON has it, else text."""
+    """Return the Arrow type of the JSON values of a type: text for types that JSON does not have."""
     if isinstance(kind, t.StructType):
         return pa.struct([pa.field(field.name, _json_arrow(field.type)) for field in kind.fields])
     if isinstance(kind, t.ListType):
         return pa.list_(_json_arrow(kind.element))
     if isinstance(kind, t.MapType):
         return pa.map_(_json_arrow(kind.key), _json_arrow(kind.value))
-    if isinstance(kind, t.BooleanType):
-        return pa.bool_()
-    if isinstance(kind, t.IntegerType | t.LongType):
-        return pa.int64()
-    if isinstance(kind, t.FloatType):
-        return pa.float32()
-    if isinstance(kind, t.DoubleType):
-        return pa.float64()
-    return pa.string()
+    return _JSON_TYPES.get(type(kind), pa.string())
+
+
+_JSON_TYPES: Mapping[type[t.IcebergType], pa.DataType] = {
+    t.BooleanType: pa.bool_(),
+    t.IntegerType: pa.int64(),
+    t.LongType: pa.int64(),
+    t.FloatType: pa.float32(),
+    t.DoubleType: pa.float64(),
+}
 
 
 def _json_value(value: Any, kind: t.IcebergType) -> Any:
@@ -296,7 +281,7 @@ def _json_value(value: Any, kind: t.IcebergType) -> Any:
 
 
 def _json_float(value: Any, kind: t.IcebergType) -> float:
-    """Return the nearest number of the type, as for text; one that is too large is none."""
+    """Return the nearest number of the type, as for text; raises OverflowError if it is too large."""
     number = float(_expect(value, (int, float, Decimal)))
     largest = _LARGEST_FLOAT if isinstance(kind, t.FloatType) else sys.float_info.max
     if not isinstance(value, float) and abs(number) > largest:  # a float here is NaN or an infinity, written as such
@@ -316,7 +301,7 @@ def _json_key(key: str, kind: t.IcebergType) -> Any:
 
 
 def _expect(value: Any, kinds: Any) -> Any:
-    # bool is an int in Python and never one in JSON.
+    # A bool is an int in Python, but not in JSON.
     if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
         raise TypeError(f"unexpected {type(value).__name__}")
     return value
@@ -338,7 +323,6 @@ def _read_avro(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, s
         message = "reading Avro files needs the package fastavro where the job runs; install it"
         raise InvalidInputError(message) from error
 
-    check_options("avro", options)
     filesystem, path = open_filesystem(unit.location, io)
     with filesystem.open(path, "rb") as handle:
         reader = fastavro.reader(handle)
@@ -358,7 +342,7 @@ def _read_avro(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, s
 
 
 def _open(location: str, io: "FileIO") -> Any:
-    """Return a file that pyarrow reads without going through Python where it is local."""
+    """Return a file for pyarrow, which reads a local one without Python."""
     filesystem, path = open_filesystem(location, io)
     if is_local(filesystem):
         return pa.memory_map(path) if filesystem.size(path) else pa.OSFile(path)

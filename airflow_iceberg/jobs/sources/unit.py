@@ -13,22 +13,19 @@ if TYPE_CHECKING:
     from airflow_iceberg.storage.base import FileIO
 
 
-# How many times larger the rows of a format are than what they become in a table's Parquet files, roughly.
-# Only the cutting into tasks goes by it.
+# How many times larger the rows of a format are than in a table's Parquet files, roughly; for cutting into tasks only.
 INFLATION = {"csv": 4, "jsonl": 8}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unit:
-    """One piece of work: a whole file, or some of a Parquet file's row groups.
+    """A unit of work: a whole file, or some of a Parquet file's row groups.
 
     Attributes:
-        location: URL or path of the file.
-        file_format: one of FILE_FORMATS.
-        compression: codec around a text file, None for none.
-        size_bytes: size of the piece, in bytes as stored.
+        compression: the codec of a text file, None for none.
+        size_bytes: the stored size of the unit.
         row_groups: (first, end) of the row groups to read, None for all.
-        first_row: number of the first row within the file, from 1.
+        first_row: the number of the first row within the file, from 1.
     """
 
     location: str
@@ -40,13 +37,13 @@ class Unit:
 
     @property
     def weight(self) -> int:
-        """Bytes that this unit will roughly become in the table; at least 1."""
+        """The rough size of the unit's rows in the table, in bytes; at least 1."""
         shrink = 1 if self.compression else INFLATION.get(self.file_format, 1)
         return max(self.size_bytes // shrink, 1)
 
 
 def open_filesystem(location: str, io: FileIO) -> tuple[fsspec.AbstractFileSystem, str]:
-    """Return the file system of a source location and the path in it; any fsspec URL."""
+    """Return the file system of a source location, which may be any fsspec URL, and the path in it."""
     try:
         return io.filesystem(location)
     except UnsupportedError:

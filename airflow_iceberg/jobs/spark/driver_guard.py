@@ -1,10 +1,10 @@
-"""Ends the driver of a job when the task or the spark-submit that it works for has ended.
+"""A process next to the driver of a job, which kills the driver when its task or its spark-submit has ended.
 
-Here: a small process next to the driver, which waits for that and kills it. Not here: the other end of the link, in the
-task (`airflow_iceberg.backends.driver_link`), and what ends spark-submit with its task (`_submit_hook`).
+Not here: the task's end of the link (`airflow_iceberg.backends.driver_link`), and how spark-submit ends with its task
+(`backends._submit_hook`).
 
-A process and not a thread: code of the user can keep Python's lock for minutes, and a thread would wait for it as long.
-Standard library only, because it starts before anything else is imported.
+A process and not a thread: code of the user can hold Python's lock for minutes. Standard library only, because it
+starts before anything else is imported.
 """
 
 import atexit
@@ -18,23 +18,19 @@ import stat
 import sys
 from typing import NoReturn
 
-# The path of the task's socket; set for a driver on the task's machine (deploy mode client) alone.
+# The path of the task's socket; only set for a driver on the task's machine (deploy mode client).
 TASK_VARIABLE = "AIRFLOW_ICEBERG_TASK"
-# PythonRunner sets it for the driver that it starts, and keeps the other end of that driver's standard input.
+# PythonRunner sets it for the driver that it starts, and has the other end of that driver's standard input.
 GATEWAY_VARIABLE = "PYSPARK_GATEWAY_PORT"
 KILLED = 137
 _PR_SET_PDEATHSIG = 1
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
-# How long it may take until it is noticed that the driver has ended while children of the driver keep its pipe open.
+# How long the end of a driver may remain unnoticed while its children keep its pipe open.
 _LOOK_MS = 100
 
 
 def start_guard(job: str) -> None:
-    """Make this process end with the spark-submit that started it and with the task that started that.
-
-    Args:
-        job: what the log calls this process's work.
-    """
+    """Make this process, which the log calls `job`, end with its spark-submit and with the task that started that."""
     if GATEWAY_VARIABLE not in os.environ:
         return  # started by hand: there is no parent to end with
     path = os.environ.pop(TASK_VARIABLE, None)
@@ -50,16 +46,16 @@ def start_guard(job: str) -> None:
         os.close(open_while_alive)
         _guard(job, driver, ended, task)
     os.close(ended)
-    atexit.register(_tell_that_it_ends_by_itself, open_while_alive, driver)
+    atexit.register(_report_own_end, open_while_alive, driver)
     if task is not None:
         task.close()
     if sys.platform == "linux":
-        # Should the guard be killed, too.
+        # In case the guard is killed, too.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def _tell_that_it_ends_by_itself(guard: int, driver: int) -> None:
-    # Children that were forked from the driver end, too.
+def _report_own_end(guard: int, driver: int) -> None:
+    # Forked children of the driver call this, too.
     if os.getpid() == driver:
         with contextlib.suppress(OSError):
             os.write(guard, b".")
@@ -77,9 +73,9 @@ def _connect(path: str) -> socket.socket | None:
 
 
 def _guard(job: str, driver: int, ended: int, task: socket.socket | None) -> NoReturn:
-    """Wait for the end of the driver, or of what it works for; never returns into the driver's program."""
+    """Wait for the end of the driver, of the task or of spark-submit; never returns into the driver's program."""
     try:
-        # What is sent to the whole process group is for the driver. The guard ends after it.
+        # Signals to the process group are for the driver. The guard ends after it.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         log = _log_of(task)
@@ -93,7 +89,7 @@ def _guard(job: str, driver: int, ended: int, task: socket.socket | None) -> NoR
 
 
 def _log_of(task: socket.socket | None) -> int:
-    """Return where to write: the task's own standard error, which the task sends, or this process's."""
+    """Return the file descriptor of the log: the task's standard error, which the task sends, or this process's."""
     if task is None:
         return _STDERR
     try:
@@ -102,7 +98,7 @@ def _log_of(task: socket.socket | None) -> int:
         descriptors = []
     if not descriptors:
         return _STDERR  # the task has ended meanwhile
-    # spark-submit is not kept waiting for the end of the driver's output.
+    # spark-submit waits for the end of the driver's output, which the guard must not keep open.
     for descriptor in (_STDOUT, _STDERR):
         os.dup2(descriptors[0], descriptor)
     os.close(descriptors[0])
@@ -110,7 +106,7 @@ def _log_of(task: socket.socket | None) -> int:
 
 
 def _wait(driver: int, ended: int, task: socket.socket | None) -> str | None:
-    """Return why the driver was or is to be killed, None when it ends by itself."""
+    """Return why the driver was killed or has to be, None when it ends by itself."""
     parents = {} if task is None else {task.fileno(): "the task"}
     if stat.S_ISFIFO(os.fstat(_STDIN).st_mode) or stat.S_ISSOCK(os.fstat(_STDIN).st_mode):
         parents[_STDIN] = "spark-submit"
@@ -120,7 +116,7 @@ def _wait(driver: int, ended: int, task: socket.socket | None) -> str | None:
     while True:
         ready = {descriptor for descriptor, _ in poll.poll(_LOOK_MS)}
         for descriptor in parents:
-            # The task also says something when the driver has to end.
+            # The task also sends a byte when the driver has to end.
             if descriptor in ready and not (descriptor == _STDIN and _read(_STDIN)):
                 return f"{parents[descriptor]} has ended"
         if ended in ready:
@@ -133,9 +129,9 @@ def _wait(driver: int, ended: int, task: socket.socket | None) -> str | None:
 
 
 def _has_ended(task: socket.socket) -> bool:
-    """Tell the task that the driver has ended; return whether the task has ended before, and cannot log it itself.
+    """Tell the task that the driver has ended; return whether the task has ended, too, and cannot log it itself.
 
-    A task that lives has not said that nothing was committed yet: the driver may have written its result already.
+    A living task may still commit: the driver may have written its result already.
     """
     with contextlib.suppress(OSError):
         task.send(b"d")
@@ -151,9 +147,9 @@ def _read(descriptor: int) -> bytes:
 
 
 def _kill(driver: int) -> None:
-    """Kill the driver, and wait until it has ended: the link to the task stays open as long."""
+    """Kill the driver, and wait until it has ended; the link to the task remains open until then."""
     poll = select.poll()
-    # Only a parent that lives is the driver; its number may be another process's by now.
+    # Only a living parent is the driver; another process may have its number by now.
     while os.getppid() == driver:
         with contextlib.suppress(ProcessLookupError):
             os.kill(driver, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Errors of Spark as ours: one readable text, without stack traces and plans."""
+"""Errors of Spark as IcebergErrors: one readable text, without stack traces and plans."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_MESSAGE = 2000
 
 @contextmanager
 def query_errors() -> Iterator[None]:
-    """Tell what is wrong with a query from what is wrong with a job."""
+    """Raise InvalidInputError for a query that Spark rejects."""
     from pyspark.errors import AnalysisException, ParseException
 
     try:
@@ -25,11 +25,11 @@ def query_errors() -> Iterator[None]:
 
 
 def as_iceberg_error(error: Exception) -> IcebergError:
-    """Return an error of Spark as one of ours, in one readable text without stack traces."""
+    """Return an error of Spark as an IcebergError."""
     if isinstance(error, IcebergError):
         return error
     if isinstance(error, ImportError):
-        # Of our own modules or Spark's: what a user's function cannot import is told apart where it is called.
+        # Of our own modules or Spark's: errors of a user's function are handled where it is called.
         return IcebergError(
             f"the Python of the driver, {sys.executable}, cannot run the job: {error}; install the package there, or "
             f"set spark.pyspark.driver.python (PYSPARK_DRIVER_PYTHON) to a Python that has it"
@@ -38,7 +38,7 @@ def as_iceberg_error(error: Exception) -> IcebergError:
 
 
 def text_of(error: Exception) -> str:
-    """Return class and message of an error, without the stack traces and plans that Spark puts into messages."""
+    """Return class and message of an error, without the stack traces and plans of Spark's messages."""
     cause = _java_cause(error)
     text = str(cause.getMessage()) if cause is not None else str(error)
     name = cause.getClass().getSimpleName() if cause is not None else type(error).__name__
@@ -52,7 +52,7 @@ def text_of(error: Exception) -> str:
 def _java_cause(error: Exception) -> Any:
     """Return the first cause of an error that came through py4j, None for others.
 
-    "Job aborted due to stage failure" carries its cause as text only in Spark 3.5: then that text it is.
+    In Spark 3.5 "Job aborted due to stage failure" has its cause in the text only, and is returned itself.
     """
     cause = getattr(error, "java_exception", None)
     while cause is not None and cause.getCause() is not None and not _repeats(cause, cause.getCause()):
@@ -61,7 +61,7 @@ def _java_cause(error: Exception) -> Any:
 
 
 def _repeats(error: Any, cause: Any) -> bool:
-    """Return whether an error says all that its cause says and more, as a program's name that cannot be started."""
+    """Return whether an error contains its cause's message and more, such as the name of a program."""
     is_same = error.getClass().getName() == cause.getClass().getName()
     return is_same and str(cause.getMessage()) in str(error.getMessage())
 

@@ -1,12 +1,9 @@
-"""The Spark that lies in this Python environment: is it sound, where is it, and which Java can it run on.
+"""The Spark of this machine: whether it is usable, its location, and a Java that it can run on.
 
 Only for submissions from the machine that Airflow runs on, with the Spark of the extra `spark` or one in SPARK_HOME.
-Standard library only, and no Spark is started or imported here; jobs are started by
-`airflow_iceberg.backends.spark_submit`.
-
-    python -m airflow_iceberg.jobs.spark.installation                 # check, and print the variables that a submission
-    needs python -m airflow_iceberg.jobs.spark.installation java-home 17 21 # print the home of a Java of one of these
-    versions
+Standard library only; no Spark is started or imported here (`airflow_iceberg.backends.spark_submit` starts jobs).
+As a program, `python -m airflow_iceberg.jobs.spark.installation` prints the variables that a submission needs, and with
+the arguments `java-home 17 21` the home of a Java of one of these versions.
 """
 
 import contextlib
@@ -45,13 +42,10 @@ exec "{java}" "$@"
 
 
 def check_installation() -> None:
-    """Refuse a mixture of `pyspark` and `pyspark-client` of two versions.
+    """Raise InvalidInputError for a mixture of `pyspark` and `pyspark-client` of two versions.
 
-    Both wheels own the package `pyspark`: whichever was installed last has overwritten the other's files, and Spark
-    fails later in ways that say nothing about the cause.
-
-    Raises:
-        InvalidInputError: two versions lie over each other.
+    Both wheels own the package `pyspark`: the one that was installed last has overwritten the other's files, and Spark
+    fails later with errors that do not name the cause.
     """
     full, client = _version("pyspark"), _version("pyspark-client")
     if full and client and full != client:
@@ -63,7 +57,7 @@ def check_installation() -> None:
 
 
 def spark_home() -> Path:
-    """Return SPARK_HOME: the one of the environment variable, else the pyspark installed here.
+    """Return the Spark of the environment variable SPARK_HOME, else the pyspark that is installed here.
 
     Raises:
         NotFoundError: there is neither.
@@ -72,7 +66,7 @@ def spark_home() -> Path:
     if os.environ.get("SPARK_HOME"):
         return Path(os.environ["SPARK_HOME"])
     check_installation()
-    # `pyspark-client` alone also gives a package `pyspark`, but without jars and without spark-submit.
+    # `pyspark-client` alone also has a package `pyspark`, but without jars and without spark-submit.
     found = importlib.util.find_spec("pyspark")
     home = Path(found.origin).parent if found and found.origin else None
     if home is None or not (home / "jars").is_dir():
@@ -85,11 +79,9 @@ def spark_home() -> Path:
 def find_submit(binary: str = "spark-submit") -> tuple[Path, dict[str, str]]:
     """Return the spark-submit of this machine, and the variables that it needs and that are not set yet.
 
-    SPARK_HOME comes first, then the pyspark of this environment, then the PATH. What is set in SPARK_HOME is the user's
-    choice: where it is wrong, no other Spark takes its place.
+    SPARK_HOME comes first, then the pyspark of this environment, then the PATH. SPARK_HOME is the user's choice: where
+    it is wrong, no other Spark is used.
 
-    Args:
-        binary: name of the program.
     Raises:
         NotFoundError: no such program, or no Java that it can run on.
         UnsupportedError: a Spark of another version than 3.5 or 4.
@@ -113,10 +105,8 @@ def find_submit(binary: str = "spark-submit") -> tuple[Path, dict[str, str]]:
 
 
 def environment(home: Path | None = None) -> dict[str, str]:
-    """Return the variables that a `spark-submit` on this machine needs and that are not set yet.
+    """Return the variables that a `spark-submit` of `home` needs and that are not set yet.
 
-    Args:
-        home: of the Spark; `spark_home` by default.
     Raises:
         NotFoundError: no Spark or no Java that it can run on.
         UnsupportedError: as `find_submit`.
@@ -129,14 +119,14 @@ def environment(home: Path | None = None) -> dict[str, str]:
     needed = {
         "SPARK_HOME": str(home),
         "JAVA_HOME": str(java),
-        # Without it the workers run the first python3 on PATH, which need not have pyarrow.
+        # Without it the workers run the first python3 on PATH, which may not have pyarrow.
         "PYSPARK_PYTHON": sys.executable,
     }
     return {name: value for name, value in needed.items() if name == "JAVA_HOME" or name not in os.environ}
 
 
 def spark_version(home: Path) -> tuple[int, int] | None:
-    """Return the version of a Spark as its jars have it, None for a folder without them."""
+    """Return the version of a Spark by its jars, None for a folder without them."""
     for jar in (home / "jars").glob("spark-core_*.jar"):
         match = re.fullmatch(r"spark-core_[\d.]+-(\d+)\.(\d+).*\.jar", jar.name)
         if match:
@@ -145,10 +135,7 @@ def spark_version(home: Path) -> tuple[int, int] | None:
 
 
 def _environment_of_script(path: Path) -> dict[str, str]:
-    """Return the variables for a script that calls a Spark elsewhere, which only the script itself can tell about.
-
-    Python is left to it, too: such scripts set their own.
-    """
+    """Return the variables for a script that calls a Spark elsewhere; the script itself chooses the Python."""
     try:
         answer = subprocess.run(
             [str(path), "--version"], capture_output=True, text=True, check=False, timeout=SPARK_PROBE_SECONDS
@@ -158,7 +145,7 @@ def _environment_of_script(path: Path) -> dict[str, str]:
     said = answer.stdout + answer.stderr
     match = re.search(r"version (\d+)\.(\d+)", said)
     if answer.returncode or match is None:
-        # Most often for want of a Java: that is said first.
+        # A missing Java is the most frequent cause, and is reported first.
         java_home(sorted({*JAVA_FOR_SPARK_3, *JAVA_FOR_SPARK_4}))
         last = (said.strip().splitlines() or ["it prints nothing"])[-1]
         raise NotFoundError(
@@ -185,12 +172,12 @@ def _javas(version: tuple[int, int] | None) -> Sequence[int]:
 
 
 def java_home(versions: Sequence[int] = JAVA_FOR_SPARK_4) -> Path:
-    """Return the home of the first Java that fits: JAVA_HOME, the `java` on PATH, the wheel of the extra `java`.
+    """Return the home of the first Java of one of these feature versions.
 
-    Args:
-        versions: feature versions that the Spark at hand runs on.
+    JAVA_HOME comes first, then the `java` on PATH, then the wheel of the extra `java`.
+
     Raises:
-        NotFoundError: none of the three fits; the message lists what was looked at.
+        NotFoundError: none of the three is usable; the message lists them.
     """
     needs_vector = 8 not in versions and 11 not in versions
     seen = []
@@ -221,7 +208,7 @@ def _candidates() -> Iterator[tuple[str, Path]]:
 
 
 def _java_version(home: Path) -> int | None:
-    """Return the feature version (8, 17, 21), or None for what is no working Java."""
+    """Return the feature version (8, 17, 21), None if it is no working Java."""
     answer = _run(home, "-version")
     match = re.search(r'version "(?:1\.)?(\d+)', answer.stderr) if answer and answer.returncode == 0 else None
     return int(match[1]) if match else None
@@ -241,18 +228,18 @@ def _run(home: Path, *options: str) -> subprocess.CompletedProcess[str] | None:
 
 
 def _shimmed(home: Path, version: int) -> Path:
-    """Return a Java home beside the environment whose `bin/java` drops the one option that this runtime lacks."""
+    """Return a new Java home whose `bin/java` removes the one option that this runtime lacks."""
     shim = _writable_folder() / f"java-{version}"
     (shim / "bin").mkdir(parents=True, exist_ok=True)
     for entry in home.iterdir():
-        # Tasks that start at the same time make the same links.
+        # Tasks that start at the same time create the same links.
         with contextlib.suppress(FileExistsError):
             if entry.name != "bin":
                 (shim / entry.name).symlink_to(entry)
     script = shim / "bin" / "java"
     text = SHIM.format(option=VECTOR_MODULE, java=home / "bin" / "java")
     if not script.exists() or script.read_text() != text:
-        # … and must never see half a script.
+        # … and must never see half of a script.
         fresh = script.with_name(f"java.{os.getpid()}")
         fresh.write_text(text)
         fresh.chmod(0o755)
@@ -261,14 +248,11 @@ def _shimmed(home: Path, version: int) -> Path:
 
 
 def _writable_folder() -> Path:
-    """Return the environment's own share folder, or Airflow's home where the environment is read-only."""
-    share = Path(sys.prefix) / "share"
-    base = (
-        share
-        if os.access(share if share.exists() else sys.prefix, os.W_OK)
-        else Path(os.environ.get("AIRFLOW_HOME", "~/airflow")).expanduser()
-    )
-    return base / "airflow-iceberg"
+    """Return a folder in the environment's share folder, or in Airflow's home where the environment is read-only."""
+    folder = Path(sys.prefix) / "share"
+    if not os.access(folder if folder.exists() else sys.prefix, os.W_OK):
+        folder = Path(os.environ.get("AIRFLOW_HOME", "~/airflow")).expanduser()
+    return folder / "airflow-iceberg"
 
 
 def _version(distribution: str) -> str | None:

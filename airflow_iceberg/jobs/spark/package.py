@@ -1,8 +1,7 @@
 """The part of this package that runs on a cluster, as one zip for `--py-files`.
 
-The zip holds no Airflow module, no catalog and no commit engine: a job could not commit if it wanted to. The same
-sources give the same bytes, and the name holds a hash of them, so that a zip is built once and never replaced while
-somebody reads it.
+The zip has no Airflow module, no catalog and no commit engine: a job cannot commit. The same sources give the same
+bytes, and the name has a hash of them, so that a zip is built once and never replaced while a process reads it.
 """
 
 import hashlib
@@ -24,10 +23,8 @@ READABLE = 0o644 << 16
 
 
 def build_zip(directory: str | os.PathLike[str]) -> Path:
-    """Return the zip in a directory, made if it is not there; safe when several processes do it at once.
+    """Return the zip in a directory; zip and directory are created if missing, also by several processes at once.
 
-    Args:
-        directory: where the zip goes; created when it is missing.
     Raises:
         OSError: the directory cannot be written.
     """
@@ -67,7 +64,7 @@ def main_program() -> Path:
 
 
 def archive() -> Path | None:
-    """Return the zip that this very package was imported from, None for a folder."""
+    """Return the zip that this package was imported from, None for a folder."""
     return ROOT.parent if ROOT.parent.is_file() else None
 
 

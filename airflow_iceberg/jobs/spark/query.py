@@ -1,7 +1,4 @@
-"""The rows of a query or a Python callable: a DataFrame, whose rows Spark brings to the tasks.
-
-Not here: what the tasks do with the rows (`jobs.run_task`), source files, which Spark does not see (`jobs.sources`).
-"""
+"""The rows of a query or a Python callable: a DataFrame, whose rows Spark brings to the tasks."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ def open_query(source: Source, spark: Any) -> Any:
     """Return the DataFrame of a query or a callable.
 
     Raises:
-        InvalidInputError: the query is wrong, the callable is not there or gives no DataFrame.
+        InvalidInputError: the query is wrong, the callable does not exist or returns no DataFrame.
         IcebergError: the callable raised.
     """
     if source.kind == "sql":

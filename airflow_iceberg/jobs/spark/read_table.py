@@ -6,10 +6,8 @@
                        row_filter="day >= '2026-01-01'", selected_fields=("id", "amount"))
 
 The driver plans: it reads metadata and manifests, prunes files by the filter and cuts the rest into tasks. The workers
-read the files with pyarrow, in the table's columns, without what was deleted. No catalog is asked: a job holds no
-credentials for one. Whoever starts the job knows the location (`table.metadata_location`, or the XCom of an operator).
-
-Not here: which files hold rows (`plan.scan`), reading a file (`data.read.file`), types (`jobs.spark.frame_schema`).
+read the files with pyarrow, in the table's columns, without deleted rows. A job has no credentials for a catalog: its
+author passes the location (`table.metadata_location`, or the XCom of an operator).
 """
 
 from __future__ import annotations
@@ -20,8 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_iceberg.data.read.deletes import DeleteReader
-from airflow_iceberg.data.read.file import FileToRead, check_supported, find_geo_fields, read_file
+from airflow_iceberg.data.read.file import ReadAs, check_supported, find_geo_fields
 from airflow_iceberg.data.read.selection import choose_snapshot, project
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions.binding import parse_filter
@@ -45,7 +42,7 @@ if TYPE_CHECKING:
     from airflow_iceberg.format.snapshots import Snapshot
     from airflow_iceberg.storage.base import FileIO
 
-# Opening a file costs about as much as reading so many bytes: a task does not get thousands of tiny files.
+# Opening a file costs about as much as reading this number of bytes: a task does not get thousands of tiny files.
 OPEN_FILE_BYTES = 4 << 20
 
 
@@ -62,8 +59,8 @@ def read_table(
 ) -> Any:
     """Return a table, or a part of it, as a DataFrame.
 
-    The DataFrame is of one snapshot, whatever is committed to the table before it is evaluated. What Spark filters or
-    selects afterwards is not pushed down: say it here.
+    The DataFrame is of one snapshot, also after later commits to the table. Filters and selections of Spark are not
+    pushed down: use the arguments.
 
     Args:
         spark: a SparkSession, classic or Connect.
@@ -71,12 +68,10 @@ def read_table(
         snapshot_id, ref, as_of_ms: at most one; the current snapshot of the branch main by default.
         row_filter: a predicate in SQL; files without matching rows are not opened.
         selected_fields: columns, also nested ones ("address.city") and metadata columns ("_file", "_row_id").
-        storage: properties for the FileIO, on the driver and the workers; may hold secrets, which travel in Spark's own
-            task messages only.
-
+        storage: properties of the FileIO on the driver and the workers; secrets are sent in Spark's task messages only.
     Raises:
-        NotFoundError: the metadata file, the snapshot or a column is not there.
-        InvalidInputError: a predicate that does not parse or does not fit.
+        NotFoundError: the metadata file, the snapshot or a column does not exist.
+        InvalidInputError: a predicate that does not parse, or does not fit the columns.
         UnsupportedError: a column that Spark has no type for, an encrypted table.
     """
     properties = dict(storage or {})
@@ -93,18 +88,18 @@ def read_table(
     ship(spark)
     packed = tuple(zlib.compress(pickle.dumps(item), 1) for item in items)
     function = _worker(reader, packed, properties)
-    # A range of no partitions is refused: an empty table has one task that finds nothing to do.
+    # Spark rejects a range of no partitions: an empty table has one task without work.
     return spark.range(0, len(packed), 1, max(len(packed), 1)).mapInArrow(function, ddl)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableReader:
-    """What tasks need to know to read files of a table.
+    """How tasks read files of a table.
 
     Attributes:
         projection: the columns of the rows.
         schema: the whole schema, which filters are bound to.
-        schemas: all of the table's, for equality deletes.
+        schemas: all schemas of the table, for equality deletes.
     """
 
     projection: Schema
@@ -115,25 +110,17 @@ class TableReader:
 
     def rows(self, io: FileIO, item: Sequence[ReadUnit]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of some files."""
-        deletes = DeleteReader(io, schemas=self.schemas, name_mapping=self.name_mapping, specs=self.specs)
         specs = {spec.spec_id: spec for spec in self.specs}
+        read = ReadAs(io=io, schemas=self.schemas, specs=specs, name_mapping=self.name_mapping)
+        deletes = read.delete_reader()
         for one in item:
-            unit = one.unit
-            source = FileToRead(
-                file=unit.file,
-                spec=specs[unit.file.spec_id],
-                name_mapping=self.name_mapping,
-                delete_files=unit.delete_files,
-                deletes=deletes,
-                sequence_number=unit.sequence_number,
-                parts=unit.parts or (0, 1, 1),
-            )
-            yield from read_file(io, source, schema=self.projection, table_schema=self.schema, row_filter=one.residual)
+            unit, row_filter = one.unit, one.residual
+            yield from read.rows(unit, deletes, schema=self.projection, table_schema=self.schema, row_filter=row_filter)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadUnit:
-    """A file, or some of its row groups, and what is still to be asked of its rows."""
+    """A file, or some of its row groups, and the filter of its rows."""
 
     unit: FileUnit
     residual: Expression
@@ -149,11 +136,7 @@ def plan_read(
     row_filter: str | None = None,
     selected_fields: Sequence[str] = ("*",),
 ) -> tuple[TableReader, list[tuple[ReadUnit, ...]]]:
-    """Return how to read a table, and the files of each task.
-
-    Raises:
-        as `read_table`.
-    """
+    """Return how to read a table, and the files of each task; raises as `read_table`."""
     if isinstance(selected_fields, str):
         raise InvalidInputError(f"selected_fields is the text {selected_fields!r}, expected a list of columns")
     metadata = metadata_json.read(io.read(metadata_location), path=metadata_location)
@@ -173,7 +156,7 @@ def plan_read(
         specs=metadata.partition_specs,
         name_mapping=TableProperties.of(metadata.properties).name_mapping,
     )
-    return reader, _items(tasks, _split_bytes(metadata))
+    return reader, _items(tasks, TableProperties.of(metadata.properties).split_size_bytes)
 
 
 def _scan(
@@ -191,7 +174,7 @@ def _scan(
 
 
 def _items(tasks: Sequence[FileScanTask], split_bytes: int) -> list[tuple[ReadUnit, ...]]:
-    """Cut files into tasks of about the same size; files in the order of the scan, large ones between row groups."""
+    """Cut files into tasks of about the same size, in the order of the scan; large files are cut between row groups."""
     units = [FileUnit.of(task) for task in tasks]
     residuals = {task.file.file_path: task.residual for task in tasks}
     items: list[tuple[ReadUnit, ...]] = []
@@ -201,10 +184,6 @@ def _items(tasks: Sequence[FileScanTask], split_bytes: int) -> list[tuple[ReadUn
             part = run[start : start + most]
             items.append(tuple(ReadUnit(unit=unit, residual=residuals[unit.file.file_path]) for unit in part))
     return items
-
-
-def _split_bytes(metadata: TableMetadata) -> int:
-    return TableProperties.of(metadata.properties).split_size_bytes
 
 
 def _metadata_location(given: Any) -> str:
@@ -226,7 +205,7 @@ def _worker(
         io, rows = load_file_io(storage), SparkRows(reader.projection)
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                item = pickle.loads(zlib.decompress(items[number]))  # noqa: S301 - of this very job's driver
+                item = pickle.loads(zlib.decompress(items[number]))  # noqa: S301 - of this job's own driver
                 for found in reader.rows(io, item):
                     yield rows.convert(found)
 

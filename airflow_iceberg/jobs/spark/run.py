@@ -1,12 +1,12 @@
 """Runs a job on Spark: Spark schedules, Arrow moves the bytes.
 
-Only the DataFrame API, so that classic Spark and Spark Connect both run it. For files, Spark sees nothing but
-numbers: `spark.range(0, n, 1, n)` has one task a partition, and each reads and writes with pyarrow. The rows of a
-query or of a callable come through `mapInArrow`. What tasks did comes back as rows of text, one a task; a speculative
-or repeated attempt may write files, and only those that a row names count.
+Only the DataFrame API, so that classic Spark and Spark Connect both run it. For files, Spark sees only numbers:
+`spark.range(0, n, 1, n)` has one task for each partition, which reads and writes with pyarrow. The rows of a query or
+of a callable come through `mapInArrow`. The reports of tasks are rows of text; a speculative or repeated attempt may
+write files, and only files that a report names are used.
 
-The workers need pyarrow and fsspec (fastavro for Avro sources) and the same Python as the driver; this package comes to
-them as a zip. Not here: what the workers run (`jobs.spark.worker`), what the job does (`jobs.run_plan`).
+The workers need pyarrow and fsspec (fastavro for Avro sources) and the same Python as the driver; this package is sent
+to them as a zip. Not here: what the workers run (`jobs.spark.worker`), what the job does (`jobs.run_plan`).
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ log = logging.getLogger(__name__)
 
 REPORT_DDL = "report string"
 TIME_ZONE = "spark.sql.session.timeZone"
-# Unless the session says otherwise. Spark 4 bounds a batch by its bytes too, and to know them it adds up the buffers of
-# all columns at every row, a third of the time that rows take on their way out of the JVM. The number of rows bounds a
-# batch as well, and small batches cost nothing: they are joined again here.
+# Unless the session sets them. Spark 4 limits the bytes of a batch, too: it adds up the buffers of all columns at every
+# row, a third of the time that rows need to leave the JVM. The number of rows limits a batch as well, and small batches
+# cost nothing: they are joined again here.
 SESSION_DEFAULTS: Mapping[str, str] = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
     "spark.sql.execution.arrow.maxBytesPerBatch": str((1 << 31) - 1),
@@ -51,15 +51,14 @@ SESSION_DEFAULTS: Mapping[str, str] = {
 def run_spark(plan: JobPlan, io: FileIO, spark: Any, *, storage: Mapping[str, str] | None = None) -> JobResult:
     """Run a job on a Spark session and write its result document, also when it fails.
 
-    The session's time zone becomes UTC: what the dates of a query mean must not depend on the cluster.
+    The session's time zone becomes UTC: the meaning of a query's dates must not depend on the cluster.
 
     Args:
-        plan: what to do.
         io: access to the table's files, for the driver.
         spark: a SparkSession, classic or Connect.
         storage: the properties that `io` was made from, for the workers; may hold secrets.
     Returns:
-        the result; a job that failed says so in it and does not raise.
+        the result, also of a job that failed.
     Raises:
         StorageError: the result document cannot be written.
     """
@@ -116,12 +115,11 @@ class _Query:
 
 
 def _collect(frame: Any, function: MapFunction) -> list[TaskReport]:
-    """Run a function on the partitions of a frame, and return the reports of its tasks."""
     return [TaskReport.from_json(row[0]) for row in frame.mapInArrow(function, REPORT_DDL).collect()]
 
 
 def configure(spark: Any) -> None:
-    """Set what the session needs for our jobs: UTC in any case, the size of batches where nobody has chosen it."""
+    """Set the session's time zone to UTC, and the size of batches where the user has not set it."""
     spark.conf.set(TIME_ZONE, "UTC")
     for name, value in SESSION_DEFAULTS.items():
         if spark.conf.get(name, None) is None:
@@ -129,7 +127,7 @@ def configure(spark: Any) -> None:
 
 
 def ship(spark: Any) -> None:
-    """Bring this package to the workers, unless spark-submit has done so.
+    """Send this package to the workers, unless spark-submit has done so.
 
     On classic Spark a package that was itself imported from a zip came by `--py-files`, which the workers have too.
     """
@@ -149,7 +147,7 @@ def _ship_by_connect(spark: Any, path: str) -> None:
     try:
         add(path, pyfile=True)
     except Exception as error:  # noqa: BLE001 - what Connect raises here depends on its version
-        # The session has it already: the name holds a hash of the contents, so it is the same.
+        # The session has it already; it is the same, since its name has a hash of the contents.
         log.info("not shipped again: %s", error)
 
 
@@ -159,7 +157,7 @@ def is_connect(spark: Any) -> bool:
 
 
 def default_parallelism(spark: Any) -> int:
-    """Return how many tasks the cluster runs at a time, as far as it says."""
+    """Return the number of tasks that the cluster runs at a time, as Spark reports it."""
     if not is_connect(spark):
         return max(int(spark.sparkContext.defaultParallelism), 1)
     from pyspark.sql import functions
@@ -168,7 +166,7 @@ def default_parallelism(spark: Any) -> int:
 
 
 def _max_failures(spark: Any) -> int:
-    """Return how often Spark runs a task before it gives up; the last attempt reports its error instead of raising."""
+    """Return the number of attempts of a task; the last attempt reports its error instead of raising."""
     master = str(spark.conf.get("spark.master", "") or "")
     if master.startswith("local") and "," not in master:
         return 1

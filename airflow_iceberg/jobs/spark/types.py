@@ -1,6 +1,6 @@
 """Schemas of Spark DataFrames, in their JSON form, as the Arrow schemas that `mapInArrow` gives.
 
-By the JSON form, which has been the same since Spark 2; pyspark's own conversion has another signature in each version.
+The JSON form has been the same since Spark 2; pyspark's own conversion has another signature in each version.
 """
 
 import re
@@ -34,10 +34,8 @@ _TIME = re.compile(r"time(\(\d+\))?")
 
 
 def arrow_schema(document: Mapping[str, Any]) -> pa.Schema:
-    """Return the Arrow schema of a DataFrame.
+    """Return the Arrow schema of a DataFrame from its `schema.jsonValue()`.
 
-    Args:
-        document: `DataFrame.schema.jsonValue()`.
     Raises:
         InvalidInputError: a column has a type that cannot leave the JVM as Arrow, such as an interval.
     """
@@ -69,6 +67,6 @@ def _primitive(name: str, where: str) -> pa.DataType:
         return pa.string()
     if _TIME.fullmatch(name):
         return pa.time64("ns")
-    column = where.lstrip(".")
-    message = f"column '{column}' has Spark's type {name}, which no Iceberg column takes; cast it in the query"
-    raise InvalidInputError(message)
+    raise InvalidInputError(
+        f"column '{where.lstrip('.')}' has Spark's type {name}, which no Iceberg column takes; cast it in the query"
+    )

@@ -1,4 +1,4 @@
-"""What runs in the Python workers of Spark: tasks by their numbers, or the rows of a query.
+"""The work of Spark's Python workers: tasks by their numbers, or the rows of a query.
 
 Not here: what a task does (`jobs.run_task`), the driver (`jobs.spark.run`).
 """
@@ -30,15 +30,15 @@ MapFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True, kw_only=True)
 class Worker:
-    """What is sent to the Python workers: the plan as text, and how to reach the storage.
+    """A value that is sent to the Python workers.
 
     Attributes:
         plan: the JobPlan document.
-        storage: properties for the FileIO; travel inside Spark's own task messages only.
-        max_failures: attempts of a task before Spark gives up.
-        specs: what the tasks of `spark.range` have to do, by number, each packed by itself: every task gets them all
-            and opens its own, or a table of 100,000 files would take a second and 100 MB of each.
-        staging: what becomes of the rows of a query.
+        storage: properties of the FileIO; they are sent in Spark's own task messages only.
+        max_failures: the number of attempts of a task.
+        specs: the tasks of `spark.range`, each packed separately: every worker gets all and unpacks its own; to unpack
+            those of a table of 100,000 files would take a second and 100 MB.
+        staging: how the rows of a query are staged.
     """
 
     plan: bytes
@@ -53,12 +53,12 @@ class Worker:
         return replace(self, specs=packed).run_numbers
 
     def run_numbers(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run the tasks whose numbers come in."""
+        """Run the tasks of these numbers."""
         assert self.specs is not None
         context = self._context()
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                # Our own bytes, which came with this very function.
+                # Our own bytes, which were sent with this function.
                 spec: TaskSpec = pickle.loads(zlib.decompress(self.specs[number]))  # noqa: S301
                 yield self._report(number, lambda spec=spec: run_task(context, spec))  # type: ignore[misc]
         spare_next_task()
@@ -74,7 +74,7 @@ class Worker:
         return open_context(JobPlan.from_json(self.plan), load_file_io(self.storage))
 
     def _report(self, number: int, work: Callable[[], TaskReport]) -> pa.RecordBatch:
-        """Return the report of a task as a row; raise only what Spark may mend by trying again."""
+        """Return the report of a task as a row; raise only errors that another attempt may not meet."""
         try:
             report = work()
         except Exception as error:
@@ -90,16 +90,15 @@ class Worker:
         try:
             context.io.create(context.stop_location, b"a task failed; its report says why\n")
         except IcebergError:
-            # It is there already, or the storage is what fails: the job ends a little later then.
+            # It exists already, or the storage fails: the job then ends a little later.
             return
 
 
 def spare_next_task() -> None:
-    """Save the next task of this worker what PySpark does between two, 0.15 s of a processor.
+    """Avoid most of PySpark's work between two tasks of a worker, 0.15 s of a processor.
 
-    It collects garbage, looking at every object of every module, and has every zip that something was imported from
-    read anew. Modules stay, so they need not be looked at; a zip whose importer is forgotten is asked again only when
-    something is imported from it.
+    It collects garbage, which looks at every object of every module, and reads every imported zip again. Frozen objects
+    are not looked at; a zip whose importer is forgotten is read again only for the next import.
     """
     if not gc.get_freeze_count():
         gc.collect()
@@ -114,15 +113,17 @@ def _tables(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches([batch])
 
 
-def _partition_id() -> int:
-    from pyspark import TaskContext as SparkTaskContext
+def _spark_context() -> Any:
+    from pyspark import TaskContext
 
-    context = SparkTaskContext.get()
+    return TaskContext.get()
+
+
+def _partition_id() -> int:
+    context = _spark_context()
     return context.partitionId() if context else 0
 
 
 def _attempt() -> int:
-    from pyspark import TaskContext as SparkTaskContext
-
-    context = SparkTaskContext.get()
+    context = _spark_context()
     return context.attemptNumber() if context else 0
