@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from airflow_iceberg import operations, scan
 from airflow_iceberg.catalogs.base import Catalog, TableId, TableState
 from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.commit.operation_key import (
@@ -23,16 +24,7 @@ from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.partitions.spec import PartitionField
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
-from airflow_iceberg.operations.alter_table import AlterTableRequest, AlterTableResult, alter_table
-from airflow_iceberg.operations.append import AppendRequest, append
-from airflow_iceberg.operations.create_table import CreateTableRequest, create_table
-from airflow_iceberg.operations.delete import DeleteRequest, delete
-from airflow_iceberg.operations.new_rows import check_options
-from airflow_iceberg.operations.overwrite import OverwriteRequest, overwrite
 from airflow_iceberg.operations.work import Work
-from airflow_iceberg.scan.incremental_scan import IncrementalAppendScan, incremental_append_scan
-from airflow_iceberg.scan.metadata_tables import Inspection
-from airflow_iceberg.scan.table_scan import TableScan
 from airflow_iceberg.storage import load_file_io
 from airflow_iceberg.storage.base import FileIO
 
@@ -40,6 +32,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from airflow_iceberg.expressions.tree import Expression
+    from airflow_iceberg.operations.alter_table import AlterTableResult
+    from airflow_iceberg.scan import IncrementalAppendScan, Inspection, TableScan
 
 
 class Table(OpenTable):
@@ -62,7 +56,7 @@ class Table(OpenTable):
     ) -> Table:
         """Create a table; arguments and errors as of `operations.create_table`."""
         _check_catalog(catalog, 'Table.create(catalog, "namespace.table", schema=…)')
-        request = CreateTableRequest(
+        request = operations.create_table.CreateTableRequest(
             schema=schema,
             partition_by=partition_by,
             sort_by=sort_by,
@@ -70,7 +64,7 @@ class Table(OpenTable):
             location=location,
             if_not_exists=if_not_exists,
         )
-        return cls._of(catalog, create_table(catalog, TableId.of(identifier), request))
+        return cls._of(catalog, operations.create_table.create_table(catalog, TableId.of(identifier), request))
 
     @classmethod
     def load(cls, catalog: Catalog, identifier: str | TableId) -> Table:
@@ -127,7 +121,7 @@ class Table(OpenTable):
             NotFoundError: no such column, snapshot or ref.
             InvalidInputError: the predicate does not parse or compares what cannot be compared.
         """
-        return TableScan.of(
+        return scan.TableScan.of(
             self.metadata,
             self.io,
             row_filter=row_filter,
@@ -163,7 +157,7 @@ class Table(OpenTable):
             NotFoundError: no such last snapshot, ref or column.
             InvalidInputError: the first snapshot is no ancestor of the last; the predicate does not parse.
         """
-        return incremental_append_scan(
+        return scan.incremental_append_scan(
             self.metadata,
             self.io,
             from_snapshot_id=from_snapshot_id,
@@ -178,7 +172,7 @@ class Table(OpenTable):
     @property
     def inspect(self) -> Inspection:
         """The table's metadata as Arrow tables."""
-        return Inspection(self.metadata, self.io, self.metadata_location)
+        return scan.Inspection(self.metadata, self.io, self.metadata_location)
 
     # -- changing -----------------------------------------------------------------------------------------------------
 
@@ -194,7 +188,7 @@ class Table(OpenTable):
             NotFoundError: no such column or partition field.
             AlreadyExistsError: something to be added exists and is different.
         """
-        return alter_table(Work(self), AlterTableRequest(changes=changes))
+        return operations.alter_table.alter_table(Work(self), operations.alter_table.AlterTableRequest(changes=changes))
 
     def append(
         self,
@@ -218,14 +212,14 @@ class Table(OpenTable):
             InvalidInputError: a column is missing, unknown, or holds a value that does not fit.
             StalePlanError: another writer changed the schema meanwhile; nothing was committed.
         """
-        request = AppendRequest(
+        request = operations.append.AppendRequest(
             rows=rows,
             branch=branch,
             on_rerun="append",
             schema_evolution=schema_evolution,
             snapshot_properties={} if snapshot_properties is None else snapshot_properties,
         )
-        return append(Work(self, operation_key=operation_key), request)
+        return operations.append.append(Work(self, operation_key=operation_key), request)
 
     def delete(
         self,
@@ -250,8 +244,8 @@ class Table(OpenTable):
             InvalidInputError, NotFoundError: the predicate does not fit the table, or selects more rows.
             StalePlanError: other writers changed the same files, in each round; nothing was committed.
         """
-        check_options(self)
-        request = DeleteRequest(
+        operations.new_rows.check_options(self)
+        request = operations.delete.DeleteRequest(
             predicate=predicate,
             mode=mode,
             isolation_level=isolation_level,
@@ -259,7 +253,7 @@ class Table(OpenTable):
             branch=branch,
             snapshot_properties={} if snapshot_properties is None else snapshot_properties,
         )
-        return delete(Work(self, operation_key=operation_key), request)
+        return operations.delete.delete(Work(self, operation_key=operation_key), request)
 
     def overwrite(
         self,
@@ -284,7 +278,7 @@ class Table(OpenTable):
             InvalidInputError: the filter does not select a row that is to be written.
             StalePlanError: another writer has changed what is replaced; nothing was committed.
         """
-        request = OverwriteRequest(
+        request = operations.overwrite.OverwriteRequest(
             rows=rows,
             replace="table" if overwrite_filter is None else "matching",
             overwrite_filter=overwrite_filter,
@@ -294,7 +288,7 @@ class Table(OpenTable):
             schema_evolution=schema_evolution,
             snapshot_properties={} if snapshot_properties is None else snapshot_properties,
         )
-        return overwrite(Work(self, operation_key=operation_key), request)
+        return operations.overwrite.overwrite(Work(self, operation_key=operation_key), request)
 
     def dynamic_partition_overwrite(
         self,
@@ -311,7 +305,7 @@ class Table(OpenTable):
         Partitions are those of the table's current spec: files of older specs are kept, and a table without partitions
         is replaced as a whole.
         """
-        request = OverwriteRequest(
+        request = operations.overwrite.OverwriteRequest(
             rows=rows,
             replace="partitions",
             isolation_level=isolation_level,
@@ -319,7 +313,7 @@ class Table(OpenTable):
             schema_evolution=schema_evolution,
             snapshot_properties={} if snapshot_properties is None else snapshot_properties,
         )
-        return overwrite(Work(self, operation_key=operation_key), request)
+        return operations.overwrite.overwrite(Work(self, operation_key=operation_key), request)
 
 
 def _name_by_location(metadata: TableMetadata) -> TableId:

@@ -1,4 +1,20 @@
-"""What can be done to a table.
+"""What can be done to a table: a request gives a result. Plans, runs the job, commits, cleans up; one module each.
 
-a request gives a result. Plans, runs the job, commits, cleans up; one module an operation.
+Importing this package imports no operation: `operations.append` is imported when it is asked for.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from airflow_iceberg.operations import alter_table, append, create_table, delete, new_rows, overwrite
+
+__all__ = ["alter_table", "append", "create_table", "delete", "new_rows", "overwrite"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module(f"{__name__}.{name}")

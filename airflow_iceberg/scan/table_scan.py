@@ -11,24 +11,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from airflow_iceberg.data.read.deletes import DeleteReader
-from airflow_iceberg.data.read.file import FileToRead, check_supported, find_geo_fields, read_file
+from airflow_iceberg.data import read
 from airflow_iceberg.data.read.selection import choose_snapshot, project
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions.binding import parse_filter
 from airflow_iceberg.expressions.tree import AlwaysTrue, Expression
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.properties.table_properties import TableProperties
-from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.inventory.manifests import read_columns, read_manifests
 from airflow_iceberg.plan.scan import FileScanTask, plan_files
 from airflow_iceberg.storage.base import FileIO
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Files in flight while a whole result is read: enough to keep both reading and decoding busy.
 READ_THREADS = 4
@@ -115,6 +114,8 @@ class TableScan:
 
     def to_arrow(self) -> pa.Table:
         """Return all matching rows; files are read side by side, the order is that of `plan_files`."""
+        import pyarrow as pa
+
         schema = self._arrow_schema()
         tasks, deletes = self._readable_tasks(), self._delete_reader()
         if self.limit is not None:
@@ -128,6 +129,8 @@ class TableScan:
 
         What cannot be read is refused here, before the first row.
         """
+        import pyarrow as pa
+
         return pa.RecordBatchReader.from_batches(self._arrow_schema(), self._batches(self._readable_tasks()))
 
     def count(self) -> int:
@@ -156,22 +159,24 @@ class TableScan:
 
     def _readable_tasks(self) -> list[FileScanTask]:
         """Return the tasks after refusing what cannot be read: before the first row of another file is returned."""
-        tasks, geo_fields = self.plan_files(), find_geo_fields(self.projection)
+        tasks, geo_fields = self.plan_files(), read.find_geo_fields(self.projection)
         for task in tasks:
-            check_supported(task.file, task.delete_files, geo_fields)
+            read.check_supported(task.file, task.delete_files, geo_fields)
         return tasks
 
-    def _delete_reader(self) -> DeleteReader:
+    def _delete_reader(self) -> read.DeleteReader:
         older = sorted(self.metadata.schemas, key=lambda schema: schema.schema_id, reverse=True)
-        return DeleteReader(
+        return read.DeleteReader(
             self.io,
             schemas=(self.metadata.schema(), *older),
             name_mapping=TableProperties.of(self.metadata.properties).name_mapping,
             specs=self.metadata.partition_specs,
         )
 
-    def _read_task(self, task: FileScanTask, projection: Schema, deletes: DeleteReader) -> Iterator[pa.RecordBatch]:
-        source = FileToRead(
+    def _read_task(
+        self, task: FileScanTask, projection: Schema, deletes: read.DeleteReader
+    ) -> Iterator[pa.RecordBatch]:
+        source = read.FileToRead(
             file=task.file,
             spec=self.metadata.spec(task.file.spec_id),
             name_mapping=TableProperties.of(self.metadata.properties).name_mapping,
@@ -179,10 +184,10 @@ class TableScan:
             deletes=deletes,
             sequence_number=task.sequence_number,
         )
-        return read_file(self.io, source, schema=projection, table_schema=self.schema, row_filter=task.residual)
+        return read.read_file(self.io, source, schema=projection, table_schema=self.schema, row_filter=task.residual)
 
     def _arrow_schema(self) -> pa.Schema:
-        return schema_to_arrow(self.projection, with_field_ids=False)
+        return read.schema_to_arrow(self.projection, with_field_ids=False)
 
 
 _UNITS = {"snapshot_id": "the id of a snapshot", "as_of_ms": "milliseconds since the epoch", "limit": "rows"}
