@@ -23,7 +23,6 @@ import pyarrow as pa
 from airflow_iceberg.data.dictionaries import with_field_ids
 from airflow_iceberg.data.read.deletes import DeleteReader, RowDeletes
 from airflow_iceberg.data.read.file import ReadAs, Unit
-from airflow_iceberg.data.read.metadata_columns import LAST_UPDATED, POSITION, ROW_ID
 from airflow_iceberg.data.write.options import WriteOptions
 from airflow_iceberg.data.write.parquet_file import encoder_settings
 from airflow_iceberg.data.write.partitioned import PartitionedWriter
@@ -32,6 +31,7 @@ from airflow_iceberg.expressions.tree import Expression
 from airflow_iceberg.format.arrow.buffers import number_array, numbers_of, text_array
 from airflow_iceberg.format.deletion_vectors import RowPositions
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent
+from airflow_iceberg.format.metadata_columns import LAST_UPDATED, POSITION, ROW_ID
 from airflow_iceberg.format.puffin import DELETION_VECTOR, Blob, write_puffin
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.schema import Schema

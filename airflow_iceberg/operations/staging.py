@@ -16,8 +16,8 @@ from typing import Any
 from uuid import uuid4
 
 from airflow_iceberg.commit.operation_key import OperationKey
+from airflow_iceberg.data import write
 from airflow_iceberg.data.write.options import data_location
-from airflow_iceberg.data.write.sorted import unsortable
 from airflow_iceberg.errors import FormatError, IcebergError, NotFoundError, StalePlanError, StorageError
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
@@ -91,7 +91,7 @@ def append_task(
         spec=metadata.spec(),
         source=source,
         distribution_mode=distribution_mode(metadata),
-        sorts_rows=bool(order.fields) and unsortable(order, metadata.schema(), metadata.spec()) is None,
+        sorts_rows=bool(order.fields) and write.unsortable(order, metadata.schema(), metadata.spec()) is None,
         row_check=row_check,
         last_column_id=metadata.last_column_id if adds_columns else None,
     )

@@ -13,11 +13,11 @@ import pytest
 from pyarrow import orc
 
 from airflow_iceberg.data.read import avro
-from airflow_iceberg.data.read.metadata_columns import METADATA_COLUMNS
 from airflow_iceberg.errors import FormatError, NotFoundError, UnsupportedError
 from airflow_iceberg.expressions.binding import parse_filter
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.manifests.entries import DataFile
+from airflow_iceberg.format.metadata_columns import METADATA_COLUMNS
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DeleteReader", "FileToRead", "check_supported", "find_geo_fields", "read_file", "schema_to_arrow"]
 
+_FILE = "airflow_iceberg.data.read.file"
 _MODULES = {
     "DeleteReader": "airflow_iceberg.data.read.deletes",
     **dict.fromkeys(

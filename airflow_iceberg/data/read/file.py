@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from airflow_iceberg.data.read.columns import identity_constants, is_geo
 from airflow_iceberg.data.read.deletes import DeleteReader, RowDeletes, check_delete_file
-from airflow_iceberg.data.read.metadata_columns import IS_DELETED, FileFacts, partition_values
+from airflow_iceberg.data.read.metadata_columns import FileFacts
 from airflow_iceberg.data.read.open_source import FORMATS, open_source
 from airflow_iceberg.data.read.raw_rows import BATCH_SIZE, Part, RawRows
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
@@ -27,6 +27,7 @@ from airflow_iceberg.expressions.binding import column_path
 from airflow_iceberg.expressions.metrics import may_match, must_match
 from airflow_iceberg.format.arrow.buffers import number_array
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent
+from airflow_iceberg.format.metadata_columns import IS_DELETED, partition_values
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import NestedField

@@ -1,12 +1,12 @@
-"""Metadata columns, which a scan can return, too: the location of a row, whether it is deleted, its lineage (v3).
+"""The values of metadata columns: the location of a row, whether it is deleted, its lineage (v3).
 
-Spec: Reserved Field IDs; Row Lineage (a value that the file has, else the first row id of the file plus the position,
+Spec: Row Lineage (a value that the file has, else the first row id of the file plus the position,
 and the data sequence number of the file; null where the file has no first row id, which is so before v3).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,40 +18,15 @@ from airflow_iceberg.errors import FormatError
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.arrow.buffers import number_array, single
 from airflow_iceberg.format.arrow.types import type_to_arrow, value_to_scalar
-from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-from airflow_iceberg.format.partitions.spec import PartitionSpec
-
-ROW_ID = t.NestedField(id=2147483540, name="_row_id", type=t.LongType())
-LAST_UPDATED = t.NestedField(id=2147483539, name="_last_updated_sequence_number", type=t.LongType())
-FILE_PATH = t.NestedField(id=2147483646, name="_file", type=t.StringType(), required=True)
-POSITION = t.NestedField(id=2147483645, name="_pos", type=t.LongType(), required=True)
-IS_DELETED = t.NestedField(id=2147483644, name="_deleted", type=t.BooleanType(), required=True)
-SPEC_ID = t.NestedField(id=2147483643, name="_spec_id", type=t.IntegerType(), required=True)
-PARTITION_ID, PARTITION_NAME = 2147483642, "_partition"
-
-# The columns that are the same in every table; `partition_column` is not.
-METADATA_COLUMNS: Mapping[str, t.NestedField] = {
-    column.name: column for column in (FILE_PATH, POSITION, IS_DELETED, SPEC_ID, ROW_ID, LAST_UPDATED)
-}
-_NAMES = {**{column.id: column.name for column in METADATA_COLUMNS.values()}, PARTITION_ID: PARTITION_NAME}
-METADATA_IDS = frozenset((*(column.id for column in METADATA_COLUMNS.values()), PARTITION_ID))
-
-# Partition fields have ids from 1000 on, like columns: inside of `_partition` they get other ids.
-_PARTITION_FIELDS = 2_147_000_000
-
-
-def partition_column(metadata: TableMetadata) -> t.NestedField:
-    """Return the column of partition values: a struct of the fields of all specs, null where a file's has none."""
-    parts = metadata.partition_fields()
-    fields = [t.NestedField(id=_PARTITION_FIELDS + part.id, name=part.name, type=part.type) for part in parts]
-    return t.NestedField(id=PARTITION_ID, name=PARTITION_NAME, type=t.StructType(fields=tuple(fields)))
-
-
-def partition_values(spec: PartitionSpec | None, partition: Sequence[t.Value]) -> Mapping[int, t.Value]:
-    """Return a file's partition values by the ids of `partition_column`'s fields."""
-    if spec is None:
-        return {}
-    return {_PARTITION_FIELDS + part.field_id: value for part, value in zip(spec.fields, partition, strict=True)}
+from airflow_iceberg.format.metadata_columns import (
+    COLUMN_NAMES,
+    FILE_PATH,
+    IS_DELETED,
+    PARTITION_ID,
+    POSITION,
+    ROW_ID,
+    SPEC_ID,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,11 +61,11 @@ def metadata_column(
         FormatError: a column of the table has a reserved id.
     """
     column_id = column.id
-    if column.name != _NAMES[column_id]:
+    if column.name != COLUMN_NAMES[column_id]:
         # Differs from Java: it reads the path, the position … of the row as the column's value, or crashes.
         raise FormatError(
-            f"column '{column.name}' has field id {column_id}, which is reserved for '{_NAMES[column_id]}', so that "
-            f"its values cannot be distinguished",
+            f"column '{column.name}' has field id {column_id}, which is reserved for '{COLUMN_NAMES[column_id]}', so "
+            f"that its values cannot be distinguished",
             path=facts.location,
         )
     if column_id == FILE_PATH.id:

@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 from airflow_iceberg.data.dictionaries import is_dictionary_of
 from airflow_iceberg.data.read.columns import missing_column, read_column
 from airflow_iceberg.data.read.file_fields import FileField, find_leaves
-from airflow_iceberg.data.read.metadata_columns import METADATA_IDS, FileFacts, metadata_column
+from airflow_iceberg.data.read.metadata_columns import FileFacts, metadata_column
 from airflow_iceberg.expressions.metrics import ColumnRange
 from airflow_iceberg.expressions.tree import Column
+from airflow_iceberg.format.metadata_columns import METADATA_IDS
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import NestedField, StringType

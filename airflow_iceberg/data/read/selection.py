@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from airflow_iceberg.data.read.metadata_columns import METADATA_COLUMNS, PARTITION_NAME, partition_column
 from airflow_iceberg.errors import InvalidInputError, NotFoundError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.metadata_columns import METADATA_COLUMNS, PARTITION_NAME, partition_column
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import Snapshot
 
