@@ -32,7 +32,8 @@ from airflow_iceberg.errors import (
 )
 from airflow_iceberg.format.metadata.updates import Change, SetProperties
 from airflow_iceberg.storage.base import FileIO, FileStatus
-from airflow_iceberg.storage.stores.fsspec_io import split_location
+from airflow_iceberg.storage.stores.memory import MemoryStore
+from airflow_iceberg.storage.stores.store import parse_location
 
 
 class SimulatedCrash(BaseException):
@@ -96,10 +97,10 @@ class MemoryFileIO(FileIO):
         return other
 
     def _path(self, location: str) -> str:
-        scheme, path = split_location(location)
-        if scheme != "memory":
+        found = parse_location(location)
+        if found.scheme != "memory":
             raise UnsupportedError(f"{location} is not in memory")
-        return path
+        return MemoryStore.path_of(found)
 
 
 class MemoryCatalog(PointerCatalog):
