@@ -68,6 +68,10 @@ class Store(Directories, Protocol):
         settings: address and credentials.
     """
 
+    _instance: str
+    _settings: Settings
+    _lock: threading.Lock
+
     def __init__(self, instance: str, settings: Settings) -> None:
         self._instance = instance
         self._settings = settings
