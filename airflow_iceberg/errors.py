@@ -1,17 +1,17 @@
 """Every error that this package raises on purpose, grouped by what the caller does next.
 
     IcebergError
-    ├── NotFoundError (KeyError)        the table, file, column or snapshot is not there: check the name
+    ├── NotFoundError (KeyError)        the table, file, column or snapshot does not exist: check the name
     │   └── SnapshotsLostError          rolled back or expired before they were seen: read the table as a whole
-    ├── AlreadyExistsError              the name is taken: choose another one, or use what is there
-    ├── InvalidInputError (ValueError)  the caller's words are wrong: mend the DAG, the connection or the data
+    ├── AlreadyExistsError              the name is taken: choose another one, or use the existing object
+    ├── InvalidInputError (ValueError)  an argument is wrong: correct the DAG, the connection or the data
     ├── FormatError                     a file breaks the specification: look at the file in `.path`
     ├── UnsupportedError                valid, and not implemented: nothing was changed
-    ├── CommitConflictError             somebody else won: rebase on the newer table and try again
-    │   ├── StalePlanError              what was planned no longer fits: plan again (the task is retried)
+    ├── CommitConflictError             another writer was faster: rebase on the newer table and retry
+    │   ├── StalePlanError              the plan no longer fits: re-plan (the task is retried)
     │   └── IncompatibleChangeError     no retry can help: stop and let a person decide
-    ├── CommitUnknownError              cannot tell whether it landed: read back, delete nothing
-    └── StorageError                    a store did not do what was asked; often transient
+    ├── CommitUnknownError              the commit's outcome is unknown: read back, delete nothing
+    └── StorageError                    a request to a store failed; often transient
 
 A message says what, where, expected, got and what to do; it starts in lower case, has no full stop and no secrets.
 Nothing in this package decides by the text of a message.
@@ -27,11 +27,11 @@ class IcebergError(Exception):
 
 
 class NotFoundError(IcebergError, KeyError):
-    """What was named is not there."""
+    """The named object does not exist."""
 
 
 class SnapshotsLostError(NotFoundError):
-    """Snapshots went away unseen, by a rollback or because they expired: increments cannot tell what has changed."""
+    """Snapshots were rolled back or expired before they were seen: an incremental read cannot find the changes."""
 
 
 class AlreadyExistsError(IcebergError):
@@ -39,14 +39,14 @@ class AlreadyExistsError(IcebergError):
 
 
 class InvalidInputError(IcebergError, ValueError):
-    """The caller's words or data are wrong."""
+    """The user's arguments or data are wrong."""
 
 
 class FormatError(IcebergError):
     """A file breaks the specification.
 
     Attributes:
-        path: location of the file, or None while it is not known.
+        path: location of the file, or None if it is not known.
     """
 
     def __init__(self, message: str, *, path: str | None = None) -> None:
@@ -63,28 +63,28 @@ class UnsupportedError(IcebergError):
 
 
 class CommitConflictError(IcebergError):
-    """Another writer won the race for the table: rebase and try again.
+    """Another writer has changed the table: rebase and retry.
 
     Attributes:
-        is_our_turn: the catalog keeps the others waiting for our next attempt, so it should come at once.
+        is_our_turn: other writers wait for our next attempt, so it should come at once.
     """
 
     is_our_turn = False
 
 
 class StalePlanError(CommitConflictError):
-    """What was planned no longer fits the table: plan again."""
+    """The plan no longer fits the table: re-plan."""
 
 
 class IncompatibleChangeError(CommitConflictError):
-    """The change contradicts what the table has become: no retry can help."""
+    """The change contradicts the table's new state: no retry can help."""
 
 
 class CommitUnknownError(IcebergError):
     """The catalog's answer was lost: the commit may have landed or not; nothing may be deleted.
 
     Attributes:
-        metadata_location: the metadata file that the table would point to, where the client chose it.
+        metadata_location: the new metadata file, if the client chose its location.
     """
 
     def __init__(self, message: str, *, metadata_location: str | None = None) -> None:
@@ -93,10 +93,10 @@ class CommitUnknownError(IcebergError):
 
 
 class StorageError(IcebergError):
-    """A store did not do what was asked; often transient.
+    """A request to a store failed; often transient.
 
     Attributes:
-        is_refused: the store itself said no, to every request that was sent: surely nothing was changed.
+        is_refused: the store refused every request that was sent: surely nothing was changed.
     """
 
     def __init__(self, message: str = "", *, is_refused: bool = False) -> None:

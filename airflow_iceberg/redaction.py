@@ -1,11 +1,11 @@
 """What a secret is, and how it is kept out of messages, logs, command lines and documents.
 
-The one place that decides it: which names are those of secrets, which texts in a value are secrets, and how they are
-taken out of a text. Not here: where that is applied (hooks, back ends, stores, catalogs).
+The one place that decides which names are those of secrets, which texts in a value are secrets, and how they are
+removed from a text. Hooks, back ends, stores and catalogs apply it.
 
-A name decides first (`s3.secret-access-key`), generously: a new kind of key has a name that nobody has thought of. The
-value has the last word, since a setting that only sounds like a secret (`token-refresh-enabled` is "true",
-`oauth2-server-uri` is an address) would tear holes into every log if it were hidden.
+The name is checked first (`s3.secret-access-key`), with wide patterns, since a new kind of key has an unforeseen name.
+Then the value: hiding that of a setting that only sounds like a secret (`token-refresh-enabled` is "true",
+`oauth2-server-uri` is an address) would hide parts of every log.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from airflow_iceberg.errors import InvalidInputError
 HIDDEN = "***"
 # Shorter texts are parts of every other word.
 _SHORTEST = 4
-# So are the leaves of a document that are not named like a secret, and headers of gateways.
+# The same for texts in a document without the name of a secret, and for headers of gateways.
 _SHORTEST_UNNAMED = 8
 
-# Written so that Java reads it as Python does: it is Spark's pattern, too.
+# A pattern with the same meaning in Java and in Python: Spark uses it, too.
 _STRONG = (
     r"secret|pass(?:w|phrase)|(?<![a-z])pwd(?![a-z])|token|credential|cookie|(?<![a-z])(?:sas|sig|jwt)(?![a-z])"
     r"|(?:access|account|api|private|shared|signing).{0,2}key|encryption.{0,2}key(?!.{0,2}(?:id|arn|name))"
@@ -44,7 +44,7 @@ _NAMED_FOR_IT = re.compile(
     r"(?:secret|passw\w*|passphrase|pwd|token|credentials?|key|key.?id|cookie|sas|jwt|string|authorization)$",
     re.IGNORECASE,
 )
-# What is said about a proof of identity, and is none: "rest.auth.type", "oauth2-server-uri", "…authority-host".
+# Settings about a proof of identity, which are no secrets: "rest.auth.type", "oauth2-server-uri", "…authority-host".
 _ABOUT_IT = re.compile(
     r"(?:type|mode|enabled?|ur[il]|endpoint|host|port|authority|authentication|authors?|issuer|scopes?|realm|mechanism"
     r"|method|scheme|class|provider|name|email|version|algorithm|timeout|retries|ms|at|source|file|path)$",
@@ -85,12 +85,12 @@ _LOGGED_PAIRS = tuple(
 
 
 def is_secret(name: str) -> bool:
-    """Whether the value of a property, header, parameter or variable may be a secret, by its name alone."""
+    """Tell whether the value of a property, header, parameter or variable may be a secret, by its name alone."""
     return _SECRET_NAME.search(name) is not None
 
 
 def hide(name: str, value: Any) -> Any:
-    """Return a value as logs and forms may show it: without itself, or without what is a secret in it."""
+    """Return a value for logs and forms: hidden, or without the secrets in it."""
     if isinstance(value, Mapping):
         return {key: hide(f"{name}.{key}", inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -107,7 +107,7 @@ def hide(name: str, value: Any) -> Any:
 
 
 def secrets_of(properties: Mapping[str, str]) -> list[str]:
-    """Return every text in properties that no log may show, each once: values, and what is a secret in a value.
+    """Return every text in properties that no log may show, each once: values, and secrets in a value.
 
     These are the password and the parameters of an address, the key in a connection string, the texts of a JSON
     document, the second half of a credential "id:secret", the token of a header.
@@ -117,9 +117,9 @@ def secrets_of(properties: Mapping[str, str]) -> list[str]:
 
 
 def hidden_texts(properties: Mapping[str, str]) -> list[str]:
-    """Return the secrets that messages are cleaned of, the longest first: one may be a part of another.
+    """Return the secrets to hide in messages, the longest first, since one may be a part of another.
 
-    Short ones are left out, since a message would have holes everywhere.
+    Short ones are left out, since they are parts of other words.
     """
     found: set[str] = set()
     for name, value in properties.items():
@@ -129,14 +129,14 @@ def hidden_texts(properties: Mapping[str, str]) -> list[str]:
 
 
 def replaced(text: str, secrets: Iterable[str]) -> str:
-    """Return a text with asterisks in the place of secrets."""
+    """Return a text with asterisks instead of secrets."""
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
     return text
 
 
 def without_secrets(text: str) -> str:
-    """Return what a library logs without the secrets in it, which are known by the names before them."""
+    """Return a library's log message without secrets, which are recognised by the names before them."""
     for part in _LOGGED:
         text = part.sub(rf"\1{HIDDEN}", text)
     for pair in _LOGGED_PAIRS:
@@ -145,7 +145,7 @@ def without_secrets(text: str) -> str:
 
 
 def shown_command(command: Iterable[str]) -> str:
-    """Return a command line as a log may show it."""
+    """Return a command line for a log."""
     return " ".join(_shown_argument(argument) for argument in command)
 
 
@@ -168,7 +168,7 @@ def _secrets_in(name: str, value: str) -> Iterator[str]:
         yield value
         yield from _PROOF.findall(value)
         if name.lower().endswith("credential"):
-            # "id:secret", of which the second half gives access by itself.
+            # "id:secret", whose second half gives access by itself.
             yield value.partition(":")[2]
     yield from _document_secrets(name, value)
     yield from _SIGNED_ADDRESS.findall(value)
@@ -186,7 +186,7 @@ def _document_secrets(name: str, value: str) -> Iterator[str]:
 
 
 def _leaves(name: str, value: Any, *, below_secret: bool) -> Iterator[str]:
-    """Yield the secrets of a document; below the name of a secret these are all texts that are long enough."""
+    """Yield the secrets of a document; below the name of a secret these are all long texts."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _leaves(key, inner, below_secret=below_secret or is_secret(key))
@@ -196,13 +196,13 @@ def _leaves(name: str, value: Any, *, below_secret: bool) -> Iterator[str]:
     elif isinstance(value, str):
         is_long = len(value) >= _SHORTEST_UNNAMED and not _PLAIN_WORD.fullmatch(value) and not _NUMBER.fullmatch(value)
         if _is_kept(name, value) or (below_secret and is_long):
-            # As it is meant, and as a document spells it.
+            # Plain, and in the spelling of a document.
             yield from dict.fromkeys((value, json.dumps(value)[1:-1]))
         yield from _secrets_in(name, value)
 
 
 def _passwords(text: str) -> Iterator[str]:
-    """Yield what may be the password of an address; where it ends is not clear if it holds "@" or "/"."""
+    """Yield the possible passwords of an address; the end of one with "@" or "/" is not clear."""
     if "://" in text:
         with suppress(ValueError):
             yield urlsplit(text.removeprefix("jdbc:")).password or ""
@@ -210,11 +210,7 @@ def _passwords(text: str) -> Iterator[str]:
 
 
 def check_no_password(location: str) -> None:
-    """Refuse a location that holds a password; it is not shown.
-
-    Raises:
-        InvalidInputError: it would stand in every table, log and job plan.
-    """
+    """Raise `InvalidInputError` for a location with a password, which would be written into tables, logs and plans."""
     found = _LOGIN.match(location.strip())
     if found is not None:
         raise InvalidInputError(

@@ -1,8 +1,4 @@
-"""What an error of this package means to Airflow: try the task again, or stop and let a person decide.
-
-The one place where that is decided; operators, sensors and triggers all come through here. What went wrong is said by
-`errors`; nothing here looks at the text of a message.
-"""
+"""Which errors Airflow retries, and which fail the task: operators, sensors and triggers all use this module."""
 
 from __future__ import annotations
 
@@ -22,33 +18,25 @@ from airflow_iceberg.errors import (
     UnsupportedError,
 )
 
-# No later try can end differently while nobody mends the DAG, the connection, the data or the table.
-FINAL = (
-    NotFoundError,
-    AlreadyExistsError,
-    InvalidInputError,
-    FormatError,
-    UnsupportedError,
-    IncompatibleChangeError,
-)
-# All others are worth another try. It looks at the table first, so that it is safe even when it is unknown what became
-# of this one.
+# No retry can succeed until a person corrects the DAG, the connection, the data or the table. All other errors are
+# retried: a retry reads the table first, so that it is safe even if the outcome of this try is unknown.
+FINAL = (NotFoundError, AlreadyExistsError, InvalidInputError, FormatError, UnsupportedError, IncompatibleChangeError)
 
 
 def is_final(error: IcebergError) -> bool:
-    """Whether trying again is pointless; an error of no known kind is worth another try."""
+    """Tell whether a retry is useless; an error of an unknown type is retried."""
     return isinstance(error, FINAL)
 
 
 def to_airflow(error: IcebergError) -> AirflowException:
-    """Return the exception that makes Airflow do the right thing, with the same message."""
+    """Return the exception that makes Airflow retry or fail the task, with the same message."""
     kind = AirflowFailException if is_final(error) else AirflowException
     return kind(str(error))
 
 
 @contextmanager
 def airflow_failures() -> Iterator[None]:
-    """Turn this package's errors into Airflow's on the way out; the original stays chained."""
+    """Turn this package's errors into Airflow's; the original error is the cause."""
     try:
         yield
     except IcebergError as error:
@@ -56,12 +44,12 @@ def airflow_failures() -> Iterator[None]:
 
 
 def to_event(error: IcebergError) -> dict[str, str]:
-    """Describe an error in a trigger's event, from which `from_event` makes it again in the task."""
+    """Return an error as a trigger's event, from which `from_event` restores it in the task."""
     return {"status": "error", "kind": type(error).__name__, "message": str(error)}
 
 
 def from_event(event: dict[str, str]) -> IcebergError:
-    """Return the error that a trigger described."""
+    """Return the error in a trigger's event."""
     kind = getattr(errors, event.get("kind", ""), None)
     if not (isinstance(kind, type) and issubclass(kind, IcebergError)):
         kind = IcebergError

@@ -1,6 +1,6 @@
 """Catalogs: where the pointer to a table's newest metadata is stored. `load_catalog` makes one from properties.
 
-`base` has the border that every catalog keeps, `pointer` what those share that swap one location for another, and each
+`base` is the interface of every catalog, `pointer` the base of those that swap one location for another, and each
 catalog has a folder. Importing this package imports no client of any service.
 """
 

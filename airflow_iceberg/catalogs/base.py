@@ -51,10 +51,16 @@ class TableId:
 
     @classmethod
     def of(cls, table: str | TableId) -> TableId:
-        """Return the id itself, or the one that a text says."""
+        """Return the id itself, or the parsed text."""
         if not isinstance(table, str | TableId):
             raise InvalidInputError(f"expected the name of a table as 'namespace.table', got {type(table).__name__}")
         return table if isinstance(table, TableId) else cls.parse(table)
+
+
+def child_namespaces(parent: Namespace, namespaces: Iterable[Namespace]) -> tuple[Namespace, ...]:
+    """Return the namespaces one level below a parent, sorted, of which others may name only deeper levels."""
+    depth = len(parent) + 1
+    return tuple(sorted({path[:depth] for path in namespaces if len(path) >= depth and path[: depth - 1] == parent}))
 
 
 def parse_namespace(namespace: str | Iterable[str]) -> Namespace:
@@ -77,7 +83,7 @@ class TableState:
         table: its name in the catalog.
         metadata: the parsed metadata.
         metadata_location: the file that the metadata came from.
-        token: the catalog's own mark of this state, which it compares when it swaps; opaque to other modules.
+        token: the catalog's own version of this state, which it compares when it swaps; opaque to other modules.
         io: access to the table's files, if it differs from the catalog's `io`: with credentials of its own.
     """
 
@@ -92,8 +98,8 @@ class Catalog(ABC):
     """Tables by name. Tables are given as `TableId` or as "namespace.table", namespaces as tuple or as "a.b".
 
     Every method raises `NotFoundError` for a table or namespace that does not exist, and `StorageError` if the service
-    of the catalog can't be reached. Names of methods and properties follow PyIceberg. What a method does is said here;
-    the docstring in a catalog adds what is special there.
+    of the catalog can't be reached. Names of methods and properties follow PyIceberg. A method's docstring in a catalog
+    adds only what is special there.
 
     Args:
         name: the user's name of the catalog; part of the key in some catalogs (SQL).
@@ -110,17 +116,21 @@ class Catalog(ABC):
         return f"{type(self).__name__}(name={self.name!r})"
 
     def missing(self) -> str | None:
-        """Return what of the catalog itself does not exist and is created by the first change, in words; or None.
-
-        Nothing is created. By default everything of a catalog is there, or is a server's.
-        """
+        """Return, in words, which part of the catalog itself does not exist and is created by the first change."""
         return None
 
-    @abstractmethod
     def create_namespace(
         self, namespace: str | Namespace, properties: Mapping[str, str] | None = None, *, if_not_exists: bool = False
     ) -> None:
         """Create a namespace; `AlreadyExistsError` if it exists, unless `if_not_exists`."""
+        namespace = parse_namespace(namespace)
+        is_new = self._create_namespace(namespace, {str(key): str(value) for key, value in (properties or {}).items()})
+        if not is_new and not if_not_exists:
+            raise AlreadyExistsError(f"namespace {'.'.join(namespace)} exists already in catalog {self.name}")
+
+    @abstractmethod
+    def _create_namespace(self, namespace: Namespace, properties: dict[str, str]) -> bool:
+        """Create a namespace; return False if there is one of that name already."""
 
     @abstractmethod
     def drop_namespace(self, namespace: str | Namespace) -> None:
@@ -138,11 +148,19 @@ class Catalog(ABC):
     def load_namespace_properties(self, namespace: str | Namespace) -> Mapping[str, str]:
         """Return the properties of a namespace."""
 
-    @abstractmethod
     def update_namespace_properties(
         self, namespace: str | Namespace, updates: Mapping[str, str] | None = None, removals: Iterable[str] = ()
     ) -> None:
         """Set and remove properties of a namespace; removing one that does not exist is no error."""
+        namespace = parse_namespace(namespace)
+        new, old = {str(key): str(value) for key, value in (updates or {}).items()}, frozenset(removals)
+        if both := sorted(old & set(new)):
+            raise InvalidInputError(f"property '{both[0]}' of namespace {'.'.join(namespace)} is both set and removed")
+        self._update_namespace(namespace, new, old)
+
+    @abstractmethod
+    def _update_namespace(self, namespace: Namespace, new: dict[str, str], old: frozenset[str]) -> None:
+        """Set the new properties of a namespace and remove the old ones."""
 
     def namespace_of(self, table: str | TableId) -> Namespace:
         """Return the namespace that a table is in, as this catalog names it."""
@@ -158,7 +176,7 @@ class Catalog(ABC):
 
     @abstractmethod
     def load(self, table: str | TableId) -> TableState:
-        """Return the table as it is now."""
+        """Return the table's current state."""
 
     @abstractmethod
     def create(self, table: str | TableId, metadata: TableMetadata) -> TableState:
@@ -170,7 +188,7 @@ class Catalog(ABC):
 
         Raises:
             CommitConflictError: the table is no longer in the base's state; nothing was changed.
-            CommitUnknownError: cannot tell; the change may have landed.
+            CommitUnknownError: the outcome is unknown; the change may have landed.
         """
 
     def attempts(self, table: TableId) -> AbstractContextManager[None]:
@@ -201,18 +219,15 @@ class Catalog(ABC):
 
     # -- shared checks and errors ------------------------------------------------------------------------------------
 
-    def _property_changes(
-        self, namespace: Namespace, updates: Mapping[str, str] | None, removals: Iterable[str]
-    ) -> tuple[dict[str, str], frozenset[str]]:
-        """Return the properties of a namespace to set, as texts, and those to remove.
-
-        Raises:
-            InvalidInputError: one is in both.
-        """
-        new, old = {str(key): str(value) for key, value in (updates or {}).items()}, frozenset(removals)
-        if both := sorted(old & set(new)):
-            raise InvalidInputError(f"property '{both[0]}' of namespace {'.'.join(namespace)} is both set and removed")
-        return new, old
+    def _base_location(self, table: TableId, own: str | None, folder: str) -> str:
+        """Return the location of a table's namespace: its own, or the folder in the warehouse."""
+        warehouse = self.properties.get("warehouse", "").rstrip("/")
+        base = own or (warehouse and f"{warehouse}/{folder}")
+        if not base:
+            raise InvalidInputError(
+                f"catalog {self.name}: property 'warehouse' is missing, set it or give table {table} a location"
+            )
+        return base.rstrip("/")
 
     def _unknown_table(self, table: TableId) -> NotFoundError:
         return NotFoundError(
@@ -226,9 +241,6 @@ class Catalog(ABC):
 
     def _existing_table(self, table: TableId) -> AlreadyExistsError:
         return AlreadyExistsError(f"table {table} exists already in catalog {self.name}")
-
-    def _existing_namespace(self, namespace: Namespace) -> AlreadyExistsError:
-        return AlreadyExistsError(f"namespace {'.'.join(namespace)} exists already in catalog {self.name}")
 
     def _existing_target(self, table: TableId, to: TableId) -> AlreadyExistsError:
         return AlreadyExistsError(f"cannot rename {table}: {to} exists already in catalog {self.name}")

@@ -1,10 +1,9 @@
-"""`load_catalog`: the catalog that properties describe.
-
-Importing this module imports no client of any service; a catalog's own module does that when it is needed.
-"""
+"""`load_catalog`: the catalog that properties describe; the client of its service is imported when it is needed."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from airflow_iceberg.errors import InvalidInputError
@@ -13,10 +12,16 @@ from airflow_iceberg.redaction import check_no_password
 if TYPE_CHECKING:
     from airflow_iceberg.catalogs.base import Catalog
 
-__all__ = ["load_catalog"]
-
-_HADOOP, _SQL, _REST, _HIVE, _NESSIE, _GLUE = "hadoop", "sql", "rest", "hive", "nessie", "glue"
-_ALIASES = {kind: kind for kind in (_HADOOP, _SQL, _REST, _HIVE, _NESSIE, _GLUE)} | {"jdbc": _SQL}
+# type -> class in catalogs/<type>/catalog.py
+_CLASSES = {
+    "hadoop": "HadoopCatalog",
+    "sql": "SqlCatalog",
+    "rest": "RestCatalog",
+    "hive": "HiveCatalog",
+    "nessie": "NessieCatalog",
+    "glue": "GlueCatalog",
+}
+_ALIASES = {**{kind: kind for kind in _CLASSES}, "jdbc": "sql"}
 _SQL_SCHEMES = ("jdbc:", "sqlite", "postgres", "mysql", "mariadb")
 
 
@@ -33,38 +38,20 @@ def load_catalog(name: str, **properties: object) -> Catalog:
     texts = {key: str(value) for key, value in properties.items() if value is not None}
     check_no_password(texts.get("warehouse", ""))
     kind = _kind(name, texts)
-    if kind == _REST:
-        from airflow_iceberg.catalogs.rest.catalog import RestCatalog
-
-        return RestCatalog(name, texts)  # its server has a say in how files are reached
+    try:
+        module = import_module(f"airflow_iceberg.catalogs.{kind}.catalog")
+    except ModuleNotFoundError as error:
+        if not str(error.name).startswith("thrift"):
+            raise
+        raise InvalidInputError(
+            f"catalog {name}: the Hive Metastore needs thrift, run: pip install 'airflow-iceberg[hive]'"
+        ) from error
+    make: Callable[..., Catalog] = getattr(module, _CLASSES[kind])
+    if kind == "rest":
+        return make(name, texts)  # its server sends properties of the storage
     from airflow_iceberg.storage import load_file_io
 
-    io = load_file_io(texts)
-    if kind == _HADOOP:
-        from airflow_iceberg.catalogs.hadoop.catalog import HadoopCatalog
-
-        return HadoopCatalog(name, texts, io=io)
-    if kind == _HIVE:
-        try:
-            from airflow_iceberg.catalogs.hive.catalog import HiveCatalog
-        except ModuleNotFoundError as error:
-            if not str(error.name).startswith("thrift"):
-                raise
-            raise InvalidInputError(
-                f"catalog {name}: the Hive Metastore needs thrift, run: pip install 'airflow-iceberg[hive]'"
-            ) from error
-        return HiveCatalog(name, texts, io=io)
-    if kind == _NESSIE:
-        from airflow_iceberg.catalogs.nessie.catalog import NessieCatalog
-
-        return NessieCatalog(name, texts, io=io)
-    if kind == _GLUE:
-        from airflow_iceberg.catalogs.glue.catalog import GlueCatalog
-
-        return GlueCatalog(name, texts, io=io)
-    from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
-
-    return SqlCatalog(name, texts, io=io)
+    return make(name, texts, io=load_file_io(texts))
 
 
 def _kind(name: str, properties: dict[str, str]) -> str:
@@ -83,7 +70,7 @@ def _kind(name: str, properties: dict[str, str]) -> str:
 def _guess(properties: dict[str, str]) -> str:
     uri = properties.get("uri", "").strip().lower()
     if uri.startswith(_SQL_SCHEMES):
-        return _SQL
+        return "sql"
     if uri.startswith(("http://", "https://")):
-        return _REST
-    return _HIVE if uri.startswith("thrift://") else ""
+        return "rest"
+    return "hive" if uri.startswith("thrift://") else ""

@@ -1,7 +1,7 @@
 """`PointerCatalog`: catalogs that store, for each table, the location of its newest metadata file.
 
-Here: naming and writing metadata files, and what happens to the file after each outcome of the swap. Not here: the swap
-itself, which is each catalog's own (`sql`, …), and commit retries (`airflow_iceberg.commit`).
+Here: the name of a metadata file, and what happens to it after each outcome of the swap. Not here: the swap itself,
+which each catalog implements (`sql`, …), and commit retries (`airflow_iceberg.commit`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from airflow_iceberg.storage.base import FileIO
 log = logging.getLogger(__name__)
 
 METADATA_SUFFIX = ".metadata.json"
-# How often the files of a table to purge are listed again while other writers commit to it.
+# How often the files of a table to purge are listed, while other writers commit to it.
 _LOOKS_BEFORE_PURGE = 5
 
 
@@ -45,7 +45,7 @@ class Pointer:
 
     Attributes:
         metadata_location: the newest metadata file.
-        token: what the catalog compares besides the location when it swaps (a version, a hash).
+        token: a version or hash that the catalog compares besides the location when it swaps.
     """
 
     metadata_location: str
@@ -53,7 +53,7 @@ class Pointer:
 
 
 class Outside(TypedDict, total=False):
-    """What a pointer catalog takes from outside: files, the clock (milliseconds since the epoch), and unique ids."""
+    """The outside world of a pointer catalog: files, the clock (milliseconds since the epoch), and unique ids."""
 
     io: Required[FileIO]
     now_ms: Callable[[], int] | None
@@ -64,8 +64,8 @@ class PointerCatalog(Catalog):
     """A catalog of two methods, `read_pointer` and `swap_pointer`; load, create and commit follow from them.
 
     Attributes:
-        rules_out_echoes: whether the catalog's own swap makes sure that a race is not lost to a second sending of the
-            same request.
+        rules_out_echoes: whether the catalog's own swap makes sure that it did not lose a race to its own repeated
+            request.
     """
 
     rules_out_echoes = False
@@ -83,8 +83,6 @@ class PointerCatalog(Catalog):
     def swap_pointer(self, table: TableId, *, expected: Pointer | None, new: str) -> Pointer:
         """Let the table point to `new`, if it still points to `expected` (None: if there is no such table).
 
-        Returns:
-            The new pointer.
         Raises:
             CommitConflictError: it points to another file (`AlreadyExistsError`: it exists, None was expected;
                 `NotFoundError`: it no longer exists). Surely nothing was changed.
@@ -110,7 +108,7 @@ class PointerCatalog(Catalog):
             try:
                 return self._state(table, read_metadata(self.io, pointer.metadata_location), pointer)
             except NotFoundError:
-                # Another writer may have committed since, and have deleted the file as the table's properties ask.
+                # Another writer may have committed since, and have deleted the file as the table's properties say.
                 newer = self.read_pointer(table)
                 if newer == pointer:
                     raise
@@ -123,7 +121,7 @@ class PointerCatalog(Catalog):
     def create(self, table: str | TableId, metadata: TableMetadata) -> TableState:
         table = TableId.of(table)
         self._require_namespace(self.namespace_of(table))
-        if self.table_exists(table):  # asked before a file is written into what may be the other table's directory
+        if self.table_exists(table):  # checked before a file is written into what may be the other table's directory
             raise self._existing_table(table)
         return self._publish(table, None, metadata)
 
@@ -151,7 +149,7 @@ class PointerCatalog(Catalog):
         Raises:
             FormatError: some of the files to purge cannot be found; nothing was dropped.
             CommitConflictError: other writers kept committing to the table to purge; nothing was dropped.
-            CommitUnknownError: cannot tell whether it was dropped; no file was deleted.
+            CommitUnknownError: it is unknown whether it was dropped; no file was deleted.
         """
         table = TableId.of(table)
         if not purge:
@@ -176,24 +174,17 @@ class PointerCatalog(Catalog):
 
     @abstractmethod
     def drop_pointer(self, table: TableId) -> None:
-        """Remove a table from the catalog and keep its files.
-
-        Raises:
-            NotFoundError: there is no such table.
-        """
+        """Remove a table from the catalog and keep its files."""
 
     def drop_if_current(self, state: TableState) -> None:
         """Remove a table from the catalog if it is still in this state, and keep its files.
 
-        This one compares and drops, in two steps; catalogs whose service can do it in one override it.
+        This method compares and drops in two steps; catalogs whose service can do both in one override it.
 
         Raises:
-            NotFoundError: the table no longer exists.
             CommitConflictError: it has changed, or another table has its name; nothing was dropped.
         """
-        pointer = self.read_pointer(state.table)
-        if pointer is None:
-            raise self._unknown_table(state.table)
+        pointer = self._require_pointer(state.table)
         if pointer.metadata_location != state.metadata_location:
             raise self._not_current(state, pointer.metadata_location)
         self.drop_pointer(state.table)
@@ -204,10 +195,7 @@ class PointerCatalog(Catalog):
         return state, find_files(state.io or self.io, str(state.table), state.metadata, state.metadata_location)
 
     def _publish(self, table: TableId, base: TableState | None, metadata: TableMetadata) -> TableState:
-        """Write the metadata to a new file and let the table point to it.
-
-        The file is deleted only if the table surely doesn't point to it.
-        """
+        """Let the table point to a new metadata file, which is deleted only if the table surely doesn't point to it."""
         location = self._new_metadata_location(base, metadata)
         self.io.create(location, encode_metadata(metadata, location))
         try:
@@ -229,13 +217,10 @@ class PointerCatalog(Catalog):
         return self._state(table, metadata, pointer)
 
     def _find_echo(self, table: TableId, location: str, conflict: CommitConflictError) -> Pointer | None:
-        """Return the table's pointer if the conflict is with its own first request, sent twice on the way.
+        """Return the table's pointer if the conflict is with our own first request.
 
         Drivers and proxies repeat requests whose answer was lost. Without this check the metadata file that the table
         points to would be deleted. If another writer has committed on top, the file is not needed.
-
-        Raises:
-            CommitUnknownError: the pointer cannot be read.
         """
         try:
             pointer = self.read_pointer(table)
@@ -260,7 +245,7 @@ class PointerCatalog(Catalog):
         )
 
     def _delete_forgotten_metadata(self, before: TableMetadata, after: TableMetadata) -> None:
-        """Delete the metadata files that left the log, for tables whose properties ask for it."""
+        """Delete the metadata files that are no longer in the log, if the table's properties say so."""
         if not TableProperties.of(after.properties).metadata_delete_after_commit:
             return
         kept = {location for _, location in after.metadata_log}
@@ -271,6 +256,12 @@ class PointerCatalog(Catalog):
             self.io.delete(locations)
         except IcebergError as error:
             log.warning("could not delete a metadata file that is not needed any more: %s", error)
+
+    def _require_pointer(self, table: TableId) -> Pointer:
+        pointer = self.read_pointer(table)
+        if pointer is None:
+            raise self._unknown_table(table)
+        return pointer
 
     def _require_namespace(self, namespace: str | Namespace) -> Namespace:
         namespace = parse_namespace(namespace)
@@ -296,12 +287,7 @@ class DescribingCatalog(PointerCatalog):
 
 
 def read_metadata(io: FileIO, location: str) -> TableMetadata:
-    """Read and parse a metadata file, compressed or not.
-
-    Raises:
-        NotFoundError: there is no such file.
-        FormatError: it is no metadata file, or an incomplete one.
-    """
+    """Read and parse a metadata file, compressed or not."""
     return metadata_json.read(io.read(location), path=location)
 
 
@@ -321,11 +307,7 @@ def metadata_version(location: str) -> int:
 
 
 def is_gzip_asked(properties: Mapping[str, str]) -> bool:
-    """Tell whether the table's metadata files are compressed.
-
-    Raises:
-        InvalidInputError: the property names a codec that the specification does not define.
-    """
+    """Tell whether metadata files are compressed; `InvalidInputError` for a codec that is not in the specification."""
     return TableProperties.of(properties).metadata_compression_codec == "gzip"
 
 

@@ -1,7 +1,6 @@
-"""The border between this package and every store: whole files by location, four verbs and two questions.
+"""The interface between this package and every store: `FileIO` and `FileStatus`.
 
-Lives here: the `FileIO` protocol and `FileStatus`. Not here: how a store is reached (`fsspec_io`, `local`), and what
-the bytes mean (`spec`).
+Not here: how a store is reached (`stores`), and what the bytes mean (`format`).
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileStatus:
-    """What a listing says of one file.
+    """One file in a listing.
 
     Attributes:
         location: full location, in the spelling of the prefix that was listed.
         size_bytes: length of the file.
-        modified_ms: last modification, milliseconds since the epoch; None where the store doesn't tell.
+        modified_ms: last modification, milliseconds since the epoch; None if the store doesn't report it.
     """
 
     location: str
@@ -41,37 +40,36 @@ class FileIO(Protocol):
         """Return the bytes of a file.
 
         Args:
-            location: where the file is.
-            offset: first byte; at or behind the end of the file gives fewer bytes or none.
-            length: at most so many bytes; None reads to the end.
+            offset: first byte; one at or behind the end of the file gives fewer bytes or none.
+            length: number of bytes at most; None reads to the end.
         Raises:
             NotFoundError: there is no such file.
         """
         ...
 
     def create(self, location: str, data: bytes) -> None:
-        """Make a file that isn't there yet, all or nothing: no reader ever sees a part of it.
+        """Create a new file, all or nothing: no reader ever sees a part of it. Missing directories are created.
 
-        Of several callers that create one location at the same time exactly one succeeds. Missing directories are made.
+        Of several callers that create one location at the same time exactly one succeeds.
 
         Raises:
-            AlreadyExistsError: the name is taken; what is there was not touched.
-            StorageError: it did not work, or the answer was lost: only then can the file be there or not.
+            AlreadyExistsError: the name is taken; the existing file was not changed.
+            StorageError: it failed, or the answer was lost: only then may the file exist or not.
         """
         ...
 
     def list(self, prefix: str) -> Iterator[FileStatus]:
         """Yield every file below a directory, at any depth and in no particular order.
 
-        `a/b` never matches `a/bc`, and a directory that isn't there has no files.
+        `a/b` never matches `a/bc`, and a directory that does not exist has no files.
         """
         ...
 
     def delete(self, locations: Iterable[str]) -> None:
-        """Remove files; one that isn't there is no error.
+        """Delete files; one that does not exist is no error.
 
         Raises:
-            StorageError: at least one could not be removed; the others are gone.
+            StorageError: at least one could not be deleted; the others are deleted.
         """
         ...
 

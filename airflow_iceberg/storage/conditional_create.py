@@ -1,7 +1,7 @@
-"""What is asked of a store before anything relies on it: is there such a directory, and is a creation a condition?
+"""Checks of a store before it is used: does a directory exist, and is a file created only if it does not exist?
 
-Servers that speak S3's protocol (and emulators of the others) may accept the condition and ignore it, and then two
-commits both succeed and one is lost.
+Servers with S3's protocol (and emulators of the others) may accept the condition and ignore it. Then two commits both
+succeed, and one is lost.
 """
 
 from __future__ import annotations
@@ -23,29 +23,22 @@ class Presence(Enum):
 
 
 def find_directory(io: FileIO, location: str) -> Presence:
-    """Tell whether there is a directory at a location; nothing is created.
-
-    Raises:
-        UnsupportedError: the location is a file.
-    """
+    """Tell whether there is a directory at a location; nothing is created. `UnsupportedError` if it is a file."""
     if io.exists(location):
         raise UnsupportedError(f"cannot use {location} as a directory: it is a file")
     with open_directory(io, location, "look for") as (store, path):
         if store.is_directory(path):
             return Presence.PRESENT
-        # Object stores have no directories: a prefix without objects may be written to wherever its bucket exists.
+        # Object stores have no directories: a prefix without objects can be written to if its bucket exists.
         above = path.rstrip("/").rpartition("/")[0] or "/"
         return Presence.CREATABLE if store.is_conditional or store.is_directory(above) else Presence.NOWHERE
 
 
 def require_conditional_create(io: FileIO, directory: str) -> None:
-    """Create a file twice, and insist that the second one is refused; three requests.
+    """Create a file twice and raise `UnsupportedError` unless the store refuses the second one; three requests.
 
     Args:
-        directory: where the file is put for a moment; what a crash leaves there is found as an orphan.
-    Raises:
-        UnsupportedError: the store overwrote the first file.
-        StorageError: it could not be found out.
+        directory: the place of the file for a moment; a file that a crash leaves there is found as an orphan.
     """
     probe = f"{directory.rstrip('/')}/{uuid.uuid4().hex}.probe"
     try:

@@ -1,7 +1,6 @@
-"""Directories, for the one catalog that keeps tables as such; files are `FileIO`'s business.
+"""Directories, for the one catalog whose tables are directories; all others use `FileIO`.
 
-Lives here: `open_directory`, and what any fsspec file system can say of directories. Not here: what the object stores
-make of them, which have only keys (`object_store`).
+Here: `open_directory`, and the directories of any fsspec file system. Not here: object stores (`object_store`).
 """
 
 from __future__ import annotations
@@ -17,27 +16,51 @@ if TYPE_CHECKING:
 
 
 class Directories(Protocol):
-    """The directories of one store, by its own paths; see `store.Store` for each method."""
+    """The directories of one store, by its own paths; raises `OSError` and its subclasses as the standard library does.
 
-    @property
-    def is_local(self) -> bool: ...
-    @property
-    def is_conditional(self) -> bool: ...
-    @property
-    def answers_are_final(self) -> bool: ...
-    def names(self, path: str, prefix: str) -> list[str]: ...
-    def children(self, path: str) -> list[tuple[str, bool]]: ...
+    Attributes:
+        is_local: on this machine.
+        is_conditional: files are created by a condition that a server may ignore, so it has to be probed.
+        answers_are_final: when a call has failed, no part of it is still on its way.
+    """
+
+    is_local: bool = False
+    is_conditional: bool = False
+    answers_are_final: bool = False
+
+    def names(self, path: str, prefix: str) -> list[str]:
+        """Return the names of the files directly in a directory that begin with a prefix."""
+        return [name for name, is_directory in self.children(path) if name.startswith(prefix) and not is_directory]
+
+    def children(self, path: str) -> list[tuple[str, bool]]:
+        """Return (name, is it a directory) of all that is directly in a directory; nothing if it does not exist."""
+        ...
+
     def is_directory(self, path: str) -> bool: ...
-    def make_directory(self, path: str) -> None: ...
-    def remove_directory(self, path: str) -> None: ...
-    def remove_empty(self, path: str, above: str) -> None: ...
-    def remove_tree(self, path: str) -> None: ...
-    def replace(self, path: str, data: bytes) -> None: ...
+    def make_directory(self, path: str) -> None:
+        """Create a directory and those above it."""
+        ...
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+        ...
+
+    def remove_empty(self, path: str, above: str) -> None:
+        """Remove a directory, those in it and the one above it, each if it is empty; never raises `OSError`."""
+        return  # by default a directory without files does not exist
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory with all that is in it; one that does not exist is no error."""
+        ...
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Write a file, whether it exists or not; readers see the old bytes or the new ones."""
+        ...
 
 
 @contextmanager
 def open_directory(io: FileIO, location: str, verb: str) -> Iterator[tuple[Directories, str]]:
-    """Give the store of a directory and the path in it; errors of the store inside of the block become ours.
+    """Yield the store of a directory and the path in it; the store's errors inside the block become this package's.
 
     Args:
         io: `FsspecFileIO`, or any other whose file systems have real directories.
@@ -70,7 +93,7 @@ def remove_empty(io: FileIO, location: str) -> None:
         store.remove_empty(path, path.rpartition("/")[0])
 
 
-class FsspecDirectories:
+class FsspecDirectories(Directories):
     """The directories of an fsspec file system that has some."""
 
     def __init__(self, filesystem: Any) -> None:
@@ -78,15 +101,9 @@ class FsspecDirectories:
         protocol = filesystem.protocol
         protocols = {protocol} if isinstance(protocol, str) else set(protocol)
         self.is_local = "file" in protocols
-        self.is_conditional = False
         self.answers_are_final = bool(protocols & {"file", "memory"})
 
-    def names(self, path: str, prefix: str) -> list[str]:
-        """Return the files of a directory whose names begin like this."""
-        return [name for name, is_directory in self.children(path) if name.startswith(prefix) and not is_directory]
-
     def children(self, path: str) -> list[tuple[str, bool]]:
-        """Return what is directly in a directory."""
         try:
             found = self._filesystem.ls(path, detail=True)
         except (FileNotFoundError, NotADirectoryError):
@@ -94,27 +111,20 @@ class FsspecDirectories:
         return sorted((each["name"].rstrip("/").rpartition("/")[2], each["type"] == "directory") for each in found)
 
     def is_directory(self, path: str) -> bool:
-        """Tell whether there is a directory."""
         return bool(self._filesystem.isdir(path))
 
     def make_directory(self, path: str) -> None:
-        """Make a directory and those above it."""
         self._filesystem.makedirs(path, exist_ok=True)
 
     def remove_directory(self, path: str) -> None:
-        """Remove an empty directory."""
         self._filesystem.rmdir(path)
 
-    def remove_empty(self, path: str, above: str) -> None:
-        """Do nothing: in memory an empty directory takes no room."""
-
     def remove_tree(self, path: str) -> None:
-        """Remove a directory and all in it."""
         with suppress(FileNotFoundError):  # a store without directories: with its last file it is gone
             self._filesystem.rm(path, recursive=True)
 
     def replace(self, path: str, data: bytes) -> None:
-        """Let a file have these bytes, in one step where the file system has a rename that replaces."""
+        # In one step only where the file system has a rename that replaces.
         if not self.is_local:
             self._filesystem.pipe_file(path, data)
             return

@@ -1,8 +1,7 @@
-"""What libraries write into their own debug logs, without the credentials in it.
+"""`redact_library_logs`: no credentials in the debug logs of libraries that show headers and addresses of requests.
 
-Lives here: `redact_library_logs`, for the loggers that are known to show headers and addresses of requests. Not here:
-what a secret is (`redaction`), our own messages, which never hold a credential (`fsspec_io`, and each catalog), and
-what Airflow masks in a task's log: it knows the connection's secrets, but not what a catalog lends for an hour.
+Not here: what a secret is (`redaction`), and this package's own messages, which never hold a credential. Airflow masks
+the connection's secrets in a task's log, but not the credentials that a catalog issues for an hour.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import traceback
 
 from airflow_iceberg.redaction import without_secrets
 
-# They show whole requests at the level DEBUG.
+# Their DEBUG messages show whole requests.
 _LOGGERS = (
     *("botocore.auth", "botocore.endpoint", "botocore.hooks", "botocore.parsers", "botocore.httpsession"),
     *("aiobotocore.endpoint", "aiobotocore.httpsession", "urllib3.connectionpool", "webhdfs"),
@@ -25,7 +24,7 @@ class _Redaction(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         try:
             text = record.getMessage()
-        except Exception:  # noqa: BLE001 - a message that does not fit its arguments is the library's own affair
+        except Exception:  # noqa: BLE001 - a message that does not fit its arguments is reported by logging
             return True
         clean = without_secrets(text)
         if clean != text:
@@ -41,6 +40,6 @@ _REDACTION = _Redaction()
 
 
 def redact_library_logs() -> None:
-    """Let the known loggers show no credentials; calling it again changes nothing."""
+    """Keep credentials out of the messages of the known loggers; calling it again changes nothing."""
     for name in _LOGGERS:
         logging.getLogger(name).addFilter(_REDACTION)

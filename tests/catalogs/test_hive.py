@@ -19,7 +19,6 @@ from airflow_iceberg.catalogs.hive import swap as hive_swap
 from airflow_iceberg.catalogs.hive import thrift_interface
 from airflow_iceberg.catalogs.hive.client import Connection, HiveClient
 from airflow_iceberg.catalogs.hive.locks import LockSettings, TableLock
-from airflow_iceberg.catalogs.hive.tables import hive_columns
 from airflow_iceberg.catalogs.hive.thrift_interface import (
     EXCLUSIVE,
     TABLE_LEVEL,
@@ -259,17 +258,6 @@ class TestOptions:
         ):
             LockSettings.of("prod", {"iceberg.hive.lock-timeout-ms": text})
 
-    def test_kerberos_names_its_service(self):
-        options = TransportOptions.of("prod", {"hive.kerberos-authentication": "true"})
-        assert options.service == "hive"
-        given = {"hive.kerberos-authentication": "TRUE", "hive.kerberos-service-name": "metastore"}
-        assert TransportOptions.of("prod", given).service == "metastore"
-        assert TransportOptions.of("prod", {}).service is None
-
-    def test_so_does_the_principal_of_hive(self):
-        given = {"hive.metastore.sasl.enabled": "true", "hive.metastore.kerberos.principal": "hms/_HOST@EXAMPLE.COM"}
-        assert TransportOptions.of("prod", given).service == "hms"
-
     def test_authentication_without_its_package_says_what_to_install(self, monkeypatch):
         monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
         with pytest.raises(InvalidInputError, match=re.escape("install airflow-iceberg[hive-kerberos]")):
@@ -325,10 +313,6 @@ class TestWhatTheMetastoreShows:
         assert found.sd.serdeInfo.serializationLib == "org.apache.iceberg.mr.hive.HiveIcebergSerDe"
         catalog.commit(state, setting(**{"engine.hive.enabled": "false"}))
         assert "storage_handler" not in client.table("db", "t").parameters
-
-    def test_so_does_every_table_of_a_catalog_for_hive(self, hive_catalog, client):
-        make_table(hive_catalog(**{"iceberg.engine.hive.enabled": "true"}))
-        assert "storage_handler" in client.table("db", "t").parameters
 
     def test_properties_come_and_go_and_those_of_others_stay(self, catalog, client):
         state = make_table(catalog, old="1", both="1")
@@ -400,10 +384,6 @@ class TestWhatTheMetastoreShows:
         assert shown["timestamptz"] == shown["nstz"] == "timestamp"  # Hive 2 knows no zones
         assert shown["l"] == "array<struct<x:bigint,y:array<double>>>"
         assert (shown["d"], shown["f"], shown["uuid"], shown["time"]) == ("decimal(9,2)", "binary", "string", "string")
-
-    def test_times_with_a_zone_are_shown_with_it_where_the_server_knows_zones(self):
-        (column,) = hive_columns(schema_from_shorthand({"ts": "timestamptz"}))
-        assert column.type == "timestamp with local time zone"
 
     def test_comments_are_cut_to_what_fits(self, catalog, client):
         metadata = new_metadata(catalog.default_location("db.t"))

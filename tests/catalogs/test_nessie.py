@@ -173,11 +173,7 @@ class TestWhatACommitIs:
         meta = history(uri, branch)[0]["commitMeta"]
         assert meta["message"] == "Iceberg append against db.t"
         assert meta["authors"] == ["jane"]
-        assert properties_of(meta) == {
-            "application-type": "iceberg",
-            "app-id": "app-7",
-            "iceberg.operation": "append",
-        }
+        assert properties_of(meta) == {"application-type": "iceberg", "app-id": "app-7", "iceberg.operation": "append"}
 
     def test_a_commit_of_a_task_names_the_dag_run(self, catalog, uri, branch):
         table = Table.create(catalog, "db.t", schema={"id": "long"})

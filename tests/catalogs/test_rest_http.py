@@ -289,15 +289,6 @@ class TestReading:
             with pytest.raises(FormatError, match="unexpected"):
                 catalog.load("db.t")
 
-    def test_lists_go_on_from_page_to_page(self, server, catalog):
-        def tables(*names, **more):
-            return document({"identifiers": [{"namespace": ["db"], "name": name} for name in names], **more})
-
-        path = "GET /v1/namespaces/db/tables"
-        server.on(path, tables("a", **{"next-page-token": "x&y="}), tables("b", **{"next-page-token": None}))
-        assert [each.name for each in catalog.list_tables("db")] == ["a", "b"]
-        assert server.calls()[1:] == [path, f"{path}?pageToken=x%26y%3D"]
-
     def test_a_list_that_leads_to_itself_is_no_endless_one(self, server, catalog):
         server.on("GET /v1/namespaces", document({"namespaces": [["a"]], "next-page-token": "1"}))
         with pytest.raises(StorageError, match="the same page again and again"):
@@ -439,12 +430,6 @@ class TestConfiguration:
         load_catalog("prod", uri=server.uri, token="our-own-token").load("db.t")
         assert {request.headers["Authorization"] for request in server.seen} == {"Bearer our-own-token"}
 
-    def test_a_proxy_is_used_when_it_is_given(self, server, waits):
-        given = {"rest.client.proxy.hostname": "127.0.0.1", "rest.client.proxy.port": str(server.port)}
-        server.replies["GET http://catalog.invalid/v1/config"] = server.replies[CONFIG]
-        server.on("GET http://catalog.invalid/v1/namespaces", document({"namespaces": [["a"]]}))
-        assert load_catalog("prod", uri="http://catalog.invalid", **given).list_namespaces() == (("a",),)
-
 
 class TestOAuth2:
     """Client credentials are exchanged for a token, which is renewed before it expires and when it is refused."""
@@ -549,11 +534,6 @@ class TestOAuth2:
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda _: catalog.load("db.t"), range(8)))
         assert len(tokens) == 3
-
-    def test_basic_authentication_is_possible_too(self, server, waits):
-        given = {"rest.auth.type": "basic", "rest.auth.basic.username": "me", "rest.auth.basic.password": "pw-of-me"}
-        load_catalog("prod", uri=server.uri, **given).load("db.t")
-        assert server.seen[-1].headers["Authorization"] == f"Basic {base64.b64encode(b'me:pw-of-me').decode()}"
 
 
 class TestWhenATokenIsRenewed:

@@ -1,4 +1,4 @@
-"""What every store promises of its files: each store's own test module subclasses `StoreContract` and runs for real."""
+"""What every `FileIO` promises (`FilesContract`), and every store (`StoreContract`): subclassed and run for real."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -6,18 +6,16 @@ import pytest
 
 from airflow_iceberg.errors import AlreadyExistsError, NotFoundError, StorageError
 from airflow_iceberg.inventory.listed_files import find_folders
-from airflow_iceberg.storage import FsspecFileIO
+from airflow_iceberg.storage import FileIO, FsspecFileIO
 from airflow_iceberg.storage.conditional_create import Presence, find_directory, require_conditional_create
 from airflow_iceberg.storage.directories import remove_empty
 
 
-class StoreContract:
-    """Subclass it, and give the fixtures `io` and `root`, an empty directory of the store."""
-
-    has_directories = False
+class FilesContract:
+    """Subclass it, and give the fixtures `io` and `root`, an empty directory."""
 
     @pytest.fixture
-    def io(self) -> FsspecFileIO:
+    def io(self) -> FileIO:
         raise NotImplementedError
 
     @pytest.fixture
@@ -47,12 +45,6 @@ class StoreContract:
             with pytest.raises(NotFoundError) as raised:
                 io.read(f"{root}/nope", length=length)
             assert str(raised.value) == f"cannot read {root}/nope: there is no such file"
-
-    def test_a_large_file_comes_back_as_it_was(self, io, root):
-        content = bytes(range(256)) * 50_000
-        io.create(f"{root}/large", content)
-        assert io.read(f"{root}/large") == content
-        assert io.read(f"{root}/large", offset=6_000_000, length=1_000) == content[6_000_000:6_001_000]
 
     # Creating.
 
@@ -85,16 +77,6 @@ class StoreContract:
             io.create(f"{root}/d/f", b"second")
         assert [status.location for status in io.list(f"{root}/d")] == [f"{root}/d/f"]
 
-    def test_the_store_is_one_that_tables_can_be_committed_to(self, io, root):
-        require_conditional_create(io, root)
-        assert list(io.list(root)) == []
-
-    def test_a_hint_is_replaced(self, io, root):
-        io.replace(f"{root}/d/hint", b"1")
-        io.replace(f"{root}/d/hint", b"23")
-        assert io.read(f"{root}/d/hint") == b"23"
-        assert [status.location for status in io.list(f"{root}/d")] == [f"{root}/d/hint"]
-
     # Listing.
 
     def test_files_at_every_depth_are_found_with_size_and_time(self, io, root):
@@ -107,16 +89,6 @@ class StoreContract:
         }
         assert all(1_600_000_000_000 < status.modified_ms < 4_000_000_000_000 for status in found.values())
         assert {status.location for status in io.list(f"{root}/dir/")} == set(found)
-
-    def test_folders_that_are_listed_one_by_one_hold_all_files_between_them(self, io, root):
-        names = ("data/day=1/a", "data/day=2/x y/b%20c", "data/day=2/é/c", "data/other/d", "metadata/m", ".staging/s/p")
-        for name in names:
-            io.create(f"{root}/{name}", b"x")
-        folders = find_folders(io, f"{root}/")
-        assert sorted(s.location for folder in folders for s in io.list(f"{root}/{folder}/")) == sorted(
-            f"{root}/{name}" for name in names
-        )
-        assert len(folders) == len(names)
 
     def test_a_neighbour_whose_name_begins_alike_is_not_in_it(self, io, root):
         io.create(f"{root}/table/f", b"")
@@ -135,21 +107,6 @@ class StoreContract:
         io.create(f"{root}/b", b"")
         io.delete([f"{root}/a", f"{root}/nope", f"{root}/no/where", f"{root}/b"])
         assert list(io.list(root)) == []
-
-    def test_directories_are_removed_when_they_are_empty(self, io, root):
-        names = ("above/mine/deep/f", "above/mine/g", "above/other/h")
-        for name in names:
-            io.create(f"{root}/{name}", b"")
-        io.delete([f"{root}/above/mine/deep/f"])
-        remove_empty(io, f"{root}/above/mine")
-        assert sorted(status.location for status in io.list(root)) == [f"{root}/{name}" for name in names[1:]]
-        io.delete([f"{root}/above/mine/g"])
-        remove_empty(io, f"{root}/above/mine")
-        assert find_directory(io, f"{root}/above/mine") is Presence.CREATABLE
-        assert io.exists(f"{root}/above/other/h")
-        io.delete([f"{root}/above/other/h"])
-        remove_empty(io, f"{root}/above/other")
-        assert find_directory(io, f"{root}/above") is Presence.CREATABLE
 
     def test_a_directory_is_not_a_file(self, io, root):
         io.create(f"{root}/d/f", b"")
@@ -170,6 +127,51 @@ class StoreContract:
         io.delete([name])
         assert list(io.list(root)) == []
 
+
+class StoreContract(FilesContract):
+    """A real store keeps hints and directories, too, and serves data files and forked processes."""
+
+    def test_a_large_file_comes_back_as_it_was(self, io, root):
+        content = bytes(range(256)) * 50_000
+        io.create(f"{root}/large", content)
+        assert io.read(f"{root}/large") == content
+        assert io.read(f"{root}/large", offset=6_000_000, length=1_000) == content[6_000_000:6_001_000]
+
+    def test_the_store_is_one_that_tables_can_be_committed_to(self, io, root):
+        require_conditional_create(io, root)
+        assert list(io.list(root)) == []
+
+    def test_a_hint_is_replaced(self, io, root):
+        io.replace(f"{root}/d/hint", b"1")
+        io.replace(f"{root}/d/hint", b"23")
+        assert io.read(f"{root}/d/hint") == b"23"
+        assert [status.location for status in io.list(f"{root}/d")] == [f"{root}/d/hint"]
+
+    def test_folders_that_are_listed_one_by_one_hold_all_files_between_them(self, io, root):
+        names = ("data/day=1/a", "data/day=2/x y/b%20c", "data/day=2/é/c", "data/other/d", "metadata/m", ".staging/s/p")
+        for name in names:
+            io.create(f"{root}/{name}", b"x")
+        folders = find_folders(io, f"{root}/")
+        assert sorted(s.location for folder in folders for s in io.list(f"{root}/{folder}/")) == sorted(
+            f"{root}/{name}" for name in names
+        )
+        assert len(folders) == len(names)
+
+    def test_directories_are_removed_when_they_are_empty(self, io, root):
+        names = ("above/mine/deep/f", "above/mine/g", "above/other/h")
+        for name in names:
+            io.create(f"{root}/{name}", b"")
+        io.delete([f"{root}/above/mine/deep/f"])
+        remove_empty(io, f"{root}/above/mine")
+        assert sorted(status.location for status in io.list(root)) == [f"{root}/{name}" for name in names[1:]]
+        io.delete([f"{root}/above/mine/g"])
+        remove_empty(io, f"{root}/above/mine")
+        assert find_directory(io, f"{root}/above/mine") is Presence.CREATABLE
+        assert io.exists(f"{root}/above/other/h")
+        io.delete([f"{root}/above/other/h"])
+        remove_empty(io, f"{root}/above/other")
+        assert find_directory(io, f"{root}/above") is Presence.CREATABLE
+
     def test_data_files_are_written_and_read_through_the_file_system(self, io, root):
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -181,8 +183,6 @@ class StoreContract:
         assert io.exists(f"{root}/data/x=1/f.parquet")
         with filesystem.open(path, "rb") as file:
             assert pq.read_table(file) == table
-
-    # Processes and secrets.
 
     def test_a_forked_process_can_use_what_its_parent_opened(self, io, root):
         import multiprocessing

@@ -3,15 +3,15 @@
 import os
 import threading
 import uuid
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from airflow_iceberg.catalogs import load_catalog
-from airflow_iceberg.errors import AlreadyExistsError, InvalidInputError, NotFoundError, StorageError, UnsupportedError
+from airflow_iceberg.errors import AlreadyExistsError, InvalidInputError, StorageError, UnsupportedError
 from airflow_iceberg.storage import FileIO, FileStatus, load_file_io
-from airflow_iceberg.storage.stores.fsspec_io import split_location
+from airflow_iceberg.storage.stores.store import parse_location
 from airflow_iceberg.table import Table
+from tests.storage.contract import FilesContract, StoreContract
 from tests.support.memory import MemoryFileIO
 
 
@@ -29,65 +29,37 @@ def place(request, tmp_path):
     return load_file_io(), f"{request.param}{directory}"
 
 
-class TestReading:
-    """`read` gives a file's bytes, all or a range of them."""
+class TestFiles(FilesContract):
+    """Local files in each spelling, those in memory, and those of the tests' own FileIO."""
 
-    def test_what_was_created_is_read(self, place):
-        io, root = place
-        io.create(f"{root}/a/b.bin", b"\x00hello\n")
-        assert io.read(f"{root}/a/b.bin") == b"\x00hello\n"
+    @pytest.fixture
+    def io(self, place):
+        return place[0]
 
-    def test_a_range_is_a_slice(self, place):
-        io, root = place
-        io.create(f"{root}/f", b"0123456789")
-        assert io.read(f"{root}/f", offset=3) == b"3456789"
-        assert io.read(f"{root}/f", offset=3, length=4) == b"3456"
-        assert io.read(f"{root}/f", offset=8, length=100) == b"89"
-        assert io.read(f"{root}/f", offset=10) == b""
-        assert io.read(f"{root}/f", length=0) == b""
+    @pytest.fixture
+    def root(self, place):
+        return place[1]
 
-    def test_an_empty_file_is_a_file(self, place):
-        io, root = place
-        io.create(f"{root}/empty", b"")
-        assert io.exists(f"{root}/empty")
-        assert io.read(f"{root}/empty") == b""
+    def test_the_file_system_is_for_readers_and_writers_of_data(self, io, root):
+        io.create(f"{root}/d/f", b"data")
+        filesystem, path = io.filesystem(f"{root}/d/f")
+        assert filesystem.cat_file(path) == b"data"
 
-    def test_a_missing_file_is_named(self, place):
-        io, root = place
-        with pytest.raises(NotFoundError) as raised:
-            io.read(f"{root}/nope")
-        assert str(raised.value) == f"cannot read {root}/nope: there is no such file"
+
+class TestLocal(StoreContract):
+    """The local file system is a store."""
+
+    @pytest.fixture
+    def io(self, io):
+        return io
+
+    @pytest.fixture
+    def root(self, tmp_path):
+        return str(tmp_path)
 
     def test_a_directory_cannot_be_read(self, tmp_path, io):
         with pytest.raises(StorageError, match=f"cannot read {tmp_path}: is a directory"):
             io.read(str(tmp_path))
-
-
-class TestCreating:
-    """`create` makes a file that isn't there yet, all or nothing."""
-
-    def test_a_name_is_taken_once_and_keeps_its_bytes(self, place):
-        io, root = place
-        io.create(f"{root}/f", b"first")
-        with pytest.raises(AlreadyExistsError, match=f"cannot create {root}/f: it exists already"):
-            io.create(f"{root}/f", b"second")
-        assert io.read(f"{root}/f") == b"first"
-
-    def test_of_many_at_once_one_succeeds(self, place):
-        io, root = place
-
-        def create(name: str, content: bytes) -> bytes | None:
-            try:
-                io.create(name, content)
-            except AlreadyExistsError:
-                return None
-            return content
-
-        for turn in range(10):
-            name = f"{root}/turn-{turn}"
-            with ThreadPoolExecutor(4) as pool:
-                made = list(pool.map(create, [name] * 4, [bytes([n]) * 100 for n in range(4)]))
-            assert [content for content in made if content] == [io.read(name)]
 
     def test_nobody_sees_a_file_that_is_still_being_written(self, tmp_path, io):
         content, torn, stop = b"x" * 5_000_000, [], threading.Event()
@@ -105,12 +77,6 @@ class TestCreating:
         stop.set()
         watcher.join()
         assert torn == []
-
-    def test_nothing_else_is_left_in_the_directory(self, tmp_path, io):
-        io.create(f"{tmp_path}/f", b"first")
-        with pytest.raises(AlreadyExistsError):
-            io.create(f"{tmp_path}/f", b"second")
-        assert os.listdir(tmp_path) == ["f"]
 
     def test_a_directory_of_that_name_is_in_the_way(self, tmp_path, io):
         (tmp_path / "d").mkdir()
@@ -135,35 +101,6 @@ class TestCreating:
         io.create(f"{tmp_path}/{name}", b"long")
         assert io.read(f"{tmp_path}/{name}") == b"long"
 
-
-class TestListing:
-    """`list` yields every file below a directory, spelled like the directory that was asked for."""
-
-    def test_files_at_every_depth_are_found(self, place):
-        io, root = place
-        names = ["a", "b/c", "b/d/e", "b/.hidden", "b/_SUCCESS"]
-        for name in names:
-            io.create(f"{root}/dir/{name}", name.encode())
-        assert {status.location: status.size_bytes for status in io.list(f"{root}/dir")} == {
-            f"{root}/dir/{name}": len(name) for name in names
-        }
-        assert {status.location for status in io.list(f"{root}/dir/")} == {f"{root}/dir/{name}" for name in names}
-
-    def test_a_neighbour_whose_name_begins_alike_is_not_in_it(self, place):
-        io, root = place
-        io.create(f"{root}/table/f", b"")
-        io.create(f"{root}/table2/f", b"")
-        assert [status.location for status in io.list(f"{root}/table")] == [f"{root}/table/f"]
-
-    def test_a_directory_that_is_not_there_has_no_files(self, place):
-        io, root = place
-        assert list(io.list(f"{root}/nope")) == []
-
-    def test_a_file_has_no_files_in_it(self, place):
-        io, root = place
-        io.create(f"{root}/f", b"")
-        assert list(io.list(f"{root}/f")) == []
-
     def test_the_time_of_the_last_change_is_in_milliseconds(self, tmp_path, io):
         io.create(f"{tmp_path}/f", b"abc")
         os.utime(tmp_path / "f", ns=(0, 1_700_000_000_123_999_999))
@@ -178,17 +115,6 @@ class TestListing:
         (tmp_path / "real" / "dangling").symlink_to(tmp_path / "nope")
         assert [status.location for status in io.list(str(tmp_path))] == [f"{tmp_path}/real/f"]
 
-
-class TestDeleting:
-    """`delete` removes files; what isn't there is no error."""
-
-    def test_files_are_removed_and_missing_ones_ignored(self, place):
-        io, root = place
-        io.create(f"{root}/a", b"")
-        io.create(f"{root}/b", b"")
-        io.delete([f"{root}/a", f"{root}/nope", f"{root}/no/where", f"{root}/b"])
-        assert list(io.list(root)) == []
-
     def test_one_that_cannot_be_removed_does_not_save_the_others(self, tmp_path, io):
         (tmp_path / "d").mkdir()
         (tmp_path / "f").write_bytes(b"")
@@ -197,32 +123,13 @@ class TestDeleting:
         assert os.listdir(tmp_path) == ["d"]
 
 
-class TestExistence:
-    """`exists` is about files, not directories."""
-
-    def test_a_directory_is_not_a_file(self, place):
-        io, root = place
-        io.create(f"{root}/d/f", b"")
-        assert io.exists(f"{root}/d/f")
-        assert not io.exists(f"{root}/d")
-        assert not io.exists(f"{root}/d/f/g")
-        assert not io.exists(f"{root}/nope")
-
-
 class TestLocations:
     """A location is a scheme and a path, taken literally."""
 
     @pytest.mark.parametrize("location", ["/a/b", "file:/a/b", "file:///a/b", "FILE:///a/b", "file://localhost/a/b"])
     def test_a_local_path_has_many_spellings(self, location):
-        assert split_location(location) == ("file", "/a/b")
-
-    def test_nothing_is_decoded(self, place):
-        io, root = place
-        io.create(f"{root}/day=2026%2F01/x y+z#?*[a].parquet", b"x")
-        assert [status.location for status in io.list(root)] == [f"{root}/day=2026%2F01/x y+z#?*[a].parquet"]
-        assert io.read(f"{root}/day=2026%2F01/x y+z#?*[a].parquet") == b"x"
-        io.delete([f"{root}/day=2026%2F01/x y+z#?*[a].parquet"])
-        assert list(io.list(root)) == []
+        found = parse_location(location)
+        assert (found.scheme, found.authority, found.path) == ("file", "", "/a/b")
 
     @pytest.mark.parametrize("location", ["", "a/b", "file:a/b", "file://", "memory:x", "/a\0b"])
     def test_what_is_not_absolute_is_refused(self, io, location):
@@ -254,7 +161,7 @@ class TestLocations:
 
     @pytest.mark.parametrize("location", ["abfss://container@account.dfs.host/x", "hdfs://host:8020/t@x:y"])
     def test_an_at_sign_alone_is_no_password(self, location):
-        assert split_location(location)[1].startswith(("/container@", "/host:8020"))
+        assert parse_location(location).authority in ("container@account.dfs.host", "host:8020")
 
     def test_an_unknown_scheme_lists_the_known_ones(self, io):
         with pytest.raises(UnsupportedError) as raised:
@@ -262,12 +169,6 @@ class TestLocations:
         message = str(raised.value)
         assert message.startswith("cannot use ftp://host/f: scheme 'ftp' is not supported, use one of abfs://, ")
         assert "s3://" in message
-
-    def test_the_file_system_is_for_readers_and_writers_of_data(self, place):
-        io, root = place
-        io.create(f"{root}/d/f", b"data")
-        filesystem, path = io.filesystem(f"{root}/d/f")
-        assert filesystem.cat_file(path) == b"data"
 
     def test_properties_are_never_shown(self):
         assert "secret" not in repr(load_file_io({"s3.secret-access-key": "secret"}))

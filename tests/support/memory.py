@@ -18,7 +18,7 @@ from typing import Any
 
 from fsspec.implementations.memory import MemoryFileSystem
 
-from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, parse_namespace
+from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, child_namespaces, parse_namespace
 from airflow_iceberg.catalogs.pointer import Pointer, PointerCatalog
 from airflow_iceberg.errors import (
     AlreadyExistsError,
@@ -32,7 +32,8 @@ from airflow_iceberg.errors import (
 )
 from airflow_iceberg.format.metadata.updates import Change, SetProperties
 from airflow_iceberg.storage.base import FileIO, FileStatus
-from airflow_iceberg.storage.stores.fsspec_io import split_location
+from airflow_iceberg.storage.stores.memory import MemoryStore
+from airflow_iceberg.storage.stores.store import parse_location
 
 
 class SimulatedCrash(BaseException):
@@ -96,10 +97,10 @@ class MemoryFileIO(FileIO):
         return other
 
     def _path(self, location: str) -> str:
-        scheme, path = split_location(location)
-        if scheme != "memory":
+        found = parse_location(location)
+        if found.scheme != "memory":
             raise UnsupportedError(f"{location} is not in memory")
-        return path
+        return MemoryStore.path_of(found)
 
 
 class MemoryCatalog(PointerCatalog):
@@ -138,16 +139,12 @@ class MemoryCatalog(PointerCatalog):
             self._pointers[table] = new
             return Pointer(metadata_location=new)
 
-    def create_namespace(
-        self, namespace: str | Namespace, properties: Mapping[str, str] | None = None, *, if_not_exists: bool = False
-    ) -> None:
-        """Make a namespace."""
-        levels = parse_namespace(namespace)
+    def _create_namespace(self, namespace: Namespace, properties: dict[str, str]) -> bool:
         with self._lock:
-            if not self.namespace_exists(levels):
-                self._properties[levels] = dict(properties or {})
-            elif not if_not_exists:
-                raise AlreadyExistsError(f"namespace {'.'.join(levels)} exists already in catalog {self.name}")
+            is_new = not self.namespace_exists(namespace)
+            if is_new:
+                self._properties[namespace] = properties
+            return is_new
 
     def drop_namespace(self, namespace: str | Namespace) -> None:
         """Remove an empty namespace."""
@@ -160,9 +157,7 @@ class MemoryCatalog(PointerCatalog):
     def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]:
         """Return the namespaces one level below the parent."""
         above = self._require_namespace(parent) if parent else ()
-        depth = len(above) + 1
-        paths = [levels for levels in self._all_namespaces() if len(levels) >= depth and levels[: depth - 1] == above]
-        return tuple(sorted({levels[:depth] for levels in paths}))
+        return child_namespaces(above, self._all_namespaces())
 
     def namespace_exists(self, namespace: str | Namespace) -> bool:
         """Tell whether there is such a namespace."""
@@ -173,16 +168,11 @@ class MemoryCatalog(PointerCatalog):
         """Return the properties."""
         return dict(self._properties.get(self._require_namespace(namespace), {}))
 
-    def update_namespace_properties(
-        self, namespace: str | Namespace, updates: Mapping[str, str] | None = None, removals: Iterable[str] = ()
-    ) -> None:
-        """Set and remove properties."""
+    def _update_namespace(self, namespace: Namespace, new: dict[str, str], old: frozenset[str]) -> None:
         levels = self._require_namespace(namespace)
         with self._lock:
-            properties = self._properties.setdefault(levels, {})
-            for key in removals:
-                properties.pop(key, None)
-            properties.update(updates or {})
+            kept = {key: value for key, value in self._properties.get(levels, {}).items() if key not in old}
+            self._properties[levels] = kept | new
 
     def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
         """Return the tables of a namespace."""
@@ -371,11 +361,8 @@ class FaultyCatalog(PointerCatalog):
         if fault in (Fault.LAND_THEN_UNKNOWN, Fault.LAND_THEN_RIVAL_THEN_UNKNOWN):
             raise CommitUnknownError("the reply was lost")
 
-    def create_namespace(
-        self, namespace: str | Namespace, properties: Mapping[str, str] | None = None, *, if_not_exists: bool = False
-    ) -> None:
-        """Ask the inner catalog."""
-        self.inner.create_namespace(namespace, properties, if_not_exists=if_not_exists)
+    def _create_namespace(self, namespace: Namespace, properties: dict[str, str]) -> bool:
+        return self.inner._create_namespace(namespace, properties)
 
     def drop_namespace(self, namespace: str | Namespace) -> None:
         """Ask the inner catalog."""
@@ -393,11 +380,8 @@ class FaultyCatalog(PointerCatalog):
         """Ask the inner catalog."""
         return self.inner.load_namespace_properties(namespace)
 
-    def update_namespace_properties(
-        self, namespace: str | Namespace, updates: Mapping[str, str] | None = None, removals: Iterable[str] = ()
-    ) -> None:
-        """Ask the inner catalog."""
-        self.inner.update_namespace_properties(namespace, updates, removals)
+    def _update_namespace(self, namespace: Namespace, new: dict[str, str], old: frozenset[str]) -> None:
+        self.inner._update_namespace(namespace, new, old)
 
     def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
         """Ask the inner catalog."""

@@ -117,10 +117,10 @@ def _install() -> None:
     from airflow_iceberg.errors import CommitUnknownError
     from airflow_iceberg.storage.stores import local
 
-    _before(local, "read", "read")
-    _before(local, "walk", "list")
-    _before(local, "is_file", "look")
-    _around(local, "delete", "delete")
+    _before(local.LocalStore, "read", "read")
+    _before(local.LocalStore, "walk", "list")
+    _before(local.LocalStore, "is_file", "look")
+    _around(local.LocalStore, "_delete_file", "delete")
     _before(local, "_open_new", "create")
     _unheard(local, "_link", OSError(errno.EIO, "the reply was lost"), lambda path: path.endswith(".metadata.json"))
     _around(local, "_link", "link")

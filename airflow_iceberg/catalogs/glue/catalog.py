@@ -1,16 +1,16 @@
 """`GlueCatalog`: pointers in the AWS Glue Data Catalog, shared with Iceberg Java, PyIceberg, Athena and others.
 
-Here: the request of each method, and the outcome of a commit. Not here: boto3 (`glue.client`), Glue's documents
-(`glue.tables`), metadata files (`pointer`).
+Not here: boto3 (`glue.client`), Glue's documents (`glue.tables`), metadata files (`pointer`).
 
-A commit is one UpdateTable that names the version of the Glue table that its base was read at; Glue refuses it when the
-table has another version by then, also if only other programs' entries were changed.
+A commit is one UpdateTable with the version of the Glue table that the base was read at. Glue refuses it if the table
+has another version by then, even if only other programs' entries were changed.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Unpack
 
@@ -27,6 +27,7 @@ from airflow_iceberg.catalogs.glue.tables import (
     database_properties,
     is_iceberg,
     is_name,
+    parameters_of,
     table_input,
     without_aliases,
 )
@@ -52,7 +53,7 @@ class GlueVersion:
     """Glue's version of a table, the token of its state; two states with one metadata file are the same state.
 
     Attributes:
-        version_id: None after an own commit: Glue doesn't tell it, so it is asked before the next one.
+        version_id: None after our own commit, whose answer does not have it: it is read before the next one.
         found: Glue's document of the table.
     """
 
@@ -81,16 +82,11 @@ class GlueCatalog(DescribingCatalog):
     # -- the pointer ---------------------------------------------------------------------------------------------
 
     def read_pointer(self, table: TableId) -> Pointer | None:
-        """Return where the table's document points to.
-
-        Raises:
-            NotFoundError: there is a table of the name, and it is none of Iceberg.
-        """
         found = self._find(table)
         if found is None:
             return None
         if not is_iceberg(found):
-            kind = (found.get("Parameters") or {}).get(TABLE_TYPE, "none given")
+            kind = parameters_of(found).get(TABLE_TYPE, "none given")
             raise NotFoundError(
                 f"{table} in catalog {self.name} is a table of Glue, but none of Iceberg (its {TABLE_TYPE}: {kind}); "
                 "name another table"
@@ -98,7 +94,6 @@ class GlueCatalog(DescribingCatalog):
         return _pointer(found)
 
     def swap_metadata(self, table: TableId, *, base: TableState | None, new: str, metadata: TableMetadata) -> Pointer:
-        """Create the table's document, or update it if it still has the base's version."""
         try:
             if base is None:
                 self._create(table, new, metadata)
@@ -116,32 +111,34 @@ class GlueCatalog(DescribingCatalog):
                 f"table {table} of catalog {self.name}: a name in Glue is in lower case and has at most 255 characters"
             )
         document = table_input(table, metadata, new, previous=None, found=None)
-        self._glue.change("create_table", DatabaseName=self._database(table.namespace), TableInput=document)
+        self._glue.change("create_table", DatabaseName=database_of(self.name, table.namespace), TableInput=document)
 
     def _update(self, table: TableId, base: TableState, new: str, metadata: TableMetadata) -> None:
         version = base.token if isinstance(base.token, GlueVersion) else GlueVersion()
         if version.version_id is None:
-            now = self.read_pointer(table)
-            if now is None:
-                raise self._unknown_table(table)
+            now = self._require_pointer(table)
             if now.metadata_location != base.metadata_location:
                 raise self._changed(table, now.metadata_location, base)
             assert isinstance(now.token, GlueVersion)
             version = now.token
         document = table_input(table, metadata, new, previous=base.metadata_location, found=version.found)
+        self._replace(table, document, version.version_id)
+
+    def _replace(self, table: TableId, document: Json, version_id: str | None) -> None:
+        """Replace a table's document if it has this version."""
         self._glue.change(
             "update_table",
-            DatabaseName=self._database(table.namespace),
+            DatabaseName=database_of(self.name, table.namespace),
             TableInput=document,
             SkipArchive=self._skip_archive,
-            VersionId=version.version_id,
+            VersionId=version_id,
         )
 
     def _landed(self, table: TableId, new: str, error: CommitUnknownError) -> Pointer:
-        """Return the pointer if our metadata is or was the table's; raise the error if that can't be told yet."""
+        """Return the pointer if our metadata is or was the table's; else raise the error."""
         try:
             has_landed, _ = self._look_for(table, new)
-        except (IcebergError, Refusal) as unreadable:
+        except IcebergError as unreadable:
             raise error from unreadable
         if not has_landed:
             raise error
@@ -149,10 +146,9 @@ class GlueCatalog(DescribingCatalog):
         return Pointer(metadata_location=new, token=GlueVersion())
 
     def _explain(self, table: TableId, base: TableState | None, new: str, refusal: Refusal) -> Pointer:
-        """Return the pointer if the refusal is the echo of our own commit, else raise what it means.
+        """Return the pointer if our own commit, sent twice on the way, caused the refusal; else raise its meaning.
 
-        A request that was sent twice on the way gets the error response of the second one, because of the first. Only
-        after that is ruled out may the caller delete the metadata file.
+        Only after an echo is ruled out may the caller delete the metadata file.
         """
         if refusal.code not in (MISSING, _TAKEN, _CHANGED):
             raise self._glue.denied(f"commit to {table}", refusal) from None
@@ -175,14 +171,12 @@ class GlueCatalog(DescribingCatalog):
         raise self._changed(table, current, base) from None
 
     def _look_for(self, table: TableId, new: str) -> tuple[bool, str | None]:
-        """Return whether the table points to a file or has done so, and where it points now (None: it is gone)."""
+        """Return whether the table points to a file or did so earlier, and its current location (None: dropped)."""
         found = self._find(table)
         if found is None or not is_iceberg(found):
             return False, None
         current = str(found["Parameters"][METADATA_LOCATION])
-        if current == new:
-            return True, current
-        if found["Parameters"].get(PREVIOUS_METADATA_LOCATION) == new:
+        if new in (current, found["Parameters"].get(PREVIOUS_METADATA_LOCATION)):
             return True, current
         logged = read_metadata(self.io, current).metadata_log
         return any(location == new for _, location in logged), current
@@ -201,48 +195,46 @@ class GlueCatalog(DescribingCatalog):
 
     def register_table(self, table: str | TableId, metadata_location: str) -> TableState:
         table = TableId.of(table)
-        # Asked first: a table that points to this very file would look like the echo of our own request.
+        # Checked first: a table that points to this very file would look like the echo of our own request.
         if self._find(table) is not None:
             raise self._existing_table(table)
         return super().register_table(table, metadata_location)
 
     def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
-        """Return the tables of Iceberg in a database, sorted; others are left out."""
         namespace = parse_namespace(namespace)
         names = [str(found["Name"]) for found in self._tables(namespace) if is_iceberg(found)]
         return tuple(sorted(TableId(namespace=namespace, name=name) for name in names))
 
     def drop_pointer(self, table: TableId) -> None:
-        if self.read_pointer(table) is None:
-            raise self._unknown_table(table)
+        self._require_pointer(table)
         self._delete(table)
 
     def drop_if_current(self, state: TableState) -> None:
         """Let the table's document point to nothing if it has the state's version, then remove it.
 
         A process that is killed in between leaves a document that is no longer an Iceberg table; its parameter
-        `previous_metadata_location` says where the table was.
+        `previous_metadata_location` has the table's last location.
         """
-        # Differs from Java: it removes whatever has the name. Glue removes without comparing, hence two steps.
+        # Differs from Java: it removes any table of the name. Glue removes without comparing, hence two steps.
         table, mark = state.table, str(self._new_uuid())
         pointer = Pointer(metadata_location=state.metadata_location, token=state.token)
         try:
             self._empty(table, pointer, {_DROPPED_BY: mark})
         except CommitUnknownError:
-            if ((self._find(table) or {}).get("Parameters") or {}).get(_DROPPED_BY) != mark:
+            if parameters_of(self._find(table)).get(_DROPPED_BY) != mark:
                 raise
         except Refusal as error:
             if error.code not in (MISSING, _CHANGED):
                 raise self._glue.denied(f"drop {table}", error) from None
             found = self._find(table) or {}
-            if (found.get("Parameters") or {}).get(_DROPPED_BY) != mark:  # it may be the echo of our own request
+            if parameters_of(found).get(_DROPPED_BY) != mark:  # it may be the echo of our own request
                 if not is_iceberg(found):
                     raise self._unknown_table(table) from None
                 raise self._changed(table, found["Parameters"][METADATA_LOCATION], state) from None
         self._delete(table)
 
     def rename_table(self, table: str | TableId, to: str | TableId) -> None:
-        """Give the table another name: Glue can't, so a second document is created and the first one removed.
+        """Create a second document and remove the first one, since Glue cannot rename.
 
         That is not atomic. The new document comes first, so the table is never lost. Then the old one is emptied by
         compare-and-swap, so that no commit is lost, and removed. A process that is killed in between leaves the table
@@ -253,20 +245,16 @@ class GlueCatalog(DescribingCatalog):
         """
         # Differs from Java: it removes the old document without comparing, and loses a commit made in between.
         table, to = TableId.of(table), TableId.of(to)
-        pointer = self.read_pointer(table)
-        if pointer is None:
-            raise self._unknown_table(table)
+        pointer = self._require_pointer(table)
         self._require_namespace(to.namespace)
         if not is_name(to.name):
             raise InvalidInputError(f"cannot rename {table} to {to}: a name in Glue is in lower case")
         found = _found(pointer)
         document = copied_input(to.name, found, found["Parameters"])
+        database = database_of(self.name, to.namespace)
         try:
-            self._glue.change("create_table", DatabaseName=self._database(to.namespace), TableInput=document)
-        except Refusal as error:
-            if error.code == _TAKEN:
-                raise self._existing_target(table, to) from None
-            raise self._glue.denied(f"rename {table} to {to}", error) from None
+            with self._refusals(f"rename {table} to {to}", {_TAKEN: self._existing_target(table, to)}):
+                self._glue.change("create_table", DatabaseName=database, TableInput=document)
         except CommitUnknownError:
             made = self._find(to)
             if made is None or made.get("Parameters") != found["Parameters"]:
@@ -280,7 +268,7 @@ class GlueCatalog(DescribingCatalog):
             self._empty(table, pointer, {_RENAMED_TO: str(to)})
         except CommitUnknownError as error:
             now = self._find(table)
-            if now is not None and (now.get("Parameters") or {}).get(_RENAMED_TO) != str(to):
+            if now is not None and parameters_of(now).get(_RENAMED_TO) != str(to):
                 raise CommitUnknownError(
                     f"{table} has the name {to} as well, and it is unknown whether its old one still works ({error}); "
                     f"look at both, and drop {to} or rename again"
@@ -297,21 +285,14 @@ class GlueCatalog(DescribingCatalog):
     def _empty(self, table: TableId, pointer: Pointer, mark: Mapping[str, str]) -> None:
         """Let a table's document point to nothing, by compare-and-swap, so that no writer can commit to it."""
         found = _found(pointer)
-        parameters = {
-            key: value for key, value in found["Parameters"].items() if key not in (TABLE_TYPE, METADATA_LOCATION)
-        }
-        parameters |= {PREVIOUS_METADATA_LOCATION: pointer.metadata_location, **mark}
-        self._glue.change(
-            "update_table",
-            DatabaseName=self._database(table.namespace),
-            TableInput=copied_input(table.name, found, parameters),
-            SkipArchive=self._skip_archive,
-            VersionId=found["VersionId"],
-        )
+        parameters = {**found["Parameters"], PREVIOUS_METADATA_LOCATION: pointer.metadata_location, **mark}
+        for name in (TABLE_TYPE, METADATA_LOCATION):
+            del parameters[name]
+        self._replace(table, copied_input(table.name, found, parameters), found["VersionId"])
 
     def _delete(self, table: TableId) -> None:
         try:
-            self._glue.change("delete_table", DatabaseName=self._database(table.namespace), Name=table.name)
+            self._glue.change("delete_table", DatabaseName=database_of(self.name, table.namespace), Name=table.name)
         except Refusal as error:
             if error.code != MISSING:
                 raise self._glue.denied(f"drop {table}", error) from None
@@ -323,25 +304,14 @@ class GlueCatalog(DescribingCatalog):
     def default_location(self, table: str | TableId) -> str:
         """Return <location of the database>/<table>, or <warehouse>/<database>.db/<table>, as PyIceberg and Java do."""
         table = TableId.of(table)
-        found = self._find_database(table.namespace)
-        base = (found or {}).get("LocationUri")
-        warehouse = self.properties.get("warehouse", "").rstrip("/")
-        if not base and warehouse:
-            base = f"{warehouse}/{self._database(table.namespace)}.db"
-        if not base:
-            raise InvalidInputError(
-                f"catalog {self.name}: property 'warehouse' is missing, set it or give table {table} a location"
-            )
-        return f"{str(base).rstrip('/')}/{table.name}"
+        own = (self._find_database(table.namespace) or {}).get("LocationUri")
+        return f"{self._base_location(table, own, f'{database_of(self.name, table.namespace)}.db')}/{table.name}"
 
     # -- namespaces ----------------------------------------------------------------------------------------------
 
-    def create_namespace(
-        self, namespace: str | Namespace, properties: Mapping[str, str] | None = None, *, if_not_exists: bool = False
-    ) -> None:
-        """Make a database; the properties `location` and `Description` (or `comment`) are fields of it."""
-        namespace = parse_namespace(namespace)
-        document = database_input(self._database(namespace), _texts(properties))
+    def _create_namespace(self, namespace: Namespace, properties: dict[str, str]) -> bool:
+        """Create a database; its properties `location` and `Description` (or `comment`) are fields of it."""
+        document = database_input(database_of(self.name, namespace), properties)
         try:
             self._glue.change("create_database", DatabaseInput=document)
         except CommitUnknownError:
@@ -350,35 +320,29 @@ class GlueCatalog(DescribingCatalog):
         except Refusal as error:
             if error.code != _TAKEN:
                 raise self._glue.denied(f"create namespace {namespace[0]}", error) from None
-            if not if_not_exists:
-                raise self._existing_namespace(namespace) from None
+            return False
+        return True
 
     def drop_namespace(self, namespace: str | Namespace) -> None:
-        """Remove a database that holds no table of any kind. Glue drops a table that is made at the same moment."""
+        """Remove a database that holds no table of any kind. Glue drops a table that is created at the same moment."""
         namespace = parse_namespace(namespace)
-        for found in self._tables(namespace):
-            raise InvalidInputError(
-                f"namespace {namespace[0]} is not empty: it holds table {found['Name']}; drop that first"
-            )
+        if tables := self._tables(namespace):
+            held = f"it holds table {tables[0]['Name']}; drop that first"
+            raise InvalidInputError(f"namespace {namespace[0]} is not empty: {held}")
         try:
-            self._glue.change("delete_database", Name=self._database(namespace))
+            with self._refusals(f"drop namespace {namespace[0]}", {MISSING: self._unknown_namespace(namespace)}):
+                self._glue.change("delete_database", Name=database_of(self.name, namespace))
         except CommitUnknownError:
             if self.namespace_exists(namespace):
                 raise
-        except Refusal as error:
-            if error.code == MISSING:
-                raise self._unknown_namespace(namespace) from None
-            raise self._glue.denied(f"drop namespace {namespace[0]}", error) from None
 
     def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]:
         """Return all databases, sorted; there are none below another."""
         if parent:
             self._require_namespace(parent)
             return ()
-        try:
+        with self._refusals("list namespaces", {}):
             names = [str(found["Name"]) for found in self._glue.pages("get_databases", "DatabaseList")]
-        except Refusal as error:
-            raise self._glue.denied("list namespaces", error) from None
         return tuple(sorted((name,) for name in names if name.strip() and "." not in name))
 
     def namespace_exists(self, namespace: str | Namespace) -> bool:
@@ -386,49 +350,44 @@ class GlueCatalog(DescribingCatalog):
 
     def load_namespace_properties(self, namespace: str | Namespace) -> Mapping[str, str]:
         """Return the database's parameters, and its location and description."""
-        namespace = parse_namespace(namespace)
-        found = self._find_database(namespace)
-        if found is None:
-            raise self._unknown_namespace(namespace)
-        return database_properties(found)
+        return database_properties(self._existing_database(parse_namespace(namespace)))
 
-    def update_namespace_properties(
-        self, namespace: str | Namespace, updates: Mapping[str, str] | None = None, removals: Iterable[str] = ()
-    ) -> None:
-        """Write the database's document anew; Glue has no versions of it, of two at once the later one wins."""
-        namespace = parse_namespace(namespace)
-        new, old = self._property_changes(namespace, updates, removals)
-        found = self._find_database(namespace)
-        if found is None:
-            raise self._unknown_namespace(namespace)
+    def _update_namespace(self, namespace: Namespace, new: dict[str, str], old: frozenset[str]) -> None:
+        """Replace the database's document; Glue has no versions of it, so the last of several writers wins."""
+        found = self._existing_database(namespace)
         there = without_aliases(database_properties(found), {**new, **dict.fromkeys(old, "")})
         kept = {key: value for key, value in {**there, **new}.items() if key not in old}
-        name = self._database(namespace)
-        try:
+        name = database_of(self.name, namespace)
+        with self._refusals(f"change namespace {name}", {MISSING: self._unknown_namespace(namespace)}):
             self._glue.change("update_database", Name=name, DatabaseInput=database_input(name, kept, found))
-        except Refusal as error:
-            if error.code == MISSING:
-                raise self._unknown_namespace(namespace) from None
-            raise self._glue.denied(f"change namespace {name}", error) from None
 
     # -- documents -----------------------------------------------------------------------------------------------
 
     def _find(self, table: TableId) -> Json | None:
-        """Return Glue's document of a table; None if there is none, or can be none of the name."""
         return self._glue.find_table(table.namespace[0], table.name) if len(table.namespace) == 1 else None
 
     def _find_database(self, namespace: Namespace) -> Json | None:
         return self._glue.find_database(namespace[0]) if len(namespace) == 1 else None
 
-    def _tables(self, namespace: Namespace) -> Iterable[Json]:
-        found = self._glue.list_tables(namespace[0]) if len(namespace) == 1 else None
-        # Some services list nothing for a database that does not exist.
-        if found is None or (not found and self._find_database(namespace) is None):
+    def _existing_database(self, namespace: Namespace) -> Json:
+        found = self._find_database(namespace)
+        if found is None:
             raise self._unknown_namespace(namespace)
         return found
 
-    def _database(self, namespace: Namespace) -> str:
-        return database_of(self.name, namespace)
+    def _tables(self, namespace: Namespace) -> list[Json]:
+        found = self._glue.list_tables(namespace[0]) if len(namespace) == 1 else None
+        if not found:  # some services list nothing for a database that does not exist
+            self._existing_database(namespace)
+        return found or []
+
+    @contextmanager
+    def _refusals(self, what: str, meanings: Mapping[str, IcebergError]) -> Iterator[None]:
+        """Raise what a refusal inside the block means, by its code: without an entry, that the request was denied."""
+        try:
+            yield
+        except Refusal as error:
+            raise meanings.get(error.code) or self._glue.denied(what, error) from None
 
 
 def _pointer(found: Mapping[str, Any]) -> Pointer:
@@ -439,7 +398,3 @@ def _pointer(found: Mapping[str, Any]) -> Pointer:
 
 def _found(pointer: Pointer) -> Mapping[str, Any]:
     return pointer.token.found or {} if isinstance(pointer.token, GlueVersion) else {}
-
-
-def _texts(properties: Mapping[str, str] | None) -> dict[str, str]:
-    return {str(key): str(value) for key, value in (properties or {}).items()}

@@ -1,7 +1,5 @@
 """The Glue service through boto3: credentials, requests, and which failures leave the outcome unknown.
 
-Not here: Glue's documents of a table (`glue.tables`), and the catalog itself (`glue.catalog`).
-
 boto3 retries requests on its own, and the answer to the second one may be the echo of the first. So a change is sent
 once, and only retried if Glue throttled it. Reads may be retried.
 """
@@ -10,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -20,10 +19,8 @@ from airflow_iceberg.catalogs.glue.tables import is_name
 from airflow_iceberg.errors import CommitUnknownError, IcebergError, InvalidInputError, StorageError
 
 MISSING = "EntityNotFoundException"
-_MAX_RETRIES = 10
-_MODES = ("standard", "adaptive", "legacy")
 _THROTTLED = ("Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequestsException")
-# Error responses that don't say whether the change was done, though their HTTP status is 4xx.
+# Error responses with an HTTP status 4xx that leave open whether the change was done.
 _OPEN = ("OperationTimeoutException", "RequestTimeout", "RequestTimeoutException")
 _ACCESS = (
     "AccessDeniedException",
@@ -39,10 +36,10 @@ Json = dict[str, Any]
 
 
 class Refusal(IcebergError):
-    """Glue's definite error response: nothing was changed. Never leaves the modules of this catalog.
+    """Glue's definite error response: nothing was changed. Only the modules of this catalog see it.
 
     Attributes:
-        code: such as EntityNotFoundException.
+        code: Glue's name of the error, such as EntityNotFoundException.
     """
 
     def __init__(self, code: str, message: str) -> None:
@@ -60,18 +57,17 @@ class GlueClient:
     Args:
         catalog: name of the catalog, for messages.
         properties: `glue.region`, `glue.access-key-id`, `glue.secret-access-key`, `glue.session-token`,
-            `glue.profile-name`, each also as `client.…`; `glue.endpoint`, `glue.id` (of the catalog in AWS: the number
+            `glue.profile-name`, each also as `client.…`; `glue.endpoint`, `glue.id` (id of the Data Catalog: the number
             of the account), `glue.max-retries`, `glue.retry-mode`, as in PyIceberg. boto3 finds the others.
-    Raises:
-        InvalidInputError: a property is not valid.
     """
 
     def __init__(self, catalog: str, properties: Mapping[str, str]) -> None:
         self._catalog = catalog
         self._properties = properties
         self._catalog_id = properties.get("glue.id", "").strip()
-        self._retries = _retries(catalog, properties)
-        self._mode = _mode(catalog, properties)
+        self._retries = self._setting("max-retries", "10", re.compile("[0-9]+"), "a number from 0")
+        modes = re.compile("standard|adaptive|legacy")
+        self._mode = self._setting("retry-mode", "standard", modes, "one of standard, adaptive, legacy")
         self._lock = threading.Lock()
         self._clients: tuple[Any, Any] | None = None
         self._pid = 0
@@ -116,7 +112,7 @@ class GlueClient:
         """
         retrying = Retrying(
             retry=retry_if_exception(_is_throttled),
-            stop=stop_after_attempt(self._retries + 1),
+            stop=stop_after_attempt(int(self._retries) + 1),
             wait=wait_random_exponential(multiplier=0.1, max=20),
             reraise=True,
         )
@@ -129,19 +125,19 @@ class GlueClient:
         return answer
 
     def find_table(self, database: str, name: str) -> Json | None:
-        """Return the document of a table; None if there is none, or can be none of the name."""
+        """Return the document of a table, or None if there is none."""
         if not (is_name(database) and is_name(name)):
             return None
         answer = self._find("get_table", f"read {database}.{name}", DatabaseName=database, Name=name)
         return answer and dict(answer["Table"])
 
     def find_database(self, name: str) -> Json | None:
-        """Return the document of a database; None if there is none, or can be none of the name."""
+        """Return the document of a database, or None if there is none."""
         answer = self._find("get_database", f"read namespace {name}", Name=name) if is_name(name) else None
         return answer and dict(answer["Database"])
 
     def list_tables(self, database: str) -> list[Json] | None:
-        """Return the documents of all tables in a database; None if there is no such database."""
+        """Return the documents of all tables in a database, or None if there is no such database."""
         if not is_name(database):
             return None
         try:
@@ -183,7 +179,7 @@ class GlueClient:
         error = response.get("Error") or {}
         status = (response.get("ResponseMetadata") or {}).get("HTTPStatusCode") or 0
         code = str(error.get("Code") or status)
-        # The first line only: the lines behind it may show the signed headers, the session's token among them.
+        # The first line only: the other lines may show the signed headers, the session's token among them.
         message = self._without_secrets(str(error.get("Message") or "").partition("\n")[0])
         if not 400 <= status < 500 or code in _OPEN:
             return self._unknown(f"{code}: {message}")
@@ -217,7 +213,7 @@ class GlueClient:
         """Return the client for reads and the one for changes."""
         with self._lock:
             if self._clients is None or self._pid != os.getpid():
-                # A connection must not be used by two processes: a child forgets its parent's.
+                # A connection must not be used by two processes: a forked child opens its own.
                 self._clients, self._pid = self._new_clients(), os.getpid()
             return self._clients
 
@@ -241,7 +237,7 @@ class GlueClient:
                 aws_secret_access_key=self._property("secret-access-key"),
                 aws_session_token=self._property("session-token"),
             )
-            reads = Config(retries={"max_attempts": self._retries, "mode": self._mode})
+            reads = Config(retries={"max_attempts": int(self._retries), "mode": self._mode})
             changes = Config(retries={"total_max_attempts": 1, "mode": "standard"})
             return (
                 session.client("glue", endpoint_url=endpoint, config=reads),
@@ -259,6 +255,12 @@ class GlueClient:
                 return value
         return None
 
+    def _setting(self, name: str, default: str, valid: re.Pattern[str], expected: str) -> str:
+        text = self._properties.get(f"glue.{name}", "").strip() or default
+        if not valid.fullmatch(text):
+            raise InvalidInputError(f"catalog {self._catalog}: property glue.{name} is '{text}', expected {expected}")
+        return text
+
     def _without_secrets(self, text: str) -> str:
         for name in ("secret-access-key", "session-token", "access-key-id"):
             if secret := self._property(name):
@@ -267,7 +269,7 @@ class GlueClient:
 
 
 def _session() -> Any:
-    """Return a session of botocore that reads the description of Glue (some 0.4 s) only once a process."""
+    """Return a session of botocore that reads the description of Glue (some 0.4 s) once in each process."""
     from botocore.session import Session
 
     session = Session()
@@ -280,19 +282,3 @@ def _loader() -> Any:
     from botocore.loaders import create_loader
 
     return create_loader()
-
-
-def _retries(catalog: str, properties: Mapping[str, str]) -> int:
-    text = properties.get("glue.max-retries", "").strip() or str(_MAX_RETRIES)
-    if not (text.isascii() and text.isdigit()):
-        raise InvalidInputError(f"catalog {catalog}: property glue.max-retries is '{text}', expected a number from 0")
-    return int(text)
-
-
-def _mode(catalog: str, properties: Mapping[str, str]) -> str:
-    mode = properties.get("glue.retry-mode", "").strip() or "standard"
-    if mode not in _MODES:
-        raise InvalidInputError(
-            f"catalog {catalog}: property glue.retry-mode is '{mode}', expected one of {', '.join(_MODES)}"
-        )
-    return mode

@@ -1,7 +1,5 @@
 """Glue's documents of tables and databases: names, columns, parameters. Values only.
 
-Not here: requests (`glue.client`), the catalog (`glue.catalog`).
-
 The columns are for users and for tools that list tables; the metadata file in the parameters is authoritative.
 """
 
@@ -22,10 +20,10 @@ METADATA_LOCATION = "metadata_location"
 PREVIOUS_METADATA_LOCATION = "previous_metadata_location"
 
 _EXTERNAL = "EXTERNAL_TABLE"
-# What a description of a database is called: by PyIceberg, by Iceberg Java and Spark.
+# The names of a database's description in PyIceberg, and in Iceberg Java and Spark.
 _DESCRIPTIONS = ("Description", "comment")
 _LOCATION = "location"
-# Of a table that is there, all that may be sent back.
+# The fields of an existing table that may be sent back.
 _KEPT = (
     "Description",
     "Owner",
@@ -38,7 +36,7 @@ _KEPT = (
     "TargetTable",
 )
 _MAX_COMMENT, _MAX_TYPE, _MAX_DESCRIPTION = 255, 131_072, 2_048
-# Glue stores names in lower case: one with a capital letter could be written, and never be found again as it was.
+# Glue stores names in lower case: a name with a capital letter could be written, and not be found again.
 _NAME = re.compile(r"[^A-Z\x00-\x1f]{1,255}")
 
 Json = dict[str, Any]
@@ -50,11 +48,7 @@ def is_name(name: str) -> bool:
 
 
 def database_of(catalog: str, namespace: Namespace) -> str:
-    """Return the database that a namespace is.
-
-    Raises:
-        InvalidInputError: it has several levels, or a name that Glue would change.
-    """
+    """Return the name of a namespace's database; `InvalidInputError` unless Glue can store exactly this name."""
     if len(namespace) != 1 or not is_name(namespace[0]):
         raise InvalidInputError(
             f"namespace {'.'.join(namespace)} of catalog {catalog}: a database of Glue has one level and a name in "
@@ -69,12 +63,12 @@ def table_input(
     """Return Glue's document of a table; entries of other programs are kept.
 
     Args:
-        location: of the metadata file.
-        previous: of the one before.
+        location: location of the metadata file.
+        previous: location of the one before.
         found: Glue's document as it was read, None for a new table.
     """
     found = found or {}
-    parameters = {**(found.get("Parameters") or {}), TABLE_TYPE: ICEBERG, METADATA_LOCATION: location}
+    parameters = {**parameters_of(found), TABLE_TYPE: ICEBERG, METADATA_LOCATION: location}
     if previous:
         parameters[PREVIOUS_METADATA_LOCATION] = previous
     storage = dict(found.get("StorageDescriptor") or {})
@@ -93,7 +87,7 @@ def table_input(
 
 
 def copied_input(name: str, found: Mapping[str, Any], parameters: Mapping[str, str]) -> Json:
-    """Return the document that makes a table like the one that was found, under a name and with these parameters."""
+    """Return a copy of a table's document with another name and other parameters."""
     document = {key: found[key] for key in (*_KEPT, "TableType", "StorageDescriptor") if key in found}
     return {**document, "Name": name, "Parameters": dict(parameters)}
 
@@ -102,7 +96,7 @@ def columns(metadata: TableMetadata, comments: Mapping[str, str]) -> list[Json]:
     """Return the columns of the current schema, then those that only older schemas had.
 
     Args:
-        comments: by column; those of columns without a documentation of their own stay.
+        comments: comments by column, for columns without a documentation in the schema.
     """
     described: dict[str, Json] = {}
     for is_current, field in _fields(metadata):
@@ -124,7 +118,7 @@ def columns(metadata: TableMetadata, comments: Mapping[str, str]) -> list[Json]:
 
 
 def database_input(name: str, properties: Mapping[str, str], found: Mapping[str, Any] | None = None) -> Json:
-    """Return Glue's document of a database; its location and description are fields of their own there."""
+    """Return Glue's document of a database, in which location and description are separate fields."""
     rest = {key: value for key, value in properties.items() if key != _LOCATION and key not in _DESCRIPTIONS}
     document: Json = {"Name": name, "Parameters": rest}
     if location := properties.get(_LOCATION):
@@ -139,7 +133,7 @@ def database_input(name: str, properties: Mapping[str, str], found: Mapping[str,
 
 def database_properties(found: Mapping[str, Any]) -> dict[str, str]:
     """Return the properties of a database; the description under PyIceberg's name."""
-    properties = {str(key): str(value) for key, value in (found.get("Parameters") or {}).items()}
+    properties = {str(key): str(value) for key, value in parameters_of(found).items()}
     if found.get("LocationUri"):
         properties[_LOCATION] = str(found["LocationUri"])
     if found.get("Description"):
@@ -148,15 +142,20 @@ def database_properties(found: Mapping[str, Any]) -> dict[str, str]:
 
 
 def without_aliases(properties: Mapping[str, str], changed: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties without descriptions under another name, if the change gives one."""
+    """Return the properties without descriptions under any name, if the change has one."""
     if any(name in changed for name in _DESCRIPTIONS):
         return {key: value for key, value in properties.items() if key not in _DESCRIPTIONS}
     return dict(properties)
 
 
+def parameters_of(found: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return the parameters of a document, which may have none."""
+    return (found or {}).get("Parameters") or {}
+
+
 def is_iceberg(found: Mapping[str, Any]) -> bool:
-    """Tell whether a table of Glue is one of Iceberg."""
-    parameters = found.get("Parameters") or {}
+    """Tell whether a table of Glue is an Iceberg table."""
+    parameters = parameters_of(found)
     return str(parameters.get(TABLE_TYPE, "")).upper() == ICEBERG and bool(parameters.get(METADATA_LOCATION))
 
 

@@ -1,14 +1,14 @@
 """`HadoopCatalog`: tables are directories, and the newest `metadata/v<N>.metadata.json` is the table.
 
-Here: namespaces and tables as directories, and the commit that is the creation of one file. Not here: which
-version is the newest (`hadoop.versions`), and how a file is created only if it isn't there (`airflow_iceberg.storage`).
-Iceberg Java's HadoopCatalog may read and write the same tables at the same time.
+A commit is the creation of one file. Iceberg Java's HadoopCatalog may read and write the same tables at the same time.
+Not here: which version is the newest (`hadoop.versions`), and how a file is created only if it does not exist
+(`airflow_iceberg.storage`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Unpack
 
 from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, parse_namespace
@@ -37,10 +37,10 @@ from airflow_iceberg.storage.conditional_create import require_conditional_creat
 from airflow_iceberg.storage.directories import FsspecDirectories, open_directory
 
 _OWN_DIRECTORIES = {"data", "metadata"}
-# A dot separates levels; slashes and colons mean something in a path, the others to fsspec, which would expand them.
+# A dot separates levels, slashes and colons have a meaning in a path, and fsspec would expand the others.
 _NOT_PLAIN = "./\\:*?[]"
-# Iceberg Java asks "does vN exist?" and renames, and on a local file system its rename replaces: a file that we create
-# between the two is lost. We look again after more time than Java needs from the one to the other.
+# Iceberg Java checks whether vN exists and then renames, and on a local file system its rename replaces: a file that we
+# create between the two is lost. We look again after more time than Java needs for both.
 _JAVA_RENAME_S = 0.01
 
 
@@ -50,7 +50,6 @@ class HadoopCatalog(PointerCatalog):
     A table cannot be renamed, registered, moved, or keep its metadata elsewhere; namespaces have no properties.
 
     Args:
-        name: only for messages.
         properties: `warehouse`, the root directory.
         sleep: for tests.
     """
@@ -84,7 +83,7 @@ class HadoopCatalog(PointerCatalog):
         return Pointer(metadata_location=newest.location, token=newest.version) if newest else None
 
     def swap_pointer(self, table: TableId, *, expected: Pointer | None, new: str) -> Pointer:
-        """Refuse: in a directory of versions the metadata file is the pointer, there is nothing to swap."""
+        """Refuse: the metadata file is the pointer, there is nothing to swap."""
         raise UnsupportedError(f"cannot let {table} point to {new}: a Hadoop catalog's table is its own directory")
 
     def _publish(self, table: TableId, base: TableState | None, metadata: TableMetadata) -> TableState:
@@ -99,7 +98,7 @@ class HadoopCatalog(PointerCatalog):
         # Differs from Java: the name follows from the *base's* codec, so that all who commit on one base meet at one
         # name. Java takes the new codec, and of two writers of which one changes the codec both succeed.
         location = directory.location_of(version, is_gzip=base is not None and is_gzip_asked(base.metadata.properties))
-        is_gzip_asked(metadata.properties)  # an unknown codec is refused before it is written
+        is_gzip_asked(metadata.properties)  # an unknown codec is rejected before it is written
         data = encode_metadata(metadata, location)
         try:
             hint = self._create_version(directory, version, location, data, base)
@@ -111,8 +110,8 @@ class HadoopCatalog(PointerCatalog):
     def _create_version(
         self, directory: MetadataDirectory, version: int, location: str, data: bytes, base: TableState | None
     ) -> int | None:
-        """Create the file, make sure that it is the table's, and return what the hint said after it."""
-        # Of a version that is not the first, `_require_newest` has just looked for the next one.
+        """Create the file, make sure that it is the table's, and return the hint as it was read afterwards."""
+        # For a later version, `_require_newest` has just checked this.
         if base is None and (taken := directory.spellings(version)):
             raise AlreadyExistsError(f"version {version} is {taken[0]}")
         self._probe(directory)
@@ -126,11 +125,11 @@ class HadoopCatalog(PointerCatalog):
         except (AlreadyExistsError, CommitUnknownError):
             raise
         except IcebergError as error:
-            # The version is there and may be the table's: what keeps us from seeing that is no proof of a failure.
+            # The version exists and may be the table's: an error while that is checked does not prove a failure.
             raise _unknown(location, str(error)) from error
 
     def _probe(self, directory: MetadataDirectory) -> None:
-        """Refuse a store that ignores the condition that commits rely on; asked once in the catalog's life."""
+        """Reject a store that ignores the condition that commits rely on; checked once for each catalog object."""
         if directory.is_conditional and not self._is_probed:
             require_conditional_create(self.io, directory.location)
             self._is_probed = True
@@ -138,7 +137,7 @@ class HadoopCatalog(PointerCatalog):
     def _look_again(
         self, directory: MetadataDirectory, version: int, location: str, data: bytes, base: TableState | None
     ) -> int | None:
-        """Make sure that the version that was just created is the table's, and the only one of its number."""
+        """Make sure that the version just created is the table's, and the only one of its number."""
         if directory.is_local:
             self._sleep(_JAVA_RENAME_S)
             self._resolve(directory, location, data, None)
@@ -149,10 +148,10 @@ class HadoopCatalog(PointerCatalog):
     def _require_to_be_followed(
         self, directory: MetadataDirectory, version: int, location: str, base: TableState | None
     ) -> int | None:
-        """Make sure that newer versions, if there are any by now, were built on ours; return what the hint says.
+        """Make sure that newer versions, if there are any by now, are based on ours; return the hint.
 
-        Where old metadata is deleted after each commit, a writer that slept can fill the hole that a deleted version
-        left: its file is created and means nothing.
+        If old metadata is deleted after each commit, a delayed writer can fill the hole that a deleted version left:
+        its file is created and has no effect.
         """
         hint = directory.read_hint()
         if base is not None and not directory.is_there(version + 1):
@@ -163,7 +162,7 @@ class HadoopCatalog(PointerCatalog):
             return hint
         name = location.rpartition("/")[2]
         logged = read_metadata(self.io, newest.location).metadata_log
-        # By name: Java writes the same place as file:/…
+        # By name: Java spells the same location file:/…
         if all(entry.rpartition("/")[2] != name for _, entry in logged):
             raise _unknown(location, f"the table is at version {newest.version} already")
         return hint
@@ -173,9 +172,8 @@ class HadoopCatalog(PointerCatalog):
 
         Raises:
             AlreadyExistsError: it is another writer's.
-            StorageError: there is no such version, and none will come: the store has no requests on their way, or it
-                said no to all of them.
-            CommitUnknownError: cannot tell.
+            StorageError: there is no such version, and none will come: the store has no requests on their way, or has
+                refused them all.
         """
         if cause is not None and cause.is_refused and not directory.is_local:
             raise cause
@@ -215,9 +213,9 @@ class HadoopCatalog(PointerCatalog):
             )
 
     def _require_newest(self, table: TableId, directory: MetadataDirectory, base: TableState) -> None:
-        """Refuse a base that is not the newest version: the file of the next one may have been deleted since."""
+        """Reject a base that is not the newest version: the file of the next one may have been deleted since."""
         version = _base_version(base)
-        if directory.is_there(version + 1):  # asked first: who has lost, as most who race do, has one question to ask
+        if directory.is_there(version + 1):  # checked first: most writers that lost a race need one request only
             raise self._lost(table, base, version + 1)
         if directory.is_surely_last(version, hint=directory.read_hint(), witness=base.metadata_location):
             return
@@ -237,7 +235,6 @@ class HadoopCatalog(PointerCatalog):
     # -- tables ------------------------------------------------------------------------------------------------------
 
     def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
-        """Return the directories of a namespace that hold a table, sorted."""
         namespace = self._require_namespace(namespace)
         names = self._directories(namespace)
         tables = [TableId(namespace=namespace, name=name) for name in names if _is_plain(name)]
@@ -246,7 +243,7 @@ class HadoopCatalog(PointerCatalog):
     def drop_table(self, table: str | TableId, *, purge: bool = False) -> None:
         """Remove the table's directory, as Iceberg Java does: the directory is the table, data files included.
 
-        With `purge` the files that lie elsewhere go, too.
+        With `purge` its files in other places are deleted, too.
         """
         table = TableId.of(table)
         if not purge:
@@ -256,7 +253,6 @@ class HadoopCatalog(PointerCatalog):
         delete_files(state.io or self.io, str(table), files.outside(self.default_location(table)))
 
     def drop_pointer(self, table: TableId) -> None:
-        """Remove the table's directory."""
         if not TableProperties.of(self.load(table).metadata.properties).gc_enabled:
             raise InvalidInputError(
                 f"cannot drop {table}: its property {TableProperties.gc_enabled} is false, and a Hadoop catalog drops "
@@ -277,37 +273,32 @@ class HadoopCatalog(PointerCatalog):
             ) from error
 
     def rename_table(self, table: str | TableId, to: str | TableId) -> None:
-        """Refuse: the name is the directory, and the metadata names files in it."""
         raise UnsupportedError(f"cannot rename {table}: a Hadoop catalog's table has the name of its directory")
 
     def register_table(self, table: str | TableId, metadata_location: str) -> TableState:
-        """Refuse: a table in another directory can't be pointed to."""
         raise UnsupportedError(
             f"cannot register {metadata_location} as {table}: a Hadoop catalog has no pointers, read the table with "
             "Table.from_metadata"
         )
 
     def default_location(self, table: str | TableId) -> str:
-        """Return the directory of the table; there is no other choice."""
+        """Return the directory of the table, its only possible location."""
         table = TableId.of(table)
         return self._location((*table.namespace, table.name))
 
     # -- namespaces --------------------------------------------------------------------------------------------------
 
-    def create_namespace(
-        self, namespace: str | Namespace, properties: Mapping[str, str] | None = None, *, if_not_exists: bool = False
-    ) -> None:
-        """Make the directory, and those above it."""
-        namespace = parse_namespace(namespace)
+    def _create_namespace(self, namespace: Namespace, properties: dict[str, str]) -> bool:
+        """Create the directory, and those above it."""
         if properties:
             raise self._no_properties(namespace)
         with open_directory(self.io, self._location(namespace), "create the directory") as (store, path):
-            is_there = store.is_directory(path)
-            if not is_there:
+            if not store.is_directory(path):
                 store.make_directory(path)
-        if is_there and (not if_not_exists or self._is_table(namespace)):
-            what = "table" if self._is_table(namespace) else "namespace"
-            raise AlreadyExistsError(f"{what} {'.'.join(namespace)} exists already in catalog {self.name}")
+                return True
+        if self._is_table(namespace):
+            raise AlreadyExistsError(f"table {'.'.join(namespace)} exists already in catalog {self.name}")
+        return False
 
     def drop_namespace(self, namespace: str | Namespace) -> None:
         """Remove the directory if it is empty."""
@@ -321,26 +312,21 @@ class HadoopCatalog(PointerCatalog):
             store.remove_directory(path)
 
     def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]:
-        """Return the directories one level below the parent that are no tables, sorted."""
         above = self._require_namespace(parent) if parent else ()
         names = (name for name in self._directories(above) if _is_plain(name))
         return tuple(sorted((*above, name) for name in names if not self._is_table((*above, name))))
 
     def namespace_exists(self, namespace: str | Namespace) -> bool:
-        """Tell whether there is a directory of that name which is no table."""
         namespace = parse_namespace(namespace)
         with open_directory(self.io, self._location(namespace), "look for") as (store, path):
             is_there = store.is_directory(path)
         return is_there and not self._is_table(namespace)
 
     def load_namespace_properties(self, namespace: str | Namespace) -> Mapping[str, str]:
-        """Return the one thing that a directory knows, its location."""
+        """Return the location, the only property of a directory."""
         return {"location": self._location(self._require_namespace(namespace))}
 
-    def update_namespace_properties(
-        self, namespace: str | Namespace, updates: Mapping[str, str] | None = None, removals: Iterable[str] = ()
-    ) -> None:
-        """Refuse: a directory has no properties."""
+    def _update_namespace(self, namespace: Namespace, new: dict[str, str], old: frozenset[str]) -> None:
         raise self._no_properties(self._require_namespace(namespace))
 
     def _no_properties(self, namespace: Namespace) -> UnsupportedError:

@@ -1,9 +1,7 @@
 """The `metadata` directory of a Hadoop catalog's table: which version is the newest, its spellings, and the hint.
 
-Here: names of files and what may be concluded from them. Not here: the commit (`hadoop.catalog`).
-
 A version has one of three names: `v<N>.metadata.json`, `v<N>.gz.metadata.json` and, from old writers,
-`v<N>.metadata.json.gz`. `version-hint.text` saves a listing and promises nothing: it may lag, run back, or be gone.
+`v<N>.metadata.json.gz`. `version-hint.text` saves a listing and is not reliable: it may be old, too new, or missing.
 """
 
 from __future__ import annotations
@@ -36,13 +34,12 @@ class MetadataDirectory:
     """The versions in one table's metadata directory.
 
     Args:
-        io: how files are reached.
-        location: of the directory, without a slash at the end.
+        location: location of the directory, without a slash at the end.
 
     Attributes:
         is_local: the directory is on this machine, where Iceberg Java commits by a rename that replaces.
         is_conditional: the store creates a file by a condition, which a server may ignore; and it lists by prefix.
-        answers_are_final: a file that isn't there after a call has failed won't come later.
+        answers_are_final: a file that does not exist after a failed call won't appear later.
     """
 
     def __init__(self, io: FileIO, location: str) -> None:
@@ -54,22 +51,22 @@ class MetadataDirectory:
             self.answers_are_final = store.answers_are_final
 
     def location_of(self, version: int, *, is_gzip: bool) -> str:
-        """Return where a new version is put."""
+        """Return the location of a new version."""
         return f"{self.location}/v{version}{_GZIP if is_gzip else _PLAIN}"
 
     def spellings(self, version: int) -> tuple[str, ...]:
-        """Return the files that claim to be this version: one, none, or, after an accident, more."""
+        """Return the files of this version: one, none, or, after an accident, more."""
         return tuple(self._each_spelling(version))
 
     def is_there(self, version: int, *, other_than: str | None = None) -> bool:
-        """Tell whether any file claims to be this version, other than the one at `other_than`."""
+        """Tell whether there is a file of this version, other than the one at `other_than`."""
         return next(self._each_spelling(version, other_than=other_than), None) is not None
 
     def _each_spelling(self, version: int, *, other_than: str | None = None) -> Iterator[str]:
-        """Yield the files that claim to be a version; on HDFS each one costs a question, which `other_than` saves."""
+        """Yield the files of a version; on HDFS each one costs a request, which `other_than` saves."""
         names = [f"v{version}{suffix}" for suffix in (_PLAIN, _GZIP, _OLD_GZIP)]
         locations = [location for name in names if (location := f"{self.location}/{name}") != other_than]
-        if self.is_conditional:  # an object store: one listing by prefix instead of three questions
+        if self.is_conditional:  # an object store: one listing by prefix instead of three requests
             with open_directory(self._io, self.location, "list") as (store, path):
                 found = {f"{self.location}/{name}" for name in store.names(path, f"v{version}.")}
             yield from (location for location in locations if location in found)
@@ -77,14 +74,14 @@ class MetadataDirectory:
             yield from (location for location in locations if self._io.exists(location))
 
     def is_surely_last(self, version: int, *, hint: int | None, witness: str) -> bool:
-        """Tell whether a version that nothing follows is the newest, and not one before a hole.
+        """Tell whether a version without a next one is the newest, and not one before a hole.
 
-        Old versions are deleted oldest first, after the hint has been written. So a hint that names no later version,
-        and a file that would have gone first and is there, say that none was deleted after it. False means that it is
-        not known, as when the hint is gone: then `newest` tells.
+        Old versions are deleted oldest first, after the hint was written. So if the hint is not a later version, and a
+        file exists that would have been deleted first, none was deleted after it. False means that it is not known, as
+        without a hint: then use `newest`.
 
         Args:
-            hint: as it has just been read.
+            hint: the hint, just read.
             witness: a file of this version, or of the one before it.
         """
         return hint is not None and hint <= version and self._io.exists(witness)
@@ -93,9 +90,9 @@ class MetadataDirectory:
         """Return the newest version: from the hint, or from a listing, and forward from there.
 
         Args:
-            at_least: a version that is there for sure; saves looking for it again.
+            at_least: a version that surely exists, to save requests.
         Raises:
-            FormatError: two files claim to be the newest version.
+            FormatError: there are two files of the newest version.
         """
         hint = self.read_hint()
         found = self._file_of(hint) if hint is not None else None
@@ -107,11 +104,7 @@ class MetadataDirectory:
         return found
 
     def write_hint(self, version: int, *, last: int | None) -> None:
-        """Let the hint say this version, unless it is ahead already. Best effort: the commit has happened before.
-
-        Args:
-            last: what the hint said after the commit.
-        """
+        """Write this version into the hint, unless `last`, the hint after the commit, is newer; errors are logged."""
         try:
             if (last or 0) < version:
                 self._replace_hint(str(version).encode("ascii"))
@@ -121,17 +114,16 @@ class MetadataDirectory:
             )
 
     def forget_checksum(self, location: str) -> None:
-        """Remove the checksum file that Hadoop's local file system may have left for a file of this name.
+        """Delete the checksum file `.x.crc` that Hadoop's local file system may have left for a file `x` of this name.
 
-        Hadoop keeps a checksum of a local file `x` in `.x.crc` and refuses to read an `x` that doesn't fit. A file
-        without one is read unchecked, so none is better than an old one.
+        Hadoop refuses to read a file with another checksum. A file without one is read unchecked.
         """
         if self.is_local:
             directory, _, name = location.rpartition("/")
             self._io.delete([f"{directory}/.{name}.crc"])
 
     def two_spellings(self, version: int) -> FormatError:
-        """Return the error for a version that two files claim to be."""
+        """Return the error for a version of two files."""
         names = " and ".join(name.rpartition("/")[2] for name in self.spellings(version))
         return FormatError(
             f"version {version} of the table is both {names}: two writers committed at once while the compression "
@@ -152,7 +144,7 @@ class MetadataDirectory:
         return self._file_of(newest) if newest is not None else None
 
     def read_hint(self) -> int | None:
-        """Return what the hint says, or None if it says nothing of use."""
+        """Return the version in the hint, or None if there is none."""
         try:
             text = self._io.read(f"{self.location}/{_HINT}").strip()
         except NotFoundError:
@@ -169,6 +161,6 @@ class MetadataDirectory:
 
 
 def version_of(name: str) -> int | None:
-    """Return the version that a file's name says, or None for every other file."""
+    """Return the version in a file's name, or None if it has none."""
     match = _VERSION.fullmatch(name)
     return int(match[1]) if match else None

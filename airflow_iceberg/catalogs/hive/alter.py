@@ -1,7 +1,4 @@
-"""The call that alters a table in the Hive Metastore, and whether a server compares before it does.
-
-Not here: what is altered and what its outcome means (`hive.swap`).
-"""
+"""The call that alters a table in the Hive Metastore, and whether the server compares before it does."""
 
 from __future__ import annotations
 
@@ -22,21 +19,17 @@ from airflow_iceberg.catalogs.hive.thrift_interface import (
 )
 from airflow_iceberg.errors import NotFoundError, StorageError
 
-# The metastore has one kind of error for all failures; this text says that the expected parameter doesn't hold.
+# The metastore has one type of error for all failures; this text means that the expected parameter has another value.
 _MODIFIED = "The table has been modified"
 
 
 def is_modified(error: HiveError) -> bool:
-    """Tell whether the server refused a swap because the expected parameter doesn't hold."""
+    """Tell whether the server refused a swap because the expected parameter has another value."""
     return str(error).startswith(_MODIFIED)
 
 
 def hive_name(table: TableId) -> tuple[str, str]:
-    """Return the names of database and table in the metastore, which are lower-case.
-
-    Raises:
-        NotFoundError: the namespace has several levels, so that there can't be such a table.
-    """
+    """Return the names of database and table in the metastore; `NotFoundError` for a namespace of several levels."""
     if len(table.namespace) != 1:
         raise NotFoundError(f"there is no table {table}: a Hive Metastore knows one level of namespaces")
     return table.namespace[0].lower(), table.name.lower()
@@ -58,19 +51,17 @@ def call_alter(connection: Connection, found: Table, changed: Table, *, expected
 
 
 def enforces_expected(connection: Connection, found: Table) -> bool:
-    """Find out, once a connection, whether its server refuses a swap whose expected value is wrong.
+    """Find out, once for each connection, whether its server refuses a swap whose expected value is wrong.
 
     The table is altered with an impossible expected value and with another partition column. A server that compares
-    refuses for the first, which it looks at before anything else; one that doesn't compare refuses for the second,
-    since no metastore lets partition columns change. So neither changes anything.
+    refuses because of the first, which it checks first; one that doesn't compare refuses because of the second, since
+    no metastore lets partition columns change. So neither changes anything.
     """
-    # Differs from Java: it trusts the user that the server compares.
+    # Differs from Java: it relies on the user that the server compares.
     if connection.enforces_expected is None:
         probe = copy.deepcopy(found)
-        probe.partitionKeys = [
-            *(found.partitionKeys or []),
-            FieldSchema(name="airflow_iceberg_probe", type="string", comment=""),
-        ]
+        added = FieldSchema(name="airflow_iceberg_probe", type="string", comment="")
+        probe.partitionKeys = [*(found.partitionKeys or []), added]
         try:
             call_alter(connection, found, probe, expected=f"airflow-iceberg-probe-{uuid.uuid4()}")
             connection.enforces_expected = False

@@ -1,21 +1,20 @@
 """`HiveCatalog`: pointers in a Hive Metastore, shared with Iceberg Java's HiveCatalog and PyIceberg's.
 
-Here: namespaces, tables, and the call of each method. Not here: the swap of a pointer and its outcome
-(`hive.swap`), locks (`hive.locks`), what the metastore shows of a table (`hive.tables`), calls and connections
-(`hive.client`).
+Here: namespaces, tables, and the call of each method. Not here: the swap of a pointer and its outcome (`hive.swap`),
+locks (`hive.locks`), the metastore's entry of a table (`hive.tables`), calls and connections (`hive.client`).
 
-The metastore knows one level of namespaces, and names without case: `Sales.Orders` is `sales.orders`.
+The metastore has one level of namespaces, and ignores the case of names: `Sales.Orders` is `sales.orders`.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Unpack
 
 from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, parse_namespace
-from airflow_iceberg.catalogs.hive.client import ConnectionLostError, HiveClient, MetastoreFailedError
+from airflow_iceberg.catalogs.hive.client import ConnectionLostError, HiveClient
 from airflow_iceberg.catalogs.hive.locks import LockSettings, user_name
 from airflow_iceberg.catalogs.hive.swap import Swapper
 from airflow_iceberg.catalogs.hive.tables import METADATA_LOCATION, TABLE_TYPE, Options, is_iceberg
@@ -30,18 +29,13 @@ from airflow_iceberg.catalogs.hive.thrift_interface import (
     Table,
 )
 from airflow_iceberg.catalogs.pointer import DescribingCatalog, Outside, Pointer, read_metadata
-from airflow_iceberg.errors import (
-    FormatError,
-    IcebergError,
-    InvalidInputError,
-    NotFoundError,
-    StorageError,
-)
+from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError, NotFoundError, StorageError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 
 log = logging.getLogger(__name__)
 
 _LOCATION, _COMMENT = "location", "comment"
+Meanings = Mapping[type[HiveError], Callable[[HiveError], IcebergError]]
 _OWNER, _OWNER_TYPE = "hive.metastore.database.owner", "hive.metastore.database.owner-type"
 
 
@@ -49,10 +43,9 @@ class HiveCatalog(DescribingCatalog):
     """Tables in a Hive Metastore, 2.3 to 4.
 
     Args:
-        name: for messages.
-        properties: `uri` (several metastores separated by commas), `warehouse` (without it the metastore's own), what
-            `TransportOptions`, `LockSettings` and `Options` read, `ugi`, and `engine.hive.lock-enabled`: whether tables
-            that don't say themselves are committed under a lock ("true") or by compare-and-swap ("false").
+        properties: `uri` (several metastores separated by commas), `warehouse` (by default the metastore's own), those
+            of `TransportOptions`, `LockSettings` and `Options`, `ugi`, and `engine.hive.lock-enabled`: whether tables
+            without that property are committed under a lock ("true") or by compare-and-swap ("false").
     """
 
     def __init__(self, name: str, properties: Mapping[str, str], **outside: Unpack[Outside]) -> None:
@@ -69,11 +62,6 @@ class HiveCatalog(DescribingCatalog):
     # -- the pointer ---------------------------------------------------------------------------------------------
 
     def read_pointer(self, table: TableId) -> Pointer | None:
-        """Return where the table points to.
-
-        Raises:
-            NotFoundError: there is a table of this name, which is no Iceberg table.
-        """
         found = self._find(table)
         if found is None:
             return None
@@ -90,7 +78,6 @@ class HiveCatalog(DescribingCatalog):
         return found is not None and is_iceberg(found)
 
     def swap_metadata(self, table: TableId, *, base: TableState | None, new: str, metadata: TableMetadata) -> Pointer:
-        """Make the table, or let it show the new metadata if it still shows the base's."""
         if base is None:
             self._swapper.create(
                 table, metadata, new, now_ms=self._now_ms(), owner=self._user, read_log=self._metadata_log
@@ -100,7 +87,6 @@ class HiveCatalog(DescribingCatalog):
         return Pointer(metadata_location=new)
 
     def attempts(self, table: TableId) -> AbstractContextManager[None]:
-        """Let a lock that was waited for be kept from one attempt to the next."""
         return self._swapper.attempts()
 
     def _metadata_log(self, location: str) -> frozenset[str]:
@@ -109,26 +95,19 @@ class HiveCatalog(DescribingCatalog):
     # -- tables --------------------------------------------------------------------------------------------------
 
     def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
-        """Return the Iceberg tables in a namespace, sorted; views and Hive's own tables are left out."""
         namespace = self._require_namespace(namespace)
         (database,) = _hive_names(namespace)
-        try:
+        with self._errors(f"list the tables of {database}", {}):
             names = self._client.call("get_all_tables", db_name=database)
             tables = [table for table in self._client.tables(database, sorted(names)) if is_iceberg(table)]
-        except HiveError as error:
-            raise self._failed(f"list the tables of {database}", error) from error
         return tuple(sorted(TableId(namespace=namespace, name=table.tableName) for table in tables))
 
     def drop_pointer(self, table: TableId) -> None:
-        if self.read_pointer(table) is None:
-            raise self._unknown_table(table)
+        self._require_pointer(table)
         database, name = _hive_names((*table.namespace, table.name))
         try:
-            self._client.call("drop_table", dbname=database, name=name, deleteData=False)
-        except NoSuchObjectException as error:
-            raise self._unknown_table(table) from error
-        except HiveError as error:
-            raise self._failed(f"drop {table}", error) from error
+            with self._errors(f"drop {table}", {NoSuchObjectException: lambda _: self._unknown_table(table)}):
+                self._client.call("drop_table", dbname=database, name=name, deleteData=False)
         except ConnectionLostError:
             if self._find(table) is not None:
                 raise
@@ -139,11 +118,11 @@ class HiveCatalog(DescribingCatalog):
         The rename is guarded as a commit is. A process that is killed in between leaves the whole table under the name
         `airflow_iceberg_dropped_…`.
         """
-        # Differs from Java: it removes whatever has the name. A metastore removes without comparing, hence two steps.
+        # Differs from Java: it removes any table of the name. A metastore removes without comparing, hence two steps.
         table = state.table
         found = self._find(table)
         if found is not None and (found.parameters or {}).get("EXTERNAL", "").upper() != "TRUE":
-            super().drop_if_current(state)  # the metastore would move the files of a renamed table that it manages
+            super().drop_if_current(state)  # a rename would move the files of a table that the metastore manages
             return
         nameless = TableId(namespace=table.namespace, name=f"airflow_iceberg_dropped_{self._new_uuid().hex}")
         self._swapper.rename(table, nameless, expected=state.metadata_location)
@@ -157,25 +136,22 @@ class HiveCatalog(DescribingCatalog):
                 raise StorageError(f"cannot drop {table}, it has its name back: {error}") from error
 
     def register_table(self, table: str | TableId, metadata_location: str) -> TableState:
-        """Bring an existing table into the metastore by its metadata file."""
         table = TableId.of(table)
-        # Asked first, since afterwards a table that points to this file looks as if we had made it.
+        # Checked first, since afterwards a table that points to this file looks as if we had created it.
         if self._find(table) is not None:
             raise self._existing_table(table)
         return super().register_table(table, metadata_location)
 
     def rename_table(self, table: str | TableId, to: str | TableId) -> None:
-        """Give the table another name in the metastore; its files stay where they are."""
         table, to = TableId.of(table), TableId.of(to)
         self._require_namespace(to.namespace)
-        if self.read_pointer(table) is None:
-            raise self._unknown_table(table)
+        self._require_pointer(table)
         if self._find(to) is not None:
             raise self._existing_target(table, to)
         self._swapper.rename(table, to)
 
     def default_location(self, table: str | TableId) -> str:
-        """Return <location of the namespace>/<table>, as Hive has it."""
+        """Return <location of the namespace>/<table>, as Hive does."""
         table = TableId.of(table)
         base = self.load_namespace_properties(table.namespace).get(_LOCATION)
         if not base:
@@ -185,7 +161,7 @@ class HiveCatalog(DescribingCatalog):
         return f"{base.rstrip('/')}/{table.name}"
 
     def _find(self, table: TableId) -> Table | None:
-        """Return what the metastore has under a name, whatever it is."""
+        """Return the metastore's entry of a name, Iceberg table or not."""
         if len(table.namespace) != 1:
             return None
         database, name = _hive_names((*table.namespace, table.name))
@@ -198,11 +174,8 @@ class HiveCatalog(DescribingCatalog):
 
     # -- namespaces ----------------------------------------------------------------------------------------------
 
-    def create_namespace(
-        self, namespace: str | Namespace, properties: Mapping[str, str] | None = None, *, if_not_exists: bool = False
-    ) -> None:
-        """Make a database at <warehouse>/<name>.db, unless the properties have a location."""
-        namespace = parse_namespace(namespace)
+    def _create_namespace(self, namespace: Namespace, properties: dict[str, str]) -> bool:
+        """Create a database at <warehouse>/<name>.db, unless the properties have a location."""
         if len(namespace) != 1:
             raise InvalidInputError(
                 f"namespace {'.'.join(namespace)} has {len(namespace)} levels, a Hive Metastore knows one"
@@ -211,39 +184,36 @@ class HiveCatalog(DescribingCatalog):
         database = Database(name=name, parameters={}, description="")
         if warehouse := self.properties.get("warehouse", "").rstrip("/"):
             database.locationUri = f"{warehouse}/{name}.db"
-        _set_properties(database, properties or {})
+        _set_properties(database, properties)
         try:
             self._client.call("create_database", database=database)
-        except AlreadyExistsException as error:
-            if not if_not_exists:
-                raise self._existing_namespace((name,)) from error
+        except AlreadyExistsException:
+            return False
         except InvalidObjectException as error:
             raise InvalidInputError(f"the metastore refuses namespace {name}: {error}") from error
         except HiveError as error:
             raise self._failed(f"create namespace {name}", error) from error
+        return True
 
     def drop_namespace(self, namespace: str | Namespace) -> None:
-        """Remove a database that holds nothing, no tables of others either."""
+        """Remove a database that holds no table of any kind; its directory is kept."""
         (name,) = _hive_names(self._require_namespace(namespace))
-        try:
-            # The name is in no table's way: what is deleted is the entry, not the directory.
+        meanings: Meanings = {
+            NoSuchObjectException: lambda _: self._unknown_namespace((name,)),
+            InvalidOperationException: lambda error: InvalidInputError(
+                f"namespace {name} is not empty: {error}; drop what it holds first"
+            ),
+        }
+        with self._errors(f"drop namespace {name}", meanings):
             self._client.call("drop_database", name=name, deleteData=False, cascade=False)
-        except NoSuchObjectException as error:
-            raise self._unknown_namespace((name,)) from error
-        except InvalidOperationException as error:
-            raise InvalidInputError(f"namespace {name} is not empty: {error}; drop what it holds first") from error
-        except HiveError as error:
-            raise self._failed(f"drop namespace {name}", error) from error
 
     def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]:
-        """Return all databases, sorted; there is nothing below one."""
+        """Return all databases, sorted; there are none below another."""
         if parent:
             self._require_namespace(parent)
             return ()
-        try:
+        with self._errors("list the namespaces", {}):
             return tuple(sorted((name,) for name in self._client.call("get_all_databases")))
-        except HiveError as error:
-            raise self._failed("list the namespaces", error) from error
 
     def namespace_exists(self, namespace: str | Namespace) -> bool:
         return self._find_database(parse_namespace(namespace)) is not None
@@ -252,12 +222,9 @@ class HiveCatalog(DescribingCatalog):
         """Return the database's parameters, and its location, comment and owner under Iceberg's names."""
         return _properties_of(self._database(namespace))
 
-    def update_namespace_properties(
-        self, namespace: str | Namespace, updates: Mapping[str, str] | None = None, removals: Iterable[str] = ()
-    ) -> None:
-        """Replace the database's entry; the last of several that do so at once wins, as the metastore has it."""
+    def _update_namespace(self, namespace: Namespace, new: dict[str, str], old: frozenset[str]) -> None:
+        """Replace the database's entry; the metastore does not compare, so the last of several writers wins."""
         database = self._database(namespace)
-        new, old = self._property_changes((database.name,), updates, removals)
         if _LOCATION in old:
             raise InvalidInputError(f"the location of namespace {database.name} cannot be removed, set another one")
         database.parameters = {key: value for key, value in (database.parameters or {}).items() if key not in old}
@@ -266,12 +233,9 @@ class HiveCatalog(DescribingCatalog):
         if _OWNER in old:
             database.ownerName = database.ownerType = None
         _set_properties(database, new)
-        try:
+        meanings: Meanings = {NoSuchObjectException: lambda _: self._unknown_namespace((database.name,))}
+        with self._errors(f"change namespace {database.name}", meanings):
             self._client.call("alter_database", dbname=database.name, db=database)
-        except NoSuchObjectException as error:
-            raise self._unknown_namespace((database.name,)) from error
-        except HiveError as error:
-            raise self._failed(f"change namespace {database.name}", error) from error
 
     def _database(self, namespace: str | Namespace) -> Database:
         namespace = parse_namespace(namespace)
@@ -292,7 +256,16 @@ class HiveCatalog(DescribingCatalog):
             raise self._failed(f"read namespace {name}", error) from error
         return found
 
-    def _failed(self, what: str, error: HiveError | MetastoreFailedError) -> IcebergError:
+    @contextmanager
+    def _errors(self, what: str, meanings: Meanings) -> Iterator[None]:
+        """Raise what an error of the metastore inside the block means, by its type."""
+        try:
+            yield
+        except HiveError as error:
+            meaning = meanings.get(type(error))
+            raise (meaning(error) if meaning else self._failed(what, error)) from error
+
+    def _failed(self, what: str, error: HiveError) -> StorageError:
         return StorageError(f"catalog {self.name}: the metastore cannot {what}: {error}")
 
 
@@ -314,7 +287,7 @@ def _properties_of(database: Database) -> dict[str, str]:
 
 
 def _set_properties(database: Database, properties: Mapping[str, str]) -> None:
-    others = {str(key): str(value) for key, value in properties.items()}
+    others = dict(properties)
     if _LOCATION in others:
         database.locationUri = others.pop(_LOCATION).rstrip("/")
     if _COMMENT in others:

@@ -25,7 +25,7 @@ from airflow_iceberg.catalogs.hive.thrift_interface import CALLS, GetTableReques
 from airflow_iceberg.catalogs.hive.transport import Address, TransportOptions, open_protocol, parse_addresses
 from airflow_iceberg.errors import CommitUnknownError, StorageError
 
-# Firewalls and load balancers forget connections without a word; one this old is not trusted any more.
+# Firewalls and load balancers silently drop idle connections; an older one is not used any more.
 IDLE_SECONDS = 60.0
 # The server's own limit for one answer (hive.metastore.batch.retrieve.max).
 BATCH = 300
@@ -35,7 +35,7 @@ class MetastoreFailedError(StorageError):
     """The server answered with an error that the interface doesn't declare: a bug in it, or an unknown call.
 
     Attributes:
-        is_unknown_call: it doesn't know the call, and surely did nothing.
+        is_unknown_call: whether the server doesn't know the call, and surely did nothing.
     """
 
     def __init__(self, message: str, *, is_unknown_call: bool) -> None:
@@ -51,8 +51,7 @@ class Connection:
     """One connection, used by one thread at a time.
 
     Attributes:
-        enforces_expected: whether the server behind it refuses a swap whose expected parameter doesn't hold; None until
-            it was tried.
+        enforces_expected: whether its server compares the expected parameter of a swap; None if not yet probed.
     """
 
     def __init__(self, address: Address, protocol: TProtocolBase) -> None:
@@ -66,12 +65,12 @@ class Connection:
         self._used = time.monotonic()
 
     def is_usable(self) -> bool:
-        """Tell whether it can be expected to work: it is ours, young, and the other side has not closed it."""
+        """Tell whether it should work: it belongs to this process, is not old, and was not closed."""
         is_ours = not self.is_broken and self.pid == os.getpid()
         return is_ours and time.monotonic() - self._used < IDLE_SECONDS and self._protocol.trans.isOpen()
 
     def close(self) -> None:
-        """Close it; one that belongs to another process stays open there."""
+        """Close it; in another process that has it, it stays open."""
         self.is_broken = True
         self._protocol.trans.close()
 
@@ -79,9 +78,9 @@ class Connection:
         """Do a call and return its result.
 
         Raises:
-            HiveError: the server refused, and says why.
+            HiveError: the server's error response.
             MetastoreFailedError: the server failed.
-            ConnectionLostError: the connection broke; the connection is of no use any more.
+            ConnectionLostError: the connection broke, and cannot be used any more.
         """
         call = CALLS[name]
         if name in self.unknown_calls:
@@ -98,7 +97,7 @@ class Connection:
             reason = getattr(error, "inner", None) or getattr(error, "message", None) or error
             raise ConnectionLostError(f"lost the metastore at {self.address} in {name}: {reason}") from error
         except BaseException:
-            self.close()  # a signal in the middle of an answer: the rest of it would be taken for the next answer
+            self.close()  # a signal in the middle of an answer, whose rest would be read as the next answer
             raise
         for value in vars(result).values():
             if isinstance(value, HiveError):
@@ -133,9 +132,8 @@ class HiveClient:
     """Calls by any thread; connections are opened when they are needed.
 
     Args:
-        name: of the catalog, for messages.
         properties: `uri` (one or several metastores, tried in this order), those of `TransportOptions`, and `ugi`
-            ("user" or "user:group,group"): whom the metastore takes us for, where it doesn't authenticate.
+            ("user" or "user:group,group"): our name in a metastore without authentication.
     """
 
     def __init__(self, name: str, properties: Mapping[str, str]) -> None:
@@ -153,7 +151,7 @@ class HiveClient:
 
     @contextmanager
     def connection(self) -> Iterator[Connection]:
-        """Lend a connection; after a failure of it, or a signal, it is not used again."""
+        """Yield a connection; after a failure or a signal it is not used again."""
         connection = self._take()
         try:
             yield connection
@@ -163,11 +161,11 @@ class HiveClient:
                     self._idle.append(connection)
 
     def call(self, name: str, /, **arguments: Any) -> Any:
-        """Do a call on any connection; one that only reads is tried again on a new one if it breaks.
+        """Do a call on any connection; a read is retried on a new connection if that breaks.
 
         Raises:
-            HiveError: the server refused, and says why.
-            StorageError: no connection, the server failed, or a read didn't work twice; nothing was changed.
+            HiveError: the server's error response.
+            StorageError: no connection, the server failed, or a read failed twice; nothing was changed.
             ConnectionLostError: a call that changes something was sent, and its answer is lost.
         """
         try:
@@ -183,21 +181,20 @@ class HiveClient:
             except ConnectionLostError as again:
                 raise StorageError(f"catalog {self._name}: {again}") from error
 
-    def table(self, database: str, name: str, *, on: Connection | None = None) -> Table:
-        """Return a table; `on` says by which connection, without a second try."""
-        ask = on.call if on else self.call
+    def table(self, database: str, name: str) -> Table:
+        """Return a table."""
         try:
-            # Hive 4 has only this one, and servers before 2.2 only the other.
+            # Hive 4 has only this call, and servers before 2.2 only the other.
             request = GetTableRequest(dbName=database, tblName=name)
-            found: Table = ask("get_table_req", req=request).table
+            found: Table = self.call("get_table_req", req=request).table
         except MetastoreFailedError as error:
             if not error.is_unknown_call:
                 raise
-            found = ask("get_table", dbname=database, tbl_name=name)
+            found = self.call("get_table", dbname=database, tbl_name=name)
         return found
 
     def tables(self, database: str, names: Sequence[str]) -> Iterator[Table]:
-        """Yield the tables of these names that are (still) there."""
+        """Yield the tables of these names that (still) exist."""
         for start in range(0, len(names), BATCH):
             batch = list(names[start : start + BATCH])
             try:
@@ -209,7 +206,7 @@ class HiveClient:
                 yield from self.call("get_table_objects_by_name", dbname=database, tbl_names=batch)
 
     def is_hive_2(self) -> bool:
-        """Tell whether the metastore is older than Hive 3; it is asked once."""
+        """Tell whether the metastore is older than Hive 3, by one call."""
         if self._is_hive_2 is None:
             try:
                 self.call("get_catalogs")
@@ -219,7 +216,7 @@ class HiveClient:
                     raise
                 self._is_hive_2 = True
             except HiveError:
-                self._is_hive_2 = False  # it knows the call, and has a reason of its own
+                self._is_hive_2 = False  # it knows the call
         return self._is_hive_2
 
     def close(self) -> None:
@@ -263,7 +260,7 @@ _clients: weakref.WeakSet[HiveClient] = weakref.WeakSet()
 
 
 def _after_fork_in_child() -> None:
-    """Leave the parent's connections to the parent; a lock that one of its threads held would never be released."""
+    """Forget the parent's connections, and a lock that one of its threads may hold."""
     for client in _clients:
         client._idle = []
         client._lock = threading.Lock()

@@ -1,51 +1,26 @@
-"""Hive's words for Iceberg's types, which Glue has too.
-
-Not here: the columns of a table (`hive.tables`, `glue.tables`).
-"""
+"""Hive's words for Iceberg's types, which Glue has, too."""
 
 from __future__ import annotations
 
-from airflow_iceberg.format.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    GeographyType,
-    GeometryType,
-    IcebergType,
-    IntegerType,
-    ListType,
-    LongType,
-    MapType,
-    StringType,
-    StructType,
-    TimestampNsType,
-    TimestampType,
-    TimestamptzNsType,
-    TimestamptzType,
-    TimeType,
-    UUIDType,
-)
+from airflow_iceberg.format import types
+from airflow_iceberg.format.types import IcebergType
 
 _PLAIN: dict[type[IcebergType], str] = {
-    BooleanType: "boolean",
-    IntegerType: "int",
-    LongType: "bigint",
-    FloatType: "float",
-    DoubleType: "double",
-    DateType: "date",
-    TimeType: "string",
-    TimestampType: "timestamp",
-    TimestampNsType: "timestamp",
-    StringType: "string",
-    UUIDType: "string",
-    BinaryType: "binary",
-    FixedType: "binary",
-    GeometryType: "binary",
-    GeographyType: "binary",
+    types.BooleanType: "boolean",
+    types.IntegerType: "int",
+    types.LongType: "bigint",
+    types.FloatType: "float",
+    types.DoubleType: "double",
+    types.DateType: "date",
+    types.TimeType: "string",
+    types.TimestampType: "timestamp",
+    types.TimestampNsType: "timestamp",
+    types.StringType: "string",
+    types.UUIDType: "string",
+    types.BinaryType: "binary",
+    types.FixedType: "binary",
+    types.GeometryType: "binary",
+    types.GeographyType: "binary",
 }
 
 
@@ -61,14 +36,14 @@ def column_type(type_: IcebergType, *, zoned: str, other: str) -> str:
         return column_type(inner, zoned=zoned, other=other)
 
     match type_:
-        case StructType():
+        case types.StructType():
             return f"struct<{','.join(f'{field.name}:{word(field.type)}' for field in type_.fields)}>"
-        case ListType():
+        case types.ListType():
             return f"array<{word(type_.element)}>"
-        case MapType():
+        case types.MapType():
             return f"map<{word(type_.key)},{word(type_.value)}>"
-        case DecimalType():
+        case types.DecimalType():
             return f"decimal({type_.precision},{type_.scale})"
-        case TimestamptzType() | TimestamptzNsType():
+        case types.TimestamptzType() | types.TimestamptzNsType():
             return zoned
     return _PLAIN.get(type(type_), other)

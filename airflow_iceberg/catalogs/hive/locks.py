@@ -2,9 +2,9 @@
 
 Here: waiting for the lock, its heartbeat, and its holder. Not here: the commit under it (`hive.swap`).
 
-Threads of one process queue in the process first: the metastore would let them wait in line by asking again and again.
-A lock dies with the metastore's time-out (`metastore.txn.timeout`, 300 s unless changed) after its last heartbeat. So
-does that of a client that was killed: until then all others wait.
+Threads of one process queue in the process first, without requests to the metastore. The metastore releases a lock
+without a heartbeat after its time-out (`metastore.txn.timeout`, 300 s unless changed). So all others wait that long for
+the lock of a client that was killed.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ from airflow_iceberg.errors import CommitConflictError, IcebergError, InvalidInp
 
 log = logging.getLogger(__name__)
 
-# Differs from Java, where it is 1.5: what has been waited for long is then noticed late, and all behind it wait longer.
+# Differs from Java, where it is 1.5: after a long wait a free lock is then noticed late, and all others wait longer.
 _GROWTH = 1.15
-# After a lost answer to `lock`: how often the metastore is asked whether it has made the lock, and the pause before it.
+# After a lost answer to `lock`: the number of searches for the lock in the metastore, and the pause before each.
 _SEARCHES, _SEARCH_PAUSE_SECONDS = 3, 0.3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockSettings:
-    """How to wait for a lock and how to keep it; seconds.
+    """Waiting times for a lock, in seconds.
 
     Attributes:
         timeout: longest wait.
-        min_wait, max_wait: between two questions whether the lock is ours yet; the wait grows by a seventh each time.
-        heartbeat: time between signs of life; less than the metastore's time-out.
+        min_wait, max_wait: pauses between two checks of the lock; each is 15 % longer than the one before.
+        heartbeat: pause between two heartbeats; less than the metastore's time-out.
     """
 
     timeout: float = 180.0
@@ -68,11 +68,7 @@ class LockSettings:
 
     @classmethod
     def of(cls, name: str, properties: Mapping[str, str]) -> LockSettings:
-        """Read a catalog's settings: Iceberg Java's names (ms), and PyIceberg's for the waits (seconds).
-
-        Raises:
-            InvalidInputError: one is no number above 0.
-        """
+        """Read a catalog's settings: Iceberg Java's names (ms), and PyIceberg's for the waits (seconds)."""
 
         def read(java: str, default_ms: float, pyiceberg: str = "") -> float:
             for key, unit in ((java, 0.001), (java.removeprefix("iceberg.hive."), 0.001), (pyiceberg, 1.0)):
@@ -89,17 +85,17 @@ class LockSettings:
 
 
 class TableLock:
-    """A lock on one table; use it as a context, or `acquire` it and `give_back`.
+    """A lock on one table: a context, or `acquire` and `give_back`.
 
     Args:
         table: the table in messages.
         database, name: the table in the metastore.
-        user: who is shown as its holder.
-        while_waiting: called at each look whether the lock is ours yet; what it raises ends the wait, and the place in
-            line is given up: whose base has been replaced has nothing to do under the lock but to hold up the others.
+        user: the holder's name in the metastore.
+        while_waiting: called before each check of the lock; its error ends the wait: a writer whose base was replaced
+            has no use for the lock.
         monotonic, sleep: the clock, seconds.
     Raises:
-        CommitConflictError: on entry: others held the table until the time was up; nothing was changed.
+        CommitConflictError: on entry: others held the table until the time-out; nothing was changed.
         StorageError: on entry: the metastore could not lock.
     """
 
@@ -125,7 +121,7 @@ class TableLock:
         self._while_waiting = while_waiting
         self._monotonic = monotonic
         self._sleep = sleep
-        # By this a lock is found again whose id was in an answer that never came.
+        # By this text a lock is found whose id was in a lost answer.
         self._agent = f"airflow-iceberg-{uuid.uuid4()}"
         self._id: int | None = None
         self._queue = _queue_of(f"{client}/{database}/{name}")
@@ -142,7 +138,7 @@ class TableLock:
         self.give_back()
 
     def acquire(self) -> None:
-        """Wait for the lock and keep it alive from then on."""
+        """Wait for the lock, and start its heartbeat."""
         deadline = self._monotonic() + self._settings.timeout
         if not self._queue.acquire(timeout=self._settings.timeout):
             raise CommitConflictError(
@@ -157,11 +153,11 @@ class TableLock:
             raise
 
     def check(self) -> None:
-        """Make sure that the lock is still ours: the metastore may have given it up, or an administrator.
+        """Make sure that the lock is still ours: the metastore, or an administrator, may have released it.
 
         Raises:
-            CommitConflictError: it is gone.
-            StorageError: the metastore could not tell.
+            CommitConflictError: it is no longer held.
+            StorageError: the metastore did not answer.
         """
         if self._lost is not None:
             raise self._lost
@@ -207,7 +203,7 @@ class TableLock:
                 ) from error
             answer = LockResponse(lockid=found.lockid, state=found.state)
         except BaseException:
-            # A signal while the answer was under way: Airflow ends tasks so. The lock would outlive us by minutes.
+            # A signal during the request, by which Airflow ends tasks: the lock would be held for minutes.
             mine = self._find_mine(searches=1)
             self._id = mine.lockid if mine else None
             raise
@@ -236,11 +232,11 @@ class TableLock:
                 self._lost = self._gone(error)
                 return
             except IcebergError as error:
-                # The metastore may be back before the lock dies; `check` asks it before anything depends on the lock.
+                # The metastore may be back before the lock expires; `check` asks it before the lock is relied on.
                 log.warning("no sign of life for the lock on %s: %s", self._table, error)
 
     def give_back(self) -> None:
-        """Let the next one in; once."""
+        """Release the lock; once."""
         self._stop.set()
         try:
             if self._id is not None:
@@ -272,7 +268,7 @@ class TableLock:
         return None
 
     def _holder(self) -> str:
-        """Say who holds the table, as far as the metastore tells."""
+        """Return a description of the lock's holder, as far as the metastore has one."""
         try:
             locks = [lock for lock in self._locks() if lock.state == LockState.ACQUIRED]
         except (HiveError, MetastoreFailedError, StorageError):
@@ -289,13 +285,13 @@ class TableLock:
 
 
 class Turns(threading.local):
-    """The turn of each thread: a lock that it keeps between two attempts at one commit.
+    """The lock that a thread keeps between two attempts at one commit.
 
     A writer that waited in the queue for a lock usually finds that earlier writers have changed the table. At the end
     of the queue the same would happen again, so it keeps the lock while it prepares the commit on the newer base.
     """
 
-    # Differs from Java: it gives the lock back and queues again.
+    # Differs from Java: it releases the lock and queues again.
 
     def __init__(self) -> None:
         self.is_open = False
@@ -304,8 +300,8 @@ class Turns(threading.local):
 
     @contextmanager
     def attempts(self) -> Iterator[None]:
-        """Allow this thread to keep a lock; what it keeps at the end is given back."""
-        if self.is_open:  # a commit within a commit: the outer one gives the lock back
+        """Allow this thread to keep a lock; at the end it is released."""
+        if self.is_open:  # a commit within a commit: the outer one releases the lock
             yield
             return
         self.is_open = True
@@ -318,18 +314,18 @@ class Turns(threading.local):
                 lock.give_back()
 
     def keep(self, table: TableId, lock: TableLock | None) -> bool:
-        """Keep a lock for the next attempt, if there may be one; tell whether it is kept."""
+        """Keep a lock for the next attempt, if there may be one; return whether it is kept."""
         if lock is None or not self.is_open or self._lock is not None:
             return False
         self._table, self._lock = table, lock
         return True
 
     def is_kept(self, lock: TableLock) -> bool:
-        """Tell whether it is this lock that is kept."""
+        """Tell whether this lock is kept."""
         return self._lock is lock
 
     def take(self, table: TableId) -> TableLock | None:
-        """Return the lock on a table that is kept, for use."""
+        """Return the kept lock on a table, for use; None if there is none."""
         if self._lock is None or self._table != table:
             return None
         lock, self._lock = self._lock, None
@@ -337,7 +333,7 @@ class Turns(threading.local):
 
 
 def user_name() -> str:
-    """Return who we are, for the metastore: HADOOP_USER_NAME, or the user of the process."""
+    """Return our name for the metastore: HADOOP_USER_NAME, or the user of the process."""
     try:
         return os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
     except (KeyError, OSError):  # a container whose user id has no name
@@ -360,35 +356,18 @@ def _moment(milliseconds: int | None) -> str:
     return dt.datetime.fromtimestamp(milliseconds / 1000, dt.UTC).isoformat(timespec="seconds")
 
 
-class _Queue:
-    """Threads of this process that want one table."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-
-    def acquire(self, *, timeout: float) -> bool:
-        """Wait for the table at most so many seconds; tell whether it is ours."""
-        return self._lock.acquire(timeout=timeout)
-
-    def release(self) -> None:
-        """Let the next one in."""
-        self._lock.release()
-
-
-_queues: weakref.WeakValueDictionary[str, _Queue] = weakref.WeakValueDictionary()
+# The threads of this process that wait for a table queue at its lock.
+_queues: weakref.WeakValueDictionary[str, threading.Lock] = weakref.WeakValueDictionary()
 _queues_lock = threading.Lock()
 
 
-def _queue_of(key: str) -> _Queue:
+def _queue_of(key: str) -> threading.Lock:
     with _queues_lock:
-        queue = _queues.get(key)
-        if queue is None:
-            queue = _queues[key] = _Queue()
-        return queue
+        return _queues.setdefault(key, threading.Lock())
 
 
 def _after_fork_in_child() -> None:
-    """Forget queues in which threads of the parent stand: they don't exist here."""
+    """Forget the queues of the parent's threads, which don't exist here."""
     global _queues, _queues_lock
     _queues = weakref.WeakValueDictionary()
     _queues_lock = threading.Lock()

@@ -4,9 +4,9 @@ A table is committed in one of two ways, and **all its writers must use the same
 
 - under an exclusive lock of the metastore: read the table again, compare, check the lock, alter, check it again;
 - without locks: the metastore itself compares `metadata_location` with the expected value (HIVE-26882). Servers before
-  2.3.10 and 4.0 ignore the wish without a word, so that commits would be lost: each connection's server is tried first.
+  2.3.10 and 4.0 silently ignore the expected value, so that commits would be lost: each connection's server is probed.
 
-Not here: waiting for locks (`hive.locks`), what a table looks like (`hive.tables`).
+Not here: waiting for locks (`hive.locks`), the metastore's entry of a table (`hive.tables`).
 """
 
 from __future__ import annotations
@@ -57,19 +57,13 @@ log = logging.getLogger(__name__)
 
 ReadLog = Callable[[str], frozenset[str]]
 
-# After an answer that was lost or unclear: pauses before each look at the table. A request whose connection broke is
-# still at work in the server for a moment, and under a lock it must not come after the lock is gone.
+# Pauses before each read of the table after a lost or unclear answer. A request whose connection broke may still run in
+# the server for a moment, and under a lock it must not be done after the lock is released.
 _PAUSES_SECONDS = (0.0, 0.2, 0.6, 1.2)
 
 
 class Swapper:
-    """Makes, swaps and renames tables of one metastore.
-
-    Args:
-        name: of the catalog, for messages.
-        properties: for `engine.hive.lock-enabled`.
-        sleep: seconds; replaceable in tests.
-    """
+    """Creates, swaps and renames tables of one metastore; `sleep`, in seconds, is replaceable in tests."""
 
     def __init__(
         self,
@@ -94,32 +88,24 @@ class Swapper:
     def create(
         self, table: TableId, metadata: TableMetadata, location: str, *, now_ms: int, owner: str, read_log: ReadLog
     ) -> None:
-        """Make a table; the metastore sees to it that a name is given once."""
-        database, name = hive_name(table)
+        """Create a table; the metastore makes sure that its name is unique."""
+        zoned = self._zoned(metadata)
         made = new_table(
-            database,
-            name,
-            metadata,
-            location,
-            now_ms=now_ms,
-            owner=owner,
-            options=self._options,
-            zoned=self._zoned(metadata),
+            *hive_name(table), metadata, location, now_ms=now_ms, owner=owner, options=self._options, zoned=zoned
         )
         try:
             self._client.call("create_table", tbl=made)
         except AlreadyExistsException as error:
-            # A metastore that retries itself takes its own first attempt for another writer's.
+            # A metastore that retries itself may find the table of its own first attempt.
             if not self._has_landed(table, location, read_log):
                 raise AlreadyExistsError(f"table {table} exists already in catalog {self._catalog}") from error
         except (InvalidObjectException, NoSuchObjectException) as error:
             raise InvalidInputError(f"the metastore refuses table {table}: {error}") from error
         except (MetaException, MetastoreFailedError, ConnectionLostError) as error:
-            is_lost = isinstance(error, ConnectionLostError)
             for _ in self._looks():
                 if self._has_landed(table, location, read_log):
                     return
-            if is_lost:
+            if isinstance(error, ConnectionLostError):
                 raise CommitUnknownError(f"cannot tell whether table {table} was created: {error}") from error
             raise StorageError(f"the metastore cannot create table {table}: {error}") from error
 
@@ -146,18 +132,14 @@ class Swapper:
                 try:
                     self._alter_columns_too(connection, table, found, changed, lock)
                 except InvalidOperationException as error:
-                    self._read(table)  # it may be gone, which says more
+                    self._read(table)  # it may no longer exist, which is the better message
                     raise StorageError(f"the metastore refuses the commit to {table}: {error}") from error
                 except (MetaException, MetastoreFailedError, ConnectionLostError) as error:
                     self._settle(table, base.metadata_location, location, error, lock, read_log)
             self._after(table, lock)
 
     def rename(self, table: TableId, to: TableId, *, expected: str | None = None) -> None:
-        """Give a table another name; guarded as a commit, since it writes the pointer, too.
-
-        Args:
-            expected: where the table must point to; None: anywhere.
-        """
+        """Rename a table that points to the expected location (None: any), guarded like a commit."""
         locking = self._is_locking(self._read(table).parameters or {})
         with self._guarded(table, locking) as lock:
             found = self._read(table)
@@ -189,7 +171,7 @@ class Swapper:
         return StorageError(f"the metastore cannot rename {table} to {to}: {error}")
 
     def _zoned(self, metadata: TableMetadata) -> str:
-        """Return the server's word for times with a zone; it is asked for its age only where there are such columns."""
+        """Return the server's word for times with a zone; its version is read only if there are such columns."""
         if not any(ZONED in column.type for column in hive_columns(metadata.schema())):
             return ZONED
         is_hive2 = self._client.is_hive_2() if self._options.is_hive2 is None else self._options.is_hive2
@@ -198,7 +180,7 @@ class Swapper:
     # -- guards --------------------------------------------------------------------------------------------------
 
     def _is_locking(self, properties: Mapping[str, str]) -> bool:
-        """Whether a table is committed under a lock: by its own word, the catalog's, or since that is the default."""
+        """Whether a table is committed under a lock: by its own property, the catalog's, or by default."""
         names = (f"iceberg.{LOCK_ENABLED}", LOCK_ENABLED)
         default = next((self._properties[name] for name in names if self._properties.get(name)), "true")
         return properties.get(LOCK_ENABLED, default).strip().lower() != "false"
@@ -234,7 +216,7 @@ class Swapper:
             database=database,
             name=name,
             user=user,
-            # A writer that returns with a newer base has no reason to leave the queue.
+            # A writer that will commit on a newer base keeps its place in the queue.
             while_waiting=None if self._turns.is_open else while_waiting,
         )
 
@@ -279,20 +261,13 @@ class Swapper:
         call_alter(connection, found, changed, expected=expected)
 
     def _settle(
-        self,
-        table: TableId,
-        old: str,
-        new: str,
-        error: IcebergError | HiveError,
-        lock: TableLock | None,
-        read_log: ReadLog,
+        self, table: TableId, old: str, new: str, error: Exception, lock: TableLock | None, read_log: ReadLog
     ) -> None:
         """Find out the outcome of a swap whose answer was lost or was an error; return if it landed.
 
         Raises:
             CommitConflictError: it surely did not land, others were first.
             StorageError: it surely did not land, and no other writer's did.
-            CommitUnknownError: none of this can be told.
         """
         is_in_flight = isinstance(error, ConnectionLostError)
         unknown = CommitUnknownError(f"cannot tell whether the commit to {table} landed: {error}")
@@ -314,7 +289,7 @@ class Swapper:
             raise StorageError(f"the metastore cannot commit to {table}: {error}") from error
         if new in earlier:
             return
-        # The log is cut at its end: when the base is still in it, all that came after is in it as well.
+        # The log loses its oldest entries first: if the base is in it, all later ones are in it, too.
         if old not in earlier or (is_in_flight and lock is not None):
             raise unknown from error
         raise CommitConflictError(
@@ -329,7 +304,7 @@ class Swapper:
             yield
 
     def _has_landed(self, table: TableId, location: str, read_log: ReadLog) -> bool:
-        """Whether a table points to a location, or did before; False also when it can't be read."""
+        """Whether a table points to a location, or did before; False also if it can't be read."""
         try:
             found = self._location(table)
             return found is not None and (found == location or location in read_log(found))

@@ -1,7 +1,6 @@
-"""What the Hive Metastore shows of an Iceberg table: parameters, columns and classes, as Iceberg Java writes them.
+"""The Hive Metastore's entry of an Iceberg table: parameters, columns and classes, as Iceberg Java writes them.
 
-Not here: when it is written (`hive.swap`). Only `metadata_location` is authoritative for Iceberg; the rest is for Hive,
-for other engines and for users.
+Only `metadata_location` is authoritative for Iceberg; the rest is for Hive, for other engines and for users.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ ENGINE_ENABLED = "engine.hive.enabled"
 LOCK_ENABLED = "engine.hive.lock-enabled"
 TABLE_OWNER = "hive.metastore.table.owner"
 MAX_SIZE = "iceberg.hive.table-property-max-size"
-# What the value of a parameter may have in the metastore's databases.
+# The longest value of a parameter in the metastore's databases.
 MAX_VALUE_CHARS = 32_672
 MAX_COMMENT_CHARS = 256
 # Hive's word for times with a zone. A Hive 2 doesn't know it and fails at the next change of a table that has it.
@@ -45,19 +44,19 @@ _HIVE_CLASSES = (
     "org.apache.iceberg.mr.hive.HiveIcebergSerDe",
 )
 _HIVE_STORAGE_HANDLER = "org.apache.iceberg.mr.hive.HiveIcebergStorageHandler"
-# Without them Hive could not even show the table; it can't read it either.
+# Hive cannot read such a table, and without these classes it could not even list it.
 _PLACEHOLDER_CLASSES = (
     "org.apache.hadoop.mapred.FileInputFormat",
     "org.apache.hadoop.mapred.FileOutputFormat",
     "org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe",
 )
 
-# Properties that mean the same to Hive under another name.
+# Properties that have another name in Hive.
 _HIVE_NAMES = {TableProperties.gc_enabled.name: "external.table.purge"}
 _STATISTICS = {"total-data-files": "numFiles", "total-records": "numRows", "total-files-size": "totalSize"}
-# Ours alone: no property of the table may set them.
+# Parameters that no property of the table may set.
 _OWN = frozenset({METADATA_LOCATION, PREVIOUS_METADATA_LOCATION, TABLE_TYPE, "EXTERNAL", _STORAGE_HANDLER, TABLE_OWNER})
-# Shown of the metadata, where they exist and fit; stale ones go.
+# Parameters from the metadata, if they exist and fit; old ones are removed.
 _SHOWN = (
     "uuid",
     "snapshot-count",
@@ -69,7 +68,7 @@ _SHOWN = (
     "default-sort-order",
     *_STATISTICS.values(),
 )
-# Statistics of columns that Hive computed of rows that are no longer all.
+# Hive's statistics of columns, which do not cover new rows.
 _OUTDATED = "COLUMN_STATS_ACCURATE"
 
 
@@ -89,12 +88,7 @@ def new_table(
     options: Options,
     zoned: str,
 ) -> Table:
-    """Return the table that is to be made.
-
-    Args:
-        location: of the metadata file.
-        owner: unless the table's properties name one.
-    """
+    """Return the entry of a new table; `owner` is used unless the table's properties name one."""
     table = Table(
         tableName=name,
         dbName=database,
@@ -120,12 +114,12 @@ def update_table(
     options: Options,
     zoned: str = ZONED,
 ) -> None:
-    """Let a table of the metastore show newer metadata; entries of other programs are kept.
+    """Change the entry of a table to newer metadata; parameters of other programs are kept.
 
     Args:
-        table: is changed.
-        location: of the new metadata file.
-        before: the metadata that it showed until now; its properties go unless the new metadata has them.
+        table: the entry, which is changed.
+        location: location of the new metadata file.
+        before: the previous metadata, whose properties are removed.
         zoned: the server's word for times with a zone.
     """
     has_hive = _is_on(metadata.properties.get(ENGINE_ENABLED), options.engine_enabled)
@@ -150,15 +144,13 @@ def update_table(
 
 
 class Options:
-    """What a catalog's properties say of the tables in the metastore.
+    """A catalog's properties for the entries of its tables.
 
     Attributes:
-        engine_enabled: whether Hive is to read tables that don't say themselves.
-        is_hive2: whether times with a zone are shown without one; None leaves it to the server's version.
-        max_value_chars: parameters that are longer are left out; with 0, as in Iceberg Java, schema, partitioning, sort
-            order and snapshot are not shown at all.
-    Raises:
-        InvalidInputError: a property can't be understood.
+        engine_enabled: whether Hive can read tables without that property.
+        is_hive2: whether times with a zone become times without one; None if it depends on the server's version.
+        max_value_chars: length of a parameter at most, longer ones are left out; 0, as in Iceberg Java, for no schema,
+            partitioning, sort order and snapshot.
     """
 
     def __init__(self, properties: Mapping[str, str]) -> None:
@@ -173,7 +165,7 @@ class Options:
 
 
 def _counted(metadata: TableMetadata) -> dict[str, str]:
-    """Return the metadata entries that are always shown besides the properties: they are short."""
+    """Return the parameters from the metadata that are always written, since they are short."""
     counts = {"snapshot-count": str(len(metadata.snapshots))}
     if metadata.table_uuid:
         counts["uuid"] = metadata.table_uuid
@@ -184,7 +176,7 @@ def _counted(metadata: TableMetadata) -> dict[str, str]:
 
 
 def _described(metadata: TableMetadata, options: Options) -> dict[str, str]:
-    """Return what is shown where it fits: schema, partitioning, sort order and snapshot."""
+    """Return the parameters that are written if they fit: schema, partitioning, sort order and snapshot."""
     if not options.max_value_chars:
         return {}
     facts = {"current-schema": _json(metadata.schema().to_dict())}

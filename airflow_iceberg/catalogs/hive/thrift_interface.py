@@ -1,10 +1,8 @@
 """The part of the Hive Metastore's interface that an Iceberg catalog needs: structs, errors and calls.
 
-Fields and calls are written as in Hive's hive_metastore.thrift (an enum is an i32); a field that isn't named here is
-skipped when it is read. A test compares every number with another client. Fields of later versions are optional, and a
-server skips those that it doesn't know, so that one definition serves 2.3 to 4. ADR 0019 says why it is ours.
-
-Not here: connections (`hive.transport`), and which call is used when (`hive.client`).
+Fields and calls are written as in Hive's hive_metastore.thrift (an enum is an i32). A field that is missing here is
+skipped by the reader, and a server skips fields that it doesn't know, so that one definition fits 2.3 to 4. A test
+compares every number with another client. ADR 0019 has the reasons for a definition of our own.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ _structs: dict[str, type[Struct]] = {}
 
 
 def _type(text: str) -> FieldType:
-    """Return thrift's description of a type: of a list, with its items'; of a struct, with its class."""
+    """Return thrift's description of a type."""
     if text.startswith("list<"):
         return TType.LIST, (*_type(text[5:-1]), False)
     if text in _TYPES:

@@ -1,7 +1,4 @@
-"""How a Hive Metastore is reached: addresses, TLS, SASL, framing; and what each failure of a connection means.
-
-Not here: calls (`hive.thrift_interface`), and which connection a call takes (`hive.client`).
-"""
+"""Connections to a Hive Metastore: addresses, TLS, SASL, framing, and their failures."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ from airflow_iceberg.errors import InvalidInputError, StorageError
 
 DEFAULT_PORT = 9083
 CONNECT_SECONDS = 20.0
-# Hive's own default: a metastore that is busy may take minutes, and giving up earlier makes a commit's outcome unknown.
+# Hive's own default: a busy metastore may take minutes, and a shorter limit makes a commit's outcome unknown.
 SOCKET_TIMEOUT = "600s"
 
 _UNIT_SECONDS = {"": 1.0, "ms": 0.001, "msec": 0.001, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -34,7 +31,7 @@ _PREFIXES = ("hive.metastore.", "metastore.")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Address:
-    """Where a metastore listens."""
+    """The address of a metastore."""
 
     host: str
     port: int
@@ -44,11 +41,7 @@ class Address:
 
 
 def parse_addresses(name: str, uri: str) -> tuple[Address, ...]:
-    """Return the metastores of a uri, several of them separated by commas.
-
-    Raises:
-        InvalidInputError: there is none, or one that isn't written as thrift://host:port.
-    """
+    """Return the metastores of a uri, several of them separated by commas."""
     addresses = []
     for text in filter(None, (part.strip() for part in uri.split(","))):
         try:
@@ -68,15 +61,15 @@ def parse_addresses(name: str, uri: str) -> tuple[Address, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TransportOptions:
-    """How to speak to a metastore.
+    """The options of a connection.
 
     Attributes:
-        timeout_seconds: for each answer.
+        timeout_seconds: time limit of each answer.
         tls: the certificates to trust and to show; None without TLS.
         service: name of the Kerberos service; None without Kerberos.
-        service_host: the service's host, where its principal names one; None is the host of the address.
-        is_framed, is_compact: what Hive calls framed transport and compact protocol.
-        password: with `user`, for servers that ask for them by SASL PLAIN.
+        service_host: the service's host, if its principal has one; None for the host of the address.
+        is_framed, is_compact: Hive's framed transport and compact protocol.
+        user, password: login for SASL PLAIN.
     """
 
     timeout_seconds: float = 600.0
@@ -90,11 +83,7 @@ class TransportOptions:
 
     @classmethod
     def of(cls, name: str, properties: Mapping[str, str]) -> TransportOptions:
-        """Read the options of a catalog.
-
-        Raises:
-            InvalidInputError: an option can't be used as it is.
-        """
+        """Read the options of a catalog."""
         has_kerberos = _flag(properties.get("hive.kerberos-authentication") or _of_hive(properties, "sasl.enabled"))
         is_plain = (_of_hive(properties, "client.auth.mode") or "").upper() == "PLAIN"
         if (has_kerberos or is_plain) and importlib.util.find_spec("puresasl") is None:
@@ -130,11 +119,7 @@ def _service(properties: Mapping[str, str]) -> tuple[str, str | None]:
 
 
 def duration_seconds(name: str, text: str) -> float:
-    """Return the seconds of a duration as Hive writes them: "600s", "10min", "500ms", or a number of seconds.
-
-    Raises:
-        InvalidInputError: it is none, or not above 0.
-    """
+    """Return the seconds of a duration in Hive's form: "600s", "10min", "500ms", or a number of seconds."""
     found = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
     if not found or found[2] not in _UNIT_SECONDS or not int(found[1]):
         raise InvalidInputError(f"catalog {name}: '{text}' is not a duration, write it as '600s' or '10min'")
@@ -142,11 +127,7 @@ def duration_seconds(name: str, text: str) -> float:
 
 
 def open_protocol(address: Address, options: TransportOptions) -> TProtocolBase:
-    """Connect to a metastore.
-
-    Raises:
-        StorageError: no connection, certificates that don't fit, or refused by the server; it says which.
-    """
+    """Connect to a metastore; `StorageError` names the reason of a failure."""
     try:
         handle = socket.create_connection((address.host, address.port), timeout=CONNECT_SECONDS)
     except OSError as error:
@@ -180,10 +161,10 @@ def _transport(handle: socket.socket, address: Address, options: TransportOption
 
 
 class _Socket(TSocket):  # type: ignore[misc] # thrift has no types
-    """A socket that also knows under TLS whether the other side has closed it."""
+    """A socket that knows, also under TLS, whether the other side has closed it."""
 
     def isOpen(self) -> bool:  # noqa: N802 - thrift's name
-        """Tell whether it is open; asked between two calls, when there is nothing to read but the end."""
+        """Tell whether it is open; called between two calls, when only the end can be read."""
         if self.handle is None:
             return False
         poll = select.poll()
@@ -228,7 +209,7 @@ def _tls(name: str, properties: Mapping[str, str]) -> ssl.SSLContext | None:
 
 
 def _of_hive(properties: Mapping[str, str], name: str) -> str | None:
-    """Return a property under Hive 2's name or under that of later versions."""
+    """Return a property under its name in Hive 2 or in later versions."""
     return next((properties[prefix + name] for prefix in _PREFIXES if properties.get(prefix + name)), None)
 
 

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from airflow_iceberg.errors import InvalidInputError, StorageError, UnsupportedError
 
@@ -27,7 +27,7 @@ _RELOCATED = "Original-"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signable:
-    """A request as far as a signature covers it."""
+    """The parts of a request that a signature covers."""
 
     method: str
     url: str
@@ -35,29 +35,23 @@ class Signable:
     body: bytes | None
 
 
-class Auth(Protocol):
-    """Adds a proof of identity to a request."""
+class Auth:
+    """A proof of identity in requests."""
 
     def apply(self, request: Signable) -> None:
         """Add headers to a request that is complete otherwise."""
 
     def renew(self, request: Signable) -> bool:
         """Get a new proof after the server rejected the one in this request; return whether there is one."""
-
-
-class NoAuth:
-    """No proof."""
-
-    def apply(self, request: Signable) -> None:
-        """See `Auth`."""
-
-    def renew(self, request: Signable) -> bool:
-        """See `Auth`."""
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class FixedAuth:
+class NoAuth(Auth):
+    """No proof."""
+
+
+@dataclass(frozen=True)
+class FixedAuth(Auth):
     """The same Authorization header in every request: a bearer token that is renewed elsewhere, or Basic."""
 
     value: str = field(repr=False)
@@ -68,23 +62,18 @@ class FixedAuth:
         return cls(f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}")
 
     def apply(self, request: Signable) -> None:
-        """See `Auth`."""
         request.headers["Authorization"] = self.value
 
-    def renew(self, request: Signable) -> bool:
-        """See `Auth`."""
-        return False
 
-
-class OAuth2Auth:
+class OAuth2Auth(Auth):
     """A bearer token of an authorization server, renewed before it expires and when the catalog's server rejects it.
 
     Thread-safe: one thread renews, the others wait for it.
 
     Args:
-        fetch: asks the authorization server; returns the JSON document with `access_token`.
-        token: a first token, used as long as it lasts.
-        lifetime_s: how long the first token lasts; None asks the token itself.
+        fetch: requests a token; returns the authorization server's JSON document with `access_token`.
+        token: a first token, used until it expires.
+        lifetime_s: lifetime of the first token; None if it is in the token.
         now: seconds since the epoch.
     """
 
@@ -116,16 +105,14 @@ class OAuth2Auth:
                 try:
                     self._replace()
                 except StorageError as error:
-                    # The old one may still be valid; if it isn't, the catalog's server says so.
+                    # The old one may still be valid; if it isn't, the catalog's server rejects it.
                     log.warning("could not renew the token before it expires: %s", error)
             return self._token or ""
 
     def apply(self, request: Signable) -> None:
-        """See `Auth`."""
         request.headers["Authorization"] = f"Bearer {self.token()}"
 
     def renew(self, request: Signable) -> bool:
-        """See `Auth`."""
         used = request.headers.get("Authorization") or request.headers.get(f"{_RELOCATED}Authorization")
         with self._lock:
             if used == f"Bearer {self._token}":  # else another thread has renewed it since
@@ -155,13 +142,13 @@ class OAuth2Auth:
         return now + lifetime_s - min(_RENEW_BEFORE_S, max(lifetime_s, 0) / 10)
 
 
-class SigV4Auth:
+class SigV4Auth(Auth):
     """AWS Signature Version 4 over a request with another proof.
 
     Args:
         inner: the other proof; its Authorization header is moved to `Original-Authorization`, as Iceberg Java does.
         properties: `rest.signing-region`, `rest.signing-name`, `rest.access-key-id`, `rest.secret-access-key`,
-            `rest.session-token`; without keys those of the environment.
+            `rest.session-token`; by default the environment's keys.
     """
 
     def __init__(self, catalog: str, inner: Auth, properties: Mapping[str, str]) -> None:
@@ -178,19 +165,17 @@ class SigV4Auth:
         return f"SigV4Auth(name={self._name!r}, region={self._region!r})"
 
     def apply(self, request: Signable) -> None:
-        """See `Auth`."""
         self._inner.apply(request)
         if "Authorization" in request.headers:
             request.headers[f"{_RELOCATED}Authorization"] = request.headers.pop("Authorization")
         auth, aws = _botocore(self._catalog)
         credentials, region = self._usable()
-        # Only what no proxy changes is signed; botocore adds the host, the date and the session's token.
+        # Only the parts that no proxy changes are signed; botocore adds the host, the date and the session's token.
         signed = aws.AWSRequest(method=request.method, url=request.url, data=request.body or b"")
         auth.SigV4Auth(credentials, self._name, region).add_auth(signed)
         request.headers.update(dict(signed.headers.items()))
 
     def renew(self, request: Signable) -> bool:
-        """See `Auth`."""
         return self._inner.renew(request)
 
     def _usable(self) -> tuple[Any, str]:
@@ -235,13 +220,10 @@ def _aws_keys(properties: Mapping[str, str]) -> tuple[str, str, str | None] | No
 def auth_for(
     catalog: str, properties: Mapping[str, str], fetch: Callable[[Mapping[str, str]], Mapping[str, Any]]
 ) -> Auth:
-    """Return the proof that a catalog's properties ask for.
+    """Return a catalog's proof of identity.
 
     Args:
         fetch: sends a form to the authorization server and returns its JSON document.
-    Raises:
-        InvalidInputError: properties are missing or contradict each other.
-        UnsupportedError: `rest.auth.type` is one that is not known here.
     """
     kind = properties.get("rest.auth.type", "").strip().lower()
     is_signed = properties.get("rest.sigv4-enabled", "").strip().lower() == "true" or kind == "sigv4"
@@ -277,17 +259,14 @@ def _plain_auth(
 
 
 def client_credentials(credential: str, properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the form that asks for a token; a credential without a colon is a secret without an id."""
+    """Return the form that requests a token; a credential without a colon is a secret without an id."""
     client, colon, secret = credential.partition(":")
-    form = {"grant_type": "client_credentials"}
-    if colon:
-        form["client_id"] = client
-    form["client_secret"] = secret if colon else client
-    form["scope"] = properties.get("scope") or DEFAULT_SCOPE
-    for name in ("audience", "resource"):
-        if properties.get(name):
-            form[name] = properties[name]
-    return form
+    return {
+        "grant_type": "client_credentials",
+        **({"client_id": client, "client_secret": secret} if colon else {"client_secret": client}),
+        "scope": properties.get("scope") or DEFAULT_SCOPE,
+        **{name: properties[name] for name in ("audience", "resource") if properties.get(name)},
+    }
 
 
 def _milliseconds(catalog: str, properties: Mapping[str, str], name: str) -> float | None:

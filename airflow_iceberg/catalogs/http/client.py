@@ -1,12 +1,11 @@
 """`Http`: requests to a catalog server, retried where that is safe, and their three outcomes. REST and Nessie use it.
 
-Here: what is retried, and when the outcome of a change is unknown. Not here: sending one request (`http.exchange`),
-the connection's properties (`http.settings`), proofs of identity (`http.auth`), and the documents of a protocol
-(`rest.protocol`, `nessie.client`).
+Not here: sending one request (`http.exchange`), the connection's properties (`http.settings`), proofs of identity
+(`http.auth`), and the documents of a protocol (`rest.protocol`, `nessie.client`).
 
 A request that changes something has three outcomes: answered, surely not done (`StorageError`), and unknown
-(`CommitUnknownError`). A change that was sent and got no answer, or one from the 500s, may have been done: it is
-retried only under an idempotency key. Reads are retried freely.
+(`CommitUnknownError`). A change that was sent and got no answer, or one with a status from 500, may have been done: it
+is retried only under an idempotency key. Reads are always retried.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 from urllib.parse import urlencode
 
 from tenacity import RetryCallState, Retrying, retry_if_result
@@ -33,10 +32,12 @@ _AUTH_EXPIRED = (401, 419)
 _KEY = "Idempotency-Key"
 _FOREVER = float("inf")
 
+Body = Mapping[str, Any] | None
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Call:
-    """A request and how it may be treated.
+    """A request and the rules of its retries.
 
     Attributes:
         purpose: verb and object, as in "cannot <purpose>".
@@ -65,11 +66,17 @@ class _Progress:
     is_doubtful: bool = False
 
 
+class Parts(TypedDict, total=False):
+    """Optional parts of a request; the values of the query are percent-encoded."""
+
+    query: Mapping[str, str] | None
+    headers: Mapping[str, str] | None
+
+
 class Http:
     """Requests to one server. Thread-safe; a forked child opens connections of its own.
 
     Args:
-        catalog: name of the catalog, for messages.
         uri: the server's address; paths are appended.
         sleep, chance, monotonic: time and randomness, replaceable in tests: seconds, and a number in [0, 1).
 
@@ -104,37 +111,18 @@ class Http:
     def __repr__(self) -> str:
         return f"Http({without_login(self.uri)!r})"
 
-    def read(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None = None,
-        *,
-        purpose: str,
-        query: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Answer:
+    def read(self, method: str, path: str, body: Body = None, *, purpose: str, **parts: Unpack[Parts]) -> Answer:
         """Send a request that changes nothing, and retry it when it fails.
 
         Args:
             purpose: verb and object, "load table db.t"; part of messages.
-            query: values are percent-encoded already.
         Raises:
             StorageError: no answer, or the server's failure, every time.
         """
-        request = self._request(method, path, body, query, headers)
+        request = self._request(method, path, body, parts)
         return self._repeat(_Call(request=request, purpose=purpose, auth=self.auth))
 
-    def change(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None = None,
-        *,
-        purpose: str,
-        query: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Answer:
+    def change(self, method: str, path: str, body: Body = None, *, purpose: str, **parts: Unpack[Parts]) -> Answer:
         """Send a request that changes something, once, unless it surely was not done.
 
         Under an idempotency key, if the server supports them, it is retried until the outcome is known.
@@ -143,8 +131,9 @@ class Http:
             StorageError: surely not done: no connection, no access, or too many requests.
             CommitUnknownError: it was sent, and the outcome is not known.
         """
-        key = {_KEY: str(_time_ordered_uuid())} if self.key_lifetime_s else {}
-        request = self._request(method, path, body, query, {**(headers or {}), **key})
+        request = self._request(method, path, body, parts)
+        if self.key_lifetime_s:
+            request.headers[_KEY] = str(_time_ordered_uuid())
         repeatable_s = self.key_lifetime_s or 0.0
         return self._repeat(
             _Call(request=request, purpose=purpose, auth=self.auth, is_change=True, repeatable_s=repeatable_s)
@@ -164,8 +153,8 @@ class Http:
         A request for a token counts as a read: a second token does no harm.
 
         Args:
-            form: sent if given; its values are hidden nowhere but in messages.
-            advice: what to check after an error response.
+            form: the form to send, if any; its values are hidden in messages only.
+            advice: advice for messages about error responses.
         Raises:
             StorageError: no answer, or an error response.
         """
@@ -188,16 +177,9 @@ class Http:
             self._secrets.add_token(token)
         return document
 
-    def _request(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None,
-        query: Mapping[str, str] | None,
-        headers: Mapping[str, str] | None,
-    ) -> Signable:
-        text = "&".join(f"{name}={value}" for name, value in (query or {}).items())
-        found = {"Accept": "application/json", **self._settings.headers, **(headers or {})}
+    def _request(self, method: str, path: str, body: Body, parts: Parts) -> Signable:
+        text = "&".join(f"{name}={value}" for name, value in (parts.get("query") or {}).items())
+        found = {"Accept": "application/json", **self._settings.headers, **(parts.get("headers") or {})}
         if body is not None:
             found["Content-Type"] = "application/json"
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
@@ -231,7 +213,7 @@ class Http:
             if isinstance(outcome, Answer) and outcome.status in _AUTH_EXPIRED and not progress.is_renewed:
                 progress.is_renewed = True
                 if call.auth.renew(sent):
-                    # Rejected before it was looked at, so that the second request is the first one to be served.
+                    # It was rejected without being processed, so that the second request is no retry of a change.
                     _, outcome = self._exchange.send(call.request, call.auth)
         except StorageError as error:
             # There is no token to send it with. An earlier attempt may have been done all the same.

@@ -1,4 +1,4 @@
-"""One request to a catalog server over HTTP, and what its answer, or its absence, means.
+"""One request to a catalog server over HTTP, and the meaning of its answer, or of a missing one.
 
 Here: sessions, sending once, and whether a failed request may have been done. Not here: retries and the outcome of a
 change (`http.client`), the connection's properties (`http.settings`), proofs of identity (`http.auth`).
@@ -25,9 +25,9 @@ from airflow_iceberg.errors import FormatError, InvalidInputError
 
 _TOO_MANY_REQUESTS = 429
 _NOT_IMPLEMENTED = 501
-# The server, or a gateway, stopped waiting: how much of the request it had read by then is not known.
+# The server, or a gateway, stopped waiting: it is unknown how much of the request it had read.
 _REQUEST_TIMEOUT = 408
-# What urllib3 raises while there is no connection yet, to the server or to the proxy.
+# urllib3's errors while there is no connection yet, to the server or to the proxy.
 _BEFORE_SENDING = (
     urllib3.exceptions.NewConnectionError,
     urllib3.exceptions.ConnectTimeoutError,
@@ -49,11 +49,7 @@ class Answer:
     refusal: Refusal | None = None
 
     def json(self) -> dict[str, Any]:
-        """Return the document.
-
-        Raises:
-            FormatError: the body is no JSON object.
-        """
+        """Return the document; `FormatError` if the body is no JSON object."""
         try:
             document = json.loads(self.body)
         except (ValueError, RecursionError) as error:
@@ -149,7 +145,7 @@ class Exchange:
     def _usable_session(self) -> requests.Session:
         with self._lock:
             if self._session is None or self._pid != os.getpid():
-                # A connection must not be used by two processes; the parent's are left to the parent.
+                # A connection must not be used by two processes: a forked child opens its own.
                 self._session, self._pid = self._new_session(), os.getpid()
             return self._session
 
@@ -170,7 +166,7 @@ def _leave_alone(request: requests.PreparedRequest) -> requests.PreparedRequest:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and its causes: the libraries keep them in arguments, in `reason` or as context."""
+    """Yield an error and its causes: the libraries have them in arguments, in `reason` or as context."""
     seen: set[int] = set()
     waiting: list[BaseException] = [error]
     while waiting:
@@ -189,6 +185,6 @@ def _first_line(error: BaseException) -> str:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that the server asks to wait; for a date, the other form, our own backoff is used."""
+    """Return the seconds to wait, as the server asks; for a date, the other form, our own backoff is used."""
     text = headers.get("Retry-After", "").strip()
     return float(text) if text.isascii() and text.isdigit() else None

@@ -13,8 +13,8 @@ class Refusal:
     """An error response.
 
     Attributes:
-        type: the name of the error, such as NoSuchTableException; empty if the server doesn't give one.
-        message: one line, with the secrets taken out.
+        type: the name of the error, such as NoSuchTableException, or "".
+        message: one line without secrets.
     """
 
     status: int
@@ -27,14 +27,11 @@ class Refusal:
 
     @classmethod
     def from_body(cls, status: int, body: bytes, hide: Callable[[str], str]) -> Refusal:
-        """Read an error of the protocol, one of OAuth2, or the answer of a gateway.
-
-        The server's stack trace is left out: it is long, and of no use to the reader.
-        """
+        """Read an error of the protocol, one of OAuth2, or the answer of a gateway, without a stack trace."""
         try:
             document = json.loads(body) if body else {}
         except (ValueError, RecursionError):
-            # A page of a gateway: its text may be anything, its first words are enough to recognise it.
+            # A page of a gateway: its first words are enough to recognise it.
             text = re.sub(r"<[^>]*>", " ", body[:2000].decode(errors="replace"))
             return cls(status=status, message=_line(hide(text), 120))
         error = document.get("error", document) if isinstance(document, dict) else {}

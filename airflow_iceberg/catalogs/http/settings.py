@@ -1,7 +1,7 @@
 """The connection to a catalog server: addresses, time-outs, certificates, proxies, and the secrets to hide.
 
-Here: REST's properties of a connection; those of certificates are Nessie's, too. Not here: sending (`http.client`) and
-proofs of identity (`http.auth`).
+These are REST's properties; Nessie has the same ones for certificates. Not here: sending (`http.client`) and proofs of
+identity (`http.auth`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from airflow_iceberg.redaction import hidden_texts, replaced
 _CONNECT_TIMEOUT_MS = 30_000
 _READ_TIMEOUT_MS = 120_000
 _MAX_RETRIES = 5
-# An address with a login, such as that of a proxy in the environment.
+# An address with a login, such as the environment's proxy.
 _LOGIN = re.compile(r"//[^/@\s]+:[^/@\s]*@")
 _TOKEN = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}")
 
@@ -32,8 +32,8 @@ class Settings:
         headers: sent with every request; may hold secrets.
         verify: False, True, or the file of certificates to trust.
         certificate: our own certificate: a file with its key in it, or two files.
-        proxy: for http and https; those of the environment by default.
-        max_retries: how often a request is repeated at most.
+        proxy: proxy for http and https; by default the environment's.
+        max_retries: number of retries of a request at most.
     """
 
     timeouts_s: tuple[float, float]
@@ -45,11 +45,7 @@ class Settings:
 
     @classmethod
     def of(cls, catalog: str, properties: Mapping[str, str]) -> Settings:
-        """Read the properties: `header.*`, `ssl.*` and `rest.client.*`, with the names of PyIceberg and Iceberg Java.
-
-        Raises:
-            InvalidInputError: one of them is not valid.
-        """
+        """Read `header.*`, `ssl.*` and `rest.client.*`, which PyIceberg and Iceberg Java have, too."""
 
         def number(name: str, default: int) -> int:
             return _whole_number(catalog, name, properties.get(name, str(default)))
@@ -71,11 +67,7 @@ class Settings:
 
 
 def page_size(catalog: str, properties: Mapping[str, str]) -> int | None:
-    """Return how many items of a list are asked for at a time; None leaves it to the server.
-
-    Raises:
-        InvalidInputError: `rest-page-size` is no number above 0.
-    """
+    """Return the number of items in a page of a list (`rest-page-size`); None for the server's default."""
     text = properties.get("rest-page-size", "").strip()
     return _whole_number(catalog, "rest-page-size", text, least=1) if text else None
 
@@ -89,11 +81,7 @@ def _whole_number(catalog: str, name: str, text: str, *, least: int = 0) -> int:
 
 
 def certificates_trusted(catalog: str, properties: Mapping[str, str]) -> bool | str:
-    """Return the file of the certificates to trust (`ssl.cabundle`), or True for those that all programs trust.
-
-    Raises:
-        InvalidInputError: there is no such file; requests would call that a failed connection.
-    """
+    """Return the file of the certificates to trust (`ssl.cabundle`), or True for the default ones."""
     bundle = properties.get("ssl.cabundle", "").strip()
     if bundle.lower() in ("", "true"):
         return True
@@ -105,11 +93,7 @@ def certificates_trusted(catalog: str, properties: Mapping[str, str]) -> bool | 
 
 
 def certificate_shown(catalog: str, properties: Mapping[str, str]) -> str | tuple[str, str] | None:
-    """Return the file of our own certificate and key (`ssl.client.cert`, `ssl.client.key`), or two, or None.
-
-    Raises:
-        InvalidInputError: there is no such file, or a key without a certificate.
-    """
+    """Return the file of our own certificate and key (`ssl.client.cert`, `ssl.client.key`), or two, or None."""
     certificate, key = (properties.get(f"ssl.client.{name}", "").strip() for name in ("cert", "key"))
     if key and not certificate:
         raise InvalidInputError(f"catalog {catalog}: property 'ssl.client.key' needs 'ssl.client.cert'")
@@ -139,20 +123,20 @@ class Secrets:
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         found = set(hidden_texts(properties))
-        # As an address spells it: the server may echo that.
+        # In the spelling of an address, which the server may repeat.
         found |= {form for secret in found for form in (quote(secret, safe=""), quote_plus(secret))}
         self._found = sorted(found, key=len, reverse=True)
         self._tokens: list[str] = []
 
     def add_token(self, token: str) -> None:
-        """Hide a token that the server has given, and the few before it."""
+        """Hide a token from the server, and the last ones before it."""
         self._tokens = [*self._tokens[-8:], token]
 
     def __repr__(self) -> str:
         return "Secrets()"
 
     def hide(self, text: str) -> str:
-        """Return a text with all of them replaced by asterisks, and every bearer token in it."""
+        """Return a text in which all of them, and every bearer token, are replaced by asterisks."""
         text = replaced(text, (*self._found, *self._tokens))
         return _LOGIN.sub("//***@", _TOKEN.sub(r"\1 ***", text))
 
@@ -162,11 +146,7 @@ class Secrets:
 
 
 def checked_uri(catalog: str, uri: str) -> str:
-    """Return the address of a server without a slash at its end.
-
-    Raises:
-        InvalidInputError: it is missing, or not of http or https.
-    """
+    """Return the address of a server without a slash at its end."""
     uri = uri.strip().rstrip("/")
     try:
         parts = urlsplit(uri)

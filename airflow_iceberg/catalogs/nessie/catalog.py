@@ -1,19 +1,17 @@
 """`NessieCatalog`: tables as content objects of a Nessie server, on any of its branches, tags and commits.
 
-Here: the meaning of contents, and the outcome of a commit. Not here: documents and commits (`nessie.contents`,
-`nessie.tree`), names (`nessie.keys`), branches and tags (`nessie.references`), HTTP (`nessie.client`), metadata files
-(`pointer`).
+Not here: documents and commits (`nessie.contents`, `nessie.tree`), names (`nessie.keys`), branches and tags
+(`nessie.references`), HTTP (`nessie.client`), metadata files (`pointer`).
 
-A commit names the hash of the branch that its base was read at. Nessie refuses it only if the table itself was changed
-since; commits to other tables are no conflict. What a commit says of itself, and what it leaves in the table's
-properties, is what Iceberg Java's NessieCatalog writes, so that both can work on one table.
+A commit has the hash of the branch that its base was read at. Nessie refuses it only if the table itself was changed
+since; commits to other tables are no conflict. The commit's message and properties, and the table's properties, are
+those of Iceberg Java's NessieCatalog, so that both can work on one table.
 """
 
 from __future__ import annotations
 
-import getpass
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Unpack
 
@@ -28,6 +26,7 @@ from airflow_iceberg.catalogs.nessie.contents import (
     delete,
     describe,
     elements_of,
+    has_kind,
     namespace_content,
     put,
     read_content,
@@ -35,14 +34,10 @@ from airflow_iceberg.catalogs.nessie.contents import (
     with_content,
 )
 from airflow_iceberg.catalogs.nessie.keys import Key, Place, own_ref, place_of
-from airflow_iceberg.catalogs.nessie.login import nessie_property
+from airflow_iceberg.catalogs.nessie.login import author_of
 from airflow_iceberg.catalogs.nessie.references import NessieReferences
 from airflow_iceberg.catalogs.nessie.tree import NessieTree
-from airflow_iceberg.catalogs.pointer import (
-    DescribingCatalog,
-    Outside,
-    Pointer,
-)
+from airflow_iceberg.catalogs.pointer import DescribingCatalog, Outside, Pointer
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitUnknownError,
@@ -65,8 +60,8 @@ class NessieCatalog(DescribingCatalog):
     """Tables on a Nessie server.
 
     Args:
-        properties: `uri` (…/api/v2), `warehouse`, `ref` (a branch, tag or branch@hash; the server's default branch if
-            it is missing), `token`, `user` (the author of commits); see `NessieClient` for the others.
+        properties: `uri` (…/api/v2), `warehouse`, `ref` (a branch, tag or branch@hash; by default the server's default
+            branch), `token`, `user` (the author of commits); see `NessieClient` for the others.
 
     Attributes:
         references: the server's branches and tags.
@@ -78,7 +73,7 @@ class NessieCatalog(DescribingCatalog):
         super().__init__(name, properties, **outside)
         self._client = NessieClient(name, properties)
         self._ref = own_ref(name, properties)
-        author = nessie_property(properties, "user") or _login()
+        author = author_of(properties)
         self._tree = NessieTree(name, self._client, author=author, app_id=properties.get("app-id", ""))
         self.references = NessieReferences(name, self._client, own=self._ref, author=author)
 
@@ -88,7 +83,6 @@ class NessieCatalog(DescribingCatalog):
     # -- the pointer ---------------------------------------------------------------------------------------------
 
     def read_pointer(self, table: TableId) -> Pointer | None:
-        """Return the table's content and the commit that it was read at."""
         place = self._place(table)
         try:
             answer = self._client.get(f"{place.ref.path}/contents/{key_path(place.key)}")
@@ -100,7 +94,6 @@ class NessieCatalog(DescribingCatalog):
         return None if found.get("type") != TABLE else _pointer(read_content(found, reference, place.ref))
 
     def swap_metadata(self, table: TableId, *, base: TableState | None, new: str, metadata: TableMetadata) -> Pointer:
-        """Commit new content for the table to its branch, at the hash that the base was read at."""
         place = self._place(table)
         before = _token(base) if base else None
         branch, hash_ = (before.branch, before.hash) if before else self._free_key(table, place)
@@ -126,28 +119,26 @@ class NessieCatalog(DescribingCatalog):
         )
 
     def _landed(self, place: Place, wanted: Content, error: CommitUnknownError) -> Pointer:
-        """Return the pointer if the branch's history holds our commit; raise the error if it is still unknown.
+        """Return the pointer if the branch's history holds our commit; else raise the error.
 
-        The table's current content is not enough: other writers may have committed on top, have dropped the table, or
-        have removed our file's name from the log of metadata files.
+        The table's current content is not enough: other writers may have committed on top, dropped the table, or
+        removed our file's name from the log of metadata files.
         """
-        # Differs from Java: it reports an unknown outcome without a look at the history.
+        # Differs from Java: it reports an unknown outcome without reading the history.
         try:
-            hash_ = self._find(place, wanted)
-        except (IcebergError, Refusal) as unreadable:
+            pointer = self._find_commit(place, wanted)
+        except IcebergError as unreadable:
             raise error from unreadable
-        if hash_ is None:
+        if pointer is None:
             raise error
         log.warning("the answer to a commit to %s was lost; it is in the history of %s", place, wanted.branch)
-        return self._pointer_at(place, wanted, hash_)
+        return pointer
 
-    def _find(self, place: Place, wanted: Content) -> str | None:
-        return self._tree.find_location(wanted.branch, wanted.hash, place.key, wanted.metadata_location)
-
-    def _pointer_at(self, place: Place, wanted: Content, hash_: str) -> Pointer:
-        """Return our own commit's pointer; a creation learns its content id from there."""
-        if wanted.id:
-            return _pointer(replace(wanted, hash=hash_))
+    def _find_commit(self, place: Place, wanted: Content) -> Pointer | None:
+        """Return the pointer of our own commit if it is in the history; a creation gets its content id there."""
+        hash_ = self._tree.find_commit(place.key, wanted)
+        if hash_ is None or wanted.id:
+            return _pointer(replace(wanted, hash=hash_)) if hash_ else None
         path = f"{ref_path(wanted.branch, hash_)}/contents/{key_path(place.key)}"
         try:
             found = self._client.get(path)["content"]
@@ -158,101 +149,84 @@ class NessieCatalog(DescribingCatalog):
     def _explain(
         self, table: TableId, place: Place, base: TableState | None, wanted: Content, refusal: Refusal
     ) -> Pointer:
-        """Return the pointer if the refusal is the echo of our own commit, else raise what it means.
+        """Return the pointer if our own commit, sent twice by a gateway, caused the refusal; else raise its meaning.
 
-        A gateway may have sent the request twice: the second one is refused because of the first. Only after that is
-        ruled out may the caller delete the metadata file.
+        Only after an echo is ruled out may the caller delete the metadata file.
         """
         if refusal.status in (401, 403, 429):
             raise self._client.denied(f"commit to {table}", refusal) from refusal
         try:
             current = self.read_pointer(table)
-            echo = self._find(place, wanted)
+            echo = self._find_commit(place, wanted)
         except (StorageError, Refusal) as error:
             raise CommitUnknownError(
                 f"a commit to {table} in catalog {self.name} was refused ({refusal}), and it cannot be told whether "
                 f"because of itself: {error}"
             ) from error
         if echo is not None:
-            return self._pointer_at(place, wanted, echo)
+            return echo
         if base is None and current is not None:
             raise self._existing_table(table) from refusal
         if base is None and refusal.has("NAMESPACE_ABSENT"):
             raise self._unknown_namespace(table.namespace) from refusal
         if current is None and base is not None:
             raise self._unknown_table(table) from refusal
-        if refusal.status == 409 or (base is not None and current != _pointer(_token(base))) or refusal.status == 404:
+        if refusal.status in (404, 409) or (base is not None and current != _pointer(_token(base))):
             where = current.metadata_location if current else "nothing"
             expected = base.metadata_location if base else "nothing"
             raise self._changed_by_another(table, f"it points to {where}, expected {expected}") from refusal
         raise self._client.denied(f"commit to {table}", refusal) from refusal
 
     def _free_key(self, table: TableId, place: Place) -> tuple[str, str]:
-        """Return branch and hash at which there is the table's namespace and no table of the name yet."""
+        """Return branch and hash at which the table's namespace exists, and no table of the name."""
         contents, branch, hash_ = self._tree.contents(place.ref, place.parent.key, place.key)
         self._tree.require_branch(place, branch)
-        if (contents.get(place.parent.key) or {}).get("type") != NAMESPACE:
+        if not has_kind(contents, place.parent.key, NAMESPACE):
             raise self._unknown_namespace(table.namespace)
         if place.key in contents:
             raise self._existing_table(table)
         return branch, hash_
 
     def _state(self, table: TableId, metadata: TableMetadata, pointer: Pointer) -> TableState:
-        content = pointer.token
-        return super()._state(
-            table, with_content(metadata, content) if isinstance(content, Content) else metadata, pointer
-        )
+        if isinstance(pointer.token, Content):
+            metadata = with_content(metadata, pointer.token)
+        return super()._state(table, metadata, pointer)
 
     # -- tables --------------------------------------------------------------------------------------------------
 
     def create(self, table: str | TableId, metadata: TableMetadata) -> TableState:
-        """Make a table of its first metadata.
-
-        Unless its properties say otherwise, files are neither collected nor metadata files deleted: other branches and
-        older commits may need them.
-        """
+        """Create a table; by default its files are never deleted, since other branches and commits may need them."""
         table = TableId.of(table)
-        self._free_key(table, self._place(table))  # asked before a file is written into what may be another's directory
+        self._free_key(table, self._place(table))  # checked before a file is written into another table's directory
         properties = {_GC_ENABLED.name: "false", _DELETE_AFTER_COMMIT.name: "false", **metadata.properties}
         return self._publish(table, None, replace(metadata, properties=properties))
 
     def table_exists(self, table: str | TableId) -> bool:
-        """Tell whether there is such a table; on a branch that is not there, there is none."""
+        """Tell whether there is such a table; on a branch that does not exist, there is none."""
         table = TableId.of(table)
-        try:
-            return self.read_pointer(table) is not None
-        except NotFoundError:
-            if self._place(table).suffix:
-                return False
-            raise
+        return self._is_there(self._place(table), lambda: self.read_pointer(table) is not None)
 
     def _publish(self, table: TableId, base: TableState | None, metadata: TableMetadata) -> TableState:
-        if base is None:
-            return super()._publish(table, base, metadata)
-        content = _token(base)
-        self._tree.require_branch(self._place(table), content.branch)
-        properties = {**metadata.properties, COMMIT_ID: content.hash}
-        return super()._publish(table, base, replace(metadata, properties=properties))
+        if base is not None:
+            content = _token(base)
+            self._tree.require_branch(self._place(table), content.branch)
+            metadata = replace(metadata, properties={**metadata.properties, COMMIT_ID: content.hash})
+        return super()._publish(table, base, metadata)
 
     def _delete_forgotten_metadata(self, before: TableMetadata, after: TableMetadata) -> None:
         properties = TableProperties.of(after.properties)
-        if properties.metadata_delete_after_commit and not properties.gc_enabled:
-            log.warning(
-                "%s of table %s is ignored while %s is false: older commits and other branches need the files",
-                _DELETE_AFTER_COMMIT,
-                after.location,
-                _GC_ENABLED,
-            )
+        if properties.gc_enabled or not properties.metadata_delete_after_commit:
+            super()._delete_forgotten_metadata(before, after)
             return
-        super()._delete_forgotten_metadata(before, after)
+        reason = f"{_GC_ENABLED} is false: older commits and other branches need the files"
+        log.warning("%s of table %s is ignored while %s", _DELETE_AFTER_COMMIT, after.location, reason)
 
     def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
         place = self._require(namespace)
-        keys = self._tree.keys_below(place, TABLE)
-        return tuple(sorted(place.table(key) for key in keys))
+        return tuple(sorted(place.table(key) for key in self._tree.keys_below(place, TABLE)))
 
     def find_purgeable(self, table: TableId) -> tuple[TableState, TableFiles]:
-        """Refuse while `gc.enabled` is false, as Nessie sets it: other branches and commits may need the files."""
+        """Refuse while `gc.enabled` is false, Nessie's default: other branches and commits may need the files."""
         if not TableProperties.of(self.load(table).metadata.properties).gc_enabled:
             raise InvalidInputError(
                 f"cannot purge {table}: its property {_GC_ENABLED} is false, since other branches and older commits "
@@ -260,29 +234,24 @@ class NessieCatalog(DescribingCatalog):
             )
         return super().find_purgeable(table)
 
-    def drop_pointer(self, table: TableId) -> None:
-        """Remove the table from its branch; its files stay, older commits and other branches may need them."""
-        self._drop(table, None)
-
     def drop_if_current(self, state: TableState) -> None:
-        """Remove the table from its branch if it is there in this state: the branch takes no other change meanwhile."""
-        self._drop(state.table, state)
+        self.drop_pointer(state.table, state)
 
-    def _drop(self, table: TableId, expected: TableState | None) -> None:
+    def drop_pointer(self, table: TableId, expected: TableState | None = None) -> None:
         place = self._place(table)
 
         def operations(contents: Mapping[Key, Json]) -> list[Json]:
-            found = contents.get(place.key) or {}
-            if found.get("type") != TABLE:
+            if not has_kind(contents, place.key, TABLE):
                 raise self._unknown_table(table)
-            if expected is not None and found.get("metadataLocation") != expected.metadata_location:
-                raise self._not_current(expected, str(found.get("metadataLocation")))
+            location = str(contents[place.key].get("metadataLocation"))
+            if expected is not None and location != expected.metadata_location:
+                raise self._not_current(expected, location)
             return [delete(place.key)]
 
         self._tree.change(place, (place.key,), operations, f"Iceberg delete table {table}")
 
     def rename_table(self, table: str | TableId, to: str | TableId) -> None:
-        """Give the table another name on the same branch, in one commit; its content id and its files stay."""
+        """Give the table another name on the same branch, in one commit; its content id and its files are kept."""
         table, to = TableId.of(table), TableId.of(to)
         place, target = self._place(table), self._place(to)
         if target.ref != place.ref:
@@ -293,14 +262,13 @@ class NessieCatalog(DescribingCatalog):
             target = replace(target, ref=place.ref, suffix=place.suffix)
 
         def operations(contents: Mapping[Key, Json]) -> list[Json]:
-            found = contents.get(place.key) or {}
-            if found.get("type") != TABLE:
+            if not has_kind(contents, place.key, TABLE):
                 raise self._unknown_table(table)
-            if (contents.get(target.parent.key) or {}).get("type") != NAMESPACE:
+            if not has_kind(contents, target.parent.key, NAMESPACE):
                 raise self._unknown_namespace(to.namespace)
             if target.key in contents:
                 raise self._existing_target(table, to)
-            return [delete(place.key), put(target.key, found)]
+            return [delete(place.key), put(target.key, contents[place.key])]
 
         keys = (place.key, target.parent.key, target.key)
         self._tree.change(place, keys, operations, f"Iceberg rename table from '{table}' to '{to}'")
@@ -310,44 +278,37 @@ class NessieCatalog(DescribingCatalog):
 
         As Iceberg Java does: tables of one name can exist on several branches, and must not share a directory.
         """
-        place = self._place(TableId.of(table))
-        warehouse = self.properties.get("warehouse", "").rstrip("/")
-        contents, _, _ = self._tree.contents(place.ref, place.parent.key)
-        properties = (contents.get(place.parent.key) or {}).get("properties") or {}
-        base = properties.get("location") or (warehouse and f"{warehouse}/{'.'.join(place.parent.key)}")
-        if not base:
-            raise InvalidInputError(
-                f"catalog {self.name}: property 'warehouse' is missing, set it or give table {table} a location"
-            )
-        return f"{base.rstrip('/')}/{place.key[-1]}_{self._new_uuid()}"
+        table = TableId.of(table)
+        place = self._place(table)
+        properties = (self._contents(place.parent).get(place.parent.key) or {}).get("properties") or {}
+        base = self._base_location(table, properties.get("location"), ".".join(place.parent.key))
+        return f"{base}/{place.key[-1]}_{self._new_uuid()}"
 
     # -- namespaces ----------------------------------------------------------------------------------------------
 
-    def create_namespace(
-        self, namespace: str | Namespace, properties: Mapping[str, str] | None = None, *, if_not_exists: bool = False
-    ) -> None:
-        """Make a namespace, and those above it that are missing, in one commit."""
-        namespace = parse_namespace(namespace)
+    def _create_namespace(self, namespace: Namespace, properties: dict[str, str]) -> bool:
+        """Create a namespace, and those above it that are missing, in one commit."""
         place = self._place(namespace)
         if not place.key:
             raise InvalidInputError(f"{'.'.join(namespace)!r} names no namespace, write it as 'a' or 'a.b'")
         levels = [place.key[:depth] for depth in range(1, len(place.key) + 1)]
-        given = {str(key): str(value) for key, value in (properties or {}).items()}
 
         def operations(contents: Mapping[Key, Json]) -> list[Json]:
             for key in levels:
-                if key in contents and contents[key].get("type") != NAMESPACE:
+                if key in contents and not has_kind(contents, key, NAMESPACE):
                     raise AlreadyExistsError(f"'{'.'.join(key)}' exists already in catalog {self.name}, as a table")
             if place.key in contents:
-                raise self._existing_namespace(namespace)
+                raise AlreadyExistsError(f"namespace {place} exists already in catalog {self.name}")
             missing = [key for key in levels if key not in contents]
-            return [put(key, namespace_content(key, given if key == place.key else {})) for key in missing]
+            return [put(key, namespace_content(key, properties if key == place.key else {})) for key in missing]
 
         try:
             self._tree.change(place, levels, operations, f"create namespace {'.'.join(namespace)}")
         except AlreadyExistsError:
-            if not if_not_exists or not self.namespace_exists(namespace):
-                raise
+            if self.namespace_exists(namespace):
+                return False
+            raise
+        return True
 
     def drop_namespace(self, namespace: str | Namespace) -> None:
         place = self._require(namespace)
@@ -357,8 +318,7 @@ class NessieCatalog(DescribingCatalog):
             )
 
         def operations(contents: Mapping[Key, Json]) -> list[Json]:
-            if (contents.get(place.key) or {}).get("type") != NAMESPACE:
-                raise self._unknown_namespace(parse_namespace(namespace))
+            self._namespace_properties(parse_namespace(namespace), contents.get(place.key))
             return [delete(place.key)]
 
         try:
@@ -376,28 +336,17 @@ class NessieCatalog(DescribingCatalog):
         return tuple(sorted(place.namespace(key) for key in self._tree.keys_below(place, NAMESPACE)))
 
     def namespace_exists(self, namespace: str | Namespace) -> bool:
-        """Tell whether there is such a namespace; on a branch that is not there, there is none."""
+        """Tell whether there is such a namespace; on a branch that does not exist, there is none."""
         place = self._place(parse_namespace(namespace))
-        try:
-            contents, _, _ = self._tree.contents(place.ref, place.key)
-        except NotFoundError:
-            if place.suffix:
-                return False
-            raise
-        return (contents.get(place.key) or {}).get("type") == NAMESPACE
+        return self._is_there(place, lambda: has_kind(self._contents(place), place.key, NAMESPACE))
 
     def load_namespace_properties(self, namespace: str | Namespace) -> Mapping[str, str]:
         namespace = parse_namespace(namespace)
         place = self._place(namespace)
-        contents, _, _ = self._tree.contents(place.ref, place.key)
-        return self._namespace_properties(namespace, contents.get(place.key))
+        return self._namespace_properties(namespace, self._contents(place).get(place.key))
 
-    def update_namespace_properties(
-        self, namespace: str | Namespace, updates: Mapping[str, str] | None = None, removals: Iterable[str] = ()
-    ) -> None:
-        namespace = parse_namespace(namespace)
+    def _update_namespace(self, namespace: Namespace, new: dict[str, str], old: frozenset[str]) -> None:
         place = self._place(namespace)
-        new, old = self._property_changes(namespace, updates, removals)
 
         def operations(contents: Mapping[Key, Json]) -> list[Json]:
             found = contents.get(place.key)
@@ -408,7 +357,7 @@ class NessieCatalog(DescribingCatalog):
         self._tree.change(place, (place.key,), operations, f"update namespace {place}")
 
     def namespace_of(self, table: str | TableId) -> Namespace:
-        """Return the namespace that a table is in, on the table's own branch: "sales@etl" for "sales.orders@etl"."""
+        """Return the namespace of a table, on the table's own branch: "sales@etl" for "sales.orders@etl"."""
         place = self._place(TableId.of(table))
         return place.namespace(place.parent.key)
 
@@ -417,11 +366,22 @@ class NessieCatalog(DescribingCatalog):
     def _place(self, name: TableId | Namespace) -> Place:
         return place_of(name, self._ref)
 
+    def _is_there(self, place: Place, look: Callable[[], bool]) -> bool:
+        try:
+            return look()
+        except NotFoundError:  # of the branch
+            if place.suffix:
+                return False
+            raise
+
     def _require(self, namespace: str | Namespace) -> Place:
         namespace = parse_namespace(namespace)
         place = self._place(namespace)
-        self._namespace_properties(namespace, self._tree.contents(place.ref, place.key)[0].get(place.key))
+        self._namespace_properties(namespace, self._contents(place).get(place.key))
         return place
+
+    def _contents(self, place: Place) -> dict[Key, Json]:
+        return self._tree.contents(place.ref, place.key)[0]
 
     def _namespace_properties(self, namespace: Namespace, found: Json | None) -> dict[str, str]:
         if (found or {}).get("type") != NAMESPACE:
@@ -437,10 +397,3 @@ def _token(base: TableState) -> Content:
     if not isinstance(base.token, Content):
         raise InvalidInputError(f"the state of table {base.table} is not of a Nessie catalog, load the table again")
     return base.token
-
-
-def _login() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError, ImportError):
-        return "airflow"  # a container without a name for its user

@@ -1,12 +1,12 @@
-"""`NessieClient`: Nessie's API, version 2: paths, pages, and what an error response says.
+"""`NessieClient`: requests and answers of Nessie's API, version 2: paths, pages, error responses.
 
-Here: the documents of requests and answers. Not here: sending and retries (`http.client`), tokens (`nessie.login`), the
-meaning of tables and namespaces (`nessie.catalog`), branches and tags (`nessie.references`).
+Not here: sending and retries (`http.client`), tokens (`nessie.login`), the meaning of tables and namespaces
+(`nessie.catalog`), branches and tags (`nessie.references`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -23,7 +23,7 @@ from airflow_iceberg.errors import (
     UnsupportedError,
 )
 
-# The server lists the conflicts of an error response only for clients that say that they know them.
+# The server lists the conflicts in an error response only for clients with this header.
 _HEADERS = {"Nessie-Client-Spec": "2"}
 _MAX_RETRIES = 2
 _CONNECT_TIMEOUT_MS, _READ_TIMEOUT_MS = 10_000, 60_000
@@ -32,25 +32,22 @@ Json = dict[str, Any]
 
 
 class Refusal(IcebergError):
-    """The server's definite error response: nothing was changed. Never leaves the modules of this catalog.
+    """The server's definite error response: nothing was changed. Only the modules of this catalog see it.
 
     Attributes:
-        status: the status of HTTP.
+        status: the HTTP status.
         code: Nessie's errorCode, such as REFERENCE_CONFLICT; "" if the answer is not Nessie's.
-        conflicts: types and keys of the conflicts, if the server tells them.
     """
 
-    def __init__(
-        self, message: str, *, status: int, code: str = "", conflicts: Sequence[tuple[str, tuple[str, ...]]] = ()
-    ) -> None:
+    def __init__(self, message: str, *, status: int, code: str = "", conflicts: Iterable[str] = ()) -> None:
         super().__init__(f"{message or 'no reason given'} (HTTP {status}{f', {code}' if code else ''})")
         self.status = status
         self.code = code
-        self.conflicts = tuple(conflicts)
+        self._conflicts = frozenset(conflicts)
 
     def has(self, conflict: str) -> bool:
         """Tell whether one of the conflicts is of this type (KEY_EXISTS, NAMESPACE_ABSENT …)."""
-        return any(kind == conflict for kind, _ in self.conflicts)
+        return conflict in self._conflicts
 
 
 class NessieClient:
@@ -62,8 +59,6 @@ class NessieClient:
             "BEARER", "OAUTH2") and its properties (`nessie.login`); `transport.connect-timeout` and
             `transport.read-timeout` in ms: these may be written with the prefix `nessie.`. `ssl.cabundle`,
             `ssl.client.cert` and `ssl.client.key` as for REST catalogs.
-    Raises:
-        InvalidInputError, UnsupportedError: a property is not valid or not supported.
     """
 
     def __init__(self, catalog: str, properties: Mapping[str, str]) -> None:
@@ -89,12 +84,7 @@ class NessieClient:
         return f"NessieClient(uri={self._http.uri!r})"
 
     def get(self, path: str, params: Mapping[str, str] | None = None) -> Json:
-        """Send a request that reads.
-
-        Raises:
-            Refusal: an error response.
-            StorageError: no usable answer.
-        """
+        """Send a request that reads; `Refusal` for an error response, `StorageError` without a usable answer."""
         return self._read("GET", path, params, None)
 
     def look_up(self, path: str, body: Json) -> Json:
@@ -149,11 +139,7 @@ class NessieClient:
         return document
 
     def _document(self, answer: Answer) -> Json | None:
-        """Return the document of a success, or None if there is none.
-
-        Raises:
-            Refusal: an error response.
-        """
+        """Return the document of a success, or None if there is none; raise `Refusal` for an error response."""
         try:
             document = answer.json()
         except FormatError:
@@ -166,10 +152,7 @@ class NessieClient:
             self._secrets.hide(str(found.get("message") or "")),
             status=answer.status,
             code=str(found.get("errorCode") or ""),
-            conflicts=tuple(
-                (str(each.get("conflictType")), tuple((each.get("key") or {}).get("elements") or ()))
-                for each in conflicts
-            ),
+            conflicts=(str(each.get("conflictType")) for each in conflicts),
         )
 
 
@@ -178,17 +161,17 @@ def _query(params: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def ref_path(name: str, hash_: str | None = None) -> str:
-    """Return a reference as it stands in a path: slashes in its name are escaped."""
+    """Return a reference in a path: slashes in its name are escaped."""
     return f"trees/{quote(name, safe='')}{f'@{hash_}' if hash_ else ''}"
 
 
 def key_path(elements: Sequence[str]) -> str:
-    """Return a content key as it stands in a path: elements joined by dots, dots in them as the character 0x1D."""
+    """Return a content key in a path."""
     return quote(key_text(elements), safe="")
 
 
 def key_text(elements: Sequence[str]) -> str:
-    """Return a content key as one text, as `key_path` without the escapes of a path."""
+    """Return a content key as one text: elements joined by dots, dots in them as the character 0x1D."""
     return ".".join(element.replace(".", "\x1d") for element in elements)
 
 
@@ -201,7 +184,7 @@ def _base_uri(catalog: str, properties: Mapping[str, str]) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise InvalidInputError(f"catalog {catalog}: its uri is not understood, {expected}")
     if parts.username or parts.password:
-        # Not shown, and not used: a uri ends up in logs.
+        # It is not shown, and not used: a uri is written to logs.
         raise InvalidInputError(f"catalog {catalog}: its uri holds a login, which Nessie doesn't take; give a token")
     version = nessie_property(properties, "client-api-version")
     if parts.path.endswith("/v1") or version == "1":

@@ -1,8 +1,4 @@
-"""What Nessie keeps of a table, and what a commit says of itself. Values and documents only.
-
-Here: content objects, the operations of a commit, its message and properties. Not here: what is done with them
-(`nessie.catalog`, `nessie.tree`).
-"""
+"""Nessie's documents: content objects, the operations of a commit, its message and properties. Values only."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ from airflow_iceberg.catalogs.nessie.client import Json
 from airflow_iceberg.catalogs.nessie.keys import Key, Ref
 from airflow_iceberg.errors import FormatError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef
+from airflow_iceberg.format.snapshots import MAIN_BRANCH, SnapshotRef
 
 TABLE, NAMESPACE = "ICEBERG_TABLE", "NAMESPACE"
 NO_SNAPSHOT = -1
@@ -27,9 +23,9 @@ class Content:
     """A table's content object at a reference: the token of its state.
 
     Attributes:
-        id: constant as long as the table exists, also when it is renamed.
-        branch: where it was read; "" if it can't be committed to (a tag or a hash).
-        hash: the commit that it was read at; a later one is no other state, as long as the content is the same.
+        id: the table's id, which a rename does not change.
+        branch: the branch that it was read from; "" if it can't be committed to (a tag or a hash).
+        hash: the commit that it was read at; at a later one the state is the same, as long as the content is.
     """
 
     id: str
@@ -43,7 +39,7 @@ class Content:
 
 
 def read_content(found: Json, reference: Json, asked: Ref) -> Content:
-    """Return a table's content object as the server showed it at a reference."""
+    """Return a table's content object from the server's answer."""
     return Content(
         id=str(found["id"]),
         metadata_location=str(found["metadataLocation"]),
@@ -63,10 +59,10 @@ def branch_of(reference: Json, asked: Ref) -> str:
 
 
 def with_content(metadata: TableMetadata, content: Content) -> TableMetadata:
-    """Return the metadata with the current ids of the content, which are the ones that count.
+    """Return the metadata with the current ids of the content, which take precedence.
 
     Raises:
-        FormatError: the metadata doesn't have what the content names.
+        FormatError: the metadata has no object of such an id.
     """
     changes: Json = {}
     for name, wanted in (
@@ -93,14 +89,14 @@ def with_content(metadata: TableMetadata, content: Content) -> TableMetadata:
 
 
 def describe(table: TableId, base: TableMetadata | None, metadata: TableMetadata) -> tuple[str, dict[str, str]]:
-    """Return message and properties of a commit: as Iceberg Java writes them, and which task of Airflow it was."""
+    """Return message and properties of a commit: those of Iceberg Java, and the task of Airflow."""
     known = {snapshot.snapshot_id for snapshot in base.snapshots} if base else set()
     added = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in known] if base else []
     properties: dict[str, str] = {}
     if added:
         message = f"Iceberg {added[-1].operation or 'commit'} against {table}"
         properties["iceberg.operation"] = added[-1].operation or ""
-        properties |= _of_airflow(added[-1])
+        properties |= {key: value for key, value in added[-1].summary.items() if key.startswith("airflow.")}
     elif base is None:
         message = f"Iceberg table created/registered with name {table}"
     elif base.current_schema_id != metadata.current_schema_id:
@@ -114,14 +110,9 @@ def describe(table: TableId, base: TableMetadata | None, metadata: TableMetadata
         if key.startswith("airflow.") and before.get(key) != value
     }
     if dag := properties.get("airflow.dag-id"):
-        message += (
-            f"\n\nby task {properties.get('airflow.task-id')} of DAG {dag}, run {properties.get('airflow.run-id')}"
-        )
+        task, run = properties.get("airflow.task-id"), properties.get("airflow.run-id")
+        message += f"\n\nby task {task} of DAG {dag}, run {run}"
     return message, {key: value for key, value in properties.items() if value}
-
-
-def _of_airflow(snapshot: Snapshot) -> dict[str, str]:
-    return {key: value for key, value in snapshot.summary.items() if key.startswith("airflow.")}
 
 
 def table_content(content: Content) -> Json:
@@ -143,7 +134,7 @@ def namespace_content(key: Key, properties: Mapping[str, str]) -> Json:
 
 
 def put(key: Key, content: Json) -> Json:
-    """Return the operation that makes or replaces a content object."""
+    """Return the operation that creates or replaces a content object."""
     return {"type": "PUT", "key": {"elements": list(key)}, "content": content}
 
 
@@ -156,6 +147,11 @@ def added_id(answer: Json, key: Key) -> str:
     """Return the id that the answer to a commit gives to a new content object; "" if the key was there before."""
     added = {key_of(each): each["contentId"] for each in answer.get("addedContents") or ()}
     return str(added.get(key, ""))
+
+
+def has_kind(contents: Mapping[Key, Json], key: Key, kind: str) -> bool:
+    """Tell whether there is a content object of a kind under a key."""
+    return (contents.get(key) or {}).get("type") == kind
 
 
 def key_of(entry: Json) -> Key:
@@ -171,6 +167,6 @@ def elements_of(entry: Json) -> Key:
 def commit_property(entry: Json, name: str) -> str:
     """Return a property of a commit of the history; "" if it has none of the name."""
     meta = entry["commitMeta"]
-    # Version 2 shows lists of values; what it takes is one value by name.
+    # Version 2 answers with lists of values; requests have one value by name.
     value = (meta.get("allProperties") or {}).get(name) or (meta.get("properties") or {}).get(name) or ""
     return str(value[0]) if isinstance(value, list) else str(value)

@@ -1,12 +1,12 @@
-"""Where in Nessie something is: its key, and the branch, tag or commit that is meant. Names and values only.
+"""The place of a table or namespace in Nessie: its key, and a branch, tag or commit. Names and values only.
 
-A table is named as in other catalogs, `sales.orders`, and may say which reference is meant:
+A table has a name as in other catalogs, `sales.orders`, which may be followed by a reference:
 
     sales.orders@etl            the branch or tag etl
     sales.orders@etl@3b2f…      the branch etl as it was at a commit; also etl#3b2f…
     sales.orders@3b2f…          a commit by its hash, on whatever branch it is; also #3b2f…
 
-Only Nessie's catalog gives the characters a meaning; to the rest of the package they are part of the name.
+Only Nessie's catalog knows the meaning of these characters; for the rest of the package they are part of the name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from airflow_iceberg.errors import InvalidInputError
 DEFAULT = "-"  # Nessie's own word for its default branch
 
 _MARK = re.compile("[@#]")
-# Nessie takes no such name for a branch or tag, so that a hash is never mistaken for one.
+# Nessie accepts no such name for a branch or tag, so that a hash cannot be mistaken for one.
 _HASH = re.compile(r"[0-9a-fA-F]{8,64}")
 # Nessie's own rule for names of references.
 _NAME = re.compile(r"[A-Za-z](?:(?!\.\.)[A-Za-z0-9./_-])*(?<![./])|-")
@@ -36,8 +36,8 @@ class Ref:
     """A reference, or a commit.
 
     Attributes:
-        name: of a branch or tag; "" for a commit alone; "-" for the server's default branch.
-        hash: the commit that is meant; None for the newest one of the branch or tag.
+        name: name of a branch or tag; "" for a commit alone; "-" for the server's default branch.
+        hash: hash of a commit; None for the newest one of the branch or tag.
     """
 
     name: str
@@ -49,17 +49,13 @@ class Ref:
 
     @property
     def path(self) -> str:
-        """How it stands in a path of the API."""
+        """The reference in a path of the API."""
         return ref_path(self.name, self.hash)
 
     @classmethod
     def parse(cls, text: str) -> Ref:
-        """Read what follows the "@" in the name of a table.
-
-        Raises:
-            InvalidInputError: it is no name of a reference, no hash, or nothing.
-        """
-        # "@hash" and "#hash" are a commit alone; the caller has taken the first mark away already.
+        """Parse the text after the first "@" in the name of a table; `InvalidInputError` if it is no reference."""
+        # "@hash" and "#hash" are a commit alone; the caller has removed the first mark already.
         name, _, hash_ = text.replace("#", "@").partition("@")
         if not hash_ and _HASH.fullmatch(name):
             name, hash_ = "", name
@@ -75,7 +71,7 @@ class Place:
     """A key at a reference.
 
     Attributes:
-        suffix: what stood behind the name, with its mark ("@etl"); "" if the catalog's own reference is meant.
+        suffix: the part after the name, with its mark ("@etl"); "" for the catalog's own reference.
     """
 
     key: Key
@@ -87,7 +83,7 @@ class Place:
 
     @property
     def parent(self) -> Place:
-        """The namespace that it is in."""
+        """The namespace of the table or namespace."""
         return Place(key=self.key[:-1], ref=self.ref, suffix=self.suffix)
 
     def table(self, key: Key) -> TableId:
@@ -100,17 +96,17 @@ class Place:
 
 
 def place_of(name: TableId | Namespace, own: Ref) -> Place:
-    """Return where a table or namespace is.
+    """Return the place of a table or namespace.
 
     Args:
-        own: the catalog's reference, for names that don't say one.
+        own: the catalog's reference, for names without one.
     Raises:
-        InvalidInputError: what stands behind the name is no reference.
+        InvalidInputError: the part after the name is no reference.
     """
     elements = (*name.namespace, name.name) if isinstance(name, TableId) else name
     for number, element in enumerate(elements):
         if found := _MARK.search(element):
-            # A dot in the name of a branch has parted it like a name.
+            # A name was split at each dot, also at those in the name of a branch.
             text = ".".join((element[found.end() :], *elements[number + 1 :]))
             if found[0] == "#":
                 text = f"@{text}" if own.name == DEFAULT else f"{own.name}@{text}"
@@ -122,11 +118,7 @@ def place_of(name: TableId | Namespace, own: Ref) -> Place:
 
 
 def own_ref(catalog: str, properties: Mapping[str, str]) -> Ref:
-    """Return the reference that a catalog works on: properties `ref` and `ref.hash`, also with the prefix `nessie.`.
-
-    Raises:
-        InvalidInputError: it is none.
-    """
+    """Return the reference of a catalog: properties `ref` and `ref.hash`, also with the prefix `nessie.`."""
     name, hash_ = nessie_property(properties, "ref"), nessie_property(properties, "ref.hash")
     if not name and not hash_:
         return Ref(name=DEFAULT)

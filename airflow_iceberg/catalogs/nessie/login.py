@@ -1,12 +1,12 @@
-"""How a Nessie catalog proves its identity: a bearer token of its own, or one that an OAuth2 server gives.
+"""How a Nessie catalog proves its identity: the properties `authentication.*`, and the request for a token.
 
-Here: the properties `authentication.*` and the request for a token. Not here: when a token is renewed (`http.auth`),
-and sending (`http.client`).
+Not here: when a token is renewed (`http.auth`), and sending (`http.client`).
 """
 
 from __future__ import annotations
 
 import base64
+import getpass
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote_plus
@@ -27,6 +27,14 @@ def nessie_property(properties: Mapping[str, str], name: str) -> str:
     return (properties.get(f"nessie.{name}") or properties.get(name) or "").strip()
 
 
+def author_of(properties: Mapping[str, str]) -> str:
+    """Return the author of commits: the property `user`, or the user of the process."""
+    try:
+        return nessie_property(properties, "user") or getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return "airflow"  # a container without a name for its user
+
+
 def secrets_of(properties: Mapping[str, str]) -> dict[str, str]:
     """Return the properties that no message may show."""
     names = ("token", "authentication.token", f"{_OAUTH2}client-secret", f"{_OAUTH2}password")
@@ -34,13 +42,7 @@ def secrets_of(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def auth_of(catalog: str, properties: Mapping[str, str], http: Http) -> Auth:
-    """Return the proof of identity that a catalog's properties ask for; nothing is sent before it is needed.
-
-    Args:
-        http: sends the requests for tokens.
-    Raises:
-        InvalidInputError, UnsupportedError: properties are missing, or ask for what isn't supported.
-    """
+    """Return a catalog's proof of identity; `http` sends the requests for tokens, when they are needed."""
     token = nessie_property(properties, "authentication.token") or nessie_property(properties, "token")
     kind = nessie_property(properties, "authentication.type").upper()
     if kind == "OAUTH2":
@@ -59,9 +61,9 @@ def auth_of(catalog: str, properties: Mapping[str, str], http: Http) -> Auth:
 
 
 def _fetcher(catalog: str, properties: Mapping[str, str], http: Http) -> Callable[[], Mapping[str, Any]]:
-    """Return how a token is asked for, as Nessie's own clients do.
+    """Return a function that requests a token, as Nessie's own clients do.
 
-    The client shows its secret by Basic, as RFC 6749 (2.3.1) prefers; a public client has none and sends its id alone.
+    The client sends its secret by Basic, as RFC 6749 (2.3.1) prefers; a public client has none and sends its id alone.
     """
 
     def missing(what: str) -> InvalidInputError:
@@ -101,7 +103,7 @@ def _discovered(catalog: str, issuer: str, http: Http) -> str:
 
 
 def _form(catalog: str, properties: Mapping[str, str]) -> dict[str, str]:
-    """Return what is asked for: a token for the client itself, or for a user whose password it knows."""
+    """Return the form that requests a token: for the client itself, or for a user by its password."""
     grant = nessie_property(properties, f"{_OAUTH2}grant-type").lower() or "client_credentials"
     form = {"grant_type": grant}
     if grant == "password":

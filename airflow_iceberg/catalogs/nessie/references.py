@@ -1,9 +1,8 @@
 """Branches and tags of a Nessie server: list, create, merge, move and delete them.
 
-Here: references as a whole. Not here: the tables on them (`nessie.catalog`). These are Nessie's branches, which hold
-every table of the catalog; the branches that one Iceberg table has of its own are in the table's metadata.
+Nessie's branches hold every table of the catalog. The branches of one Iceberg table, in its metadata, are others.
 
-A lost answer is resolved by looking: a reference says where it is, and a merge leaves a mark in the history.
+A lost answer is resolved by reading: the reference has its hash, and a merge has its id in the history.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 Kind = Literal["BRANCH", "TAG"]
 
-# In a merge commit's properties: how its author knows it again.
+# The property by which a merge commit is found in the history.
 _MERGE_ID = "airflow-iceberg.merge-id"
 
 
@@ -50,7 +50,7 @@ class MergeConflict:
 
     Attributes:
         key: its name, levels joined by dots.
-        kind: Nessie's word for what is wrong, such as VALUE_DIFFERS.
+        kind: Nessie's word for the conflict, such as VALUE_DIFFERS.
     """
 
     key: str
@@ -59,13 +59,13 @@ class MergeConflict:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MergeReport:
-    """What a merge did, or would do.
+    """The result of a merge, or of a dry run.
 
     Attributes:
         applied: the target was changed; False for a dry run, for conflicts, and if there was nothing to merge.
-        hash: where the target branch is afterwards.
-        keys: names of the tables and namespaces that the source brings.
-        conflicts: what stands in the way; the target is left alone if there is any.
+        hash: hash of the target branch afterwards.
+        keys: names of the merged tables and namespaces.
+        conflicts: the conflicts; the target is not changed if there are any.
     """
 
     source: str
@@ -80,9 +80,8 @@ class NessieReferences:
     """The branches and tags of a server.
 
     Args:
-        catalog: name of the catalog, for messages.
-        own: the reference that the catalog works on; the default source of new ones and the default target of merges.
-        author: of merge commits.
+        own: the catalog's reference: the default source of new ones, and the default target of merges.
+        author: author of merge commits.
     """
 
     def __init__(self, catalog: str, client: NessieClient, *, own: Ref, author: str) -> None:
@@ -99,16 +98,12 @@ class NessieReferences:
             raise self._client.denied("list branches and tags", error) from error
 
     def get(self, name: str | None = None) -> Reference:
-        """Return a branch or tag by its name; the catalog's own without one.
-
-        Raises:
-            NotFoundError: there is none of the name.
-        """
+        """Return a branch or tag by its name, by default the catalog's own; `NotFoundError` if there is none."""
         ref = Ref.parse(name) if name else self._own
         try:
             if ref.hash is None:
                 return _reference(self._client.get(ref.path)["reference"])
-            # A reference can't be asked for at a hash; a listing of what is there says where it looked.
+            # A reference at a hash cannot be read; the answer to a listing has it.
             answer = self._client.get(f"{ref.path}/entries", {"max-records": "1"})
             return _reference(answer["effectiveReference"])
         except Refusal as error:
@@ -123,7 +118,7 @@ class NessieReferences:
         return True
 
     def create_branch(self, name: str, *, source: str | None = None, if_not_exists: bool = False) -> Reference:
-        """Make a branch at a branch, tag or "name@hash", by default the catalog's own; files are not copied.
+        """Create a branch at a branch, tag or "name@hash", by default the catalog's own; files are not copied.
 
         Raises:
             AlreadyExistsError: the name is taken (`if_not_exists`: only if it is a tag).
@@ -132,14 +127,14 @@ class NessieReferences:
         return self._create(name, "BRANCH", source, if_not_exists)
 
     def create_tag(self, name: str, *, source: str | None = None, if_not_exists: bool = False) -> Reference:
-        """Make a tag; see `create_branch`."""
+        """Create a tag; see `create_branch`."""
         return self._create(name, "TAG", source, if_not_exists)
 
     def delete(self, name: str, *, expected_hash: str | None = None) -> None:
-        """Delete a branch or tag; what was committed to it alone can be reached no more.
+        """Delete a branch or tag; commits that only it has become unreachable.
 
         Args:
-            expected_hash: where it must still be; by default where it is at the moment of the call.
+            expected_hash: its expected hash; by default its hash at the moment of the call.
         Raises:
             CommitConflictError: it has moved meanwhile; it was not deleted.
         """
@@ -158,10 +153,10 @@ class NessieReferences:
             log.warning("the answer to the deletion of %s was lost; it is gone", name)
 
     def assign(self, name: str, to: str, *, expected_hash: str | None = None) -> Reference:
-        """Move a branch or tag to where another reference is; the commits that only it had can be reached no more.
+        """Move a branch or tag to the hash of another reference; commits that only it had become unreachable.
 
         Raises:
-            CommitConflictError: it has moved meanwhile; it was left there.
+            CommitConflictError: it has moved meanwhile; it was not changed.
         """
         self._check_no_hash(name)
         found, target = self.get(name), self.get(to)
@@ -188,15 +183,13 @@ class NessieReferences:
         properties: Mapping[str, str] | None = None,
         dry_run: bool = False,
     ) -> MergeReport:
-        """Bring to a branch what was committed to another since they parted, all of it or nothing.
-
-        Merging again what was merged already changes nothing.
+        """Merge all commits of another reference into a branch, or none; a repeated merge changes nothing.
 
         Args:
             source: a branch, tag or "name@hash".
             into: a branch; by default the catalog's own.
-            properties: of the merge commit, besides Nessie's and ours.
-            dry_run: only report what would happen.
+            properties: properties of the merge commit, besides Nessie's and ours.
+            dry_run: only report the result.
         Raises:
             IncompatibleChangeError: a table was changed on both sides; the message lists all. Nothing was changed.
         """
@@ -242,7 +235,7 @@ class NessieReferences:
                 if commit_property(entry, _MERGE_ID) == mark:
                     log.warning("the answer to a merge into %s was lost; it is in the history", target.name)
                     return MergeReport(source=source.name, into=target.name, applied=True, hash=hash_)
-        except (IcebergError, Refusal) as unreadable:
+        except IcebergError as unreadable:
             raise error from unreadable
         raise error
 
@@ -250,10 +243,9 @@ class NessieReferences:
         self._check_no_hash(name)
         at = self.get(source)
         wanted = Reference(name=name, kind=kind, hash=at.hash)
-        # A commit alone is named without the branch that it was found on.
-        body: Json = {"type": at.kind, "name": at.name, "hash": at.hash} if at.name else {"hash": at.hash}
-        if not at.name:
-            body["type"] = "DETACHED"
+        # A commit alone has no name of a branch.
+        source_of = {"type": at.kind, "name": at.name} if at.name else {"type": "DETACHED"}
+        body: Json = {**source_of, "hash": at.hash}
         try:
             answer = self._client.change("POST", "trees", params={"name": name, "type": kind}, body=body)
             return _reference(answer["reference"])
@@ -267,12 +259,10 @@ class NessieReferences:
                 ) from error
             raise self._refused(error, f"create {kind.lower()} {name}", Ref.parse(name)) from error
         except CommitUnknownError as error:
-            try:
+            with suppress(NotFoundError):
                 if self.get(name) == wanted:
-                    log.warning("the answer to the creation of %s was lost; it is there", name)
+                    log.warning("the answer to the creation of %s was lost; it exists", name)
                     return wanted
-            except NotFoundError:
-                pass
             raise error
 
     def _check_no_hash(self, name: str) -> None:

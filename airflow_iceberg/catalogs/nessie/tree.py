@@ -1,7 +1,4 @@
-"""The contents of a Nessie server at its references: read some, list them, commit operations, search the history.
-
-Here: what is the same for tables and namespaces. Not here: what they mean (`nessie.catalog`), HTTP (`nessie.client`).
-"""
+"""The contents of a Nessie server at its references, tables and namespaces alike: read, list, commit, history."""
 
 from __future__ import annotations
 
@@ -12,15 +9,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from tenacity import Retrying, retry_if_exception, stop_after_attempt
 
 from airflow_iceberg.catalogs.nessie.client import Json, NessieClient, Refusal, key_text, ref_path
-from airflow_iceberg.catalogs.nessie.contents import branch_of, commit_property, elements_of, key_of
+from airflow_iceberg.catalogs.nessie.contents import Content, branch_of, commit_property, elements_of, key_of
 from airflow_iceberg.catalogs.nessie.keys import Key, Place, Ref
 from airflow_iceberg.errors import CommitUnknownError, IcebergError, NotFoundError, UnsupportedError
 
 log = logging.getLogger(__name__)
 
-# In a commit's properties: how its author knows it again when the answer was lost.
+# The property by which a commit is found in the history when the answer was lost.
 MARK = "airflow-iceberg.commit-mark"
-# Changes that don't depend on what was there (a drop, a namespace's properties) are retried on the newer branch.
+# Changes that don't depend on the previous content (a drop, a namespace's properties) are retried on the newer branch.
 _ATTEMPTS = 10
 _NOT_EMPTY = "NAMESPACE_NOT_EMPTY"
 
@@ -41,7 +38,7 @@ class NessieTree:
         self._app_id = app_id
 
     def contents(self, ref: Ref, *keys: Key) -> tuple[dict[Key, Json], str, str]:
-        """Return the contents that are there, the branch ("" if it is none) and the hash that they were read at."""
+        """Return the contents that exist, the branch ("" if it is none) and the hash that they were read at."""
         asked = [{"elements": list(key)} for key in keys if key]
         try:
             answer = self._client.look_up(f"{ref.path}/contents", {"requestedKeys": asked})
@@ -65,28 +62,28 @@ class NessieTree:
             raise self.refused(error, "list", place.ref) from error
 
     def keys_below(self, place: Place, kind: str) -> list[Key]:
-        """Return the keys of one kind directly in a namespace; keys with a dot in them have no name here."""
+        """Return the keys of one kind directly in a namespace, without those that contain a dot."""
         keys = (elements_of(entry) for entry in self.entries_below(place, kind) if entry.get("type") == kind)
         return [key for key in keys if len(key) == len(place.key) + 1 and "." not in key[-1]]
 
-    def find_location(self, branch: str, since: str, key: Key, metadata_location: str) -> str | None:
-        """Return the hash of the commit that put a metadata file under a key, or None if there is none.
+    def find_commit(self, key: Key, wanted: Content) -> str | None:
+        """Return the hash of the commit that put a content's metadata file under a key, or None.
 
         Args:
-            since: a commit; only newer ones of the branch are searched.
+            wanted: the content, with the branch, and a hash after which to search.
         Raises:
             Refusal, StorageError: the history can't be read.
         """
-        for entry in self._history(branch, since, {"fetch": "ALL"}):
+        for entry in self._history(wanted.branch, wanted.hash, {"fetch": "ALL"}):
             for operation in entry.get("operations") or ():
                 # The key as well: the file of a registered table may have been committed under another name.
                 location = (operation.get("content") or {}).get("metadataLocation")
-                if location == metadata_location and key_of(operation) == key:
+                if location == wanted.metadata_location and key_of(operation) == key:
                     return str(entry["commitMeta"]["hash"])
         return None
 
     def has_mark(self, branch: str, since: str, mark: str) -> bool:
-        """Tell whether a commit of the branch newer than `since` has our mark; raises as `find_location`."""
+        """Tell whether a commit of the branch newer than `since` has our mark; raises as `find_commit`."""
         return any(commit_property(entry, MARK) == mark for entry in self._history(branch, since, {}))
 
     def _history(self, branch: str, since: str, params: Mapping[str, str]) -> Iterator[Json]:
@@ -115,7 +112,7 @@ class NessieTree:
             except CommitUnknownError as error:
                 self._resolve(branch, hash_, mark, error)
             except Refusal as error:
-                # A gateway may have sent it twice: the first one did it, the second one is refused.
+                # A gateway may have sent it twice: the first one was done, the second one is refused.
                 if error.has(_NOT_EMPTY) or error.status != 409 or not self.has_mark(branch, hash_, mark):
                     raise
 
@@ -129,7 +126,7 @@ class NessieTree:
     def _resolve(self, branch: str, hash_: str, mark: str, error: CommitUnknownError) -> None:
         try:
             has_landed = self.has_mark(branch, hash_, mark)
-        except (IcebergError, Refusal) as unreadable:
+        except IcebergError as unreadable:
             raise error from unreadable
         if not has_landed:
             raise error
@@ -138,12 +135,10 @@ class NessieTree:
     def commit(
         self, branch: str, hash_: str, operations: list[Json], message: str, properties: Mapping[str, str]
     ) -> Json:
-        """Send a commit, once, and return the answer.
+        """Send a commit, once, and return the answer; raises as `NessieClient.change`.
 
         Args:
-            hash_: the commit of the branch at which the keys of the operations must not have changed since.
-        Raises:
-            Refusal, StorageError, CommitUnknownError: as `NessieClient.change`.
+            hash_: a commit of the branch, after which the keys of the operations must not have changed.
         """
         about = {"application-type": "iceberg", **({"app-id": self._app_id} if self._app_id else {}), **properties}
         meta = {"message": message, "authors": [self._author], "properties": about}
@@ -154,7 +149,7 @@ class NessieTree:
         return answer
 
     def require_branch(self, place: Place, branch: str) -> None:
-        """Refuse to change what is not at the head of a branch."""
+        """Raise `UnsupportedError` for a place that is not at the head of a branch."""
         if not branch:
             raise UnsupportedError(
                 f"cannot change {place} in catalog {self._catalog}: {place.ref} is a tag or a commit, and only "
@@ -162,7 +157,7 @@ class NessieTree:
             )
 
     def refused(self, refusal: Refusal, what: str, ref: Ref) -> IcebergError:
-        """Return what a refusal means to whom asked for a reference."""
+        """Return the error for a refused request at a reference."""
         if refusal.code == "REFERENCE_NOT_FOUND":
             return NotFoundError(
                 f"there is no branch, tag or commit {ref} in catalog {self._catalog}; check the name behind the @, or "

@@ -1,6 +1,6 @@
 """`RestCatalog`: tables of a server with the Iceberg REST protocol.
 
-Here: the request of each method, and what an error response means for it. Not here: sending to the server
+Here: the request of each method, and the meaning of its error responses. Not here: sending to the server
 (`rest.server`), its documents (`rest.protocol`), the states in its answers (`rest.states`), and credentials for files
 (`rest.credentials`).
 
@@ -11,11 +11,11 @@ applies them to the table's current state. The metadata in its answer is authori
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
-from airflow_iceberg.catalogs.base import Catalog, Namespace, TableId, TableState, parse_namespace
+from airflow_iceberg.catalogs.base import Catalog, Namespace, TableId, TableState, child_namespaces, parse_namespace
 from airflow_iceberg.catalogs.http.exchange import Answer
 from airflow_iceberg.catalogs.http.refusal import Refusal
 from airflow_iceberg.catalogs.http.settings import without_login
@@ -39,6 +39,7 @@ from airflow_iceberg.format.metadata.updates import Change, apply_change
 from airflow_iceberg.storage import load_file_io
 from airflow_iceberg.storage.base import FileIO
 
+_T = TypeVar("_T")
 _NO_NAMESPACE = "NoSuchNamespaceException"
 _NOT_EMPTY = "NamespaceNotEmptyException"
 
@@ -49,7 +50,7 @@ class RestCatalog(Catalog):
     Args:
         properties: `uri`, `warehouse`, `prefix`; `credential`, `token`, `oauth2-server-uri`, `scope`, `audience`,
             `resource`; `header.*`, `ssl.*`, `rest.*`; and those of the storage. The server may add and override some.
-        io: how files are reached; by default what the properties, the server's own among them, say.
+        io: access to files; by default that of the properties, with the server's.
     """
 
     def __init__(self, name: str, properties: Mapping[str, str], *, io: FileIO | None = None) -> None:
@@ -65,8 +66,8 @@ class RestCatalog(Catalog):
         return f"RestCatalog(name={self.name!r}, uri={without_login(self.properties.get('uri', ''))!r})"
 
     @property
-    def io(self) -> FileIO:  # type: ignore[override]  # made when it is asked for: the server has a say in it
-        """How files are reached, unless the server gives a table credentials of its own (`TableState.io`)."""
+    def io(self) -> FileIO:  # type: ignore[override]  # made on first use, with the server's properties
+        """Access to files, unless the server gives a table credentials of its own (`TableState.io`)."""
         with self._lock:
             if self._own_io is None:
                 self._own_io = load_file_io(store_properties(self._server.config.properties))
@@ -75,7 +76,7 @@ class RestCatalog(Catalog):
     # -- tables ----------------------------------------------------------------------------------------------------
 
     def load(self, table: str | TableId) -> TableState:
-        """Return the table as it is now; the server sends it only if it has changed since the last time."""
+        """Return the table's current state; the server sends it only if it has changed since the last time."""
         table = TableId.of(table)
         known = self._states.recall(table)
         headers = {**self._states.delegation_header(), **({"If-None-Match": known.etag} if known else {})}
@@ -99,11 +100,11 @@ class RestCatalog(Catalog):
         return self._server.exists(protocol.TABLE_EXISTS, protocol.LOAD_TABLE, f"look for table {table}", table=table)
 
     def create(self, table: str | TableId, metadata: TableMetadata) -> TableState:
-        """Make a table; one with snapshots is staged first and then committed."""
+        """Create a table; one with snapshots is staged first and then committed."""
         table = TableId.of(table)
         is_gzip_asked(metadata.properties)
-        # Differs from Java: asked first, since a server may answer the creation of an existing table with success
-        # (SeaweedFS does).
+        # Differs from Java: checked first, since a server (SeaweedFS) may answer the creation of an existing table with
+        # success.
         if self.table_exists(table):
             raise self._existing_table(table)
         self._require_namespace(table.namespace)
@@ -117,10 +118,7 @@ class RestCatalog(Catalog):
         return state
 
     def _require_namespace(self, namespace: Namespace) -> None:
-        """Refuse a namespace that isn't there: some servers put tables into namespaces that do not exist.
-
-        If the user may not look for namespaces, the server decides when the table is created.
-        """
+        """Reject a missing namespace, in which some servers create tables; if it is unreadable, the server decides."""
         with suppress(StorageError, UnsupportedError):
             if not self.namespace_exists(namespace):
                 raise self._unknown_namespace(namespace)
@@ -130,10 +128,7 @@ class RestCatalog(Catalog):
             protocol.CREATE_TABLE,
             body,
             f"create table {table}",
-            {
-                404: lambda _: self._unknown_namespace(table.namespace),
-                409: lambda _: self._existing_table(table),
-            },
+            {404: lambda _: self._unknown_namespace(table.namespace), 409: lambda _: self._existing_table(table)},
             namespace=table.namespace,
             headers=self._states.delegation_header(),
         )
@@ -150,10 +145,7 @@ class RestCatalog(Catalog):
             protocol.COMMIT_TABLE,
             protocol.commit_body(table, change),
             purpose,
-            {
-                404: lambda refusal: self._server.error_of(purpose, refusal),
-                409: lambda _: self._existing_table(table),
-            },
+            {404: lambda refusal: self._server.error_of(purpose, refusal), 409: lambda _: self._existing_table(table)},
             table=table,
         )
         io = self._states.table_io(table, staged.location, Delegation.from_dict(document))
@@ -163,15 +155,15 @@ class RestCatalog(Catalog):
         """Send a change to the server, in one try.
 
         Raises:
-            CommitConflictError: a requirement is not met (any more), or the server can't apply the change to what the
-                table has become.
+            CommitConflictError: a requirement is not met (any more), or the server can't apply the change to the
+                table's newer state.
             InvalidInputError: the server can't apply it to the very state that it was made for.
         """
         change = self._prepared(base, change)
         if not change.updates:
             return base
         purpose = f"commit to table {base.table}"
-        # After any outcome the table is read without its tag: tags may be hashes of 32 bits (those of Iceberg Java).
+        # After any outcome the table is read without its tag: Iceberg Java's tags are hashes of 32 bits.
         self._states.forget(base.table)
         answer = self._server.change(
             protocol.COMMIT_TABLE,
@@ -188,12 +180,11 @@ class RestCatalog(Catalog):
         return self._states.landed(purpose, lambda: self._states.state(base.table, answer, io=base.io))
 
     def commit_tables(self, changes: Sequence[tuple[TableState, Change]]) -> None:
-        """Commit to several tables at once: all changes land, or none. The tables have to be loaded again to be seen.
+        """Commit all changes to several tables, or none. Load the tables again to see their new states.
 
         Raises:
             CommitConflictError: a requirement of one of them is not met; no table was changed.
-            CommitUnknownError: cannot tell.
-            UnsupportedError: the server can't do it.
+            UnsupportedError: the server doesn't offer it.
         """
         prepared = [(base.table, self._prepared(base, change)) for base, change in changes]
         bodies = [protocol.commit_body(table, change) for table, change in prepared if change.updates]
@@ -208,10 +199,7 @@ class RestCatalog(Catalog):
         )
 
     def _prepared(self, base: TableState, change: Change) -> Change:
-        """Return the change with all its requirements, after it was tried out on the base.
-
-        What the specification refuses is known before anything is sent, whatever a server would make of it.
-        """
+        """Return the change with all its requirements, after applying it to the base: it may be invalid."""
         updated = apply_change(
             base.metadata, change, now_ms=base.metadata.last_updated_ms, base_location=base.metadata_location
         )
@@ -219,10 +207,10 @@ class RestCatalog(Catalog):
         return protocol.with_requirements(base.metadata, change) if change.updates else change
 
     def _not_applied(self, base: TableState, purpose: str, refusal: Refusal) -> Exception:
-        """Return the error for a change that the server finds wrong.
+        """Return the error for a change that the server rejects as invalid.
 
-        A sequence number that is too low, because another branch was written to, is such a case: no requirement covers
-        it. Only if the table is what it was, the change itself is to blame.
+        It may be a conflict that no requirement covers, as a sequence number that is too low because another branch was
+        written to. Only if the table has not changed, the change itself is invalid.
         """
         try:
             now = self.load(base.table)
@@ -250,17 +238,14 @@ class RestCatalog(Catalog):
         self._states.forget(table)
         self._states.forget(to)
         purpose = f"rename table {table} to {to}"
-        self._server.way(protocol.RENAME_TABLE, purpose, (), None)
+        self._server.way(protocol.RENAME_TABLE, purpose)
         self._require_namespace(to.namespace)
 
         self._server.change(
             protocol.RENAME_TABLE,
             {"source": _identifier(table), "destination": _identifier(to)},
             purpose,
-            {
-                404: lambda _: self._unknown_table(table),
-                409: lambda _: self._existing_target(table, to),
-            },
+            {404: lambda _: self._unknown_table(table), 409: lambda _: self._existing_target(table, to)},
         )
 
     def register_table(self, table: str | TableId, metadata_location: str, *, overwrite: bool = False) -> TableState:
@@ -291,7 +276,7 @@ class RestCatalog(Catalog):
         return self._states.landed(purpose, lambda: self._states.state(table, answer))
 
     def default_location(self, table: str | TableId) -> str:
-        """Return nothing: the server chooses the place of a table that is created without one."""
+        """Return nothing: the server chooses the location of a new table."""
         TableId.of(table)
         return ""
 
@@ -301,27 +286,26 @@ class RestCatalog(Catalog):
         missing: OnRefusal = {404: lambda _: self._unknown_namespace(namespace)}
         pages = self._server.pages(protocol.LIST_TABLES, purpose, "identifiers", missing, namespace=namespace)
         found = tuple(sorted(protocol.parse_identifiers(pages)))
-        if not found and not self.namespace_exists(namespace):
-            raise self._unknown_namespace(namespace)  # some servers find nothing in nothing
+        return self._found_in(namespace, found)
+
+    def _found_in(self, namespace: Namespace, found: tuple[_T, ...]) -> tuple[_T, ...]:
+        """Return a listing; some servers list nothing in a namespace that does not exist."""
+        if namespace and not found and not self.namespace_exists(namespace):
+            raise self._unknown_namespace(namespace)
         return found
 
     # -- namespaces ------------------------------------------------------------------------------------------------
 
-    def create_namespace(
-        self, namespace: str | Namespace, properties: Mapping[str, str] | None = None, *, if_not_exists: bool = False
-    ) -> None:
-        namespace = parse_namespace(namespace)
-        name = ".".join(namespace)
+    def _create_namespace(self, namespace: Namespace, properties: dict[str, str]) -> bool:
+        purpose = f"create namespace {'.'.join(namespace)}"
+        body = {"namespace": list(namespace), "properties": properties}
         try:
             self._server.change(
-                protocol.CREATE_NAMESPACE,
-                {"namespace": list(namespace), "properties": dict(properties or {})},
-                f"create namespace {name}",
-                {409: lambda _: self._existing_namespace(namespace)},
+                protocol.CREATE_NAMESPACE, body, purpose, {409: lambda refusal: AlreadyExistsError(str(refusal))}
             )
         except AlreadyExistsError:
-            if not if_not_exists:
-                raise
+            return False
+        return True
 
     def drop_namespace(self, namespace: str | Namespace) -> None:
         namespace = parse_namespace(namespace)
@@ -334,26 +318,19 @@ class RestCatalog(Catalog):
             return self._server.error_of(purpose, refusal)
 
         def missing(_: Refusal) -> Exception:
-            # Some servers know a namespace only by those below it.
+            # Some servers list a namespace only because of those below it.
             inside = self._listed_namespaces(namespace)
             if not inside:
                 return self._unknown_namespace(namespace)
             return InvalidInputError(f"namespace {name} is not empty, drop {'.'.join(inside[0])} first")
 
         self._server.change(
-            protocol.DROP_NAMESPACE,
-            None,
-            purpose,
-            {400: not_empty, 404: missing, 409: not_empty},
-            namespace=namespace,
+            protocol.DROP_NAMESPACE, None, purpose, {400: not_empty, 404: missing, 409: not_empty}, namespace=namespace
         )
 
     def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]:
         above = parse_namespace(parent) if parent else ()
-        found = self._listed_namespaces(above)
-        if above and not found and not self.namespace_exists(above):
-            raise self._unknown_namespace(above)  # some servers find nothing in nothing
-        return found
+        return self._found_in(above, self._listed_namespaces(above))
 
     def _listed_namespaces(self, above: Namespace) -> tuple[Namespace, ...]:
         query = {"parent": self._server.config.namespace_text(above)} if above else {}
@@ -363,12 +340,10 @@ class RestCatalog(Catalog):
             protocol.LIST_NAMESPACES, purpose, "namespaces", missing, namespace=above, query=query
         )
         try:
-            paths = {tuple(str(level) for level in item) for item in found}
+            # Some servers list all levels below, without those between.
+            return child_namespaces(above, [tuple(str(level) for level in item) for item in found])
         except TypeError as error:
             raise FormatError("unexpected namespace in the server's answer") from error
-        depth = len(above) + 1
-        # Some servers name all levels below, and not those between.
-        return tuple(sorted({path[:depth] for path in paths if len(path) >= depth and path[: depth - 1] == above}))
 
     def namespace_exists(self, namespace: str | Namespace) -> bool:
         namespace = parse_namespace(namespace)
@@ -385,11 +360,7 @@ class RestCatalog(Catalog):
         )
         return protocol.config_texts(answer.json(), "properties")
 
-    def update_namespace_properties(
-        self, namespace: str | Namespace, updates: Mapping[str, str] | None = None, removals: Iterable[str] = ()
-    ) -> None:
-        namespace = parse_namespace(namespace)
-        new, old = self._property_changes(namespace, updates, removals)
+    def _update_namespace(self, namespace: Namespace, new: dict[str, str], old: frozenset[str]) -> None:
         self._server.change(
             protocol.UPDATE_NAMESPACE,
             {"removals": sorted(old), "updates": new},
@@ -404,7 +375,7 @@ class RestCatalog(Catalog):
         return self._changed_by_another(table, refusal.message or str(refusal))
 
     def _missing(self, table: TableId, refusal: Refusal) -> NotFoundError:
-        """Return what is missing, as far as the server tells: it may be the namespace already."""
+        """Return the error for a missing table, or for its namespace if the server says so."""
         return self._unknown_namespace(table.namespace) if refusal.type == _NO_NAMESPACE else self._unknown_table(table)
 
 

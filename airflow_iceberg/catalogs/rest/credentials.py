@@ -1,7 +1,7 @@
-"""Storage of tables in a REST catalog: credentials that the server hands out, made into a FileIO.
+"""The FileIO of a table in a REST catalog, with the credentials that the server vends.
 
-Here: the properties of the FileIO of a table, by location. Not here: requests to the server (`rest.catalog`), and how a
-store uses and renews the properties (`airflow_iceberg.storage`).
+Not here: requests to the server (`rest.states`), and how a store uses and renews the properties
+(`airflow_iceberg.storage`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from airflow_iceberg.storage.base import FileIO, FileStatus
 DELEGATION_HEADER = "X-Iceberg-Access-Delegation"
 DELEGATION = "vended-credentials"
 
-# The catalog's own secrets and settings: a store needs none of them, and what it doesn't have it can't show.
+# The catalog's own secrets and settings: a store needs none of them, and must not show them.
 _NOT_FOR_STORES = ("header.", "rest.", "oauth2-", "ssl.", "token-")
 _NOT_FOR_STORES_EXACT = frozenset({"credential", "token", "scope", "audience", "resource", "prefix", "uri", "type"})
 _ACCESS_KEY = "s3.access-key-id"
@@ -32,17 +32,17 @@ _GO_WITH_KEYS = frozenset(
 )
 _SIGNING_ENABLED, _SIGNER = "s3.remote-signing-enabled", "s3.signer"
 _SIGNER_URI, _SIGNER_ENDPOINT = "s3.signer.uri", "s3.signer.endpoint"
-# Where a server hands out newer credentials of a table, and whether it is to be asked, by the kind of store.
+# The server's address for newer credentials of a table, and whether to use it, by the kind of store.
 _REFRESH = re.compile(r"(client|s3|gcs\.oauth2|adls)\.refresh-credentials-(endpoint|enabled)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Delegation:
-    """What a server said about reaching one table's files.
+    """A server's properties for the access to one table's files.
 
     Attributes:
         config: properties for the whole table.
-        credentials: (prefix of locations, properties) for parts of it; they go before `config`.
+        credentials: (prefix of locations, properties) for parts of it, which take precedence over `config`.
     """
 
     config: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -50,11 +50,7 @@ class Delegation:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Delegation:
-        """Read `config` and `storage-credentials` of the answer to a load, or of one to a request for credentials.
-
-        Raises:
-            FormatError: they have another shape.
-        """
+        """Read `config` and `storage-credentials` of the answer to a load, or to a request for credentials."""
         listed = document.get("storage-credentials") or ()
         try:
             credentials = tuple((str(each["prefix"]), config_texts(each, "config")) for each in listed)
@@ -67,14 +63,14 @@ class Delegation:
         return cls(config=config, credentials=credentials)
 
     def properties_for(self, location: str) -> dict[str, str]:
-        """Return the properties for one location: those of the longest prefix over those of the whole table."""
+        """Return the properties for one location: those of the longest prefix, then those of the whole table."""
         matching = [each for each in self.credentials if location.startswith(each[0])]
         best = max(matching, key=lambda each: len(each[0]), default=("", {}))
         return {**self.config, **best[1]}
 
 
 def store_properties(catalog: Mapping[str, str]) -> dict[str, str]:
-    """Return a catalog's properties without those that only its server is to see."""
+    """Return a catalog's properties without those that only its server may see."""
     return {
         name: value
         for name, value in catalog.items()
@@ -90,17 +86,17 @@ def table_properties(
     bearer: Callable[[], str | None],
     signer: str | None = None,
 ) -> dict[str, str]:
-    """Return all that the store of a location needs.
+    """Return all properties of the store of a location.
 
     Args:
-        catalog: the catalog's properties, `uri` among them.
-        bearer: gives the catalog's token, which the requests to a remote signer need; called only for those.
-        signer: path of the catalog's own signer for the table, where it has one.
+        catalog: the catalog's properties, with `uri`.
+        bearer: returns the catalog's token; called only if a remote signer needs it.
+        signer: path of the catalog's own signer for the table, if it has one.
     """
     given = delegation.properties_for(location)
     own = store_properties(catalog)
     if _ACCESS_KEY in given:
-        # A session, a role or a profile of ours does not belong to another key.
+        # A session, a role or a profile of our own does not belong to another key.
         own = {name: value for name, value in own.items() if name not in _GO_WITH_KEYS}
     found = {**own, **store_properties(given)}
     if is_signed(found):
@@ -121,9 +117,9 @@ def is_signed(properties: Mapping[str, str]) -> bool:
 
 
 def refresh_path(given: Mapping[str, str], uri: str) -> str | None:
-    """Return the path below the catalog's address at which the server hands out newer credentials, if it names one.
+    """Return the path of newer credentials below the catalog's address, if the server names one.
 
-    Another host is not asked: it would be sent the catalog's token.
+    No request is sent to another host: it would have the catalog's token.
     """
     named = next((value for name, value in given.items() if _refresh_word(name) == "endpoint" and value), None)
     if named is None:
@@ -148,10 +144,10 @@ def table_io(
     """Return the FileIO of a table.
 
     Args:
-        location: of the table.
-        properties: gives all properties for the store of a location.
-        renew: asks the server for new credentials in the place of those given; used when they expire, and when the
-            catalog's signer takes its token no more.
+        location: the table's location.
+        properties: returns all properties for the store of a location.
+        renew: requests new credentials instead of the given ones; called when they expire, and when the catalog's
+            signer rejects its token.
     """
 
     def open_(where: str) -> FileIO:
@@ -169,11 +165,11 @@ def table_io(
 
 
 class RoutedFileIO(FileIO):
-    """Files whose locations begin differently are reached with different credentials.
+    """Different credentials for different prefixes of locations.
 
     Args:
-        by_prefix: the longest prefix that a location begins with decides.
-        otherwise: for all other locations.
+        by_prefix: the FileIO of each prefix; the longest prefix of a location counts.
+        otherwise: the FileIO of all other locations.
     """
 
     def __init__(self, by_prefix: Mapping[str, FileIO], *, otherwise: FileIO) -> None:
@@ -187,19 +183,15 @@ class RoutedFileIO(FileIO):
         return next((io for prefix, io in self._by_prefix if location.startswith(prefix)), self._otherwise)
 
     def read(self, location: str, *, offset: int = 0, length: int | None = None) -> bytes:
-        """Return the bytes of a file."""
         return self._io(location).read(location, offset=offset, length=length)
 
     def create(self, location: str, data: bytes) -> None:
-        """Create a new file, all or nothing."""
         self._io(location).create(location, data)
 
     def list(self, prefix: str) -> Iterator[FileStatus]:
-        """Yield every file below a directory, at any depth."""
         return self._io(prefix).list(prefix)
 
     def delete(self, locations: Iterable[str]) -> None:
-        """Delete files; one that does not exist is no error."""
         by_io: dict[int, tuple[FileIO, list[str]]] = {}
         for location in locations:
             io = self._io(location)
@@ -208,9 +200,7 @@ class RoutedFileIO(FileIO):
             io.delete(mine)
 
     def exists(self, location: str) -> bool:
-        """Tell whether there is a file at the location."""
         return self._io(location).exists(location)
 
     def filesystem(self, location: str) -> tuple[Any, str]:
-        """Return the fsspec file system of a location and the path in it."""
         return self._io(location).filesystem(location)

@@ -1,7 +1,7 @@
-"""Documents of the REST catalog protocol: configuration, paths, refusals, and what a change must require.
+"""Documents of the REST catalog protocol, without any I/O: configuration, paths, and the requirements of a change.
 
-Here: what the bytes mean, without any I/O. Not here: sending (`http.client`), proving who we are (`http.auth`),
-vended credentials (`rest.credentials`), and which request serves which purpose (`rest.catalog`).
+Not here: sending (`http.client`), proofs of identity (`http.auth`), vended credentials (`rest.credentials`), and the
+request of each method (`rest.catalog`).
 """
 
 from __future__ import annotations
@@ -14,54 +14,12 @@ from urllib.parse import quote, unquote
 
 from airflow_iceberg.catalogs.base import Namespace, TableId
 from airflow_iceberg.errors import FormatError, InvalidInputError
-from airflow_iceberg.format.metadata.requirements import (
-    AssertCreate,
-    AssertCurrentSchemaId,
-    AssertDefaultSortOrderId,
-    AssertDefaultSpecId,
-    AssertLastAssignedFieldId,
-    AssertLastAssignedPartitionId,
-    AssertRefSnapshotId,
-    AssertTableUUID,
-    Requirement,
-)
+from airflow_iceberg.format.metadata import requirements as required
+from airflow_iceberg.format.metadata import updates as changed
+from airflow_iceberg.format.metadata.requirements import Requirement
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-from airflow_iceberg.format.metadata.updates import (
-    AddPartitionSpec,
-    AddSchema,
-    AddSnapshot,
-    AddSortOrder,
-    AssignUUID,
-    Change,
-    SetCurrentSchema,
-    SetDefaultSortOrder,
-    SetDefaultSpec,
-    SetLocation,
-    SetProperties,
-    SetSnapshotRef,
-    SetStatistics,
-    Update,
-    UpgradeFormatVersion,
-)
+from airflow_iceberg.format.metadata.updates import Change, Update
 
-# What a server that does not list its endpoints has. Asking whether something exists (HEAD) is not among them.
-_DEFAULT_ENDPOINTS = frozenset(
-    {
-        "GET /v1/{prefix}/namespaces",
-        "POST /v1/{prefix}/namespaces",
-        "GET /v1/{prefix}/namespaces/{namespace}",
-        "DELETE /v1/{prefix}/namespaces/{namespace}",
-        "POST /v1/{prefix}/namespaces/{namespace}/properties",
-        "GET /v1/{prefix}/namespaces/{namespace}/tables",
-        "POST /v1/{prefix}/namespaces/{namespace}/tables",
-        "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}",
-        "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}",
-        "DELETE /v1/{prefix}/namespaces/{namespace}/tables/{table}",
-        "POST /v1/{prefix}/namespaces/{namespace}/register",
-        "POST /v1/{prefix}/tables/rename",
-        "POST /v1/{prefix}/transactions/commit",
-    }
-)
 _UNIT_SEPARATOR = "%1F"
 _SEPARATOR = "namespace-separator"
 _DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE)
@@ -69,7 +27,7 @@ _DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Endpoint:
-    """One kind of request: its method, and its path with names in braces, as the protocol's own document has it."""
+    """One kind of request: its method, and its path with names in braces, as in the protocol's own document."""
 
     method: str
     path: str
@@ -101,15 +59,25 @@ REGISTER_TABLE = _endpoint("POST namespaces/{namespace}/register")
 RENAME_TABLE = _endpoint("POST tables/rename")
 COMMIT_TABLES = _endpoint("POST transactions/commit")
 
+# The endpoints of a server that does not list them. Those with HEAD, and later ones, are not among them.
+_DEFAULT_ENDPOINTS = frozenset(
+    str(endpoint)
+    for endpoint in (
+        *(LIST_NAMESPACES, CREATE_NAMESPACE, LOAD_NAMESPACE, DROP_NAMESPACE, UPDATE_NAMESPACE),
+        *(LIST_TABLES, CREATE_TABLE, LOAD_TABLE, COMMIT_TABLE, DROP_TABLE),
+        *(REGISTER_TABLE, RENAME_TABLE, COMMIT_TABLES),
+    )
+)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerConfig:
-    """What a server says about itself, merged with what the user said.
+    """A server's configuration, merged with the user's properties.
 
     Attributes:
         properties: the server's defaults, the user's over them, the server's overrides over all; may hold secrets.
-        endpoints: what the server offers.
-        key_lifetime_s: for how long a request with an idempotency key may be repeated; None when the server knows none.
+        endpoints: the endpoints that the server offers.
+        key_lifetime_s: seconds during which a request with an idempotency key may be retried; None without such keys.
     """
 
     properties: Mapping[str, str] = field(repr=False)
@@ -118,12 +86,8 @@ class ServerConfig:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any], given: Mapping[str, str]) -> ServerConfig:
-        """Read the answer to `GET /v1/config`.
-
-        Raises:
-            FormatError: it is no configuration.
-        """
-        properties = {**_texts(document, "defaults"), **given, **_texts(document, "overrides")}
+        """Read the answer to `GET /v1/config`; `FormatError` if it is no configuration."""
+        properties = {**config_texts(document, "defaults"), **given, **config_texts(document, "overrides")}
         listed = document.get("endpoints")
         if listed is not None and not (isinstance(listed, list) and all(isinstance(item, str) for item in listed)):
             raise FormatError(
@@ -147,7 +111,7 @@ class ServerConfig:
         return path.replace("{namespace}", self.namespace_text(namespace)).replace("{table}", quote(table, safe=""))
 
     def namespace_text(self, namespace: Namespace) -> str:
-        """Return a namespace as paths and queries have it: levels and separator are percent-encoded."""
+        """Return a namespace in a path or query: levels and separator are percent-encoded."""
         separator = unquote(self.properties.get(_SEPARATOR) or _UNIT_SEPARATOR)
         return quote(separator, safe="").join(quote(level, safe="") for level in namespace)
 
@@ -163,10 +127,10 @@ def commit_body(table: TableId, change: Change) -> dict[str, Any]:
 def with_requirements(base: TableMetadata, change: Change) -> Change:
     """Return the change with its implicit assumptions as requirements: the server may have newer metadata.
 
-    A catalog that swaps files notices by itself that another writer was faster. Here the server applies the updates to
-    whatever the table has become, so everything that the updates were made from must be asserted.
+    A catalog that swaps files detects another writer's commit by itself. Here the server applies the updates to the
+    table's newest state, so everything that the updates depend on must be asserted.
     """
-    implied: list[Requirement] = [AssertTableUUID(uuid=base.table_uuid)] if base.table_uuid else []
+    implied: list[Requirement] = [required.AssertTableUUID(uuid=base.table_uuid)] if base.table_uuid else []
     for update in change.updates:
         implied += _implied(base, update)
     wanted = list(change.requirements)
@@ -175,37 +139,37 @@ def with_requirements(base: TableMetadata, change: Change) -> Change:
 
 
 def _implied(base: TableMetadata, update: Update) -> Iterator[Requirement]:
-    """Yield what one update relies on. Told by the protocol's name of the action, so that new updates are covered."""
+    """Yield the assumptions of one update."""
     match update.action:
         case "add-schema":
-            yield AssertLastAssignedFieldId(last_assigned_field_id=base.last_column_id)
+            yield required.AssertLastAssignedFieldId(last_assigned_field_id=base.last_column_id)
         case "set-current-schema":
-            yield AssertCurrentSchemaId(current_schema_id=base.current_schema_id)
+            yield required.AssertCurrentSchemaId(current_schema_id=base.current_schema_id)
         case "add-spec":
-            yield AssertLastAssignedPartitionId(last_assigned_partition_id=base.last_partition_id)
+            yield required.AssertLastAssignedPartitionId(last_assigned_partition_id=base.last_partition_id)
         case "set-default-spec":
-            yield AssertDefaultSpecId(default_spec_id=base.default_spec_id)
+            yield required.AssertDefaultSpecId(default_spec_id=base.default_spec_id)
         case "set-default-sort-order":
-            yield AssertDefaultSortOrderId(default_sort_order_id=base.default_sort_order_id)
+            yield required.AssertDefaultSortOrderId(default_sort_order_id=base.default_sort_order_id)
         case "set-snapshot-ref" | "remove-snapshot-ref":
             name = update.ref_name  # type: ignore[attr-defined]  # both have it
             yield _unmoved(base, name)
         case "remove-snapshots":
-            # Differs from Java: a branch that moved meanwhile may need what is removed; Java does not check that.
+            # Differs from Java: a branch that moved meanwhile may need the snapshots; Java does not check that.
             yield from (_unmoved(base, name) for name in sorted(base.refs))
         case "remove-schemas" | "remove-partition-specs":
-            yield AssertCurrentSchemaId(current_schema_id=base.current_schema_id)
-            yield AssertDefaultSpecId(default_spec_id=base.default_spec_id)
+            yield required.AssertCurrentSchemaId(current_schema_id=base.current_schema_id)
+            yield required.AssertDefaultSpecId(default_spec_id=base.default_spec_id)
             yield from (_unmoved(base, name) for name in sorted(base.refs))
 
 
-def _unmoved(base: TableMetadata, name: str) -> AssertRefSnapshotId:
+def _unmoved(base: TableMetadata, name: str) -> Requirement:
     ref = base.refs.get(name)
-    return AssertRefSnapshotId(ref=name, snapshot_id=None if ref is None else ref.snapshot_id)
+    return required.AssertRefSnapshotId(ref=name, snapshot_id=None if ref is None else ref.snapshot_id)
 
 
 def is_plain(metadata: TableMetadata) -> bool:
-    """Tell whether the metadata is of a new and empty table, which one request can create."""
+    """Tell whether it is the metadata of a new and empty table, which one request can create."""
     return not (
         metadata.snapshots
         or metadata.refs
@@ -229,71 +193,64 @@ def create_body(name: str, metadata: TableMetadata, *, stage: bool = False) -> d
     if order.fields:
         body["write-order"] = order.to_dict()
     body["stage-create"] = stage
-    # The format version is asked for like a property, here only; no server keeps it as one.
+    # The format version is a property in this request only; no server stores it as one.
     body["properties"] = {**metadata.properties, "format-version": str(metadata.format_version)}
     return body
 
 
 def creation(metadata: TableMetadata, *, table_uuid: str, location: str) -> Change:
-    """Return the change that makes a staged table real, snapshots, branches and tags included.
+    """Return the change that creates a staged table, with snapshots, branches and tags.
 
     Args:
-        table_uuid: the one that the server gave to the staged table.
-        location: the table's own, or the one that the server chose.
+        table_uuid: the staged table's id, from the server.
+        location: the table's own location, or the server's choice.
     """
     updates: list[Update] = [
-        AssignUUID(uuid=table_uuid),
-        UpgradeFormatVersion(format_version=metadata.format_version),
-        SetLocation(location=location),
+        changed.AssignUUID(uuid=table_uuid),
+        changed.UpgradeFormatVersion(format_version=metadata.format_version),
+        changed.SetLocation(location=location),
     ]
-    # Ids are given out in this order, so the current ones go where they stood.
-    for schema in metadata.schemas:
-        updates.append(AddSchema(schema=schema))
-    updates.append(SetCurrentSchema(schema_id=metadata.current_schema_id))
-    updates += [AddPartitionSpec(spec=spec) for spec in metadata.partition_specs]
-    updates.append(SetDefaultSpec(spec_id=metadata.default_spec_id))
-    updates += [AddSortOrder(sort_order=order) for order in metadata.sort_orders]
-    updates.append(SetDefaultSortOrder(sort_order_id=metadata.default_sort_order_id))
+    # The server assigns ids in this order, so that the current ones stay the same.
+    updates += [changed.AddSchema(schema=schema) for schema in metadata.schemas]
+    updates.append(changed.SetCurrentSchema(schema_id=metadata.current_schema_id))
+    updates += [changed.AddPartitionSpec(spec=spec) for spec in metadata.partition_specs]
+    updates.append(changed.SetDefaultSpec(spec_id=metadata.default_spec_id))
+    updates += [changed.AddSortOrder(sort_order=order) for order in metadata.sort_orders]
+    updates.append(changed.SetDefaultSortOrder(sort_order_id=metadata.default_sort_order_id))
     if metadata.properties:
-        updates.append(SetProperties(updates=dict(metadata.properties)))
-    updates += [AddSnapshot(snapshot=snapshot) for snapshot in metadata.snapshots]
-    updates += [SetSnapshotRef(ref_name=name, ref=ref) for name, ref in metadata.refs.items()]
-    updates += [SetStatistics(snapshot_id=int(each["snapshot-id"]), statistics=each) for each in metadata.statistics]
-    return Change(updates=tuple(updates), requirements=(AssertCreate(),))
+        updates.append(changed.SetProperties(updates=dict(metadata.properties)))
+    updates += [changed.AddSnapshot(snapshot=snapshot) for snapshot in metadata.snapshots]
+    updates += [changed.SetSnapshotRef(ref_name=name, ref=ref) for name, ref in metadata.refs.items()]
+    updates += [
+        changed.SetStatistics(snapshot_id=int(each["snapshot-id"]), statistics=each) for each in metadata.statistics
+    ]
+    return Change(updates=tuple(updates), requirements=(required.AssertCreate(),))
 
 
-# --- small things ----------------------------------------------------------------------------------------------------
+# --- values -----------------------------------------------------------------------------------------------------------
 
 
 def quoted(text: str) -> str:
-    """Return a value as queries have it."""
+    """Return a value in a query."""
     return quote(text, safe="")
 
 
 def config_texts(document: Mapping[str, Any], key: str) -> dict[str, str]:
-    """Return an object of texts in an answer, empty when it is missing or null.
-
-    Raises:
-        FormatError: it is something else.
-    """
-    return _texts(document, key)
-
-
-def _texts(document: Mapping[str, Any], key: str) -> dict[str, str]:
+    """Return an object of texts in an answer, empty if it is missing or null; `FormatError` if it is no object."""
     found = document.get(key)
     if found is None:
         return {}
     if not isinstance(found, dict):
         raise FormatError(f"unexpected type {type(found).__name__} (expected object) in '{key}' of the server's answer")
-    return {str(name): _text(value) for name, value in found.items() if value is not None}
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return {
+        str(name): str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in found.items()
+        if value is not None
+    }
 
 
 def _seconds(duration: str) -> float:
-    """Return the seconds of an ISO 8601 duration; 0 for one that is not understood: then nothing is repeated."""
+    """Return the seconds of an ISO 8601 duration; 0 for an invalid one: then nothing is retried."""
     found = _DURATION.fullmatch(duration.strip())
     if not found:
         return 0.0

@@ -1,17 +1,14 @@
-"""The server of a REST catalog: its configuration, requests by endpoint, pages, and the errors of its responses.
-
-Not here: sending (`http.client`), documents (`rest.protocol`), and the catalog's own methods (`rest.catalog`).
-"""
+"""The server of a REST catalog: its configuration, requests by endpoint, pages, and the errors of its responses."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Unpack
 
 from airflow_iceberg.catalogs.base import Namespace, TableId
 from airflow_iceberg.catalogs.http.auth import OAuth2Auth, auth_for
-from airflow_iceberg.catalogs.http.client import Http
+from airflow_iceberg.catalogs.http.client import Body, Http, Parts
 from airflow_iceberg.catalogs.http.exchange import Answer
 from airflow_iceberg.catalogs.http.refusal import Refusal
 from airflow_iceberg.catalogs.http.settings import Secrets, Settings, checked_uri, page_size, without_login
@@ -29,14 +26,18 @@ from airflow_iceberg.errors import (
 OnRefusal = Mapping[int, Callable[[Refusal], Exception]]
 
 
+class Asked(Parts, total=False):
+    """The object of a request, and its optional parts."""
+
+    namespace: Namespace
+    table: TableId | None
+
+
 class RestServer:
     """One server. Nothing is sent before the first request; safe to use from several threads.
 
     Args:
-        catalog: name of the catalog, for messages.
-        properties: the user's; those of the server are merged into them when it is asked.
-    Raises:
-        InvalidInputError: a property can't be understood.
+        properties: the user's properties; the server's are merged into them on first use.
     """
 
     def __init__(self, catalog: str, properties: Mapping[str, str]) -> None:
@@ -98,25 +99,15 @@ class RestServer:
         http.auth = auth_for(self._catalog, properties, fetch)
         return http
 
-    def read(
-        self,
-        endpoint: Endpoint,
-        purpose: str,
-        on_refusal: OnRefusal,
-        *,
-        namespace: Namespace = (),
-        table: TableId | None = None,
-        query: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Answer:
+    def read(self, endpoint: Endpoint, purpose: str, on_refusal: OnRefusal, **asked: Unpack[Asked]) -> Answer:
         """Send a request that changes nothing.
 
         Args:
             purpose: verb and object, "load table db.t"; part of messages.
             on_refusal: errors by status, if they are not the usual ones.
-            query: values are percent-encoded already.
         """
-        http, path = self.way(endpoint, purpose, namespace, table)
+        http, path = self.way(endpoint, purpose, **asked)
+        query, headers = asked.get("query"), asked.get("headers")
         answer = http.read(endpoint.method, path, purpose=purpose, query=query, headers=headers)
         return self._served(answer, purpose, on_refusal)
 
@@ -124,40 +115,26 @@ class RestServer:
         self, path: str, purpose: str, on_refusal: OnRefusal, *, headers: Mapping[str, str] | None = None
     ) -> Answer:
         """Do as `read` at a path that the server has given."""
-        answer = self.http.read("GET", path, purpose=purpose, query=None, headers=headers)
+        answer = self.http.read("GET", path, purpose=purpose, headers=headers)
         return self._served(answer, purpose, on_refusal)
 
     def change(
-        self,
-        endpoint: Endpoint,
-        body: Mapping[str, Any] | None,
-        purpose: str,
-        on_refusal: OnRefusal,
-        *,
-        namespace: Namespace = (),
-        table: TableId | None = None,
-        query: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, endpoint: Endpoint, body: Body, purpose: str, on_refusal: OnRefusal, **asked: Unpack[Asked]
     ) -> Answer:
         """Send a request that changes something; see `Http.change` for its three outcomes."""
-        http, path = self.way(endpoint, purpose, namespace, table)
+        http, path = self.way(endpoint, purpose, **asked)
+        query, headers = asked.get("query"), asked.get("headers")
         answer = http.change(endpoint.method, path, body, purpose=purpose, query=query, headers=headers)
         return self._served(answer, purpose, on_refusal)
 
-    def way(self, endpoint: Endpoint, purpose: str, namespace: Namespace, table: TableId | None) -> tuple[Http, str]:
-        """Return how a request is sent, and its path.
-
-        Raises:
-            UnsupportedError: the server doesn't offer it.
-        """
+    def way(self, endpoint: Endpoint, purpose: str, **asked: Unpack[Asked]) -> tuple[Http, str]:
+        """Return the client and the path of a request; `UnsupportedError` if the server doesn't offer it."""
         http, config = self._open()
         if not config.offers(endpoint):
             raise UnsupportedError(
                 f"catalog {self._catalog} cannot {purpose}: its server does not offer '{endpoint}'; nothing was changed"
             )
-        if table is not None:
-            return http, config.path(endpoint, table.namespace, table.name)
-        return http, config.path(endpoint, namespace)
+        return http, _path(config, endpoint, asked)
 
     def _served(self, answer: Answer, purpose: str, on_refusal: OnRefusal) -> Answer:
         refusal = answer.refusal
@@ -167,21 +144,14 @@ class RestServer:
         raise special(refusal) if special else self.error_of(purpose, refusal)
 
     def pages(
-        self,
-        endpoint: Endpoint,
-        purpose: str,
-        key: str,
-        on_refusal: OnRefusal,
-        *,
-        namespace: Namespace,
-        query: Mapping[str, str] | None = None,
+        self, endpoint: Endpoint, purpose: str, key: str, on_refusal: OnRefusal, **asked: Unpack[Asked]
     ) -> Iterator[Any]:
         """Yield the items of a list, page by page; a page that names itself as the next is an error, not a loop."""
         size = page_size(self._catalog, self.config.properties)
-        asked = {**(query or {}), **({"pageSize": str(size), "pageToken": ""} if size else {})}
+        query = {**(asked.get("query") or {}), **({"pageSize": str(size), "pageToken": ""} if size else {})}
         seen: set[str] = set()
         while True:
-            answer = self.read(endpoint, purpose, on_refusal, namespace=namespace, query=asked)
+            answer = self.read(endpoint, purpose, on_refusal, namespace=asked["namespace"], query=query)
             document = self.document(answer, purpose)
             items = document.get(key) or []
             if not isinstance(items, list):
@@ -195,41 +165,28 @@ class RestServer:
                     f"catalog {self._catalog} cannot {purpose}: the server gives the same page again and again"
                 )
             seen.add(str(token))
-            asked["pageToken"] = protocol.quoted(str(token))
+            query["pageToken"] = protocol.quoted(str(token))
 
-    def exists(
-        self,
-        head: Endpoint,
-        get: Endpoint,
-        purpose: str,
-        *,
-        namespace: Namespace = (),
-        table: TableId | None = None,
-    ) -> bool:
+    def exists(self, head: Endpoint, get: Endpoint, purpose: str, **asked: Unpack[Asked]) -> bool:
         """Tell whether a namespace or table exists, by the cheap request if the server offers it."""
         http, config = self._open()
         endpoint = head if config.offers(head) else get
         query = {"snapshots": "refs"} if endpoint is protocol.LOAD_TABLE else None
-        name = (table.namespace, table.name) if table else (namespace, "")
-        answer = http.read(endpoint.method, config.path(endpoint, *name), purpose=purpose, query=query)
+        answer = http.read(endpoint.method, _path(config, endpoint, asked), purpose=purpose, query=query)
         if answer.status == 404:
             return False
         self._served(answer, purpose, {})
         return True
 
     def document(self, answer: Answer, purpose: str) -> dict[str, Any]:
-        """Return the document in an answer.
-
-        Raises:
-            FormatError: there is none.
-        """
+        """Return the document in an answer; `FormatError` if there is none."""
         try:
             return answer.json()
         except FormatError as error:
             raise FormatError(f"catalog {self._catalog} cannot {purpose}: {error}") from error
 
     def error_of(self, purpose: str, refusal: Refusal) -> Exception:
-        """Return the error of an error response that has no special meaning for its purpose."""
+        """Return the error for an error response without a special meaning."""
         text = f"catalog {self._catalog} cannot {purpose}: the server answers {refusal}"
         match refusal.status:
             case 401 | 403 | 407 | 419:
@@ -251,8 +208,15 @@ class RestServer:
         return self.config.properties.get("token")
 
 
+def _path(config: ServerConfig, endpoint: Endpoint, asked: Asked) -> str:
+    table = asked.get("table")
+    if table is not None:
+        return config.path(endpoint, table.namespace, table.name)
+    return config.path(endpoint, asked.get("namespace", ()))
+
+
 def _connection_part(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties that decide how the server is talked to."""
+    """Return the properties of the connection."""
     names = ("uri", "token", "credential", "scope", "audience", "resource")
     starts = ("header.", "ssl.", "rest.", "oauth2-", "token-", "client.")
     return {name: value for name, value in properties.items() if name in names or name.startswith(starts)}

@@ -1,6 +1,6 @@
-"""States of tables as a REST server's answers show them: metadata, credentials for files, and tags.
+"""States of tables in a REST server's answers: metadata, credentials for files, and tags.
 
-Not here: requests that change a table (`rest.catalog`), what a store does with credentials (`rest.credentials`).
+Not here: requests that change a table (`rest.catalog`), and the use of credentials (`rest.credentials`).
 """
 
 from __future__ import annotations
@@ -24,12 +24,7 @@ from airflow_iceberg.catalogs.rest.credentials import (
     table_properties,
 )
 from airflow_iceberg.catalogs.rest.server import RestServer
-from airflow_iceberg.errors import (
-    CommitUnknownError,
-    FormatError,
-    InvalidInputError,
-    UnsupportedError,
-)
+from airflow_iceberg.errors import CommitUnknownError, FormatError, InvalidInputError, UnsupportedError
 from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.storage.base import FileIO
@@ -39,7 +34,7 @@ _REMEMBERED_TABLES = 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Remembered:
-    """A table in the server's last answer, and the tag by which the server tells whether it has changed."""
+    """A table in the server's last answer, and the tag by which the server detects a change."""
 
     etag: str
     state: TableState
@@ -49,8 +44,7 @@ class TableStates:
     """Reads states from answers and remembers the last of them. Thread-safe.
 
     Args:
-        catalog: name of the catalog, for messages.
-        given_io: the user's own access to files; None if the properties and the server decide it.
+        given_io: the user's own access to files; None if it depends on the properties and the server.
     """
 
     def __init__(self, catalog: str, server: RestServer, *, given_io: FileIO | None) -> None:
@@ -67,11 +61,9 @@ class TableStates:
         metadata = self.metadata(document, location if isinstance(location, str) else None)
         io = io or self.table_io(table, metadata.location, Delegation.from_dict(document))
         state = TableState(table=table, metadata=metadata, metadata_location=str(location or ""), io=io)
-        etag = answer.headers.get("ETag")
-        if etag:
+        self.forget(table)
+        if etag := answer.headers.get("ETag"):
             self._remember(table, Remembered(etag=etag, state=state))
-        else:
-            self.forget(table)
         return state
 
     def metadata(self, document: Mapping[str, Any], location: str | None) -> TableMetadata:
@@ -81,7 +73,7 @@ class TableStates:
         return metadata_json.from_dict(found, path=location)
 
     def landed(self, purpose: str, read: Callable[[], TableState]) -> TableState:
-        """Read the answer to a change that the server has made: what is wrong with it doesn't undo the change."""
+        """Read the answer to a change that was made: an invalid answer doesn't undo the change."""
         try:
             return read()
         except (FormatError, UnsupportedError, InvalidInputError) as error:
@@ -91,7 +83,7 @@ class TableStates:
             ) from error
 
     def table_io(self, table: TableId, location: str, delegation: Delegation) -> FileIO | None:
-        """Return the FileIO of a table whose server says how its files are reached; None: as all of the catalog's."""
+        """Return the FileIO of a table if the server gives it properties of its own; None for the catalog's."""
         if self._given_io is not None:
             return None
 
@@ -109,7 +101,7 @@ class TableStates:
         return table_io(location, delegation, properties, lambda given: self._new_delegation(table, given))
 
     def _new_delegation(self, table: TableId, given: Mapping[str, str]) -> Delegation:
-        """Ask the server for new credentials of a table's files, where it said, or where the protocol has them."""
+        """Request new credentials of a table's files, at the server's address for them or at the protocol's."""
         config, purpose = self._server.config, f"get credentials of table {table}"
         if path := refresh_path(given, self._server.http.uri):
             answer = self._server.read_path(path, purpose, {}, headers=self.delegation_header())
@@ -140,7 +132,7 @@ class TableStates:
 
 
 def is_another(found: TableMetadata, asked: TableMetadata) -> bool:
-    """Tell whether the table in an answer is surely not the one that was just asked for.
+    """Tell whether the table in an answer is surely not the one that was to be created.
 
     Servers may leave out or add properties and put names into lower case; they don't give a new table a history, other
     columns, or other values for its properties.

@@ -2,13 +2,13 @@
 
 Here: the meaning of rows. Not here: connections and their failures (`sql.database`), metadata files (`pointer`).
 
-All three implementations agree on: both tables and their primary keys, the levels of a namespace joined by dots, a row
-`exists = true` that keeps an empty namespace alive, and a commit that is one UPDATE guarded by the old location.
+All three implementations have the same two tables and primary keys, join the levels of a namespace by dots, keep an
+empty namespace by a row `exists = true`, and commit by one UPDATE that compares the old location.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Unpack
 
 from sqlalchemy import (
@@ -26,11 +26,12 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.engine import Connection
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.schema import CreateTable
 
-from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, parse_namespace
+from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, child_namespaces, parse_namespace
 from airflow_iceberg.catalogs.pointer import Outside, Pointer, PointerCatalog
-from airflow_iceberg.catalogs.sql.database import TYPE_COLUMN, Database, IntegrityError, catalog_tables
+from airflow_iceberg.catalogs.sql.database import TYPE_COLUMN, Database, catalog_tables
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     FormatError,
@@ -49,10 +50,10 @@ class SqlCatalog(PointerCatalog):
     """Tables in a SQL database.
 
     Args:
-        name: part of every row's key: all programs that share the catalog must call it by one name.
-        properties: `uri`, `warehouse`, `user` and `password` when they are not in the uri, `init_catalog_tables`
-            ("true": make the tables when they are missing), `jdbc.schema-version` ("V0" or "V1") for new tables;
-            "V1" also upgrades those of a V0 catalog.
+        name: part of every row's key: all programs that share the catalog must use the same name.
+        properties: `uri`, `warehouse`, `user` and `password` unless they are in the uri, `init_catalog_tables`
+            ("true": create missing tables), `jdbc.schema-version` ("V0" or "V1") for new tables; "V1" also upgrades
+            those of a V0 catalog.
     """
 
     def __init__(self, name: str, properties: Mapping[str, str], **outside: Unpack[Outside]) -> None:
@@ -66,13 +67,12 @@ class SqlCatalog(PointerCatalog):
         return f"SqlCatalog(name={self.name!r}, database={str(self._opened)!r})"
 
     def missing(self) -> str | None:
-        """Return that the database, or the catalog's tables in it, do not exist; None if they are not to be created."""
+        """Return that the database or its tables do not exist; None if they are not created automatically."""
         if self.properties.get("init_catalog_tables", "true").lower() == "false":
             return None
         if self._opened.is_missing_file():
             return f"the {self._opened} does not exist yet"
-        names = ("iceberg_tables", "iceberg_namespace_properties")
-        if any(self._opened.column_names(name) is None for name in names):
+        if any(self._opened.column_names(each.name) is None for each in (self._tables, self._namespaces)):
             return f"the {self._opened} has no Iceberg tables yet"
         return None
 
@@ -89,7 +89,7 @@ class SqlCatalog(PointerCatalog):
         return Pointer(metadata_location=row[0])
 
     def swap_pointer(self, table: TableId, *, expected: Pointer | None, new: str) -> Pointer:
-        """Insert the row, or update it if it still holds the expected location."""
+        """Insert the row, or update it if it still has the expected location."""
         if expected is None:
             self._insert(table, new)
         else:
@@ -127,7 +127,7 @@ class SqlCatalog(PointerCatalog):
         try:
             found = self.read_pointer(table)
         except StorageError:
-            found = None  # the update changed no row, that is certain; only what is there instead is not
+            found = None  # it is certain that the update changed no row
             detail = "its metadata is no longer the expected one"
         else:
             if found is None:
@@ -139,14 +139,11 @@ class SqlCatalog(PointerCatalog):
 
     def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
         namespace = self._require_namespace(namespace)
-        tables = self._tables
+        columns = self._tables.c
+        is_in = self._same(columns.table_namespace, _joined(namespace))
         with self._database().read() as connection:
             names = connection.execute(
-                select(tables.c.table_name).where(
-                    self._same(tables.c.catalog_name, self.name),
-                    self._same(tables.c.table_namespace, _joined(namespace)),
-                    *self._no_view(),
-                )
+                select(columns.table_name).where(self._same(columns.catalog_name, self.name), is_in, *self._no_view())
             ).scalars()
             return tuple(sorted(TableId(namespace=namespace, name=name) for name in names))
 
@@ -156,7 +153,7 @@ class SqlCatalog(PointerCatalog):
                 raise self._unknown_table(table)
 
     def drop_if_current(self, state: TableState) -> None:
-        """Remove the table's row if it still holds the state's location."""
+        """Remove the table's row if it still has the state's location."""
         is_current = and_(self._is_table(state.table), self._tables.c.metadata_location == state.metadata_location)
         with self._database().write() as connection:
             if connection.execute(delete(self._tables).where(is_current)).rowcount == 1:
@@ -183,32 +180,24 @@ class SqlCatalog(PointerCatalog):
     def default_location(self, table: str | TableId) -> str:
         """Return <location of the namespace>/<table>, or <warehouse>/<levels of the namespace>/<table>."""
         table = TableId.of(table)
-        base = self._namespace_rows(table.namespace).get(_LOCATION) or self._warehouse_location(table.namespace)
-        if base is None:
-            raise InvalidInputError(
-                f"catalog {self.name}: property 'warehouse' is missing, set it or give table {table} a location"
-            )
-        return f"{base.rstrip('/')}/{table.name}"
+        own = self._namespace_rows(table.namespace).get(_LOCATION)
+        return f"{self._base_location(table, own, '/'.join(table.namespace))}/{table.name}"
 
     # -- namespaces ----------------------------------------------------------------------------------------------
 
-    def create_namespace(
-        self, namespace: str | Namespace, properties: Mapping[str, str] | None = None, *, if_not_exists: bool = False
-    ) -> None:
-        """Write the namespace's rows: its properties and the one that says it exists."""
-        namespace = parse_namespace(namespace)
-        rows = {**_without_reserved(properties or {}), _EXISTS: "true"}
+    def _create_namespace(self, namespace: Namespace, properties: dict[str, str]) -> bool:
+        """Write the rows of the namespace: its properties, and one that says that it exists."""
+        _check_reserved(properties)
+        if self.namespace_exists(namespace):
+            return False
         try:
-            if self.namespace_exists(namespace):
-                raise self._existing_namespace(namespace)
             with self._database().write() as connection:
-                self._insert_properties(connection, namespace, rows)
+                self._insert_properties(connection, namespace, {**properties, _EXISTS: "true"})
         except AlreadyExistsError:
-            if not if_not_exists:
-                raise
+            return False
+        return True
 
     def drop_namespace(self, namespace: str | Namespace) -> None:
-        """Remove the rows of a namespace that holds neither tables nor namespaces."""
         namespace = self._require_namespace(namespace)
         tables, namespaces = self._tables, self._namespaces
         with self._database().write() as connection:
@@ -233,62 +222,42 @@ class SqlCatalog(PointerCatalog):
 
     def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]:
         above = self._require_namespace(parent) if parent else ()
-        tables, namespaces = self._tables, self._namespaces
         with self._database().read() as connection:
-            names = set(
-                connection.execute(
-                    select(tables.c.table_namespace).where(self._same(tables.c.catalog_name, self.name)).distinct()
-                )
-                .scalars()
-                .all()
-            )
-            names.update(
-                connection.execute(
-                    select(namespaces.c.namespace).where(self._same(namespaces.c.catalog_name, self.name)).distinct()
-                )
-                .scalars()
-                .all()
-            )
-        paths = {tuple(name.split(".")) for name in names if name}
-        depth = len(above) + 1
-        return tuple(sorted({path[:depth] for path in paths if len(path) >= depth and path[: depth - 1] == above}))
+            found = [
+                connection.execute(select(column).where(self._same(of_catalog, self.name)).distinct()).scalars().all()
+                for of_catalog, column in self._naming_namespaces()
+            ]
+        return child_namespaces(above, (tuple(name.split(".")) for names in found for name in names if name))
 
     def namespace_exists(self, namespace: str | Namespace) -> bool:
         """Tell whether the namespace has rows of its own, or a table or a namespace in it."""
         namespace = parse_namespace(namespace)
-        tables, namespaces = self._tables, self._namespaces
         with self._database().read() as connection:
-            for of_catalog, column in (
-                (namespaces.c.catalog_name, namespaces.c.namespace),
-                (tables.c.catalog_name, tables.c.table_namespace),
-            ):
-                query = (
-                    select(column)
-                    .where(self._same(of_catalog, self.name), self._at_or_below(column, namespace))
-                    .limit(1)
-                )
-                if connection.execute(query).first():
+            for of_catalog, column in self._naming_namespaces():
+                is_there = and_(self._same(of_catalog, self.name), self._at_or_below(column, namespace))
+                if connection.execute(select(column).where(is_there).limit(1)).first():
                     return True
         return False
+
+    def _naming_namespaces(self) -> tuple[tuple[ColumnElement[str], ColumnElement[str]], ...]:
+        """Return (column of the catalog's name, column of a namespace) of both tables."""
+        namespaces, tables = self._namespaces.c, self._tables.c
+        return (namespaces.catalog_name, namespaces.namespace), (tables.catalog_name, tables.table_namespace)
 
     def load_namespace_properties(self, namespace: str | Namespace) -> Mapping[str, str]:
         """Return the namespace's properties; its location is the one in the warehouse unless it has another."""
         namespace = self._require_namespace(namespace)
-        found = self._namespace_rows(namespace)
-        found.pop(_EXISTS, None)
-        location = self._warehouse_location(namespace)
-        return {_LOCATION: location, **found} if location else found
+        warehouse = self.properties.get("warehouse", "").rstrip("/")
+        location = {_LOCATION: "/".join((warehouse, *namespace))} if warehouse else {}
+        return {**location, **{key: value for key, value in self._namespace_rows(namespace).items() if key != _EXISTS}}
 
-    def update_namespace_properties(
-        self, namespace: str | Namespace, updates: Mapping[str, str] | None = None, removals: Iterable[str] = ()
-    ) -> None:
+    def _update_namespace(self, namespace: Namespace, new: dict[str, str], old: frozenset[str]) -> None:
         """Replace the rows of the properties in one transaction."""
-        namespace = self._require_namespace(namespace)
-        new, old = self._property_changes(namespace, updates, removals)
-        _without_reserved({**new, **dict.fromkeys(old, "")})
+        self._require_namespace(namespace)
+        _check_reserved({*new, *old})
         key = self._namespaces.c.property_key
         with self._database().write() as connection:
-            # The row that keeps the namespace alive: PyIceberg leaves it out when there are properties.
+            # PyIceberg leaves out the row that keeps the namespace if there are properties.
             rows = {**new, _EXISTS: "true"}
             connection.execute(
                 delete(self._namespaces).where(self._is_namespace(namespace), key.in_(sorted(old | set(rows))))
@@ -312,10 +281,6 @@ class SqlCatalog(PointerCatalog):
             ).all()
         return {str(key): str(value) for key, value in rows if value is not None}
 
-    def _warehouse_location(self, namespace: Namespace) -> str | None:
-        warehouse = self.properties.get("warehouse", "").rstrip("/")
-        return "/".join((warehouse, *namespace)) if warehouse else None
-
     # -- conditions ----------------------------------------------------------------------------------------------
 
     def _is_table(self, table: TableId) -> ColumnElement[bool]:
@@ -328,9 +293,9 @@ class SqlCatalog(PointerCatalog):
         )
 
     def _same(self, column: ColumnElement[str], value: str) -> ColumnElement[bool]:
-        """Return the condition that a name is this one, to the letter.
+        """Return the condition that a column has exactly this value.
 
-        Collations of MySQL may ignore case and blanks at the end; the plain comparison is there for the index.
+        Collations of MySQL may ignore case and blanks at the end; the plain comparison lets it use the index.
         """
         if not self._opened.ignores_case:
             return column == value
@@ -353,14 +318,14 @@ class SqlCatalog(PointerCatalog):
         return and_(self._same(columns.catalog_name, self.name), self._same(columns.namespace, _joined(namespace)))
 
     def _database(self) -> Database:
-        """Return the database, after making sure once that the catalog's tables are there."""
+        """Return the database, after making sure once that it has the catalog's tables."""
         if self._has_type is None:
             self._has_type = _prepare(self.name, self._opened, self.properties, self._schema_version)
         return self._opened
 
 
 def _prepare(name: str, database: Database, properties: Mapping[str, str], version: str) -> bool:
-    """Make the catalog's tables if they are missing; return whether they tell tables from views (V1)."""
+    """Create the catalog's tables if they are missing; return whether they have the type column (V1)."""
     columns = database.column_names("iceberg_tables")
     if columns is None or database.column_names("iceberg_namespace_properties") is None:
         if properties.get("init_catalog_tables", "true").lower() == "false":
@@ -382,7 +347,7 @@ def _create_tables(database: Database, *, with_type: bool) -> None:
             with database.write() as connection:
                 connection.execute(CreateTable(table, if_not_exists=True))
         except (IcebergError, IntegrityError):
-            # "if not exists" is no lock in PostgreSQL: of two that create at once one fails, and the table is there.
+            # "if not exists" is no lock in PostgreSQL: of two simultaneous creations one fails, and the table exists.
             if database.column_names(table.name) is None:
                 raise
 
@@ -394,12 +359,11 @@ def _schema_version(name: str, properties: Mapping[str, str]) -> str:
     return version
 
 
-def _without_reserved(properties: Mapping[str, str]) -> dict[str, str]:
-    if _EXISTS in properties:
+def _check_reserved(names: Collection[str]) -> None:
+    if _EXISTS in names:
         raise InvalidInputError(
             f"'{_EXISTS}' is not a property that can be set or removed: it marks that a namespace exists"
         )
-    return {str(key): str(value) for key, value in properties.items()}
 
 
 def _joined(namespace: Namespace) -> str:

@@ -1,16 +1,16 @@
-"""The database behind a SQL catalog: its address, its two tables, transactions, and what each failure means.
+"""The database of a SQL catalog: its address, its two tables, transactions, and the meaning of each failure.
 
-Here: all that is about SQLAlchemy, drivers and dialects. Not here: what the rows mean (`sql.catalog`).
+Here: SQLAlchemy, drivers and dialects. Not here: the meaning of the rows (`sql.catalog`).
 
-A failure is told apart by when it came: before a statement was sent nothing can have happened (`StorageError`); a
-connection lost afterwards leaves it open (`CommitUnknownError`).
+If a failure comes before a statement was sent, nothing was changed (`StorageError`). If the connection is lost later,
+the outcome is unknown (`CommitUnknownError`).
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import sqlalchemy
 from sqlalchemy import Column, MetaData, String, Table
 from sqlalchemy.engine import URL, Connection, Engine, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
 from airflow_iceberg.errors import CommitConflictError, CommitUnknownError, InvalidInputError, StorageError
 from airflow_iceberg.redaction import is_secret
@@ -30,29 +30,29 @@ _BUSY_TIMEOUT_S = 60
 _CONNECT_TIMEOUT_S = 30
 _WRITES = "airflow_iceberg_writes"
 
-# (driver, module to import) by preference, and what to install when there is none of them.
+# (driver, module to import) by preference, and the requirement to install without any of them.
 _MYSQL_DRIVERS = ((("pymysql", "pymysql"), ("mysqldb", "MySQLdb")), "pymysql")
 _DRIVERS: Mapping[str, tuple[tuple[tuple[str, str], ...], str]] = {
     "postgresql": ((("psycopg2", "psycopg2"), ("psycopg", "psycopg")), "airflow-iceberg[postgres]"),
     "mysql": _MYSQL_DRIVERS,
     "mariadb": _MYSQL_DRIVERS,
 }
-# Settings of PostgreSQL's JDBC driver that libpq has too, by their names there.
+# Settings of PostgreSQL's JDBC driver, with libpq's names for them.
 _JDBC_SETTINGS = {
     "ApplicationName": "application_name",
     "connectTimeout": "connect_timeout",
     **{name: name for name in ("options", "sslmode", "sslcert", "sslkey", "sslrootcert")},
 }
-# The whole transaction was undone by the database because of another one: PostgreSQL's states, MySQL's numbers.
+# The database rolled the transaction back because of another one: PostgreSQL's states, MySQL's numbers.
 _LOST_TO_ANOTHER = {"40001", "40P01", 1213}
 
 
-# Names differ in case; a table of four of them is as wide as a key of InnoDB may be.
+# Names are case-sensitive; a key of four such columns has the largest size of a key in InnoDB.
 _NAME = String(255).with_variant(String(255, collation="utf8mb4_bin"), "mysql", "mariadb")
 
 
 def _give_back(connection: Connection) -> None:
-    """Close a connection; one that is lost only now has answered what it was asked, and is not used again."""
+    """Close a connection; if it is lost only now, its answers are complete, and it is not used again."""
     try:
         connection.close()
     except SQLAlchemyError:
@@ -62,41 +62,32 @@ def _give_back(connection: Connection) -> None:
 
 
 def catalog_tables(*, with_type: bool) -> tuple[Table, Table]:
-    """Return (iceberg_tables, iceberg_namespace_properties) as Iceberg's JdbcCatalog makes them.
+    """Return (iceberg_tables, iceberg_namespace_properties) of Iceberg's JdbcCatalog.
 
     Args:
-        with_type: schema V1, whose `iceberg_type` tells tables from views; V0 has no such column.
+        with_type: schema V1, with `iceberg_type` for tables and views; V0 has no such column.
     """
+
+    def table(name: str, keys: Iterable[str], *others: Column[Any]) -> Table:
+        return Table(name, metadata, *(Column(key, _NAME, primary_key=True) for key in keys), *others)
+
     metadata = MetaData()
-    tables = Table(
+    tables = table(
         "iceberg_tables",
-        metadata,
-        Column("catalog_name", _NAME, primary_key=True),
-        Column("table_namespace", _NAME, primary_key=True),
-        Column("table_name", _NAME, primary_key=True),
+        ("catalog_name", "table_namespace", "table_name"),
         Column("metadata_location", String(1000)),
         Column("previous_metadata_location", String(1000)),
         *([Column(TYPE_COLUMN, String(5))] if with_type else []),
     )
-    namespaces = Table(
-        "iceberg_namespace_properties",
-        metadata,
-        Column("catalog_name", _NAME, primary_key=True),
-        Column("namespace", _NAME, primary_key=True),
-        Column("property_key", _NAME, primary_key=True),
-        Column("property_value", String(1000)),
-    )
-    return tables, namespaces
+    keys = ("catalog_name", "namespace", "property_key")
+    return tables, table("iceberg_namespace_properties", keys, Column("property_value", String(1000)))
 
 
 class Database:
     """Transactions on the catalog's database. Connects on first use; a forked child makes connections of its own.
 
     Args:
-        catalog: name of the catalog, for messages.
-        properties: `uri` in SQLAlchemy's or JDBC's spelling, `user` and `password` (also as `jdbc.user` …).
-    Raises:
-        InvalidInputError: no uri, one that can't be understood, or its driver isn't installed.
+        properties: `uri` in SQLAlchemy's or JDBC's form, `user` and `password` (also as `jdbc.user` …).
     """
 
     def __init__(self, catalog: str, properties: Mapping[str, str]) -> None:
@@ -107,11 +98,11 @@ class Database:
 
     @property
     def ignores_case(self) -> bool:
-        """Whether texts may be compared without regard to case and to blanks at the end."""
+        """Whether comparisons may ignore case and trailing blanks."""
         return self.url.get_backend_name() in ("mysql", "mariadb")
 
     def __str__(self) -> str:
-        """Return which database, without user and password."""
+        """Return the database's name and host, without user and password."""
         url = self.url
         if url.get_backend_name() == "sqlite":
             return f"sqlite database {url.database or ':memory:'}"
@@ -129,10 +120,10 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """Open a transaction; it is committed at the end of the block, and undone if the block raises.
+        """Open a transaction; it is committed at the end of the block, and rolled back if the block raises.
 
         Raises:
-            CommitConflictError: the database undid it in favour of another transaction.
+            CommitConflictError: the database rolled it back because of another transaction.
             StorageError: it failed and surely nothing was changed.
             CommitUnknownError: the connection was lost after something was sent.
         """
@@ -151,7 +142,8 @@ class Database:
             try:
                 transaction.commit()
             except DBAPIError as error:
-                # SQLite answers "busy" before it has written anything; every other failure of a commit is open.
+                # SQLite answers "busy" before it has written anything; after every other failure of a commit the
+                # outcome is unknown.
                 raise self._failed_write(error, is_sure=_is_busy(error)) from _chain(error, self.url)
 
     def is_missing_file(self) -> bool:
@@ -187,7 +179,7 @@ class Database:
 
     def _usable_engine(self) -> Engine:
         if self._engine is None or self._pid != os.getpid():
-            # A connection must not be used by two processes: a child forgets its parent's without closing them.
+            # A connection must not be used by two processes: a forked child does not close its parent's.
             if self._engine is not None:
                 self._engine.dispose(close=False)
             self._engine, self._pid = _new_engine(self.url), os.getpid()
@@ -206,11 +198,8 @@ class Database:
         )
 
     def _failed(self, verb: str, error: SQLAlchemyError) -> StorageError:
-        advice = (
-            "another process holds its lock for too long"
-            if _is_busy(error)
-            else "check that it is up and the access to it"
-        )
+        locked, away = "another process holds its lock for too long", "check that it is up and the access to it"
+        advice = locked if _is_busy(error) else away
         return StorageError(f"catalog {self._catalog} cannot {verb} the {self}: {self._reason(error)}; {advice}")
 
     def _reason(self, error: SQLAlchemyError) -> str:
@@ -220,11 +209,7 @@ class Database:
 
 
 def parse_url(catalog: str, properties: Mapping[str, str]) -> URL:
-    """Return SQLAlchemy's URL of a catalog's `uri`, which may be a JDBC one, with a driver that is installed.
-
-    Raises:
-        InvalidInputError: it is missing, can't be understood, or no driver for it is installed.
-    """
+    """Return SQLAlchemy's URL of a catalog's `uri`, which may be in JDBC's form, with a driver that is installed."""
     text = properties.get("uri", "").strip()
     if not text:
         raise InvalidInputError(
@@ -256,7 +241,7 @@ def _from_jdbc(text: str) -> URL:
     url = make_url(f"{kind.lower()}:{rest if rest.startswith('//') else f'///{rest}'}")
     given = {key: value if isinstance(value, str) else value[-1] for key, value in url.query.items()}
     user, password, schema = (given.pop(key, None) for key in ("user", "password", "currentSchema"))
-    # A setting must not be lost silently: it may be the one that asks for encryption.
+    # A setting must not be ignored silently: it may turn encryption on.
     if unknown := sorted(set(given) - set(_JDBC_SETTINGS)):
         raise InvalidInputError(f"setting '{unknown[0]}' of a JDBC uri is unknown, write it as for SQLAlchemy")
     query = {_JDBC_SETTINGS[key]: value for key, value in given.items()}
@@ -306,15 +291,15 @@ def _new_engine(url: URL) -> Engine:
 def _new_sqlite_engine(url: URL) -> Engine:
     """Return an engine whose writing transactions take SQLite's write lock at once.
 
-    A transaction that starts by reading and writes later fails with "locked", without waiting, when another writer
-    wrote in between; one that starts with BEGIN IMMEDIATE waits for its turn.
+    A transaction that reads first and writes later fails with "locked" at once if another writer wrote in between; one
+    that starts with BEGIN IMMEDIATE waits for its turn.
     """
     arguments: dict[str, Any] = {"check_same_thread": False}
     if "timeout" not in url.query:
         arguments["timeout"] = _BUSY_TIMEOUT_S
     pool: dict[str, Any] = {"poolclass": sqlalchemy.pool.NullPool}
     if not url.database or url.database == ":memory:":
-        # The database lives as long as its only connection, which one thread at a time may have.
+        # The database exists as long as its only connection, which one thread at a time may use.
         pool = {"poolclass": sqlalchemy.pool.QueuePool, "pool_size": 1, "max_overflow": 0}
     engine = sqlalchemy.create_engine(url, hide_parameters=True, connect_args=arguments, **pool)
 
@@ -354,6 +339,3 @@ def _chain(error: SQLAlchemyError, url: URL) -> BaseException | None:
     """Return the error as a cause, unless its text would show the password."""
     text = f"{error}{getattr(error, 'orig', '')!r}"
     return error if _without_password(text, url) == text else None
-
-
-__all__ = ["TYPE_COLUMN", "Database", "IntegrityError", "catalog_tables", "parse_url"]

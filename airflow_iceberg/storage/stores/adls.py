@@ -1,8 +1,8 @@
 """Azure's Blob storage and Data Lake Storage: `abfs(s)://`, `wasb(s)://`, `az://` and `adl://`, through adlfs.
 
 A file is created by one Put Blob (or one Put Block List) with `If-None-Match: *`. The names of the properties are those
-of PyIceberg and Iceberg Java. A location names its account (`abfss://container@account.dfs.core.windows.net/path`), or
-the properties do (`az://container/path`).
+of PyIceberg and Iceberg Java. The account is in the location (`abfss://container@account.dfs.core.windows.net/path`) or
+in the properties (`az://container/path`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from azure.core.exceptions import (
 )
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.storage.stores.object_store import BusyError, Entry, ObjectStore, RangeError, gather_failures
+from airflow_iceberg.storage.stores.object_store import ERROR_OF_STATUS, Entry, ObjectStore, gather_failures
 from airflow_iceberg.storage.stores.store import ExpiredError, Location, RefusedError, UnclearError, UnreachableError
 
 _PAGE = 5000
@@ -31,7 +31,7 @@ _PAGE = 5000
 _CREATION = "airflow_iceberg_creation"
 _FOLDER = "hdi_isfolder"
 _CLOUD = re.compile(r"([a-z0-9]+)\.(?:dfs|blob)\.core\.windows\.net", re.IGNORECASE)
-# Said of a signature that is over; the last by Azurite, and by Azure of refusals that a newer one may end or not.
+# Answers to an expired signature; the last is Azurite's, and in Azure it may have other reasons too.
 _ENDED = {"AuthenticationFailed", "InvalidAuthenticationInfo", "AuthorizationFailure"}
 _NO_CREDENTIALS = (
     "there are no credentials: set adls.account-key, adls.sas-token, adls.connection-string or adls.client-id with "
@@ -40,16 +40,14 @@ _NO_CREDENTIALS = (
 
 
 class AdlsStore(ObjectStore):
-    """Blobs of one account; paths are "container/key"."""
+    """Blobs of one account; its instance is the host in the location, if any. Paths are "container/key"."""
 
     @classmethod
     def instance_of(cls, location: Location) -> str:
-        """Return the host that the location names, or nothing."""
         return location.authority.partition("@")[2]
 
     @classmethod
     def path_of(cls, location: Location) -> str:
-        """Return "container/key"."""
         container = location.authority.partition("@")[0]
         if not container:
             raise InvalidInputError(
@@ -132,7 +130,7 @@ class AdlsStore(ObjectStore):
         return key
 
     def _is_marked(self, bucket: str, key: str) -> bool:
-        """Tell whether the directory's own blob is there: it lies beside the prefix, not below it."""
+        """Tell whether there is the directory's own blob, whose key is the prefix without a slash."""
 
         async def ask() -> bool:
             async with self._blob(bucket, key) as blob:
@@ -156,9 +154,9 @@ class AdlsStore(ObjectStore):
 
 
 def _retry_sooner(client: Any) -> None:
-    """Let the SDK wait for some seconds before it asks again: its 18, 24 and 42 are too long for a commit.
+    """Shorten the SDK's pauses before its retries: its 18, 24 and 42 s are too long for a commit.
 
-    adlfs has no parameter for it, and without the policy at its place the SDK's own waits stay.
+    adlfs has no parameter for it; if the SDK has no such policy any more, its pauses stay as they are.
     """
     for policy in getattr(getattr(client, "_pipeline", None), "_impl_policies", ()):
         if hasattr(policy, "initial_backoff") and hasattr(policy, "increment_base"):
@@ -171,16 +169,10 @@ def _translate_answer(error: AzureError, bucket: str) -> Exception:
     status = getattr(error, "status_code", None)
     if isinstance(error, ResourceExistsError) and code in ("BlobAlreadyExists", "UnauthorizedBlobOverwrite"):
         return FileExistsError(text)
-    if status == 412:
-        return FileExistsError(text)
-    if status == 409:
-        return BusyError(text)
     if code == "ContainerNotFound":
         return RefusedError(f"there is no container '{bucket}', create it or check its name and the account")
-    if status == 404:
-        return FileNotFoundError(text)
-    if status == 416:
-        return RangeError(text)
+    if other := ERROR_OF_STATUS.get(status or 0):
+        return other(text)
     if isinstance(error, ServiceRequestError):  # the request was not sent
         return UnreachableError(text)
     if isinstance(error, ClientAuthenticationError) and status is None:
@@ -195,7 +187,7 @@ def _translate_answer(error: AzureError, bucket: str) -> Exception:
 
 def _code(error: Exception) -> str:
     found = getattr(error, "error_code", None)
-    return str(getattr(found, "value", found) or "")  # one that the SDK knows is a member of an enum
+    return str(getattr(found, "value", found) or "")  # a code that the SDK knows is a member of an enum
 
 
 def _text(error: AzureError) -> str:
@@ -210,7 +202,7 @@ def _is_folder(metadata: Mapping[str, str]) -> bool:
 
 
 def _options(host: str, properties: Mapping[str, str]) -> dict[str, Any]:
-    """Return what adlfs takes; keys that end in an account's host are for that account alone."""
+    """Return the arguments of adlfs; keys that end in an account's host are for that account alone."""
 
     def of_account(name: str) -> str | None:
         return next((properties[key] for key in _spellings(name, host) if properties.get(key)), None)
@@ -245,7 +237,7 @@ def _spellings(name: str, host: str) -> tuple[str, ...]:
 
 
 class _StaticToken:
-    """An access token that somebody else got, as a credential of azure-core."""
+    """An access token that was issued elsewhere, as a credential of azure-core."""
 
     def __init__(self, token: str) -> None:
         self._token = token

@@ -1,9 +1,9 @@
 """`FsspecFileIO`: locations of every supported scheme.
 
-Lives here: the table scheme -> store, and the translation of a store's errors into ours, without secrets. Not here:
-what each store does (`local`, `memory`, `s3`, `gcs`, `adls`, `hdfs`, `webhdfs`, behind `store.Store`). A new scheme is
-a new line in `_STORES` and a module that says how a file is created *if absent*, since each store has its own condition
-for that and fsspec's exclusive modes don't keep it everywhere.
+Here: the store of each scheme, and the translation of a store's errors into this package's, without secrets. Not here:
+the stores (`local`, `memory`, `s3`, `gcs`, `adls`, `hdfs`, `webhdfs`). A new scheme is a new line in `_STORES` and a
+module that creates a file *only if it does not exist*: each store has its own condition for that, and fsspec's
+exclusive modes are not exclusive everywhere.
 """
 
 from __future__ import annotations
@@ -19,27 +19,17 @@ from airflow_iceberg.errors import AlreadyExistsError, IcebergError, NotFoundErr
 from airflow_iceberg.redaction import hidden_texts, replaced
 from airflow_iceberg.storage.base import FileIO, FileStatus
 from airflow_iceberg.storage.library_logs import redact_library_logs
-from airflow_iceberg.storage.stores.store import (
-    Refresh,
-    RefusedError,
-    Settings,
-    Store,
-    UnclearError,
-    parse_location,
-    split_location,
-)
+from airflow_iceberg.storage.stores.store import Refresh, RefusedError, Settings, Store, parse_location
 
 if TYPE_CHECKING:
     import fsspec
-
-__all__ = ["FsspecFileIO", "load_file_io", "split_location"]
 
 _S3 = ("s3", "S3Store", "airflow-iceberg[s3]")
 _GCS = ("gcs", "GcsStore", "airflow-iceberg[gcs]")
 _ADLS = ("adls", "AdlsStore", "airflow-iceberg[azure]")
 _HDFS = ("hdfs", "HdfsStore", "airflow-iceberg[hdfs]")
 _WEBHDFS = ("webhdfs", "WebHdfsStore", "airflow-iceberg[hdfs]")
-# scheme -> module beside this one, class, what to install for it
+# scheme -> module in this folder, class, what to install for it
 _STORES: Mapping[str, tuple[str, str, str]] = {
     "file": ("local", "LocalStore", ""),
     "memory": ("memory", "MemoryStore", ""),
@@ -53,12 +43,12 @@ _DELETED_AT_ONCE = 1000
 
 
 class FsspecFileIO(FileIO):
-    """Files of every scheme in `_STORES`; see `FileIO` for what each method promises.
+    """Files of every scheme in `_STORES`; see `FileIO` for the methods.
 
     Args:
-        properties: settings of the stores (endpoints, keys), as a catalog's properties give them.
-        refresh: returns newer properties; asked before the credentials among them expire (`…expires-at-ms`) and when a
-            store says that they have.
+        properties: a catalog's properties with the settings of the stores (endpoints, keys).
+        refresh: returns newer properties; called before the credentials among them expire (`…expires-at-ms`) and when a
+            store reports that they have expired.
     """
 
     def __init__(self, properties: Mapping[str, str] | None = None, refresh: Refresh | None = None) -> None:
@@ -71,42 +61,34 @@ class FsspecFileIO(FileIO):
         return "FsspecFileIO()"  # the properties may hold keys
 
     def current_properties(self) -> Mapping[str, str]:
-        """Return the properties as they are now, secrets included: for a job that makes a FileIO of its own."""
+        """Return the current properties, secrets included: for a job that makes its own FileIO."""
         return self._settings.current()
 
     def read(self, location: str, *, offset: int = 0, length: int | None = None) -> bytes:
-        """Return the bytes of a file."""
-        with self._translated("read", location):
-            store, path = self._resolve(location)
+        with self.directory(location, "read") as (store, path):
             return store.read(path, offset, length)
 
     def create(self, location: str, data: bytes) -> None:
-        """Make a file that isn't there yet, all or nothing."""
-        with self._translated("create", location):
-            store, path = self._resolve(location)
+        with self.directory(location, "create") as (store, path):
             store.create(path, data)
 
     def replace(self, location: str, data: bytes) -> None:
-        """Let a file have these bytes, whether it is there or not: for hints, never for anything that counts."""
-        with self._translated("write", location):
-            store, path = self._resolve(location)
+        """Write a file, whether it exists or not: for hints, never for anything that a reader relies on."""
+        with self.directory(location, "write") as (store, path):
             store.replace(path, data)
 
     def list(self, prefix: str) -> Iterator[FileStatus]:
-        """Yield every file below a directory, at any depth."""
         base = prefix if prefix.endswith("/") else f"{prefix}/"
-        with self._translated("list", prefix):
-            store, path = self._resolve(prefix)
+        with self.directory(prefix, "list") as (store, path):
             for name, size_bytes, modified_ms in store.walk(path):
                 yield FileStatus(location=base + name, size_bytes=size_bytes, modified_ms=modified_ms)
 
     def delete(self, locations: Iterable[str]) -> None:
-        """Remove files; one that isn't there is no error."""
         failures: list[tuple[str, Exception]] = []
         for store, paths in self._batches(locations):
             try:
                 failed: Mapping[str, Exception] = store.delete(list(paths))
-            except Exception as error:  # noqa: BLE001 - the others are to go all the same
+            except Exception as error:  # noqa: BLE001 - the others are deleted all the same
                 failed = dict.fromkeys(paths, error)
             failures += [(paths[path], error) for path, error in failed.items()]
         if failures:
@@ -119,11 +101,11 @@ class FsspecFileIO(FileIO):
                 raise StorageError(f"{error}{more}") from error
 
     def _batches(self, locations: Iterable[str]) -> Iterator[tuple[Store, dict[str, str]]]:
-        """Yield stores with what to remove there, path -> location, some at a time."""
+        """Yield stores and the files to delete there, path -> location, some at a time."""
         waiting: dict[int, tuple[Store, dict[str, str]]] = {}
         for location in locations:
-            with self._translated("delete", location):
-                store, path = self._resolve(location)
+            with self.directory(location, "delete") as (store, path):
+                pass
             _, paths = waiting.setdefault(id(store), (store, {}))
             paths[path] = location
             if len(paths) >= _DELETED_AT_ONCE:
@@ -131,23 +113,16 @@ class FsspecFileIO(FileIO):
         yield from waiting.values()
 
     def exists(self, location: str) -> bool:
-        """Tell whether there is a file at the location."""
-        with self._translated("look for", location):
-            store, path = self._resolve(location)
+        with self.directory(location, "look for") as (store, path):
             return store.is_file(path)
 
     def filesystem(self, location: str) -> tuple[fsspec.AbstractFileSystem, str]:
-        """Return the fsspec file system of a location and the path in it."""
-        with self._translated("open", location):
-            store, path = self._resolve(location)
+        with self.directory(location, "open") as (store, path):
             return store.filesystem(), path
 
     @contextmanager
     def directory(self, location: str, verb: str) -> Iterator[tuple[Store, str]]:
-        """Give the store of a directory and the path in it; errors inside of the block become ours.
-
-        For catalogs that keep tables as directories; everybody else has no use for directories.
-        """
+        """Yield the store of a location and the path in it; errors inside the block become this package's."""
         with self._translated(verb, location):
             yield self._resolve(location)
 
@@ -171,7 +146,7 @@ class FsspecFileIO(FileIO):
 
     @contextmanager
     def _translated(self, verb: str, location: str) -> Iterator[None]:
-        """Turn what a store raises into our errors, with the location and what to do, and without secrets."""
+        """Turn a store's errors into this package's, with the location and advice, and without secrets."""
         try:
             yield
         except (IcebergError, GeneratorExit):
@@ -180,7 +155,7 @@ class FsspecFileIO(FileIO):
             translated = _translation(verb, location, error, self._without_secrets)
             if translated is None:
                 raise
-            # A cause that shows a secret would show it in every log of the task.
+            # A cause with a secret in it would be shown in every log of the task.
             raise translated from (error if self._is_clean(error) else None)
 
     def _is_clean(self, error: BaseException) -> bool:
@@ -213,7 +188,7 @@ def _load(entry: tuple[str, str, str], location: str) -> Any:
 
 
 def _translation(verb: str, location: str, error: Exception, clean: Any) -> IcebergError | None:
-    """Return the error as one of ours, or None if it isn't a store's."""
+    """Return the error as one of this package's, or None if it isn't a store's."""
     what = f"cannot {verb} {location}"
     if isinstance(error, FileNotFoundError):
         return NotFoundError(f"{what}: there is no such file")
@@ -225,15 +200,13 @@ def _translation(verb: str, location: str, error: Exception, clean: Any) -> Iceb
         return StorageError(f"{what}: the name of the store's host is not known{host}, check the endpoint and the DNS")
     if isinstance(error, RefusedError):
         return StorageError(f"{what}: {clean(str(error))}", is_refused=True)
-    if isinstance(error, UnclearError):
-        return StorageError(f"{what}: {clean(_reason(error))}")
     if isinstance(error, OSError | ValueError):
         return StorageError(f"{what}: {clean(_reason(error))}")
     return None
 
 
 def _unknown_host(error: BaseException) -> str | None:
-    """Return " ('host')", or "" if the host isn't told, when somewhere below the error a name was not resolved."""
+    """Return " ('host')", or "" without its name, if the error or a cause of it is a name that was not resolved."""
     inner: BaseException | None = error
     while inner is not None:
         if isinstance(inner, socket.gaierror) or type(inner).__name__ == "ClientConnectorDNSError":

@@ -21,12 +21,18 @@ from fsspec.asyn import sync_wrapper
 from gcsfs.core import GCSFileSystem
 from gcsfs.retry import HttpError
 
-from airflow_iceberg.storage.stores.object_store import CREATION_KEY, Entry, ObjectStore, RangeError, gather_failures
+from airflow_iceberg.storage.stores.object_store import (
+    CREATION_KEY,
+    ERROR_OF_STATUS,
+    Entry,
+    ObjectStore,
+    gather_failures,
+)
 from airflow_iceberg.storage.stores.store import ExpiredError, RefusedError, UnclearError, UnreachableError
 
 _PAGE = 1000
 _TRIES = 4
-# What gcsfs takes for a way to find credentials.
+# The words by which gcsfs knows how to find credentials.
 _WORDS = {"anon", "browser", "cache", "cloud", "google_default"}
 _TOKENS = ("gcs.oauth2.token", "gcs.token")
 
@@ -44,10 +50,7 @@ class _AnswerError(Exception):
 
 
 class _FileSystem(GCSFileSystem):  # type: ignore[misc]
-    """What data files are read and written through.
-
-    A file may be open for longer than a token lasts: when the store says that it has ended, a newer one is taken.
-    """
+    """The file system of data files: when the store reports that the token has expired, it is renewed."""
 
     renew_credentials: Callable[[], None] | None = None
 
@@ -63,7 +66,7 @@ class _FileSystem(GCSFileSystem):  # type: ignore[misc]
         return await super()._call(*args, **kwargs)
 
     def _without_token(self, error: Exception) -> Exception:
-        """Return the error, or one without the token if it repeats an answer that repeats the request."""
+        """Return the error, without the token if the message repeats the request."""
         token = getattr(getattr(self.credentials, "credentials", None), "token", None)
         text = str(error)
         if not isinstance(token, str) or token not in text:
@@ -96,14 +99,14 @@ class GcsStore(ObjectStore):
         return filesystem
 
     def _token(self, properties: Mapping[str, str]) -> Any:
-        """Return what gcsfs takes: a word ("anon", "cloud"), a file's name, or credentials that renew themselves."""
+        """Return gcsfs's argument: a word ("anon", "cloud"), a file's name, or credentials that renew themselves."""
         token = next((properties[name] for name in _TOKENS if properties.get(name)), None)
         if token is None or token in _WORDS or os.path.exists(token):
             return token
         from google.oauth2.credentials import Credentials
 
         if not self._settings.can_renew:
-            return Credentials(token=token)  # of a bare text gcsfs asks Google about it, with the token in the address
+            return Credentials(token=token)  # a plain text gcsfs would send to Google in an address
 
         def newer(_request: Any, scopes: Any = None) -> tuple[str, dt.datetime]:
             found = self._settings.renew(self._settings.current_or_old())
@@ -114,13 +117,13 @@ class GcsStore(ObjectStore):
     def _expiry(self) -> dt.datetime:
         expires_ms = self._settings.expires_ms("gcs.")
         ends = dt.datetime.fromtimestamp(expires_ms / 1000, dt.UTC) if expires_ms else None
-        # google.auth compares with a time in UTC that doesn't say so.
+        # google.auth compares it with a UTC time without a zone.
         return (ends or dt.datetime.now(dt.UTC) + dt.timedelta(minutes=55)).replace(tzinfo=None)
 
     async def _request(
         self, method: str, path: str, *, tries: int = _TRIES, headers: Mapping[str, str] | None = None, **more: Any
     ) -> bytes:
-        """Send a request to the JSON API; answers that promise nothing are asked for again where `tries` allows it."""
+        """Send a request to the JSON API; retry it after temporary errors, where `tries` allows it."""
         filesystem = self.filesystem()
         await filesystem._set_session()
         for attempt in range(tries):
@@ -200,9 +203,6 @@ class GcsStore(ObjectStore):
     async def _mark_directory(self, bucket: str, key: str) -> None:
         await self._put(bucket, f"{key}/", b"", None)
 
-    def _marker_of(self, key: str) -> str:
-        return f"{key}/"
-
     def _translate(self, error: Exception, bucket: str) -> Exception:
         if isinstance(error, _AnswerError):
             return _translate_answer(error, bucket)
@@ -224,14 +224,10 @@ class GcsStore(ObjectStore):
 
 def _translate_answer(error: _AnswerError, bucket: str) -> Exception:
     text = str(error)
-    if error.status == 404:
-        if "bucket" in text.lower():
-            return RefusedError(f"there is no bucket '{bucket}', create it or check its name")
-        return FileNotFoundError(text)
-    if error.status == 412:
-        return FileExistsError(text)
-    if error.status == 416:
-        return RangeError(text)
+    if error.status == 404 and "bucket" in text.lower():
+        return RefusedError(f"there is no bucket '{bucket}', create it or check its name")
+    if error.status != 409 and (kind := ERROR_OF_STATUS.get(error.status)):
+        return kind(text)
     if error.status == 401:
         return ExpiredError(f"the access token is not valid ({text})")
     if error.status == 403:

@@ -1,7 +1,7 @@
 """HDFS by its own protocol: `hdfs://` and `viewfs://`, through hdfs-native (no Java, no libhdfs).
 
-A file is created under a temporary name beside the target, closed, and renamed without overwriting: the rename is one
-step of the NameNode, which refuses it when the target is there. Kerberos tickets are found as Hadoop's own clients find
+A file is created under a temporary name in the same directory, closed, and renamed without overwriting: the rename is
+one step of the NameNode, which refuses it if the target exists. Kerberos tickets are found as Hadoop's own clients find
 them (`KRB5CCNAME`); Hadoop's settings come from `HADOOP_CONF_DIR` or as properties `hdfs.config.<name>`.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, cast
@@ -20,15 +19,15 @@ from hdfs_native.fsspec import HdfsFileSystem
 
 from airflow_iceberg.errors import UnsupportedError
 from airflow_iceberg.storage.stores.renaming import RenamingStore
-from airflow_iceberg.storage.stores.store import RefusedError, Settings, UnclearError
+from airflow_iceberg.storage.stores.store import RefusedError, UnclearError
 
 _CONFIG = "hdfs.config."
 _USER = "HADOOP_USER_NAME"
-# By itself the driver asks a NameNode that refuses connections for six minutes, as if it had another to go to.
+# By default the driver retries a NameNode that refuses connections for six minutes, as if there were another one.
 _ATTEMPTS = "dfs.client.failover.max.attempts"
 _ATTEMPTS_AT_ONE = "5"  # with growing pauses, some ten seconds: as Hadoop's own client
 _CONNECT_SECONDS = 20.0
-# The driver's threads, started on first use, are not there in a forked child, where every call would wait for ever.
+# The driver's threads, started on first use, do not exist in a forked child, where every call would wait forever.
 _used_by: int | None = None
 
 
@@ -66,7 +65,7 @@ class _FileSystem(HdfsFileSystem):  # type: ignore[misc]
 
 
 class _File:
-    """A file of the driver's that is read or written bit by bit, with the standard library's errors."""
+    """A file of the driver that is read or written in parts, with the standard library's errors."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -93,20 +92,11 @@ class _File:
 
 
 class HdfsStore(RenamingStore):
-    """Files of one HDFS; paths are absolute.
+    """Files of one HDFS: of a host and port, of a name service in Hadoop's settings, or of a default."""
 
-    Args:
-        instance: "host:port" or a name service of Hadoop's settings; empty for the properties' or Hadoop's own default.
-    """
-
-    def __init__(self, instance: str, settings: Settings) -> None:
-        self._instance = instance
-        self._settings = settings
-        self._lock = threading.Lock()
-        self._opened: tuple[int, Any] | None = None
+    _opened: Any = None
 
     def filesystem(self) -> Any:
-        """Return the driver's file system."""
         global _used_by
         with self._lock:
             if _used_by not in (None, os.getpid()):
@@ -116,8 +106,8 @@ class HdfsStore(RenamingStore):
                 )
             if self._opened is None:
                 _used_by = os.getpid()
-                self._opened = (os.getpid(), self._open())
-            return self._opened[1]
+                self._opened = self._open()
+            return self._opened
 
     def _open(self) -> Any:
         properties = self._settings.current()
@@ -137,10 +127,8 @@ class HdfsStore(RenamingStore):
             return _FileSystem(url if host else None, config, skip_instance_cache=True)
 
     def _act_as(self, user: str | None) -> None:
-        """The driver takes the user from the environment alone, so that a process is one user of HDFS."""
-        if not user:
-            return
-        if os.environ.setdefault(_USER, user) != user:
+        """Set the user, which the driver takes from the environment alone, so that a process is one user of HDFS."""
+        if user and os.environ.setdefault(_USER, user) != user:
             raise UnsupportedError(
                 f"hdfs.user is '{user}' but this process is '{os.environ[_USER]}' ({_USER}) on HDFS already: hdfs:// "
                 "knows one user a process, use webhdfs:// for several"
@@ -151,7 +139,6 @@ class HdfsStore(RenamingStore):
         return self.filesystem().client
 
     def read(self, path: str, offset: int, length: int | None) -> bytes:
-        """Return the bytes of a file."""
         try:
             with _translated(), self._client.read(path) as file:
                 size = len(file)
@@ -162,25 +149,8 @@ class HdfsStore(RenamingStore):
                 raise IsADirectoryError(f"{path} is a directory") from None
             raise
 
-    def create(self, path: str, data: bytes) -> None:
-        """Write a temporary file and give it the name, if that is free."""
-        temporary = self._beside(path)
-        try:
-            self._write(temporary, data)
-        except OSError as error:
-            self._remove_quietly(temporary)
-            if isinstance(error, FileExistsError | NotADirectoryError | RefusedError):
-                raise RefusedError(str(error)) from error
-            # Whatever became of the temporary file: the name itself was not touched.
-            raise RefusedError(f"could not write a temporary file beside it: {error}") from error
-        try:
-            self._rename(temporary, path, data)
-        except (FileExistsError, RefusedError):
-            self._remove_quietly(temporary)
-            raise
-
-    def _write(self, path: str, data: bytes) -> None:
-        with _translated(), self._client.create(path, WriteOptions(overwrite=False, create_parent=True)) as file:
+    def _write(self, path: str, data: bytes, *, overwrite: bool = False) -> None:
+        with _translated(), self._client.create(path, WriteOptions(overwrite=overwrite, create_parent=True)) as file:
             file.write(data)
 
     def _give_name(self, temporary: str, path: str) -> None:
@@ -188,8 +158,7 @@ class HdfsStore(RenamingStore):
             self._client.rename(temporary, path, False)
 
     def replace(self, path: str, data: bytes) -> None:
-        """Write a temporary file and rename it over whatever is there."""
-        temporary = self._beside(path)
+        temporary = self._temporary_name(path)
         try:
             self._write(temporary, data)
             with _translated():
@@ -203,7 +172,6 @@ class HdfsStore(RenamingStore):
             self._client.delete(path, False)
 
     def walk(self, path: str) -> Iterator[tuple[str, int, int | None]]:
-        """Yield (name below the directory, size, time) of each file."""
         if not self.is_directory(path):
             return
         base = path.rstrip("/") + "/"
@@ -213,12 +181,10 @@ class HdfsStore(RenamingStore):
                     yield each.path.removeprefix(base), each.length, each.modification_time
 
     def is_file(self, path: str) -> bool:
-        """Tell whether there is a file."""
         found = self._status(path)
         return found is not None and not found.isdir
 
     def is_directory(self, path: str) -> bool:
-        """Tell whether there is a directory."""
         found = self._status(path)
         return found is not None and bool(found.isdir)
 
@@ -230,7 +196,6 @@ class HdfsStore(RenamingStore):
             return None
 
     def children(self, path: str) -> list[tuple[str, bool]]:
-        """Return what is directly in a directory."""
         if not self.is_directory(path):
             return []
         with _translated():
@@ -238,30 +203,20 @@ class HdfsStore(RenamingStore):
             return sorted((each.path.rpartition("/")[2], bool(each.isdir)) for each in found)
 
     def make_directory(self, path: str) -> None:
-        """Make a directory and those above it."""
         with _translated():
             self._client.mkdirs(path, 0o755, True)
 
-    def remove_directory(self, path: str) -> None:
-        """Remove an empty directory."""
-        self._remove(path)
-
     def remove_tree(self, path: str) -> None:
-        """Remove a directory and all in it."""
         with suppress(FileNotFoundError), _translated():
             self._client.delete(path, True)
 
 
 def _require_listener(host: str, port: int) -> None:
-    """Make sure, before the first use, that somebody listens there.
-
-    Raises:
-        RefusedError: nobody does, nothing was asked yet.
-    """
+    """Raise `RefusedError` if no server listens there; called before the first use."""
     try:
         socket.create_connection((host, port), timeout=_CONNECT_SECONDS).close()
     except socket.gaierror:
-        raise  # the name is what is wrong, which is said elsewhere
+        raise  # the name is wrong, which `fsspec_io` reports
     except OSError as error:
         raise RefusedError(
             f"no NameNode answers at {host}:{port}: {error.strerror or error}; expected the port of its RPC (8020 or "

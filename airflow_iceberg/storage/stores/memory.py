@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator
 from typing import Any
 
 from airflow_iceberg.storage.directories import FsspecDirectories
-from airflow_iceberg.storage.stores.store import Location, Settings
+from airflow_iceberg.storage.stores.store import Location, Settings, Store
 
 
-class MemoryStore(FsspecDirectories):
+class MemoryStore(FsspecDirectories, Store):
     """Files in the memory of this process; paths begin with a slash."""
 
     _creating = threading.Lock()
@@ -20,29 +19,20 @@ class MemoryStore(FsspecDirectories):
         super().__init__(self.filesystem())
 
     @classmethod
-    def instance_of(cls, location: Location) -> str:
-        """Return nothing: there is one memory."""
-        return ""
-
-    @classmethod
     def path_of(cls, location: Location) -> str:
-        """Return the path, the authority being its first part."""
         return f"/{(location.authority + location.path).lstrip('/')}"
 
     def filesystem(self) -> Any:
-        """Return fsspec's file system."""
         from fsspec.implementations.memory import MemoryFileSystem
 
         return MemoryFileSystem()
 
     def read(self, path: str, offset: int, length: int | None) -> bytes:
-        """Return the bytes of a file."""
         end = None if length is None else offset + length
         content: bytes = self.filesystem().cat_file(path)
         return content[offset:end]
 
     def create(self, path: str, data: bytes) -> None:
-        """Make a file that isn't there."""
         filesystem = self.filesystem()
         with self._creating:
             if filesystem.exists(path):
@@ -50,21 +40,15 @@ class MemoryStore(FsspecDirectories):
             filesystem.pipe_file(path, data)
 
     def walk(self, path: str) -> Iterator[tuple[str, int, int | None]]:
-        """Yield the files below a directory."""
         root = path.rstrip("/")
         for name, info in self.filesystem().find(root or "/", detail=True).items():
             if name != root:  # fsspec gives the file itself when the prefix is one
                 yield name[len(root) + 1 :], info["size"], _milliseconds(info.get("created"))
 
-    def delete(self, paths: Sequence[str]) -> Mapping[str, Exception]:
-        """Remove files."""
-        for path in paths:
-            with suppress(FileNotFoundError, KeyError):
-                self.filesystem().rm_file(path)
-        return {}
+    def _delete_file(self, path: str) -> None:
+        self.filesystem().rm_file(path)
 
     def is_file(self, path: str) -> bool:
-        """Tell whether there is a file."""
         return bool(self.filesystem().isfile(path))
 
 

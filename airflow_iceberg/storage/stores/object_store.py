@@ -1,21 +1,20 @@
-"""What the object stores have in common: keys, directories that are only prefixes, and how a creation is made certain.
+"""`ObjectStore`: keys, directories that are only prefixes, and a creation that happens once.
 
-Lives here: `ObjectStore`. Each store adds its few requests (`s3`, `gcs`, `adls`). Their requests are sent through the
-fsspec driver's own client, since fsspec's verbs cache listings, ask more than once, and say less about failures.
+Each store adds its few requests (`s3`, `gcs`, `adls`). They are sent through the client of the fsspec driver, since
+fsspec's own methods cache listings, send more requests, and report less about failures.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import threading
 import time
 import uuid
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import fsspec.asyn
 
@@ -24,23 +23,31 @@ from airflow_iceberg.storage.stores.store import (
     ExpiredError,
     Location,
     RefusedError,
-    Settings,
+    Store,
     UnclearError,
     UnreachableError,
 )
 
-# Under this name each created object carries a text of its own, by which we know our own object again.
+# The name of a text in each created object by which its creator recognises it.
 CREATION_KEY = "airflow-iceberg-creation"
 _TRIES = 6
 _READ_TRIES = 3
 
 
 class BusyError(OSError):
-    """Another conditional request for this key is under way: nothing was changed, ask again."""
+    """Another conditional request for this key is running: nothing was changed, retry."""
 
 
 class RangeError(OSError):
     """The range begins at or behind the end of the object."""
+
+
+ERROR_OF_STATUS: Mapping[int, type[OSError]] = {
+    404: FileNotFoundError,
+    409: BusyError,
+    412: FileExistsError,
+    416: RangeError,
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,58 +60,46 @@ class Entry:
     is_prefix: bool = False
 
 
-class ObjectStore(ABC):
-    """A store of objects in buckets; paths are "bucket/key".
+class ObjectStore(Store):
+    """A store of objects in buckets; paths are "bucket/key"."""
 
-    Args:
-        instance: the part of a location that tells stores of one scheme apart (the account of Azure).
-        settings: where it is and who we are.
-    """
+    is_conditional = True
+    _opened: tuple[int, Mapping[str, str], Any] | None = None
 
-    is_local: ClassVar[bool] = False
-    is_conditional: ClassVar[bool] = True
-    answers_are_final: ClassVar[bool] = False
-
-    def __init__(self, instance: str, settings: Settings) -> None:
-        self._instance = instance
-        self._settings = settings
-        self._lock = threading.Lock()
-        self._opened: tuple[int, Mapping[str, str], Any] | None = None
-
-    # -- what each store says -------------------------------------------------------------------------------------
+    # -- the requests of each store --------------------------------------------------------------------------------
 
     @abstractmethod
     def _open(self, properties: Mapping[str, str]) -> Any:
-        """Return a new fsspec file system for these properties, shared with nobody."""
+        """Return a new fsspec file system for these properties, which is not shared."""
 
     @abstractmethod
     async def _get(self, bucket: str, key: str, offset: int, length: int | None) -> bytes: ...
 
     @abstractmethod
     async def _put(self, bucket: str, key: str, data: bytes, creation: str | None) -> None:
-        """Write an object; with a `creation` only if there is none, and that text is kept with it."""
+        """Write an object; with a `creation` only if there is none, and that text is stored with it."""
 
     @abstractmethod
     async def _head(self, bucket: str, key: str) -> Mapping[str, str] | None:
-        """Return what texts an object carries, keys in lower case, or None if there is no such object."""
+        """Return the texts that are stored with an object, keys in lower case, or None if there is no such object."""
 
     @abstractmethod
     async def _page(
         self, bucket: str, prefix: str, *, delimiter: str, limit: int | None, token: str | None
     ) -> tuple[list[Entry], str | None]:
-        """Return a page of the objects whose keys begin like this, and the token of the next page, if there is one."""
+        """Return a page of the objects whose keys begin with a prefix, and the token of the next page, if any."""
 
     @abstractmethod
     async def _delete(self, bucket: str, keys: Sequence[str]) -> Mapping[str, Exception]:
-        """Remove objects; return why some could not be removed."""
+        """Delete objects; return the errors of those that could not be deleted."""
 
     @abstractmethod
     async def _mark_directory(self, bucket: str, key: str) -> None:
-        """Write the object that stands for an empty directory; `key` has no slash at its end."""
+        """Write the marker of an empty directory; `key` has no slash at its end."""
 
-    @abstractmethod
     def _marker_of(self, key: str) -> str:
         """Return the key of a directory's marker."""
+        return f"{key}/"
 
     @abstractmethod
     def _translate(self, error: Exception, bucket: str) -> Exception:
@@ -113,19 +108,13 @@ class ObjectStore(ABC):
     # -- the file system -------------------------------------------------------------------------------------------
 
     @classmethod
-    def instance_of(cls, location: Location) -> str:
-        """One store for all buckets."""
-        return ""
-
-    @classmethod
     def path_of(cls, location: Location) -> str:
-        """Return "bucket/key"."""
         if not location.authority:
             raise InvalidInputError(f"'{location.text}' names no bucket: expected {location.scheme}://bucket/path")
         return f"{location.authority}/{location.path.removeprefix('/')}".removesuffix("/")
 
     def filesystem(self) -> Any:
-        """Return the driver's file system; a forked child and newer credentials get another one."""
+        """Return the driver's file system; a new one in a forked child, and for newer credentials."""
         properties = self._settings.current()
         with self._lock:
             opened = self._opened
@@ -134,7 +123,7 @@ class ObjectStore(ABC):
             return opened[2]
 
     def _call(self, bucket: str, request: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """Send a request and wait for its answer; once more with newer credentials if those we had were over."""
+        """Send a request and wait for its answer; retry it with newer credentials if they have expired."""
         before = self._settings.current()
         try:
             return self._sent(bucket, request)
@@ -159,7 +148,7 @@ class ObjectStore(ABC):
     # -- files -----------------------------------------------------------------------------------------------------
 
     def read(self, path: str, offset: int, length: int | None) -> bytes:
-        """Return the bytes of an object; a connection that breaks while they come is tried again."""
+        """Return the bytes of an object; retry if the connection breaks."""
         bucket, key = split(path)
         if length == 0:
             if not self.is_file(path):
@@ -178,10 +167,10 @@ class ObjectStore(ABC):
         raise AssertionError("unreachable")
 
     def create(self, path: str, data: bytes) -> None:
-        """Write an object if there is none of that name, and find out whether it was us if the answer is lost.
+        """Write an object if there is none of that name; if the answer is lost, find out whether it was written.
 
-        Each try is the same conditional request with the same text beside the data, so that repeating it is safe: if
-        an earlier one took effect, the later one is refused, and the object that is there carries our text.
+        Each try is the same conditional request with the same text, so that a retry is safe: if an earlier one took
+        effect, the later one is refused, and the existing object has our text.
         """
         bucket, key = split(path)
         creation = uuid.uuid4().hex
@@ -217,41 +206,30 @@ class ObjectStore(ABC):
     def _has_landed(self, path: str, data: bytes, creation: str) -> bool:
         try:
             return self._is_ours(path, data, creation, True)
-        except (FileNotFoundError, OSError):
+        except OSError:
             return False
 
     def _is_ours(self, path: str, data: bytes, creation: str, by_bytes: bool) -> bool:
-        """Tell whether the object is the one that we sent.
-
-        Raises:
-            FileExistsError: it is somebody else's.
-        """
+        """Tell whether the object is the one that we sent; raise `FileExistsError` if it is another writer's."""
         bucket, key = split(path)
         texts = self._call(bucket, lambda: self._head(bucket, key))
         if texts is None:
             return False
         found = texts.get(CREATION_KEY)
-        if found is not None:
-            if found == creation:
-                return True
-            raise FileExistsError(path)
-        # A store that doesn't keep texts: its bytes have to tell.
-        if by_bytes and self.read(path, 0, None) == data:
+        # Only if the store doesn't keep texts, its bytes are compared.
+        if found == creation or (found is None and by_bytes and self.read(path, 0, None) == data):
             return True
         raise FileExistsError(path)
 
     def replace(self, path: str, data: bytes) -> None:
-        """Write an object over whatever is there; one request replaces it whole."""
         bucket, key = split(path)
         self._call(bucket, lambda: self._put(bucket, key, data, None))
 
     def is_file(self, path: str) -> bool:
-        """Tell whether there is an object of this key."""
         bucket, key = split(path)
         return bool(key) and self._call(bucket, lambda: self._head(bucket, key)) is not None
 
     def walk(self, path: str) -> Iterator[tuple[str, int, int | None]]:
-        """Yield (name below the prefix, size, time) of each object, page by page."""
         bucket, key = split(path)
         prefix = f"{key}/" if key else ""
         for page in self._each_page(bucket, prefix):
@@ -261,7 +239,6 @@ class ObjectStore(ABC):
                     yield name, entry.size_bytes, entry.modified_ms
 
     def delete(self, paths: Sequence[str]) -> Mapping[str, Exception]:
-        """Remove objects, many in one request where the store can."""
         failures: dict[str, Exception] = {}
         by_bucket: dict[str, list[str]] = {}
         for path in paths:
@@ -278,14 +255,12 @@ class ObjectStore(ABC):
     # -- directories -----------------------------------------------------------------------------------------------
 
     def names(self, path: str, prefix: str) -> list[str]:
-        """Return the objects of a directory whose names begin like this: one request."""
         bucket, key = split(path)
         base = f"{key}/" if key else ""
         pages = self._each_page(bucket, base + prefix, delimiter="/")
         return [entry.key.removeprefix(base) for page in pages for entry in page if not entry.is_prefix]
 
     def children(self, path: str) -> list[tuple[str, bool]]:
-        """Return what is directly below a prefix."""
         bucket, key = split(path)
         base = f"{key}/" if key else ""
         found: dict[str, bool] = {}
@@ -298,7 +273,6 @@ class ObjectStore(ABC):
         return sorted(found.items())
 
     def is_directory(self, path: str) -> bool:
-        """Tell whether any object lies below the prefix."""
         bucket, key = split(path)
         if not key:
             with suppress(FileNotFoundError, RefusedError):
@@ -311,7 +285,7 @@ class ObjectStore(ABC):
         return False
 
     def make_directory(self, path: str) -> None:
-        """Write a marker, as Hadoop's file systems for object stores do: an empty prefix is not there otherwise."""
+        """Write a marker, as Hadoop's file systems for object stores do: an empty prefix does not exist otherwise."""
         bucket, key = split(path)
         parts = key.split("/")
         for depth in range(1, len(parts) + 1):
@@ -320,22 +294,17 @@ class ObjectStore(ABC):
                 self._call(bucket, lambda k=inner: self._mark_directory(bucket, k))  # type: ignore[misc]
 
     def remove_directory(self, path: str) -> None:
-        """Remove the marker of an empty directory."""
         bucket, key = split(path)
-        marker = self._marker_of(key)
-        for failure in self.delete([f"{bucket}/{marker}"]).values():
-            raise failure
-
-    def remove_empty(self, path: str, above: str) -> None:  # noqa: B027 - there is nothing to do
-        """Do nothing: without objects there is no prefix."""
+        self._delete_all(bucket, [self._marker_of(key)])
 
     def remove_tree(self, path: str) -> None:
-        """Remove all objects below a prefix."""
         bucket, key = split(path)
         keys = [entry.key for page in self._each_page(bucket, f"{key}/") for entry in page]
-        # Deepest first: where directories are real, one goes only when it is empty.
-        keys = [*sorted(keys, key=lambda each: -each.count("/")), self._marker_of(key)]
-        for failure in self.delete([f"{bucket}/{each}" for each in keys]).values():
+        # Deepest first: where directories are real, only an empty one can be deleted.
+        self._delete_all(bucket, [*sorted(keys, key=lambda each: -each.count("/")), self._marker_of(key)])
+
+    def _delete_all(self, bucket: str, keys: Sequence[str]) -> None:
+        for failure in self.delete([f"{bucket}/{key}" for key in keys]).values():
             raise failure
 
     def _each_page(
@@ -365,11 +334,7 @@ def _wait(attempt: int) -> None:
 async def gather_failures(
     keys: Sequence[str], remove: Callable[[str], Coroutine[Any, Any, None]]
 ) -> dict[str, Exception]:
-    """Run a request for each key, some at a time, and return those that failed.
-
-    Raises:
-        ExpiredError: one was refused since the credentials have ended; all may be asked for again.
-    """
+    """Run a request for each key, some at a time, and return the errors; raise `ExpiredError` at once."""
     at_once = asyncio.Semaphore(16)
     failures: dict[str, Exception] = {}
 

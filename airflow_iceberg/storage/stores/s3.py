@@ -1,8 +1,8 @@
 """S3 and what speaks its protocol: `s3://`, `s3a://` and `s3n://`, through s3fs.
 
-A file is created by a PutObject with `If-None-Match: *`, complete in one request. The names of the properties are
-PyIceberg's and Iceberg Java's. Here too: credentials that renew themselves (`_renewing_credentials`), and requests that
-the catalog signs for us (`_sign_remotely`).
+A file is created by one PutObject with `If-None-Match: *`. The names of the properties are those of PyIceberg and
+Iceberg Java. Also here: credentials that renew themselves (`_renewing_credentials`), and requests that the catalog
+signs (`_sign_remotely`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fsspec.asyn import sync_wrapper
 from s3fs import S3FileSystem
 
 from airflow_iceberg.errors import InvalidInputError, StorageError
-from airflow_iceberg.storage.stores.object_store import CREATION_KEY, BusyError, Entry, ObjectStore, RangeError
+from airflow_iceberg.storage.stores.object_store import CREATION_KEY, ERROR_OF_STATUS, Entry, ObjectStore
 from airflow_iceberg.storage.stores.store import ExpiredError, RefusedError, Settings, UnclearError, UnreachableError
 
 _KEYS_PER_DELETION = 1000
@@ -78,7 +78,7 @@ class S3Store(ObjectStore):
             if _status(error) == 404:
                 return None
             if self._settings.can_renew and _have_ended(error):
-                raise ExpiredError("the store answers 400 to a HEAD, as to credentials of the past") from error
+                raise ExpiredError("the store answers 400 to a HEAD, as for expired credentials") from error
             raise
         return {name.lower(): value for name, value in answer.get("Metadata", {}).items()}
 
@@ -113,9 +113,6 @@ class S3Store(ObjectStore):
     async def _mark_directory(self, bucket: str, key: str) -> None:
         await (await self._client(bucket)).put_object(Bucket=bucket, Key=f"{key}/", Body=b"")
 
-    def _marker_of(self, key: str) -> str:
-        return f"{key}/"
-
     def _translate(self, error: Exception, bucket: str) -> Exception:
         if isinstance(error, ClientError):
             return _translate_answer(error, bucket)
@@ -142,14 +139,8 @@ def _translate_answer(error: ClientError, bucket: str) -> Exception:
     was_repeated = bool(error.response.get("ResponseMetadata", {}).get("RetryAttempts"))
     if code == "NoSuchBucket":
         return RefusedError(f"there is no bucket '{bucket}', create it or check its name and the endpoint")
-    if status == 404:
-        return FileNotFoundError(text)
-    if status == 412:
-        return FileExistsError(text)
-    if status == 416:
-        return RangeError(text)
-    if status == 409:
-        return BusyError(text)
+    if kind := ERROR_OF_STATUS.get(status):
+        return kind(text)
     if code in _EXPIRED or (status == 400 and code == "InvalidToken"):
         return ExpiredError(f"the credentials have expired ({text})")
     if status in (401, 403) or code in _DENIED:
@@ -167,9 +158,9 @@ def _status(error: ClientError) -> int:
 
 
 class _FileSystem(S3FileSystem):  # type: ignore[misc]
-    """What data files are read and written through: missing credentials and no connection are our errors here, too.
+    """The file system of data files: missing credentials and no connection raise this package's errors.
 
-    A file may be open for longer than credentials last: when the store says that they have ended, newer ones are taken.
+    A file may be open for longer than credentials last: when the store reports that they have expired, it renews them.
     """
 
     renew_credentials: Callable[[], Coroutine[Any, Any, None]] | None = None
@@ -193,7 +184,7 @@ class _FileSystem(S3FileSystem):  # type: ignore[misc]
 
 
 def _have_ended(error: BaseException | None) -> bool:
-    """Tell whether credentials may have ended; the answer to a HEAD request has no room for a reason."""
+    """Tell whether credentials may have expired; the answer to a HEAD request has no reason."""
     if not isinstance(error, ClientError):
         return False
     code = str(error.response.get("Error", {}).get("Code", ""))
@@ -209,8 +200,10 @@ def _open(properties: Mapping[str, str], settings: Settings) -> S3FileSystem:
         return next((properties[name] for name in names if properties.get(name)), None)
 
     region = first("s3.region", "client.region")
-    config: dict[str, Any] = {"s3": {"addressing_style": _addressing(properties)}}
-    config["retries"] = {"mode": "standard", "total_max_attempts": 3}
+    config: dict[str, Any] = {
+        "s3": {"addressing_style": _addressing(properties)},
+        "retries": {"mode": "standard", "total_max_attempts": 3},
+    }
     config |= {"proxies": {"http": proxy, "https": proxy}} if (proxy := first("s3.proxy-uri")) else {}
     config |= {"connect_timeout": float(seconds)} if (seconds := first("s3.connect-timeout")) else {}
     config |= {"read_timeout": float(seconds)} if (seconds := first("s3.request-timeout")) else {}
@@ -225,31 +218,30 @@ def _open(properties: Mapping[str, str], settings: Settings) -> S3FileSystem:
         return _FileSystem(anon=True, **options)
     if _signer(properties):
         config["signature_version"] = botocore.UNSIGNED
-        filesystem = _FileSystem(session=_signing_session(properties, settings), **options)
-    elif settings.can_renew and first("s3.access-key-id"):
+        return _FileSystem(session=_signing_session(properties, settings), **options)
+    if settings.can_renew and first("s3.access-key-id"):
         session = aiobotocore.session.AioSession()
         session._credentials, renew_credentials = _renewing_credentials(properties, settings)
         filesystem = _FileSystem(session=session, **options)
         filesystem.renew_credentials = renew_credentials
-    elif profile := first("s3.profile-name", "client.profile-name"):
-        filesystem = _FileSystem(session=aiobotocore.session.AioSession(profile=profile), **options)
-    else:
-        filesystem = _FileSystem(
-            key=first("s3.access-key-id", "client.access-key-id"),
-            secret=first("s3.secret-access-key", "client.secret-access-key"),
-            token=first("s3.session-token", "client.session-token"),
-            **options,
-        )
-    return filesystem
+        return filesystem
+    if profile := first("s3.profile-name", "client.profile-name"):
+        return _FileSystem(session=aiobotocore.session.AioSession(profile=profile), **options)
+    return _FileSystem(
+        key=first("s3.access-key-id", "client.access-key-id"),
+        secret=first("s3.secret-access-key", "client.secret-access-key"),
+        token=first("s3.session-token", "client.session-token"),
+        **options,
+    )
 
 
 def _addressing(properties: Mapping[str, str]) -> str:
-    """Return how the bucket is named: in the host, in the path, or as botocore thinks fit."""
+    """Return how the bucket is named: in the host, in the path, or as botocore decides."""
     if _is_true(properties, "s3.force-virtual-addressing"):
         return "virtual"
     if "s3.path-style-access" in properties:
         return "path" if _is_true(properties, "s3.path-style-access") else "virtual"
-    # Servers other than Amazon's seldom have a name for each bucket; PyIceberg's default, too.
+    # Servers other than Amazon's seldom have a host name for each bucket; PyIceberg has the same default.
     return "path" if properties.get("s3.endpoint") else "auto"
 
 
@@ -269,9 +261,9 @@ def _is_true(properties: Mapping[str, str], name: str) -> bool:
 def _renewing_credentials(
     properties: Mapping[str, str], settings: Settings
 ) -> tuple[Any, Callable[[], Coroutine[Any, Any, None]]]:
-    """Return credentials that are asked for again before they expire, inside one and the same client, and at once.
+    """Return credentials that one client renews before they expire, and a function that makes it renew them at once.
 
-    What reads and writes data files holds a file system for as long as its task runs.
+    The reader or writer of data files keeps a file system for as long as its task runs.
     """
     from aiobotocore.credentials import AioRefreshableCredentials
 
@@ -295,14 +287,14 @@ def _renewing_credentials(
     def renew() -> Mapping[str, str]:
         nonlocal held
         there = settings.current_or_old()
-        # Another file system of the task may have asked already.
+        # Another file system of the task may have renewed them already.
         held = there if there is not held else settings.renew(held)
         return held
 
     async def newer() -> dict[str, str]:
         return document(await asyncio.to_thread(renew))
 
-    # Those that live for a few minutes only must not be renewed at each request.
+    # Credentials that last only a few minutes must not be renewed at each request.
     life_s = max(0, (ends(properties) - dt.datetime.now(dt.UTC)).total_seconds())
     credentials = AioRefreshableCredentials.create_from_metadata(
         document(properties),
@@ -313,13 +305,13 @@ def _renewing_credentials(
     )
 
     async def at_once() -> None:
-        credentials._expiry_time = dt.datetime.fromtimestamp(0, dt.UTC)  # the next request asks for newer ones first
+        credentials._expiry_time = dt.datetime.fromtimestamp(0, dt.UTC)  # the next request renews them first
 
     return credentials, at_once
 
 
 def _signer(properties: Mapping[str, str]) -> dict[str, str] | None:
-    """Return where requests are signed, if the catalog does that: the URL and the token to show there."""
+    """Return the URL of the catalog's signer and the token for it, or None if the catalog does not sign requests."""
     asked = properties.get("s3.signer")
     if asked not in (None, "", "S3V4RestSigner"):
         raise InvalidInputError(f"property s3.signer is '{asked}', expected 'S3V4RestSigner'")
@@ -334,7 +326,7 @@ def _signer(properties: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def _signing_session(properties: Mapping[str, str], settings: Settings) -> aiobotocore.session.AioSession:
-    """Return a session whose requests the catalog signs; its token may be another one by then."""
+    """Return a session whose requests the catalog signs, with its newest token."""
     session = aiobotocore.session.AioSession()
 
     async def sign(request: Any, **_: Any) -> None:
@@ -345,11 +337,7 @@ def _signing_session(properties: Mapping[str, str], settings: Settings) -> aiobo
 
 
 def _sign_remotely(properties: Mapping[str, str], settings: Settings, request: Any) -> None:
-    """Let the catalog sign a request: it answers with the address and the headers to send.
-
-    Raises:
-        RefusedError: it did not, with a new token neither.
-    """
+    """Let the catalog sign a request: its answer has the address and the headers to send."""
     import requests
 
     headers = {name: [str(value)] for name, value in request.headers.items()}
@@ -359,7 +347,7 @@ def _sign_remotely(properties: Mapping[str, str], settings: Settings, request: A
         "uri": request.url,
         "headers": headers,
     }
-    if request.method == "POST" and request.data:  # DeleteObjects: the signer wants to see which
+    if request.method == "POST" and request.data:  # DeleteObjects: the signer needs the keys
         question["body"] = request.data.decode() if isinstance(request.data, bytes) else request.data
 
     def ask(found: Mapping[str, str]) -> requests.Response:
@@ -377,7 +365,7 @@ def _sign_remotely(properties: Mapping[str, str], settings: Settings, request: A
     except (requests.RequestException, ValueError) as error:
         status = getattr(getattr(error, "response", None), "status_code", None)
         told = type(error).__name__ if status is None else f"HTTP status {status}"
-        # The error repeats the request: who asks is in its headers.
+        # The error repeats the request, with the token in its headers.
         raise RefusedError(f"the catalog's signer did not sign the request ({told})") from None
     for name, values in signed.get("headers", {}).items():
         del request.headers[name]

@@ -1,8 +1,7 @@
-"""What one kind of store does, by path: the border between `FsspecFileIO` and the modules of the stores.
+"""The interface between `FsspecFileIO` and the stores: `Store`, `Location`, `Settings`, and a store's own errors.
 
-Lives here: `Store`, `Location`, `Settings` with the renewal of credentials, and the three ways in which a store fails
-that the standard library has no class for. Not here: the stores themselves (`local`, `s3`, `gcs`, `adls`, `hdfs`,
-`webhdfs`), and what their failures become (`fsspec_io`).
+Not here: the stores themselves (`local`, `s3`, `gcs`, `adls`, `hdfs`, `webhdfs`), and what their errors become
+(`fsspec_io`).
 """
 
 from __future__ import annotations
@@ -11,49 +10,47 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.redaction import check_no_password
 from airflow_iceberg.storage.directories import Directories
 
-if TYPE_CHECKING:
-    import fsspec
-
 Refresh = Callable[[], Mapping[str, str]]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
-# What a service says of the end of a credential, in milliseconds since the epoch: "s3.session-token-expires-at-ms",
+# When a credential expires, in milliseconds since the epoch: "s3.session-token-expires-at-ms",
 # "gcs.oauth2.token-expires-at", "adls.sas-token-expires-at-ms.<account>".
 _EXPIRES = re.compile(r"expires-at(-ms)?(\.|$)")
 _RENEW_BEFORE_MS = 300_000
 
 
 class RefusedError(OSError):
-    """The store said no, and why; surely nothing was changed."""
+    """The store's definite error response; surely nothing was changed."""
 
 
 class ExpiredError(RefusedError):
-    """The store said that the credentials are no longer valid."""
+    """The credentials are no longer valid."""
 
 
 class UnclearError(OSError):
-    """The answer was lost: what was asked may have been done or not."""
+    """The answer was lost: the request may have been done or not."""
 
 
 class UnreachableError(UnclearError):
-    """No connection could be made, at least in the end; asking again at once helps little."""
+    """No connection could be made, at least in the end; an immediate retry helps little."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Location:
-    """A location, taken apart; nothing in it is decoded.
+    """The parts of a location; nothing in them is decoded.
 
     Attributes:
-        text: as it was given.
-        scheme: in lower case.
-        authority: what is between "//" and the next slash: bucket, host.
+        text: the location as it was given.
+        scheme: the scheme in lower case.
+        authority: the part between "//" and the next slash: bucket, host.
         path: the rest, from that slash on.
     """
 
@@ -64,66 +61,63 @@ class Location:
 
 
 class Store(Directories, Protocol):
-    """One store, by its own paths; raises `OSError` and its subclasses as the standard library does.
+    """One store, by its own paths.
 
-    Attributes:
-        is_local: on this machine.
-        is_conditional: files are created by a condition that a server may ignore, so it is to be probed.
-        answers_are_final: when a call has failed, nothing of it is still on its way.
+    Args:
+        instance: the result of `instance_of`.
+        settings: address and credentials.
     """
+
+    _instance: str
+    _settings: Settings
+    _lock: threading.Lock
+
+    def __init__(self, instance: str, settings: Settings) -> None:
+        self._instance = instance
+        self._settings = settings
+        self._lock = threading.Lock()
 
     @classmethod
     def instance_of(cls, location: Location) -> str:
-        """Return what tells stores of one scheme apart: locations with one answer share a store."""
-        ...
+        """Return the part of a location that distinguishes stores of one scheme: equal results share a store."""
+        return ""
 
     @classmethod
     def path_of(cls, location: Location) -> str:
-        """Return the path that the store and its fsspec file system know the location by."""
+        """Return the path of a location in the store and in its fsspec file system."""
         ...
 
-    def filesystem(self) -> fsspec.AbstractFileSystem: ...
+    def filesystem(self) -> Any:
+        """Return the fsspec file system, for data files."""
+        ...
+
     def read(self, path: str, offset: int, length: int | None) -> bytes: ...
     def create(self, path: str, data: bytes) -> None: ...
-    def replace(self, path: str, data: bytes) -> None:
-        """Let the file have these bytes, whether it is there or not; readers see the old ones or the new ones."""
+    def walk(self, path: str) -> Iterator[tuple[str, int, int | None]]:
+        """Yield (path below the directory, size, time in ms) of each file at any depth."""
         ...
 
-    def walk(self, path: str) -> Iterator[tuple[str, int, int | None]]: ...
     def delete(self, paths: Sequence[str]) -> Mapping[str, Exception]:
-        """Remove files and return why some of them could not be removed; one that isn't there is no failure."""
-        ...
+        """Delete files and return the errors of those that could not be deleted; a missing one is no error."""
+        failures: dict[str, Exception] = {}
+        for path in paths:
+            try:
+                with suppress(FileNotFoundError, NotADirectoryError):
+                    self._delete_file(path)
+            except OSError as error:
+                failures[path] = error
+        return failures
 
+    def _delete_file(self, path: str) -> None: ...
     def is_file(self, path: str) -> bool: ...
-    def names(self, path: str, prefix: str) -> list[str]:
-        """Return the names directly in a directory that begin like this; none if there is no such directory."""
-        ...
-
-    def children(self, path: str) -> list[tuple[str, bool]]:
-        """Return (name, is it a directory) of what is directly in a directory; none if it isn't there."""
-        ...
-
-    def is_directory(self, path: str) -> bool: ...
-    def make_directory(self, path: str) -> None: ...
-    def remove_directory(self, path: str) -> None:
-        """Remove an empty directory."""
-        ...
-
-    def remove_empty(self, path: str, above: str) -> None:
-        """Remove a directory, those in it and the one above it, each if it is empty; never raises `OSError`."""
-        ...
-
-    def remove_tree(self, path: str) -> None:
-        """Remove a directory with all that is in it; one that isn't there is no error."""
-        ...
 
 
 class Settings:
-    """The properties of a FileIO, renewed before the credentials among them expire. Safe to use from many threads.
+    """The properties of a FileIO, renewed before the credentials among them expire. Thread-safe.
 
     Args:
-        properties: as the catalog gave them.
-        refresh: asks for newer ones; None if these are all there will ever be.
+        properties: the catalog's properties.
+        refresh: returns newer ones; None if there are none.
     """
 
     def __init__(
@@ -141,22 +135,22 @@ class Settings:
 
     @property
     def can_renew(self) -> bool:
-        """Whether there is somebody to ask for newer credentials."""
+        """Whether newer credentials can be requested."""
         return self._refresh is not None
 
     def current(self) -> Mapping[str, str]:
-        """Return the properties, asked for anew when a credential among them is about to expire."""
+        """Return the properties, renewed when a credential among them is about to expire."""
         found = self._current
         if self._refresh is not None and self._is_stale(found):
             return self.renew(found)
         return found
 
     def current_or_old(self) -> Mapping[str, str]:
-        """Return the properties as they are, without asking anybody."""
+        """Return the properties without renewing them."""
         return self._current
 
     def renew(self, stale: Mapping[str, str]) -> Mapping[str, str]:
-        """Return newer properties than these; of several threads that hold stale ones, one asks for all."""
+        """Return newer properties than these; if several threads have stale ones, one thread renews them for all."""
         with self._lock:
             if self._current is stale and self._refresh is not None:
                 self._current = {**self._current, **{str(key): str(value) for key, value in self._refresh().items()}}
@@ -164,7 +158,7 @@ class Settings:
             return self._current
 
     def expires_ms(self, prefix: str = "") -> int | None:
-        """Return when the first of the credentials below a prefix expires, or None if none says so."""
+        """Return when the first of the credentials below a prefix expires, or None if that is not known."""
         times = [
             int(value)
             for key, value in self._current.items()
@@ -182,7 +176,7 @@ class Settings:
 
 
 def parse_location(location: str) -> Location:
-    """Take a location apart: "file:///a", "file:/a" and "/a" are the same; nothing is decoded.
+    """Return the parts of a location: "file:///a", "file:/a" and "/a" are the same.
 
     Raises:
         InvalidInputError: not absolute, a local path on another host, or one with a password in it.
@@ -198,16 +192,6 @@ def parse_location(location: str) -> Location:
         raise InvalidInputError(f"{location!r} is not a location: it holds a NUL character")
     authority, slash, path = rest[2:].partition("/")
     return Location(text=location, scheme=scheme, authority=authority, path=slash + path)
-
-
-def split_location(location: str) -> tuple[str, str]:
-    """Return (scheme, path) of a location, the authority being the first part of the path.
-
-    Raises:
-        InvalidInputError: not absolute, or a local path on another host.
-    """
-    found = parse_location(location)
-    return found.scheme, found.path if found.scheme == "file" else f"/{(found.authority + found.path).lstrip('/')}"
 
 
 def _local_path(location: str, rest: str) -> str:

@@ -1,8 +1,7 @@
 """HDFS by HTTP: `webhdfs://host:port/path` and `swebhdfs://` (TLS), on a NameNode or on HttpFS.
 
-The requests are our own: fsspec's driver ignores it when HDFS answers a rename with `{"boolean": false}`, and its
-exclusive modes are no such thing. A file is created as in `hdfs`: a temporary file, and a rename that must not
-overwrite.
+The requests are our own: fsspec's driver ignores the answer `{"boolean": false}` to a rename, and its exclusive modes
+are not exclusive. A file is created as in `hdfs`: a temporary file, and a rename that must not overwrite.
 """
 
 from __future__ import annotations
@@ -36,13 +35,10 @@ _EXCEPTIONS: Mapping[str, type[OSError]] = {
 
 
 class WebHdfsStore(RenamingStore):
-    """Files of one HDFS; paths are absolute.
-
-    Args:
-        instance: "scheme://host:port".
-    """
+    """Files of one HDFS; its instance is "scheme://host:port"."""
 
     def __init__(self, instance: str, settings: Settings) -> None:
+        super().__init__(instance, settings)
         scheme, _, authority = instance.partition("://")
         properties = settings.current()
         authority = authority or ":".join(
@@ -53,13 +49,10 @@ class WebHdfsStore(RenamingStore):
         self._tls = scheme == "swebhdfs"
         self._authority = authority
         self._url = f"{'https' if self._tls else 'http'}://{authority}/webhdfs/v1"
-        self._settings = settings
         self._local = threading.local()
-        self._lock = threading.Lock()
         self._opened: tuple[int, Any] | None = None
 
     def filesystem(self) -> Any:
-        """Return fsspec's file system, for data files."""
         from fsspec.implementations.webhdfs import WebHDFS
 
         host, _, port = self._authority.partition(":")
@@ -81,7 +74,7 @@ class WebHdfsStore(RenamingStore):
 
     @property
     def _session(self) -> requests.Session:
-        """Return the thread's own session: one is not for several threads, nor for a forked child."""
+        """The thread's own session, not shared with other threads or with a forked child."""
         if getattr(self._local, "pid", None) != os.getpid():
             session = requests.Session()
             if self._kerberos:
@@ -92,7 +85,7 @@ class WebHdfsStore(RenamingStore):
     # -- requests --------------------------------------------------------------------------------------------------
 
     def _ask(self, method: str, operation: str, path: str, **parameters: str) -> requests.Response:
-        """Send a request to the NameNode; what it or a DataNode answers, or refuses, is final."""
+        """Send a request to the NameNode; an answer or error response of it or of a DataNode is final."""
         properties = self._settings.current()
         token, user = properties.get("hdfs.token"), properties.get("hdfs.user")
         who = {"delegation": token} if token else {"user.name": user} if user else {}
@@ -103,14 +96,14 @@ class WebHdfsStore(RenamingStore):
         try:
             answer = self._session.request(method, url, timeout=_TIMEOUTS_S, **more)
         except requests.RequestException as error:
-            # The message repeats the address, and with it the delegation token: only its kind is told.
+            # The message repeats the address, and with it the delegation token: only its kind is reported.
             raise UnclearError(f"{self._authority} did not answer ({_kind(error)})") from None
         if answer.status_code < 400:
             return answer
         raise _refusal(answer)
 
     def _follow(self, answer: requests.Response, method: str, **more: Any) -> requests.Response:
-        """Send the data, or fetch it, where the NameNode says."""
+        """Send or fetch the data at the address in the NameNode's answer."""
         if answer.status_code in (301, 302, 303, 307):
             return self._send(method, answer.headers["Location"], allow_redirects=False, **more)
         return answer
@@ -118,7 +111,6 @@ class WebHdfsStore(RenamingStore):
     # -- files -----------------------------------------------------------------------------------------------------
 
     def read(self, path: str, offset: int, length: int | None) -> bytes:
-        """Return the bytes of a file."""
         if offset == 0 and length is None and (whole := self._read_whole(path)) is not None:
             return whole
         status = self._status(path)
@@ -136,53 +128,37 @@ class WebHdfsStore(RenamingStore):
         return found
 
     def _read_whole(self, path: str) -> bytes | None:
-        """Return the bytes of a file, unless the answer does not tell how many there are: one question less."""
+        """Return the bytes of a file with one request; None if the answer does not say how many there are."""
         try:
             answer = self._follow(self._ask("GET", "OPEN", path), "GET")
         except (FileNotFoundError, NotADirectoryError, RefusedError):
-            return None  # what is there, if not a file, its status tells
+            return None  # `read` finds the reason by the status
         told = answer.headers.get("Content-Length", "")
         if not told.isdigit() or "Content-Encoding" in answer.headers:
             return None
         _require_length(answer.content, int(told))
         return answer.content
 
-    def create(self, path: str, data: bytes) -> None:
-        """Write a temporary file and give it the name, if that is free."""
-        temporary = self._beside(path)
-        try:
-            self._write(temporary, data, overwrite=False)
-        except OSError as error:
-            self._remove_quietly(temporary)
-            raise RefusedError(f"could not write a temporary file beside it: {error}") from error
-        try:
-            self._rename(temporary, path, data)
-        except (FileExistsError, RefusedError, NotADirectoryError):
-            self._remove_quietly(temporary)
-            raise
-
-    def _write(self, path: str, data: bytes, *, overwrite: bool) -> None:
-        wanted = {"overwrite": str(overwrite).lower()}
-        # HttpFS takes the data in the first request if it is told so, and a NameNode never does.
-        answer = self._ask("PUT", "CREATE", path, **wanted)
+    def _write(self, path: str, data: bytes, *, overwrite: bool = False) -> None:
+        # HttpFS takes the data in the first request if a parameter says so, a NameNode never does.
+        answer = self._ask("PUT", "CREATE", path, overwrite=str(overwrite).lower())
         self._follow(answer, "PUT", data=data, headers={"Content-Type": "application/octet-stream"})
 
     def _give_name(self, temporary: str, path: str) -> None:
-        # With the option the NameNode raises when the name is taken, and never moves *into* a directory of that name;
-        # HttpFS doesn't know the option and answers with a boolean, as all do without it.
+        # With the option the NameNode raises if the name is taken, and never moves *into* a directory of that name;
+        # HttpFS ignores the option and answers with a boolean, as all servers do without it.
         answer = self._ask("PUT", "RENAME", path=temporary, destination=path, renameoptions="NONE")
         if answer.content and not _document(answer).get("boolean", True):
             raise FileExistsError(path)
 
     def replace(self, path: str, data: bytes) -> None:
-        """Write over whatever is there; for a moment a reader can find the file empty."""
+        """Overwrite a file; for a moment a reader can find it empty."""
         self._write(path, data, overwrite=True)
 
     def _remove(self, path: str) -> None:
         self._ask("DELETE", "DELETE", path)
 
     def walk(self, path: str) -> Iterator[tuple[str, int, int | None]]:
-        """Yield (name below the directory, size, time) of each file."""
         waiting = [""]
         while waiting:
             inner = waiting.pop()
@@ -190,16 +166,14 @@ class WebHdfsStore(RenamingStore):
                 name = f"{inner}/{each['pathSuffix']}" if inner else each["pathSuffix"]
                 if each["type"] == "DIRECTORY":
                     waiting.append(name)
-                elif name:  # of a file, its own status comes, without a name
+                elif name:  # the listing of a file is its own status, without a name
                     yield name, int(each["length"]), int(each["modificationTime"])
 
     def is_file(self, path: str) -> bool:
-        """Tell whether there is a file."""
         status = self._status(path)
         return status is not None and status["type"] == "FILE"
 
     def is_directory(self, path: str) -> bool:
-        """Tell whether there is a directory."""
         status = self._status(path)
         return status is not None and status["type"] == "DIRECTORY"
 
@@ -217,27 +191,20 @@ class WebHdfsStore(RenamingStore):
         return cast(list[dict[str, Any]], found)
 
     def children(self, path: str) -> list[tuple[str, bool]]:
-        """Return what is directly in a directory."""
         found = self._listed(path)
         return sorted((each["pathSuffix"], each["type"] == "DIRECTORY") for each in found if each["pathSuffix"])
 
     def make_directory(self, path: str) -> None:
-        """Make a directory and those above it."""
         if not _document(self._ask("PUT", "MKDIRS", path)).get("boolean"):
             raise RefusedError("HDFS did not make the directory")
 
-    def remove_directory(self, path: str) -> None:
-        """Remove an empty directory."""
-        self._remove(path)
-
     def remove_tree(self, path: str) -> None:
-        """Remove a directory and all in it."""
         with suppress(FileNotFoundError):
             self._ask("DELETE", "DELETE", path, recursive="true")
 
 
 class _DiscreetSession(requests.Session):
-    """What fsspec sends its requests through: errors repeat no address, since a delegation token is a part of it."""
+    """The session of fsspec's requests: errors repeat no address, since a delegation token is a part of it."""
 
     def __init__(self, auth: Any) -> None:
         super().__init__()
@@ -258,17 +225,15 @@ def _require_length(found: bytes, expected: int) -> None:
 
 
 def _refusal(answer: requests.Response) -> OSError:
-    """Return the error in an answer, by the class of the remote exception: statuses differ between the servers."""
+    """Return the error by the class of the remote exception: servers use different statuses."""
     try:
         found = json.loads(answer.content)["RemoteException"]
         name, text = str(found["exception"]), str(found.get("message", "")).partition("\n")[0]
     except (ValueError, KeyError, TypeError):
         name, text = "", f"HTTP status {answer.status_code}"
-    if kind := _EXCEPTIONS.get(name):
-        return kind(f"{name}: {text}")
-    if answer.status_code in (400, 401, 403, 405):
-        return RefusedError(f"{name}: {text}".removeprefix(": "))
-    return UnclearError(f"{name}: {text}".removeprefix(": "))
+    is_refused = answer.status_code in (400, 401, 403, 405)
+    kind = _EXCEPTIONS.get(name, RefusedError if is_refused else UnclearError)
+    return kind(f"{name}: {text}".removeprefix(": "))
 
 
 def _document(answer: requests.Response) -> dict[str, Any]:

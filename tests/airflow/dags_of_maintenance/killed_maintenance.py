@@ -36,12 +36,12 @@ def install(moment: str) -> None:
     """Arrange for this process to be killed at a moment."""
     from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
     from airflow_iceberg.operations import quarantine
-    from airflow_iceberg.storage.stores import local
+    from airflow_iceberg.storage.stores.local import LocalStore
 
     owner, name = {
         "before_the_swap": (SqlCatalog, "swap_pointer"),
         "after_the_swap": (SqlCatalog, "swap_pointer"),
-        "after_a_removal": (local, "delete"),
+        "after_a_removal": (LocalStore, "_delete_file"),
         "after_a_move": (quarantine, "_move"),
     }[moment]
     real: Callable[..., Any] = getattr(owner, name)
