@@ -1,6 +1,6 @@
-"""A bound predicate as an Arrow expression, or as a mask over columns of Arrow.
+"""A bound predicate as an Arrow expression, or as a mask over Arrow columns.
 
-Not here: binding (`binding`), and what the predicate says of one row (`tree.matches`).
+Not here: binding (`binding`), and a predicate on one value (`matching.matches`).
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ def to_arrow(expression: tree.Expression, schema: Schema) -> pc.Expression:
     A row passes where the expression is true; where SQL says null it is null or false.
 
     Args:
-        schema: of the rows that are filtered; columns are found in it by field id, so it may be a later or a projected
-            one.
+        schema: schema of the filtered rows. Columns are found by field id, so it may be a later or a projected schema.
     Raises:
         InvalidInputError: a column of the predicate is not in the schema.
     """
@@ -44,19 +43,19 @@ def to_arrow(expression: tree.Expression, schema: Schema) -> pc.Expression:
 
 
 def row_mask(expression: tree.Expression, read_column: Callable[[tree.Column], pa.Array]) -> pa.Array:
-    """Return which rows a bound predicate selects: true, and null or false for the others.
+    """Return true for each row that a bound predicate selects, null or false for the others.
 
     Args:
-        expression: anything but a constant.
-        read_column: the values of a column, one for each row, as the Arrow type of the column.
+        expression: a predicate that is not a constant.
+        read_column: a function that returns the values of a column for all rows, in the column's Arrow type.
     """
     return _build(expression, read_column)
 
 
 def _build(expression: tree.Expression, read_column: Callable[[tree.Column], Any]) -> Any:
-    """Build an Arrow expression or compute a mask: Arrow's functions take either.
+    """Build an Arrow expression or compute a mask: Arrow's functions accept both.
 
-    AND and OR are joined as a balanced tree: thousands of alternatives would otherwise be nested as deeply.
+    AND and OR become balanced trees: thousands of operands would otherwise be nested thousands of levels deep.
     """
     if isinstance(expression, (tree.And, tree.Or)):
         join = pc.and_kleene if isinstance(expression, tree.And) else pc.or_kleene
@@ -101,7 +100,7 @@ def _build_predicate(predicate: tree.Predicate, column: Any) -> Any:
 def _build_like(pattern: str, column: Any) -> Any:
     if "\\" not in pattern:
         return pc.match_like(column, pattern)
-    # Arrow's LIKE takes the escape in '%\\' for one of what follows, and finds nothing.
+    # Arrow's LIKE applies the escape of '%\\' to the next character and finds nothing.
     return pc.match_substring_regex(column, pattern=f"^(?s:{like_regex(pattern).pattern})$")
 
 
@@ -117,7 +116,7 @@ def _build_comparison(predicate: tree.Comparison, column: Any) -> Any:
     assert predicate.column.type is not None
     result = functions[predicate.op](column, value_to_scalar(predicate.column.type, predicate.literal))
     if predicate.op in (">", ">=") and isinstance(predicate.column.type, (FloatType, DoubleType)):
-        # Arrow compares as IEEE 754 does, where nothing is true of NaN; in Spark it is above every number.
+        # Arrow compares as IEEE 754: every comparison with NaN is false. In Spark NaN is above every number.
         return pc.or_kleene(result, pc.is_nan(column))
     return result
 
@@ -126,6 +125,6 @@ def _value_set(kind: IcebergType | None, literals: tuple[Value, ...]) -> pa.Arra
     assert kind is not None
     values: list[Value] = list(literals)
     if isinstance(kind, (FloatType, DoubleType)) and 0.0 in values:
-        # Arrow looks values up by their bits, and -0.0 has others.
+        # Arrow finds values by their bits; those of -0.0 and 0.0 differ.
         values += [0.0, -0.0]
     return array_from_values(kind, values)

@@ -8,7 +8,7 @@ meaning (`tree`), literals (`literals`), SQL syntax (`sql`, which imports sqlglo
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
@@ -66,51 +66,33 @@ def _parser() -> Callable[[str], tree.Expression]:
 
 
 def bind(expression: tree.Expression, schema: Schema, *, case_sensitive: bool = True) -> tree.Expression:
-    """Resolve columns, make literals canonical, move NOT inwards and fold constants.
+    """Resolve columns, make literals canonical, move NOT inwards and fold constants; raises like `parse_filter`."""
 
-    Raises:
-        NotFoundError, InvalidInputError, UnsupportedError: as `parse_filter`.
-    """
-    return _bind(tree.without_not(expression), schema, case_sensitive)
+    def bound(predicate: tree.Predicate) -> tree.Expression:
+        if predicate.column.field_id is not None:
+            return predicate
+        return _bind_predicate(predicate, _bind_column(predicate.column.name, schema, case_sensitive))
 
-
-def _bind(expression: tree.Expression, schema: Schema, case_sensitive: bool) -> tree.Expression:
-    match expression:
-        case tree.And():
-            return tree.all_of(*(_bind(child, schema, case_sensitive) for child in expression.operands))
-        case tree.Or():
-            return tree.any_of(*(_bind(child, schema, case_sensitive) for child in expression.operands))
-        case tree.AlwaysNull():
-            return tree.ALWAYS_FALSE
-        case tree.Predicate():
-            if expression.column.field_id is not None:
-                return expression
-            return _bind_predicate(expression, _bind_column(expression.column.name, schema, case_sensitive))
-    return expression
+    return tree.replace_predicates(tree.without_not(expression), bound)
 
 
 def _bind_column(name: str, schema: Schema, case_sensitive: bool) -> tree.Column:
     field = schema.find_field(name, case_sensitive=case_sensitive)
     path = column_path(schema, field.id)
     if path is None:
-        raise InvalidInputError(f"column '{name}' lies inside a list or map and cannot be filtered by")
+        raise InvalidInputError(f"column '{name}' is inside a list or map and cannot be used in a filter")
     full_name = schema.find_name(field.id) or name
     return tree.Column(name=full_name, field_id=field.id, type=field.type, path=tuple(step.name for step in path))
 
 
 def column_path(schema: Schema, field_id: int) -> tuple[t.NestedField, ...] | None:
-    """Return the fields from a top-level column down through structs to a field, None if no structs lead there."""
-
-    def search(fields: Sequence[t.NestedField]) -> tuple[t.NestedField, ...] | None:
-        for field in fields:
-            if field.id == field_id:
-                return (field,)
-            below = search(field.type.fields) if isinstance(field.type, t.StructType) else None
-            if below is not None:
-                return (field, *below)
+    """Return the fields from a top-level column down to a field; None if it is unknown, or inside a list or map."""
+    if field_id not in schema.fields_by_id:
         return None
-
-    return search(schema.fields)
+    around = tuple(schema.ancestors(field_id))
+    if not all(isinstance(field.type, t.StructType) for field in around):
+        return None
+    return *reversed(around), schema.fields_by_id[field_id]
 
 
 def _bind_predicate(predicate: tree.Predicate, column: tree.Column) -> tree.Expression:
@@ -123,7 +105,7 @@ def _bind_predicate(predicate: tree.Predicate, column: tree.Column) -> tree.Expr
             _check_type(column, (t.FloatType, t.DoubleType), "isnan() needs a float or double column")
             return tree.IsNan(column) if isinstance(predicate, tree.IsNan) else tree.NotNan(column)
     if isinstance(column.type, t.UnknownType):
-        # Nothing but null can be in such a column, and null compared with anything is null.
+        # Such a column holds only nulls, and null compared with anything is null.
         return tree.ALWAYS_FALSE
     if not isinstance(column.type, t.PrimitiveType) or isinstance(column.type, t.VariantType):
         raise InvalidInputError(f"column '{column}' ({column.type}) cannot be compared; only IS [NOT] NULL is possible")
@@ -136,7 +118,7 @@ def _bind_predicate(predicate: tree.Predicate, column: tree.Column) -> tree.Expr
 
 
 def _bind_pattern(predicate: tree.Predicate, column: tree.Column) -> tree.Expression:
-    """Bind LIKE and startswith; a pattern gives its fixed beginning away, since that can prune."""
+    """Bind LIKE and startswith; the fixed beginning of a pattern becomes a predicate, since it can prune."""
     if isinstance(predicate, (tree.StartsWith, tree.NotStartsWith)):
         kind = t.BinaryType if isinstance(predicate.prefix, bytes) else t.StringType
         _check_type(column, (kind,), f"startswith() with {predicate.prefix!r} needs a {kind.name} column")

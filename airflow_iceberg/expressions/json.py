@@ -1,7 +1,7 @@
-"""Predicates as JSON: how they travel in the plan of a job, so that whoever reads it need not know SQL.
+"""Predicates as JSON, for the plan of a job: a job that reads its plan needs no SQL parser.
 
 Here: a tree to plain values and back, bound or not. A bound column is found again by its field id, a column that is not
-bound keeps its name alone. Not here: the nodes (`expressions`), binding (`filters`), SQL text (`filter_parser`).
+bound keeps its name alone. Not here: the nodes (`tree`), binding (`binding`), SQL text (`sql`).
 """
 
 from __future__ import annotations
@@ -20,20 +20,25 @@ from airflow_iceberg.expressions.literals import TypedText
 if TYPE_CHECKING:
     from airflow_iceberg.format.schemas.schema import Schema
 
-_CONSTANTS: Mapping[type[tree.Expression], str] = {
+_NAMES: Mapping[type[tree.Expression], str] = {
     tree.AlwaysTrue: "true",
     tree.AlwaysFalse: "false",
     tree.AlwaysNull: "null",
-}
-_UNARY: Mapping[type[tree.Predicate], str] = {
+    tree.And: "and",
+    tree.Or: "or",
+    tree.Not: "not",
     tree.IsNull: "is-null",
     tree.NotNull: "not-null",
     tree.IsNan: "is-nan",
     tree.NotNan: "not-nan",
+    tree.In: "in",
+    tree.NotIn: "not-in",
+    tree.StartsWith: "starts-with",
+    tree.NotStartsWith: "not-starts-with",
+    tree.Like: "like",
+    tree.NotLike: "not-like",
 }
-_SETS: Mapping[type[tree.Predicate], str] = {tree.In: "in", tree.NotIn: "not-in"}
-_PREFIXES: Mapping[type[tree.Predicate], str] = {tree.StartsWith: "starts-with", tree.NotStartsWith: "not-starts-with"}
-_PATTERNS: Mapping[type[tree.Predicate], str] = {tree.Like: "like", tree.NotLike: "not-like"}
+_KINDS: Mapping[str, Callable[..., tree.Expression]] = {name: kind for kind, name in _NAMES.items()}
 
 # In the order in which they are asked: a bool is an int, and a datetime is a date.
 _LITERALS: tuple[tuple[str, type, Callable[..., str], Callable[..., Any]], ...] = (
@@ -60,37 +65,27 @@ def expression_to_json(expression: tree.Expression) -> dict[str, Any]:
     """
     match expression:
         case tree.AlwaysTrue() | tree.AlwaysFalse() | tree.AlwaysNull():
-            return {"is": _CONSTANTS[type(expression)]}
-        case tree.And() | tree.Or():
-            word = "and" if isinstance(expression, tree.And) else "or"
-            return {"is": word, "of": [expression_to_json(child) for child in expression.operands]}
+            return {"is": _NAMES[type(expression)]}
+        case tree.And(operands) | tree.Or(operands):
+            return {"is": _NAMES[type(expression)], "of": [expression_to_json(child) for child in operands]}
         case tree.Not(operand):
             return {"is": "not", "of": [expression_to_json(operand)]}
+        case tree.Comparison():
+            return _predicate_to_json(expression.op, expression, expression.literal)
+        case tree.In() | tree.NotIn():
+            return _predicate_to_json(_NAMES[type(expression)], expression, *expression.literals)
+        case tree.StartsWith() | tree.NotStartsWith():
+            return _predicate_to_json(_NAMES[type(expression)], expression, expression.prefix)
+        case tree.Like() | tree.NotLike():
+            return _predicate_to_json(_NAMES[type(expression)], expression, expression.pattern)
         case tree.Predicate():
-            return _predicate_to_json(expression, _column_to_json(expression.column))
+            return {"is": _NAMES[type(expression)], "column": _column_to_json(expression.column)}
     raise InvalidInputError(f"unknown predicate {type(expression).__name__}")
 
 
-def _predicate_to_json(predicate: tree.Predicate, column: dict[str, Any]) -> dict[str, Any]:
-    match predicate:
-        case tree.Comparison():
-            return {"is": predicate.op, "column": column, "literals": [_literal_to_json(predicate.literal)]}
-        case tree.In() | tree.NotIn():
-            literals = [_literal_to_json(literal) for literal in predicate.literals]
-            return {"is": _SETS[type(predicate)], "column": column, "literals": literals}
-        case tree.StartsWith() | tree.NotStartsWith():
-            return {
-                "is": _PREFIXES[type(predicate)],
-                "column": column,
-                "literals": [_literal_to_json(predicate.prefix)],
-            }
-        case tree.Like() | tree.NotLike():
-            return {
-                "is": _PATTERNS[type(predicate)],
-                "column": column,
-                "literals": [_literal_to_json(predicate.pattern)],
-            }
-    return {"is": _UNARY[type(predicate)], "column": column}
+def _predicate_to_json(name: str, predicate: tree.Predicate, *literals: Any) -> dict[str, Any]:
+    column = _column_to_json(predicate.column)
+    return {"is": name, "column": column, "literals": [_literal_to_json(literal) for literal in literals]}
 
 
 def _column_to_json(column: tree.Column) -> dict[str, Any]:
@@ -131,23 +126,14 @@ def expression_from_json(document: Any, schema: Schema, *, path: str | None = No
 def _from_json(document: Any, schema: Schema) -> tree.Expression:
     word = document["is"]
     if word in ("and", "or", "not"):
-        children = [_from_json(child, schema) for child in document["of"]]
-        return tree.Not(*children) if word == "not" else tree.And(*children) if word == "and" else tree.Or(*children)
+        return _KINDS[word](*(_from_json(child, schema) for child in document["of"]))
     if "column" not in document:
-        return {"true": tree.ALWAYS_TRUE, "false": tree.ALWAYS_FALSE, "null": tree.AlwaysNull()}[word]
+        return _KINDS[word]()
     column = _column_from_json(document["column"], schema)
-    for kind, name in _UNARY.items():
-        if name == word:
-            return kind(column)
-    literals = tuple(_literal_from_json(literal) for literal in document["literals"])
-    for kind, name in _SETS.items():
-        if name == word:
-            return kind(column, literals)  # type: ignore[call-arg]
-    (literal,) = literals
-    for kind, name in {**_PREFIXES, **_PATTERNS}.items():
-        if name == word:
-            return kind(column, literal)  # type: ignore[call-arg]
-    return tree.Comparison(word, column, literal)
+    if word in ("in", "not-in"):
+        return _KINDS[word](column, tuple(_literal_from_json(literal) for literal in document["literals"]))
+    literals = (_literal_from_json(literal) for literal in document.get("literals", ()))
+    return _KINDS[word](column, *literals) if word in _KINDS else tree.Comparison(word, column, *literals)
 
 
 def _column_from_json(document: Any, schema: Schema) -> tree.Column:

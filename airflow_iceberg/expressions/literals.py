@@ -1,18 +1,17 @@
-"""What a person wrote beside a column, made a canonical value of the column's type: exactly, or folded away.
+"""Literals that users compare with a column, as canonical values of the column's type.
 
-Here: literals of every type, and the predicates that remain when a literal lies outside or between the values that its
+Here: literals of every type, and the predicates that remain when a literal is outside or between the values that its
 column can hold (``id > 1.5`` is ``id >= 2``; ``id < 3000000000`` is true of every int). Not here: names and fields
-(`filters`), SQL text (`filter_parser`).
+(`binding`), SQL text (`sql`).
 
-Numbers, dates and timestamps are compared as exact rational numbers in the unit of the column, so that nothing is
-rounded into a match. Only a literal beside a float or double column is rounded to the column's type first: ``f = 0.1``
-is meant for the float that prints as 0.1.
+Numbers, dates and timestamps are compared as exact rational numbers in the unit of the column, so that rounding never
+makes a match. Only literals of float and double columns are rounded to the column's type first: ``f = 0.1`` means the
+float that prints as 0.1.
 """
 
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime, time
@@ -26,19 +25,16 @@ from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.expressions import tree
 from airflow_iceberg.expressions.matching import is_nan
 from airflow_iceberg.format import types as t
-from airflow_iceberg.format.values.numbers import scaled
+from airflow_iceberg.format.values.literals import single
+from airflow_iceberg.format.values.numbers import WITH_ZONE, scaled
 
 NS_PER_DAY = 86_400 * 10**9
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 _NS_PER_UNIT: dict[type[t.IcebergType], int] = {
     t.DateType: NS_PER_DAY,
-    t.TimeType: 1_000,
-    t.TimestampType: 1_000,
-    t.TimestamptzType: 1_000,
-    t.TimestampNsType: 1,
-    t.TimestamptzNsType: 1,
+    **dict.fromkeys((t.TimeType, t.TimestampType, t.TimestamptzType), 1_000),
+    **dict.fromkeys((t.TimestampNsType, t.TimestamptzNsType), 1),
 }
-_ZONED = (t.TimestamptzType, t.TimestamptzNsType)
 _WITHOUT_ZONE = (t.TimestampType, t.TimestampNsType)
 _INSTANT = re.compile(
     r"(?P<date>\d{4}-\d{2}-\d{2})"
@@ -55,16 +51,16 @@ _SPELLINGS: tuple[tuple[tuple[type[t.IcebergType], ...], str], ...] = (
     ((t.DateType,), "write a date as '2026-01-31'"),
     ((t.TimeType,), "write a time of day as '12:30:00'"),
     (_WITHOUT_ZONE, "write a timestamp as '2026-01-31 12:30:00'"),
-    (_ZONED, "write a timestamp as '2026-01-31 12:30:00+00:00'"),
+    (WITH_ZONE, "write a timestamp as '2026-01-31 12:30:00+00:00'"),
     ((t.UUIDType,), "write a uuid in quotes, all 36 characters of it"),
 )
-# Decimals with absurd exponents would cost memory without end; nothing that a column holds is that large or small.
+# Larger exponents would cost memory without limit, and no column holds such numbers.
 _MAX_EXPONENT = 500
 
 
 @dataclass(frozen=True, slots=True)
 class TypedText:
-    """A literal such as ``DATE '2026-01-01'``: text that says what it is.
+    """A literal such as ``DATE '2026-01-01'``: text with its type.
 
     Attributes:
         kind: ``date`` or ``timestamp``.
@@ -82,11 +78,11 @@ class Exact:
 
 
 def bind_comparison(op: str, column: tree.Column, literal: Any) -> tree.Expression:
-    """Return ``column op literal`` with a canonical literal, or what it comes to where there is none.
+    """Return ``column op literal`` with a canonical literal, or an equal predicate if the column cannot hold it.
 
     Args:
         column: bound.
-        literal: what a person wrote; None is SQL's NULL.
+        literal: as a user wrote it; None is SQL's NULL.
     Raises:
         InvalidInputError: the two cannot be compared.
     """
@@ -137,7 +133,7 @@ def _compare_with_nan(op: str, column: tree.Column) -> tree.Expression:
 
 
 def _fold(op: str, column: tree.Column, exact: Exact) -> tree.Expression:
-    """Return what a comparison with a value that the column cannot hold comes to."""
+    """Return the predicate that equals a comparison with a value that the column cannot hold."""
     if op == "=":
         return tree.ALWAYS_FALSE
     if op == "!=":
@@ -156,7 +152,7 @@ def _fold(op: str, column: tree.Column, exact: Exact) -> tree.Expression:
 
 
 def _fold_overflow(op: str, column: tree.Column, *, positive: bool) -> tree.Expression:
-    """Compare with a finite number beyond the largest one of a float or double column; infinities lie beyond it."""
+    """Compare a float or double column with a finite number beyond its largest one, but below infinity."""
     if positive:
         return tree.Comparison("<" if op in ("<", "<=") else ">=", column, inf)
     return tree.Comparison("<=" if op in ("<", "<=") else ">", column, -inf)
@@ -189,7 +185,7 @@ def to_value(column: tree.Column, literal: Any) -> t.Value | Exact:
 def _number(column: tree.Column, literal: Any) -> Fraction | float:
     """Return a number exactly; infinities and NaN stay floats.
 
-    A float is taken by its shortest text, which is what was written: 0.1 and not 0.1000000000000000055.
+    A float counts as its shortest text, which the user wrote: 0.1, not 0.1000000000000000055.
     """
     if isinstance(literal, bool) or not isinstance(literal, (int, float, Decimal, str)):
         raise _mismatch(column, literal)
@@ -209,10 +205,10 @@ def _number(column: tree.Column, literal: Any) -> Fraction | float:
 
 
 def _is_number(text: str, is_floating: bool) -> bool:
-    """Tell whether a text is a number in SQL; what Python takes besides (``1_0``) is none.
+    """Tell whether a text is a number in SQL; other forms that Python accepts (``1_0``) are not.
 
-    Only floats and doubles hold NaN and infinities: a text that says so beside another column is a mistake, and
-    ``id < 'nan'`` must not select every row.
+    Only floats and doubles hold NaN and infinities. For other columns such a text is a mistake: ``id < 'nan'`` must
+    not select every row.
     """
     text = text.strip()
     return _NUMBER.fullmatch(text) is not None or (is_floating and _NOT_FINITE.fullmatch(text) is not None)
@@ -244,13 +240,13 @@ def _range(kind: t.IcebergType | None) -> tuple[int, int]:
 
 
 def _floating(column: tree.Column, number: Fraction | float) -> float | Exact:
-    """Round to the column's type. Spec: none; see the module's docstring."""
+    """Round to the column's type; see the module's docstring."""
     if isinstance(number, float):
         return number
     try:
         rounded = number.numerator / number.denominator
         if isinstance(column.type, t.FloatType):
-            rounded = float(struct.unpack("<f", struct.pack("<f", rounded))[0])
+            rounded = single(rounded)
     except OverflowError:
         return Exact(number)
     return rounded + 0.0  # -0.0 becomes 0.0
@@ -295,7 +291,7 @@ def _temporal(column: tree.Column, literal: Any) -> t.Value | Exact:
     try:
         nanos = (date.fromisoformat(found["date"]).toordinal() - _EPOCH_ORDINAL) * NS_PER_DAY
         of_day = _nanos_of_day(found["time"]) - _offset_ns(found["zone"])
-        # Spark makes a date of a text beside a date, and a timestamp of the date beside TIMESTAMP '…'.
+        # Spark casts a text to a date to compare it with a date, and a date to a timestamp for TIMESTAMP '…'.
         nanos += 0 if isinstance(column.type, t.DateType) and isinstance(literal, str) else of_day
     except ValueError as error:
         raise InvalidInputError(f"invalid {column.type} '{text}' compared with column '{column}': {error}") from None
@@ -305,7 +301,7 @@ def _temporal(column: tree.Column, literal: Any) -> t.Value | Exact:
 
 def _temporal_text(column: tree.Column, literal: Any) -> str:
     if isinstance(literal, TypedText):
-        # A date is midnight wherever a time is asked for; CAST to a date drops the time.
+        # A date is midnight where a timestamp is needed; CAST to a date drops the time.
         return literal.text.strip()[:10] if literal.kind == "date" else literal.text
     if isinstance(literal, (datetime, date)):
         return literal.isoformat()
@@ -323,11 +319,7 @@ def _time_of_day(column: tree.Column, literal: Any) -> int:
 
 
 def _nanos_of_day(text: str | None) -> int:
-    """Return nanoseconds since midnight.
-
-    Raises:
-        ValueError: not a time of day.
-    """
+    """Return nanoseconds since midnight; raises ValueError for a text that is not a time of day."""
     if text is None:
         return 0
     found = _TIME.fullmatch(text)

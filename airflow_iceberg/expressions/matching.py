@@ -1,4 +1,4 @@
-"""What a predicate says of one value, and the parts of LIKE patterns."""
+"""Evaluation of a predicate on one value, and the parts of LIKE patterns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 def matches(predicate: tree.Predicate, value: Value) -> bool:
-    """Tell whether a bound predicate is true of one canonical value of its column."""
+    """Whether a bound predicate is true for one canonical value of its column."""
     match predicate:
         case tree.IsNull():
             return value is None
@@ -38,7 +38,7 @@ def matches(predicate: tree.Predicate, value: Value) -> bool:
 
 
 def _holds(predicate: tree.Predicate, value: Value) -> bool:
-    """Evaluate a predicate that is null for null on a value that is there."""
+    """Evaluate a predicate that is null for null on a value that is not null."""
     match predicate:
         case tree.Comparison():
             if is_nan(value):
@@ -66,7 +66,7 @@ def compare(op: str, left: Value, right: Value) -> bool:
 
 
 def is_nan(value: Value) -> bool:
-    """Tell whether a canonical value is a floating point NaN."""
+    """Whether a canonical value is a floating point NaN."""
     return isinstance(value, float) and value != value
 
 
@@ -88,7 +88,7 @@ def like_regex(pattern: str) -> re.Pattern[str]:
 
 
 def like_prefix(pattern: str) -> tuple[str, str]:
-    """Split a LIKE pattern into the characters that every match begins with, and the rest of the pattern."""
+    """Split a LIKE pattern into the characters that every match starts with, and the rest of the pattern."""
     prefix = []
     position = 0
     while position < len(pattern) and pattern[position] not in "%_":

@@ -4,8 +4,7 @@ Here: one rule for "may a row with this predicate be in here" over bounds and co
 statistics of a data file, the partition summaries of a manifest, the footer of a Parquet file. Not here: partition
 values (`projection`), taking statistics while writing (`data.write.metrics`).
 
-Bounds are only bounds: they may be truncated, and nothing is concluded from their being equal to a value that is there.
-What is missing or cannot be read is unknown, and prunes nothing.
+Bounds may be truncated: a bound need not be a value of the column. Missing or unreadable statistics prune nothing.
 """
 
 from __future__ import annotations
@@ -16,25 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_iceberg.errors import IcebergError
+from airflow_iceberg.expressions import tree
 from airflow_iceberg.expressions.matching import compare, is_nan
-from airflow_iceberg.expressions.tree import (
-    AlwaysFalse,
-    And,
-    Column,
-    Comparison,
-    Expression,
-    In,
-    IsNan,
-    IsNull,
-    NotIn,
-    NotNan,
-    NotNull,
-    NotStartsWith,
-    Or,
-    Predicate,
-    StartsWith,
-    negate,
-)
 from airflow_iceberg.format.manifests.entries import DataFile, FieldSummary
 from airflow_iceberg.format.types import DoubleType, FloatType, IcebergType, UUIDType, Value
 from airflow_iceberg.format.values.bytes import from_bytes
@@ -59,62 +41,52 @@ class ColumnRange:
     upper: Value = None
 
 
-def may_match(expression: Expression, ranges: Callable[[Column], ColumnRange]) -> bool:
+def may_match(expression: tree.Expression, ranges: Callable[[tree.Column], ColumnRange]) -> bool:
     """Tell whether a bound predicate may be true of some row."""
-    match expression:
-        case And():
-            return all(may_match(child, ranges) for child in expression.operands)
-        case Or():
-            return any(may_match(child, ranges) for child in expression.operands)
-        case Predicate():
-            return predicate_may_hold(expression, ranges(expression.column))
-    return not isinstance(expression, AlwaysFalse)
+    return tree.is_true(expression, lambda predicate: predicate_may_hold(predicate, ranges(predicate.column)))
 
 
-def must_match(expression: Expression, ranges: Callable[[Column], ColumnRange]) -> bool:
+def must_match(expression: tree.Expression, ranges: Callable[[tree.Column], ColumnRange]) -> bool:
     """Tell whether a bound predicate is certainly true of every row: if no row can fail it or be null."""
-    match expression:
-        case And():
-            return all(must_match(child, ranges) for child in expression.operands)
-        case Or():
-            return any(must_match(child, ranges) for child in expression.operands)
-        case Predicate():
-            found = ranges(expression.column)
-            is_never_null = isinstance(expression, (IsNull, NotNull, IsNan, NotNan))
-            return (is_never_null or not found.may_be_null) and not may_match(negate(expression), lambda _: found)
-    return not isinstance(expression, AlwaysFalse)
+
+    def holds(predicate: tree.Predicate) -> bool:
+        found = ranges(predicate.column)
+        is_never_null = isinstance(predicate, (tree.IsNull, tree.NotNull, tree.IsNan, tree.NotNan))
+        return (is_never_null or not found.may_be_null) and not may_match(tree.negate(predicate), lambda _: found)
+
+    return tree.is_true(expression, holds)
 
 
-def predicate_may_hold(predicate: Predicate, found: ColumnRange) -> bool:
+def predicate_may_hold(predicate: tree.Predicate, found: ColumnRange) -> bool:
     """Tell whether a predicate may be true of some row."""
     match predicate:
-        case IsNull():
+        case tree.IsNull():
             return found.may_be_null
-        case NotNull():
+        case tree.NotNull():
             return found.may_be_nan or found.may_be_value
-        case IsNan():
+        case tree.IsNan():
             return found.may_be_nan
-        case NotNan():
+        case tree.NotNan():
             return found.may_be_null or found.may_be_value
-        case NotIn() | Comparison(op="!=" | ">" | ">=") if found.may_be_nan:
+        case tree.NotIn() | tree.Comparison(op="!=" | ">" | ">=") if found.may_be_nan:
             # NaN is above every number.
             return True
     return found.may_be_value and _value_may_hold(predicate, found.lower, found.upper)
 
 
-def _value_may_hold(predicate: Predicate, lower: Value, upper: Value) -> bool:
+def _value_may_hold(predicate: tree.Predicate, lower: Value, upper: Value) -> bool:
     """Tell whether a value between two bounds, either of them maybe unknown, may satisfy a predicate."""
     match predicate:
-        case Comparison():
+        case tree.Comparison():
             return _comparison_may_hold(predicate.op, predicate.literal, lower, upper)
-        case In():
+        case tree.In():
             return _some_between(predicate.literals, lower, upper)
-        case NotIn():
+        case tree.NotIn():
             return not _is_single(lower, upper) or not _some_between(predicate.literals, lower, upper)
-        case StartsWith():
+        case tree.StartsWith():
             size = len(predicate.prefix)
             return (lower is None or lower[:size] <= predicate.prefix) and (upper is None or upper >= predicate.prefix)
-        case NotStartsWith():
+        case tree.NotStartsWith():
             size = len(predicate.prefix)
             known = lower is not None and upper is not None
             return not (known and lower[:size] == predicate.prefix == upper[:size])
@@ -144,17 +116,17 @@ def _some_between(literals: tuple[Value, ...], lower: Value, upper: Value) -> bo
 # --- where the ranges come from ---------------------------------------------------------------------------------------
 
 
-def file_may_match(expression: Expression, file: DataFile) -> bool:
+def file_may_match(expression: tree.Expression, file: DataFile) -> bool:
     """Tell whether a data file may hold a selected row, by its statistics."""
     return file.record_count != 0 and may_match(expression, lambda column: file_range(file, column))
 
 
-def file_must_match(expression: Expression, file: DataFile) -> bool:
+def file_must_match(expression: tree.Expression, file: DataFile) -> bool:
     """Tell whether every row of a data file is certainly selected, by its statistics."""
     return must_match(expression, lambda column: file_range(file, column))
 
 
-def file_range(file: DataFile, column: Column) -> ColumnRange:
+def file_range(file: DataFile, column: tree.Column) -> ColumnRange:
     """Return what the statistics of a data file say about a column."""
     values, nulls = _count(file.value_counts, column), _count(file.null_value_counts, column)
     nans = _count(file.nan_value_counts, column) if has_nan(column.type) else 0
@@ -165,10 +137,17 @@ def file_range(file: DataFile, column: Column) -> ColumnRange:
 
 
 def range_from_counts(
-    column: Column, *, rows: int, values: int | None, nulls: int | None, nans: int | None, lower: Value, upper: Value
+    column: tree.Column,
+    *,
+    rows: int,
+    values: int | None,
+    nulls: int | None,
+    nans: int | None,
+    lower: Value,
+    upper: Value,
 ) -> ColumnRange:
     """Return what counts and bounds say about a column; None is unknown, 0 NaNs where the type has none."""
-    # A count of values below the number of rows is one of a field in a struct that was null in the other rows (ORC).
+    # ORC counts the values of a field in a struct without the rows in which the struct is null.
     all_rows_counted = not column.is_nested or values == rows
     are_all_null = bool(values) and (nulls or 0) >= (values or 0)
     are_all_nan = bool(values) and bool(nans) and (nulls or 0) + (nans or 0) >= (values or 0)
@@ -185,7 +164,7 @@ def summary_range(summary: FieldSummary, kind: IcebergType | None) -> ColumnRang
     """Return what a manifest's summary says about a partition field."""
     lower, upper = read_bounds(kind, summary.lower_bound, summary.upper_bound)
     has_bounds = summary.lower_bound is not None or summary.upper_bound is not None
-    # Spec: no bounds if all values are null or NaN. Without either there would be no files: then they were left out.
+    # Spec: no bounds if all values are null or NaN. Without nulls and NaNs, the writer left the bounds out.
     is_without_values = not has_bounds and (summary.contains_null or bool(summary.contains_nan))
     return ColumnRange(
         may_be_null=summary.contains_null,
@@ -209,8 +188,8 @@ def read_bounds(kind: IcebergType | None, lower: bytes | None, upper: bytes | No
 def trusted_bounds(kind: IcebergType | None, lower: Value, upper: Value) -> tuple[Value, Value]:
     """Return a pair of canonical bounds, or nothing where they cannot be relied on.
 
-    Old writers let NaN into bounds, and then both are wrong. Bounds of UUIDs were ordered as signed numbers by Java for
-    years and as bytes by others, which nothing in the file tells apart.
+    Old writers wrote NaN as a bound, and then both bounds are wrong. Java ordered UUIDs as signed numbers for years,
+    others as bytes, and the file does not say which.
     """
     if isinstance(kind, UUIDType) or is_nan(lower) or is_nan(upper):
         return None, None
@@ -229,10 +208,10 @@ def decode_bound(kind: IcebergType | None, data: bytes | None) -> Value:
         return None
 
 
-def _count(counts: Mapping[int, int] | None, column: Column) -> int | None:
+def _count(counts: Mapping[int, int] | None, column: tree.Column) -> int | None:
     count: int | None = _get(counts, column)
     return count if count is not None and count >= 0 else None
 
 
-def _get(values: Mapping[int, Any] | None, column: Column) -> Any:
+def _get(values: Mapping[int, Any] | None, column: tree.Column) -> Any:
     return None if values is None or column.field_id is None else values.get(column.field_id)

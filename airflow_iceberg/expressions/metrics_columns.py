@@ -13,37 +13,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from airflow_iceberg.expressions import tree
 from airflow_iceberg.expressions.metrics import ColumnRange, decode_bound, has_nan, predicate_may_hold, read_bounds
-from airflow_iceberg.expressions.tree import (
-    AlwaysFalse,
-    And,
-    Column,
-    Comparison,
-    Expression,
-    In,
-    IsNan,
-    IsNull,
-    NotIn,
-    NotNan,
-    NotNull,
-    Or,
-    Predicate,
-)
+from airflow_iceberg.format import types as t
 from airflow_iceberg.format.avro import columns_read
 from airflow_iceberg.format.manifests.columns import EntryColumns
-from airflow_iceberg.format.types import (
-    DateType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    TimestampNsType,
-    TimestampType,
-    TimestamptzNsType,
-    TimestamptzType,
-    TimeType,
-    Value,
-)
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -51,34 +25,29 @@ Numbers: TypeAlias = Any
 """An array of integers or of floats."""
 
 _LAYOUTS = {
-    **dict.fromkeys((IntegerType, DateType), "<i4"),
-    **dict.fromkeys((LongType, TimeType, TimestampType, TimestamptzType, TimestampNsType, TimestamptzNsType), "<i8"),
-    FloatType: "<f4",
-    DoubleType: "<f8",
+    **dict.fromkeys((t.IntegerType, t.DateType), "<i4"),
+    **dict.fromkeys((t.LongType, t.TimeType, *t.TIMESTAMPS), "<i8"),
+    t.FloatType: "<f4",
+    t.DoubleType: "<f8",
 }
 
 
-def columns_of(expression: Expression) -> frozenset[int]:
-    """Return the ids of the columns that a bound predicate speaks of."""
-    match expression:
-        case And() | Or():
-            return frozenset().union(*map(columns_of, expression.operands))
-        case Predicate():
-            field_id = expression.column.field_id
-            return frozenset() if field_id is None else frozenset((field_id,))
-    return frozenset()
+def columns_of(expression: tree.Expression) -> frozenset[int]:
+    """Return the ids of the columns of a bound predicate."""
+    ids = (predicate.column.field_id for predicate in tree.predicates(expression))
+    return frozenset(field_id for field_id in ids if field_id is not None)
 
 
-def rows_may_match(expression: Expression, entries: EntryColumns, rows: Ints) -> Mask:
+def rows_may_match(expression: tree.Expression, entries: EntryColumns, rows: Ints) -> Mask:
     """Tell which of some files may hold a selected row, by their statistics.
 
     Args:
         expression: bound; the statistics of its columns were asked for when the entries were read.
         rows: the files, by their rows among the entries.
     """
-    known: dict[Column, _Ranges] = {}
+    known: dict[tree.Column, _Ranges] = {}
 
-    def ranges(column: Column) -> _Ranges:
+    def ranges(column: tree.Column) -> _Ranges:
         if column not in known:
             known[column] = _Ranges.of(entries, rows, column)
         return known[column]
@@ -87,15 +56,15 @@ def rows_may_match(expression: Expression, entries: EntryColumns, rows: Ints) ->
     return found
 
 
-def _may_match(expression: Expression, ranges: Callable[[Column], _Ranges], size: int) -> Mask:
+def _may_match(expression: tree.Expression, ranges: Callable[[tree.Column], _Ranges], size: int) -> Mask:
     match expression:
-        case And() | Or():
-            join = np.logical_and if isinstance(expression, And) else np.logical_or
+        case tree.And() | tree.Or():
+            join = np.logical_and if isinstance(expression, tree.And) else np.logical_or
             found: Mask = join.reduce([_may_match(child, ranges, size) for child in expression.operands])
             return found
-        case Predicate():
+        case tree.Predicate():
             return _may_hold(expression, ranges(expression.column))
-    return np.full(size, not isinstance(expression, AlwaysFalse))
+    return np.full(size, not isinstance(expression, tree.AlwaysFalse))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,10 +90,10 @@ class _Ranges:
     may_be_nan: Mask
     may_be_value: Mask
     bounds: _Bounds | None
-    raw: Callable[[], Iterator[tuple[Value, Value]]]
+    raw: Callable[[], Iterator[tuple[t.Value, t.Value]]]
 
     @classmethod
-    def of(cls, entries: EntryColumns, rows: Ints, column: Column) -> _Ranges:
+    def of(cls, entries: EntryColumns, rows: Ints, column: tree.Column) -> _Ranges:
         """Return what the statistics of some files say about a column; see `range_from_counts`."""
         values, has_values = _counts(entries, "value_counts", column, rows)
         nulls, has_nulls = _counts(entries, "null_value_counts", column, rows)
@@ -132,7 +101,7 @@ class _Ranges:
             nans, has_nans = _counts(entries, "nan_value_counts", column, rows)
         else:
             nans, has_nans = np.zeros(len(rows), np.int64), np.ones(len(rows), np.bool_)
-        # Counts that are not known are 0 here, as they are in `range_from_counts` where it says `or 0`.
+        # Unknown counts are 0 here, like `or 0` in `range_from_counts`.
         some = has_values & (values != 0)
         are_all_null = some & (nulls >= values)
         are_all_nan = some & (nans != 0) & (nulls + nans >= values)
@@ -154,7 +123,7 @@ class _Ranges:
             )
 
 
-def _counts(entries: EntryColumns, name: str, column: Column, rows: Ints) -> tuple[Ints, Mask]:
+def _counts(entries: EntryColumns, name: str, column: tree.Column, rows: Ints) -> tuple[Ints, Mask]:
     found = _statistic(entries, name, column)
     if found is None:
         return np.zeros(len(rows), np.int64), np.zeros(len(rows), np.bool_)
@@ -163,11 +132,11 @@ def _counts(entries: EntryColumns, name: str, column: Column, rows: Ints) -> tup
     return np.where(valid, numbers, 0), valid
 
 
-def _statistic(entries: EntryColumns, name: str, column: Column) -> columns_read.Column | None:
+def _statistic(entries: EntryColumns, name: str, column: tree.Column) -> columns_read.Column | None:
     return None if column.field_id is None else entries.records.by_key.get((name, column.field_id))
 
 
-def _bounds(entries: EntryColumns, rows: Ints, column: Column) -> _Bounds | None:
+def _bounds(entries: EntryColumns, rows: Ints, column: tree.Column) -> _Bounds | None:
     layout = _LAYOUTS.get(type(column.type))  # type: ignore[arg-type]
     if layout is None:
         return None
@@ -180,7 +149,7 @@ def _bounds(entries: EntryColumns, rows: Ints, column: Column) -> _Bounds | None
     return _Bounds(lower=lower, upper=upper, has_lower=has_lower & ~wrong, has_upper=has_upper & ~wrong)
 
 
-def _numbers(entries: EntryColumns, rows: Ints, column: Column, name: str, layout: str) -> tuple[Numbers, Mask]:
+def _numbers(entries: EntryColumns, rows: Ints, column: tree.Column, name: str, layout: str) -> tuple[Numbers, Mask]:
     dtype = np.dtype(layout)
     result = np.zeros(len(rows), np.float64 if dtype.kind == "f" else np.int64)
     found = _statistic(entries, name, column)
@@ -192,7 +161,7 @@ def _numbers(entries: EntryColumns, rows: Ints, column: Column, name: str, layou
     data = np.frombuffer(entries.records.data, np.uint8)
     if len(whole):
         result[whole] = data[starts[whole][:, None] + np.arange(dtype.itemsize)].view(layout).ravel()
-    # Bounds of before a promotion are shorter; others cannot be read.
+    # Bounds written before a promotion are shorter; other lengths cannot be read.
     for row in np.flatnonzero(valid & (lengths != dtype.itemsize)).tolist():
         start = int(starts[row])
         value = decode_bound(column.type, entries.records.data[start : start + int(lengths[row])])
@@ -201,13 +170,13 @@ def _numbers(entries: EntryColumns, rows: Ints, column: Column, name: str, layou
     return result, valid
 
 
-def _raw_bounds(entries: EntryColumns, rows: Ints, column: Column) -> Iterator[tuple[Value, Value]]:
+def _raw_bounds(entries: EntryColumns, rows: Ints, column: tree.Column) -> Iterator[tuple[t.Value, t.Value]]:
     texts = [_bytes(entries, rows, column, name) for name in ("lower_bounds", "upper_bounds")]
     for lower, upper in zip(*texts, strict=True):
         yield read_bounds(column.type, lower, upper)
 
 
-def _bytes(entries: EntryColumns, rows: Ints, column: Column, name: str) -> list[bytes | None]:
+def _bytes(entries: EntryColumns, rows: Ints, column: tree.Column, name: str) -> list[bytes | None]:
     found, data = _statistic(entries, name, column), entries.records.data
     if found is None or found.lengths is None:
         return [None] * len(rows)
@@ -219,40 +188,42 @@ def _bytes(entries: EntryColumns, rows: Ints, column: Column, name: str) -> list
 # --- the rule ---------------------------------------------------------------------------------------------------------
 
 
-def _may_hold(predicate: Predicate, found: _Ranges) -> Mask:
+def _may_hold(predicate: tree.Predicate, found: _Ranges) -> Mask:
     match predicate:
-        case IsNull():
+        case tree.IsNull():
             return found.may_be_null
-        case NotNull():
+        case tree.NotNull():
             return found.may_be_nan | found.may_be_value
-        case IsNan():
+        case tree.IsNan():
             return found.may_be_nan
-        case NotNan():
+        case tree.NotNan():
             return found.may_be_null | found.may_be_value
-        case Comparison() | In() | NotIn() if found.bounds is not None and _are_numbers(predicate, found.bounds):
+        case tree.Comparison() | tree.In() | tree.NotIn() if found.bounds is not None and _are_numbers(
+            predicate, found.bounds
+        ):
             result: Mask = found.may_be_value & _value_may_hold(predicate, found.bounds)
-            if isinstance(predicate, NotIn) or (
-                isinstance(predicate, Comparison) and predicate.op in ("!=", ">", ">=")
+            if isinstance(predicate, tree.NotIn) or (
+                isinstance(predicate, tree.Comparison) and predicate.op in ("!=", ">", ">=")
             ):
                 result |= found.may_be_nan  # NaN is above every number
             return result
     return np.fromiter((predicate_may_hold(predicate, one) for one in found.single()), np.bool_, len(found.may_be_null))
 
 
-def _are_numbers(predicate: Comparison | In | NotIn, bounds: _Bounds) -> bool:
+def _are_numbers(predicate: tree.Comparison | tree.In | tree.NotIn, bounds: _Bounds) -> bool:
     """Tell whether numpy compares the literals as Python does."""
-    literals = (predicate.literal,) if isinstance(predicate, Comparison) else predicate.literals
+    literals = (predicate.literal,) if isinstance(predicate, tree.Comparison) else predicate.literals
     if bounds.lower.dtype.kind == "f":
         return all(type(literal) is float for literal in literals)
     return all(type(literal) is int and -(2**63) <= literal < 2**63 for literal in literals)
 
 
-def _value_may_hold(predicate: Comparison | In | NotIn, bounds: _Bounds) -> Any:
+def _value_may_hold(predicate: tree.Comparison | tree.In | tree.NotIn, bounds: _Bounds) -> Any:
     lower, upper = bounds.lower, bounds.upper
     is_single = bounds.has_lower & bounds.has_upper & (lower == upper)
-    if isinstance(predicate, In):
+    if isinstance(predicate, tree.In):
         return _some_between(predicate.literals, bounds)
-    if isinstance(predicate, NotIn):
+    if isinstance(predicate, tree.NotIn):
         return ~(is_single & _some_between(predicate.literals, bounds))
     literal: Any = predicate.literal
     match predicate.op:
@@ -269,7 +240,7 @@ def _value_may_hold(predicate: Comparison | In | NotIn, bounds: _Bounds) -> Any:
     return ~bounds.has_upper | (upper >= literal)
 
 
-def _some_between(literals: tuple[Value, ...], bounds: _Bounds) -> Any:
+def _some_between(literals: tuple[t.Value, ...], bounds: _Bounds) -> Any:
     if not literals:
         return np.zeros(len(bounds.lower), np.bool_)
     sorted_literals = np.array(literals, bounds.lower.dtype)

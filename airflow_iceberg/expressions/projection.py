@@ -1,15 +1,14 @@
-"""What a predicate about rows says about the partitions that they lie in.
+"""What a predicate about rows says about the partitions of these rows.
 
 Here: the inclusive projection of a predicate through a partition spec, and residuals: what is left of a predicate for
 the rows of one partition. Not here: statistics of files and manifests (`metrics`), the transforms themselves
 (`format.transforms.transform`).
 
-An inclusive projection is true of every partition that may hold a selected row. That all rows of a partition are
-selected (the strict question) needs no second set of rules: it is so where the *negated* predicate, projected
-inclusively, is not true, and where no row can be null.
+An inclusive projection is true of every partition that may hold a selected row. Whether all rows of a partition are
+selected (the strict question) needs no second set of rules: they are if the *negated* predicate, projected
+inclusively, is not true, and no row can be null.
 
-Spec: Scan Planning. What cannot be projected (void, unknown transforms, several sources) says nothing and prunes
-nothing.
+Spec: Scan Planning. What cannot be projected (void, unknown transforms, several sources) prunes nothing.
 """
 
 from __future__ import annotations
@@ -24,22 +23,13 @@ from airflow_iceberg.errors import FormatError
 from airflow_iceberg.expressions import tree
 from airflow_iceberg.expressions.matching import matches
 from airflow_iceberg.format.partitions.spec import PartitionField, PartitionSpec
-from airflow_iceberg.format.transforms.transform import (
-    BucketTransform,
-    DayTransform,
-    HourTransform,
-    IdentityTransform,
-    MonthTransform,
-    Transform,
-    TruncateTransform,
-    YearTransform,
-)
+from airflow_iceberg.format.transforms import transform as kinds
+from airflow_iceberg.format.transforms.transform import BucketTransform, HourTransform, Transform, TruncateTransform
 from airflow_iceberg.format.types import DecimalType, IcebergType, IntegerType, LongType, Value
 from airflow_iceberg.format.values.numbers import scaled, units_per_second, unscaled
 
-_TIME_TRANSFORMS = (YearTransform, MonthTransform, DayTransform, HourTransform)
 _MICROS_PER_HOUR = 3_600_000_000
-# Residuals are kept for this many partitions; files of one partition mostly stand together.
+# Residuals are cached for this many partitions; the files of one partition mostly follow each other.
 _CACHED_PARTITIONS = 8192
 
 
@@ -51,20 +41,17 @@ def project(expression: tree.Expression, spec: PartitionSpec) -> tree.Expression
     Returns:
         The same kind of tree; its columns carry the ids of partition fields.
     """
-    match expression:
-        case tree.And():
-            return tree.all_of(*(project(child, spec) for child in expression.operands))
-        case tree.Or():
-            return tree.any_of(*(project(child, spec) for child in expression.operands))
-        case tree.Predicate():
-            fields = (field for field in spec.fields if _speaks_of(field, expression))
-            return tree.all_of(*(_project_field(expression, field) for field in fields))
-    return expression
+
+    def projected(predicate: tree.Predicate) -> tree.Expression:
+        fields = (field for field in spec.fields if _is_source(predicate.column, field))
+        return tree.all_of(*(_project_field(predicate, field) for field in fields))
+
+    return tree.replace_predicates(expression, projected)
 
 
-def _speaks_of(field: PartitionField, predicate: tree.Predicate) -> bool:
+def _is_source(column: tree.Column, field: PartitionField) -> bool:
     several = field.source_ids is not None and len(field.source_ids) > 1
-    return not several and field.source_id == predicate.column.field_id
+    return not several and field.source_id == column.field_id
 
 
 def _project_field(predicate: tree.Predicate, field: PartitionField) -> tree.Expression:
@@ -79,15 +66,13 @@ def _project_field(predicate: tree.Predicate, field: PartitionField) -> tree.Exp
 def _project_predicate(
     predicate: tree.Predicate, transform: Transform, source_type: IcebergType, target: tree.Column
 ) -> tree.Expression:
-    if isinstance(transform, IdentityTransform):
+    if isinstance(transform, kinds.IdentityTransform):
         return _move(predicate, target)
-    if not isinstance(transform, (BucketTransform, TruncateTransform, *_TIME_TRANSFORMS)):
+    if not isinstance(transform, (BucketTransform, TruncateTransform, kinds.TimeTransform)):
         return tree.ALWAYS_TRUE
-    # These map null, and nothing but null, to null.
-    if isinstance(predicate, tree.IsNull):
-        return tree.IsNull(target)
-    if isinstance(predicate, tree.NotNull):
-        return tree.NotNull(target)
+    # These transforms map null, and nothing but null, to null.
+    if isinstance(predicate, (tree.IsNull, tree.NotNull)):
+        return _move(predicate, target)
     if isinstance(predicate, (tree.Comparison, tree.In)):
         return _project_values(predicate, transform, source_type, target)
     if isinstance(transform, TruncateTransform) and isinstance(predicate, (tree.StartsWith, tree.NotStartsWith)):
@@ -96,7 +81,7 @@ def _project_predicate(
 
 
 def _move(predicate: tree.Predicate, target: tree.Column) -> tree.Expression:
-    """Say the same of another column."""
+    """Return the same predicate for another column."""
     if isinstance(predicate, tree.Comparison):
         return tree.Comparison(predicate.op, target, predicate.literal)
     return replace(predicate, column=target)
@@ -128,10 +113,7 @@ def _equal_to_one(target: tree.Column, results: set[Value]) -> tree.Expression:
 
 
 def _step(literal: Value, source_type: IcebergType, by: int) -> Value:
-    """Return the next value of a type whose values can be counted, the literal itself for others.
-
-    The result may lie outside the range of the type; it is only transformed and compared.
-    """
+    """Return the next value of a countable type, maybe outside its range; the literal itself for other types."""
     if isinstance(literal, int):
         return literal + by
     if isinstance(literal, Decimal) and isinstance(source_type, DecimalType):
@@ -140,8 +122,8 @@ def _step(literal: Value, source_type: IcebergType, by: int) -> Value:
 
 
 def _apply(transform: Transform, literal: Value, source_type: IcebergType) -> Value:
-    """Transform a literal; numbers without wrapping round at the range of the result, so that order is kept."""
-    if isinstance(transform, _TIME_TRANSFORMS):
+    """Transform a literal; numbers without the wrap at the range of the result type, which would break the order."""
+    if isinstance(transform, kinds.TimeTransform):
         return transform.since_epoch(literal, units_per_second(source_type))
     if isinstance(transform, TruncateTransform):
         if isinstance(literal, int):
@@ -156,11 +138,11 @@ def _results(transform: Transform, literal: Value, source_type: IcebergType) -> 
     """Yield every partition value that files with rows of the literal may have been given."""
     result = _apply(transform, literal, source_type)
     yield result
-    if isinstance(transform, _TIME_TRANSFORMS) and result < 0:
+    if isinstance(transform, kinds.TimeTransform) and result < 0:
         # Iceberg Java before 0.11 rounded towards zero.
         yield result + 1
-    # Results beyond the range of their type wrap round in Java: those of the lowest numbers (a long of today may have
-    # been an int then), and the hours of the first and last timestamps.
+    # In Java, results beyond the range of their type wrap: those of the lowest numbers (the column may have been an
+    # int, and promoted since), and the hours of the first and last timestamps.
     if isinstance(transform, HourTransform):
         yield (result + 2**31) % 2**32 - 2**31
     if isinstance(transform, TruncateTransform) and isinstance(source_type, (IntegerType, LongType)):
@@ -170,28 +152,29 @@ def _results(transform: Transform, literal: Value, source_type: IcebergType) -> 
 def _at_most(transform: Transform, limit: Value, source_type: IcebergType, target: tree.Column) -> tree.Expression:
     """Project ``column <= limit`` through a transform that keeps the order."""
     result = _apply(transform, limit, source_type)
-    if isinstance(transform, _TIME_TRANSFORMS) and result < 0:
-        # As in _results: what belongs to a negative result may have been written as the next one.
+    if isinstance(transform, kinds.TimeTransform) and result < 0:
+        # As in `_results`: a negative result may have been written as the next one.
         result += 1
-    parts: list[tree.Expression] = [tree.Comparison("<=", target, result)]
-    for low, high in _where_lows_wrap_to(transform, source_type):
-        parts.append(tree.And(tree.Comparison(">=", target, low), tree.Comparison("<=", target, high)))
-    return tree.any_of(*parts)
+    wrapped = (
+        tree.And(tree.Comparison(">=", target, low), tree.Comparison("<=", target, high))
+        for low, high in _wrapped_ranges(transform, source_type)
+    )
+    return tree.any_of(tree.Comparison("<=", target, result), *wrapped)
 
 
 def _at_least(transform: Transform, limit: Value, source_type: IcebergType, target: tree.Column) -> tree.Expression:
     """Project ``column >= limit`` through a transform that keeps the order."""
     result = tree.Comparison(">=", target, _apply(transform, limit, source_type))
     if isinstance(transform, HourTransform):
-        # As below: the last hours of a timestamp are beyond the range of an int.
+        # As in `_wrapped_ranges`: the last hours of a timestamp are beyond the range of an int.
         return tree.any_of(result, tree.Comparison("<=", target, (2**63 - 1) // _MICROS_PER_HOUR - 2**32))
     return result
 
 
-def _where_lows_wrap_to(transform: Transform, source_type: IcebergType) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of partition values that the lowest values of a type may have been given.
+def _wrapped_ranges(transform: Transform, source_type: IcebergType) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of partition values that Java may have written for the lowest values of a type.
 
-    Their result is below the range of its type, and Java lets it wrap round to the top.
+    Their results are below the range of the result type and wrap to its top.
     """
     if isinstance(transform, HourTransform):
         yield -(2**63) // _MICROS_PER_HOUR + 2**32, 2**31 - 1
@@ -206,7 +189,7 @@ def _project_prefix(
     prefix = predicate.prefix
     if isinstance(predicate, tree.StartsWith):
         return tree.Comparison("=", target, prefix[:width]) if len(prefix) >= width else tree.StartsWith(target, prefix)
-    # A longer prefix cannot be told from the truncated value.
+    # The truncated value does not show whether the row has a longer prefix.
     return tree.NotStartsWith(target, prefix) if len(prefix) <= width else tree.ALWAYS_TRUE
 
 
@@ -216,16 +199,12 @@ def evaluate(expression: tree.Expression, values: Callable[[int], Value]) -> boo
     Args:
         values: the value of a partition field, by field id.
     """
-    match expression:
-        case tree.And():
-            return all(evaluate(child, values) for child in expression.operands)
-        case tree.Or():
-            return any(evaluate(child, values) for child in expression.operands)
-        case tree.AlwaysTrue():
-            return True
-        case tree.Predicate(column=tree.Column(field_id=int(field_id))):
-            return matches(expression, values(field_id))
-    return False
+
+    def holds(predicate: tree.Predicate) -> bool:
+        field_id = predicate.column.field_id
+        return field_id is not None and matches(predicate, values(field_id))
+
+    return tree.is_true(expression, holds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +230,7 @@ class Residuals:
     def __init__(self, expression: tree.Expression, spec: PartitionSpec) -> None:
         self._expression = expression
         self._positions = {field.field_id: index for index, field in enumerate(spec.fields)}
-        self._leaves = {predicate: _leaf(predicate, spec) for predicate in _leaves(expression)}
+        self._leaves = {predicate: _leaf(predicate, spec) for predicate in tree.predicates(expression)}
         self._cached = lru_cache(maxsize=_CACHED_PARTITIONS)(self._compute)
 
     def of(self, partition: tuple[Any, ...]) -> tree.Expression:
@@ -263,30 +242,14 @@ class Residuals:
         return self._cached(partition)
 
     def _compute(self, partition: tuple[Any, ...]) -> tree.Expression:
+        def value_of(field_id: int) -> Value:
+            return partition[self._positions[field_id]]
+
         try:
-            return self._reduce(self._expression, lambda field_id: partition[self._positions[field_id]])
+            return tree.replace_predicates(self._expression, lambda leaf: self._leaves[leaf].residual(value_of))
         except TypeError as error:
-            # A manifest whose own schema has other partition types than the spec that it names.
+            # The schema in the manifest has other partition types than the spec of the manifest.
             raise FormatError(f"partition values {partition!r} are not of the types of their spec ({error})") from error
-
-    def _reduce(self, expression: tree.Expression, values: Callable[[int], Value]) -> tree.Expression:
-        match expression:
-            case tree.And():
-                return tree.all_of(*(self._reduce(child, values) for child in expression.operands))
-            case tree.Or():
-                return tree.any_of(*(self._reduce(child, values) for child in expression.operands))
-            case tree.Predicate():
-                return self._leaves[expression].residual(values)
-        return expression
-
-
-def _leaves(expression: tree.Expression) -> Iterator[tree.Predicate]:
-    match expression:
-        case tree.And() | tree.Or():
-            for child in expression.operands:
-                yield from _leaves(child)
-        case tree.Predicate():
-            yield expression
 
 
 def _leaf(predicate: tree.Predicate, spec: PartitionSpec) -> _Leaf:

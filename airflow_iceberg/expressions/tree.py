@@ -5,8 +5,8 @@ reading SQL text (`sql`), binding names and literals to a schema (`binding`), pr
 
 A bound tree is in negation normal form: AND and OR over predicates, no NOT. NOT moves inwards without changing SQL's
 three-valued answer (De Morgan's laws hold for it, and ``NOT a < b`` is null exactly where ``a < b`` is), and above a
-predicate there is nothing left that could turn "not true" into "true". So null and false need no telling apart: a row
-is selected where the tree is true.
+predicate there is nothing left that could turn "not true" into "true". So null and false are equivalent: a row is
+selected where the tree is true.
 
 Order of floating point numbers, as in Spark: NaN is greater than every number and equal to itself; -0.0 equals 0.0. In
 a bound tree no literal is NaN: ``x = NaN`` has become ``isnan(x)``, which is false, not null, for null.
@@ -14,8 +14,8 @@ a bound tree no literal is NaN: ``x = NaN`` has become ``isnan(x)``, which is fa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 from airflow_iceberg.errors import InvalidInputError
@@ -48,7 +48,7 @@ class AlwaysFalse(Expression):
 
 @dataclass(frozen=True, slots=True)
 class AlwaysNull(Expression):
-    """NULL as a predicate, as ``x = NULL`` is: neither it nor its negation selects a row. Gone after binding."""
+    """NULL as a predicate, like ``x = NULL``: neither it nor its negation selects a row. Binding removes it."""
 
     def __str__(self) -> str:
         return "null"
@@ -56,7 +56,7 @@ class AlwaysNull(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Not(Expression):
-    """Negation; gone after binding."""
+    """Negation; binding removes it."""
 
     operand: Expression
 
@@ -95,7 +95,7 @@ class Column:
     Attributes:
         name: full name, ``a.b`` for a field of a struct.
         field_id: None while not bound. In projections to a partition spec: the id of the partition field.
-        type: type of the column, None while not bound.
+        type: None while not bound.
         path: names from the top-level column down to this one, empty while not bound.
     """
 
@@ -240,18 +240,8 @@ class NotLike(Predicate):
 ALWAYS_TRUE = AlwaysTrue()
 ALWAYS_FALSE = AlwaysFalse()
 
-_OPPOSITE_KIND: Mapping[type[Predicate], type[Predicate]] = {
-    In: NotIn,
-    NotIn: In,
-    IsNull: NotNull,
-    NotNull: IsNull,
-    IsNan: NotNan,
-    NotNan: IsNan,
-    StartsWith: NotStartsWith,
-    NotStartsWith: StartsWith,
-    Like: NotLike,
-    NotLike: Like,
-}
+_OPPOSITES = ((In, NotIn), (IsNull, NotNull), (IsNan, NotNan), (StartsWith, NotStartsWith), (Like, NotLike))
+_OPPOSITE_KIND: Mapping[type[Predicate], type[Predicate]] = dict(_OPPOSITES) | {no: yes for yes, no in _OPPOSITES}
 
 
 def all_of(*operands: Expression) -> Expression:
@@ -279,7 +269,7 @@ def _flat(operands: tuple[Expression, ...], kind: type[_Junction], neutral: Expr
 
 
 def negate(expression: Expression) -> Expression:
-    """Return the negation, with every NOT moved inwards and gone."""
+    """Return the negation in negation normal form."""
     match expression:
         case AlwaysTrue():
             return ALWAYS_FALSE
@@ -295,14 +285,8 @@ def negate(expression: Expression) -> Expression:
             return And(*map(negate, expression.operands))
         case Comparison():
             return Comparison(OPPOSITE[expression.op], expression.column, expression.literal)
-        case In() | NotIn():
-            return _OPPOSITE_KIND[type(expression)](expression.column, expression.literals)  # type: ignore[call-arg]
-        case StartsWith() | NotStartsWith():
-            return _OPPOSITE_KIND[type(expression)](expression.column, expression.prefix)  # type: ignore[call-arg]
-        case Like() | NotLike():
-            return _OPPOSITE_KIND[type(expression)](expression.column, expression.pattern)  # type: ignore[call-arg]
         case Predicate():
-            return _OPPOSITE_KIND[type(expression)](expression.column)
+            return _OPPOSITE_KIND[type(expression)](*(getattr(expression, item.name) for item in fields(expression)))
     raise InvalidInputError(f"unknown predicate {type(expression).__name__}")
 
 
@@ -318,8 +302,34 @@ def without_not(expression: Expression) -> Expression:
     return expression
 
 
+def replace_predicates(expression: Expression, replacement: Callable[[Predicate], Expression]) -> Expression:
+    """Return an expression without NOT with each predicate replaced; constants are folded, and null becomes false."""
+    match expression:
+        case And():
+            return all_of(*(replace_predicates(child, replacement) for child in expression.operands))
+        case Or():
+            return any_of(*(replace_predicates(child, replacement) for child in expression.operands))
+        case AlwaysNull():
+            return ALWAYS_FALSE
+        case Predicate():
+            return replacement(expression)
+    return expression
+
+
+def is_true(expression: Expression, holds: Callable[[Predicate], bool]) -> bool:
+    """Tell whether an expression without NOT is true, from the answers of its predicates."""
+    match expression:
+        case And():
+            return all(is_true(child, holds) for child in expression.operands)
+        case Or():
+            return any(is_true(child, holds) for child in expression.operands)
+        case Predicate():
+            return holds(expression)
+    return not isinstance(expression, AlwaysFalse)
+
+
 def predicates(expression: Expression) -> Iterator[Predicate]:
-    """Walk the predicates of a tree, from left to right."""
+    """Yield the predicates of a tree, from left to right."""
     match expression:
         case And() | Or():
             for child in expression.operands:

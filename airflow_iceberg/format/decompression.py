@@ -1,8 +1,7 @@
-"""Decompressing with an end to it: a few hostile bytes must not become gigabytes.
+"""Decompression with a limit: a few hostile bytes must not become gigabytes.
 
-Here: one function a codec, each told how large its result may become. Not here: which file uses which codec
-(`avro_container`, `puffin`, `metadata`). Every function raises ValueError or what its library raises; the callers, who
-know the file, make a FormatError of it.
+Here: one function for each codec. Not here: which file uses which codec (`avro.container`, `puffin`, `metadata.json`).
+Every function raises ValueError or an error of its library; the callers know the file and raise FormatError.
 """
 
 from __future__ import annotations
@@ -14,18 +13,18 @@ import lzma
 import zlib
 from typing import Any
 
-# What real files come near to: blocks of 64 KB and documents of a few MB that compress to a twentieth.
+# Real files stay below these limits: blocks of 64 KB and documents of a few MB compress to a twentieth.
 ALWAYS_ALLOWED_BYTES = 32 << 20
 MOST_TIMES_LARGER = 64
 _CHUNK = 1 << 20
 
 
 class TooLargeError(ValueError):
-    """The result would be larger than what is reasonable."""
+    """The result would be larger than is reasonable."""
 
 
 def size_limit(compressed: int) -> int:
-    """Return how many bytes may become of so many compressed ones."""
+    """Return the largest reasonable result of decompressing a number of bytes."""
     return max(ALWAYS_ALLOWED_BYTES, MOST_TIMES_LARGER * compressed)
 
 
@@ -55,34 +54,26 @@ def bunzip2(data: bytes) -> bytes:
 
 
 def unxz(data: bytes) -> bytes:
-    """Decompress xz; what its own tables may take is bounded like the result."""
+    """Decompress xz; the memory of its tables is limited like the result."""
     return _by(lzma.LZMADecompressor(memlimit=4 * ALWAYS_ALLOWED_BYTES), data)
 
 
 def unzstd(data: bytes, zstd: Any) -> bytes:
-    """Decompress Zstandard.
-
-    Args:
-        zstd: the module `compression.zstd` or its backport.
-    """
+    """Decompress Zstandard with the module `compression.zstd` or its backport."""
     return _by(zstd.ZstdDecompressor(), data)
 
 
 def unsnappy(data: bytes, cramjam: Any) -> bytes:
-    """Decompress raw Snappy, which says in its first bytes how large it becomes.
-
-    Args:
-        cramjam: the module.
-    """
+    """Decompress raw Snappy, whose first bytes contain the size of the result, with the module `cramjam`."""
     _check(cramjam.snappy.decompress_raw_len(data), size_limit(len(data)))
     return bytes(cramjam.snappy.decompress_raw(data))
 
 
 def by_arrow(data: bytes, codec: str, limit: int | None = None) -> bytes:
-    """Decompress what Arrow has a codec for: `lz4` frames, `zstd`."""
+    """Decompress `lz4` frames or `zstd` with Arrow."""
     pa = importlib.import_module("pyarrow")
     limit, result = size_limit(len(data)) if limit is None else limit, io.BytesIO()
-    # Into a buffer of ours: `read` of pyarrow 26 never lets go of its own when the bytes turn out to be damaged.
+    # Into our own buffer: `read` of pyarrow 26 never frees its buffer when the bytes are damaged.
     chunk = memoryview(bytearray(min(_CHUNK, limit)))
     with pa.CompressedInputStream(pa.BufferReader(data), codec) as stream:
         while size := stream.readinto(chunk):

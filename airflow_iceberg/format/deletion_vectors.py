@@ -1,11 +1,12 @@
 """Sets of row positions, and their form in a file: the blob `deletion-vector-v1`.
 
-Here: 64-bit roaring bitmaps in the portable format, held as they are stored: an array, a bitmap or runs for each 65,536
-positions. Not here: the Puffin file around the blob (`puffin`), and which vector applies to a file (`plan.deletes`).
+Here: 64-bit roaring bitmaps in the portable format, in memory as they are stored: an array, a bitmap or runs for each
+65,536 positions. Not here: the Puffin file around the blob (`puffin`), and which vector applies to a file
+(`plan.deletes`).
 
-Own code instead of a library of roaring bitmaps: a vector is asked for the mask of some consecutive rows, which numpy
-answers from the stored form; and damaged bytes must give our error, which a decoder in C does not promise. Memory is
-at most a few times the size of the blob, however many positions it says it holds.
+No library of roaring bitmaps is used: readers need the mask of some consecutive rows, which numpy makes of the stored
+form, and damaged bytes must raise our error, which a decoder in C does not promise. Memory is at most a few times the
+size of the blob, however many positions it claims to hold.
 
 Spec: Deletion Vectors; deletion-vector-v1 blob type; RoaringFormatSpec, extension for 64-bit implementations.
 """
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 MAGIC = b"\xd1\xd3\x39\x64"
 OVERHEAD = 8
-"""Bytes of a blob before and behind what the checksum covers: a length and the checksum."""
+"""Bytes of a blob that the checksum does not cover: a length before them, and the checksum after them."""
 
 _SPAN = 1 << 16
 _BITMAP_SIZE = _SPAN // 8
@@ -41,7 +42,7 @@ _MAX_KEY = 1 << 31
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class _Container:
-    """Which of 65,536 consecutive positions are in the set.
+    """The positions of the set among 65,536 consecutive ones.
 
     Attributes:
         kind: "array" (sorted 16-bit values), "bitmap" (8,192 bytes) or "runs" (pairs of start and length - 1).
@@ -52,7 +53,7 @@ class _Container:
     cardinality: int
 
     def mask(self) -> npt.NDArray[np.bool_]:
-        """Return for each of the positions whether it is in the set."""
+        """Return which of the positions are in the set."""
         import numpy as np
 
         if self.kind == "bitmap":
@@ -63,7 +64,7 @@ class _Container:
             return mask
         steps = np.zeros(_SPAN + 1, np.int8)
         starts = self.data[:, 0].astype(np.int64)
-        # Runs don't touch each other, so no position is both the end of one and the start of the next.
+        # Runs do not touch each other, so no position is the end of one and the start of the next.
         steps[starts] += 1
         steps[starts + self.data[:, 1] + 1] -= 1
         return np.cumsum(steps[:-1], dtype=np.int8).view(np.bool_)
@@ -80,11 +81,7 @@ class RowPositions:
 
     @classmethod
     def of(cls, positions: Iterable[int] | Array) -> RowPositions:
-        """Return the set of some positions, in any order and repeated at will.
-
-        Raises:
-            InvalidInputError: a negative position.
-        """
+        """Return the set of some positions, in any order; raises InvalidInputError for a negative position."""
         import numpy as np
 
         given = positions if isinstance(positions, np.ndarray) else np.fromiter(positions, np.int64)
@@ -111,11 +108,11 @@ class RowPositions:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that the set takes in memory, about."""
+        """Approximate memory of the set, in bytes."""
         return sum(container.data.nbytes + 200 for container in self._containers.values())
 
     def mask(self, start: int, count: int) -> npt.NDArray[np.bool_]:
-        """Return for `count` rows from a position on whether each is in the set."""
+        """Return which of `count` rows, from the position `start`, are in the set."""
         import numpy as np
 
         result = np.zeros(count, np.bool_)
@@ -129,7 +126,7 @@ class RowPositions:
         return result
 
     def to_array(self) -> npt.NDArray[np.int64]:
-        """Return all positions, ascending; this takes eight bytes for each."""
+        """Return all positions, ascending; each needs eight bytes."""
         import numpy as np
 
         parts = [np.flatnonzero(item.mask()) + (key << 16) for key, item in self._containers.items()]
@@ -158,11 +155,7 @@ class RowPositions:
 
     @classmethod
     def from_blob(cls, data: bytes, *, path: str | None = None) -> RowPositions:
-        """Read a blob `deletion-vector-v1`.
-
-        Raises:
-            FormatError: other bytes: length, magic, checksum and the bitmaps are checked.
-        """
+        """Read a blob `deletion-vector-v1`; raises FormatError for a wrong length, magic, checksum or bitmap."""
         covered = data[4:-4]
         size = int.from_bytes(data[:4], "big")
         if len(data) < OVERHEAD + len(MAGIC) + 8 or size != len(covered):
@@ -175,7 +168,7 @@ class RowPositions:
 
 
 def _container(values: Array) -> _Container:
-    """Return the smaller form of sorted 16-bit values, leaving runs out."""
+    """Return the smaller form, array or bitmap, of sorted 16-bit values."""
     import numpy as np
 
     if len(values) <= _MAX_ARRAY:
@@ -218,7 +211,7 @@ def _write_bitmap(containers: Mapping[int, _Container]) -> bytes:
 
 
 def _smallest(container: _Container) -> _Container:
-    """Return the container as runs where that takes fewer bytes, as Java's `runOptimize` does."""
+    """Return the container as runs if they need fewer bytes, like Java's `runOptimize`."""
     import numpy as np
 
     if container.kind == "runs":
@@ -239,7 +232,7 @@ def _body(container: _Container) -> bytes:
 
 
 class _Reader:
-    """Reads bitmaps from bytes; every count is checked against the bytes that are left before anything is made."""
+    """Reads bitmaps from bytes; checks every count against the remaining bytes before it allocates memory."""
 
     def __init__(self, data: bytes, path: str | None) -> None:
         self._data = data
@@ -310,7 +303,7 @@ class _Reader:
         runs = np.frombuffer(self._take(4 * count), "<u2").reshape(count, 2)
         starts = runs[:, 0].astype(np.int64)
         stops = starts + runs[:, 1] + 1
-        # Runs that touch are legal, though no writer leaves them so; they are told apart from those that overlap.
+        # Runs that touch are legal, although no writer writes them; runs that overlap are not.
         if np.any(starts[1:] < stops[:-1]) or np.any(stops > _SPAN):
             raise self._error("the runs of a container are not in order")
         found = int((stops - starts).sum())
@@ -325,7 +318,7 @@ class _Reader:
         return container
 
     def _count(self, count: int, size: int, what: str) -> int:
-        """Return a count after checking that so many things of at least a size can follow."""
+        """Return a count; the remaining bytes must have room for so many things of at least a size."""
         if count * size > len(self._data) - self._offset:
             raise self._error(f"unexpected number {count} of {what}")
         return count

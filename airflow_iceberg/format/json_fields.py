@@ -1,6 +1,6 @@
-"""Typed getters over JSON objects whose errors carry the path of the value and the file it stands in.
+"""Typed getters over JSON objects, whose errors contain the path of the value and its file.
 
-Only shapes are checked here; what the values mean is checked by the classes that are built from them.
+Only the shape is checked here. The classes that are built from the values check their meaning.
 """
 
 import builtins
@@ -13,16 +13,7 @@ from airflow_iceberg.errors import FormatError
 MAX_INT = (1 << 31) - 1
 MIN_LONG, MAX_LONG = -(1 << 63), (1 << 63) - 1
 
-_NAMES: Mapping[type, str] = {
-    dict: "object",
-    list: "list",
-    tuple: "list",
-    str: "str",
-    bool: "bool",
-    int: "int",
-    float: "float",
-    type(None): "null",
-}
+_NAMES: Mapping[type, str] = {dict: "object", tuple: "list", type(None): "null"}
 
 
 def json_type_name(value: object) -> str:
@@ -49,8 +40,7 @@ class Fields:
         data: object = self.data
         if not isinstance(data, Mapping):
             place = f" in '{self.where}'" if self.where else ""
-            message = f"unexpected type {json_type_name(data)} (expected object){place}"
-            raise FormatError(message, path=self.path)
+            raise FormatError(f"unexpected type {json_type_name(data)} (expected object){place}", path=self.path)
 
     def __contains__(self, key: builtins.str) -> builtins.bool:
         """Tell whether the key is there with something other than null."""
@@ -61,30 +51,24 @@ class Fields:
         return f"{self.where}.{key}" if self.where else key
 
     def fail(self, key: builtins.str, problem: builtins.str) -> NoReturn:
-        """Raise a FormatError about the value of a key.
-
-        Raises:
-            FormatError: always; the message is the problem followed by the place.
-        """
+        """Raise a FormatError about the value of a key: the problem, followed by the place."""
         raise FormatError(f"{problem} in '{self.place(key)}'", path=self.path)
 
     def raw(self, key: builtins.str) -> Any:
-        """Return whatever stands under the key.
-
-        Raises:
-            FormatError: the key is missing.
-        """
+        """Return the value of a key, of any type; raises FormatError if the key is missing."""
         if key not in self.data:
             raise FormatError(f"missing field '{self.place(key)}'", path=self.path)
         return self.data[key]
 
     def int(self, key: builtins.str) -> builtins.int:
         """Return an integer of 64 bits; a bool is not one, and neither is 1.0."""
-        value = self.raw(key)
+        return self._checked_int(key, self.raw(key))
+
+    def _checked_int(self, key: builtins.str, value: Any) -> builtins.int:
         if type(value) is not int:
             self._unexpected(key, value, "int")
         if not MIN_LONG <= value <= MAX_LONG:
-            # Not the number itself, which may have thousands of digits.
+            # Without the number itself, which may have thousands of digits.
             self.fail(key, f"unexpected number of {value.bit_length()} bits (expected an int of 64)")
         return value
 
@@ -100,7 +84,7 @@ class Fields:
         return value
 
     def name(self, key: builtins.str) -> builtins.str:
-        """Return a string that may be the name of a column: JSON can spell half a surrogate pair, a column cannot."""
+        """Return a string that can name a column: JSON can contain half a surrogate pair, a column name cannot."""
         value = self.str(key)
         try:
             value.encode()
@@ -120,32 +104,26 @@ class Fields:
         return value
 
     def list(self, key: builtins.str) -> Sequence[Any]:
-        """Return a list as it stands; its elements are not checked."""
+        """Return a list; its elements are not checked."""
         value = self.raw(key)
         if not isinstance(value, (list, tuple)):
             self._unexpected(key, value, "list")
         return value
 
     def int_list(self, key: builtins.str) -> tuple[builtins.int, ...]:
-        """Return a list of integers."""
-        values = self.list(key)
-        for index, value in enumerate(values):
-            if type(value) is not int:
-                self._unexpected(f"{key}[{index}]", value, "int")
-            if not MIN_LONG <= value <= MAX_LONG:
-                self.fail(f"{key}[{index}]", f"unexpected number of {value.bit_length()} bits (expected an int of 64)")
-        return tuple(values)
+        """Return a list of integers of 64 bits."""
+        return tuple(self._checked_int(f"{key}[{index}]", value) for index, value in enumerate(self.list(key)))
 
     def mapping(self, key: builtins.str) -> Mapping[builtins.str, Any]:
-        """Return the object under the key as it stands."""
+        """Return an object."""
         return self.child(key).data
 
     def child(self, key: builtins.str) -> "Fields":
-        """Return the object under the key, with its own place."""
+        """Return an object, with its own place."""
         return Fields(self.raw(key), self.place(key), self.path)
 
     def opt_child(self, key: builtins.str) -> "Fields | None":
-        """Return the object under the key with its own place, or None where the key is missing or null."""
+        """Return an object with its own place, or None where the key is missing or null."""
         return self.child(key) if key in self else None
 
     def items(self, key: builtins.str) -> Iterator["Fields"]:
@@ -159,7 +137,7 @@ class Fields:
         return {name: child.str(name) for name in child.data}
 
     def rest(self, known: set[builtins.str] | frozenset[builtins.str]) -> dict[builtins.str, Any]:
-        """Return the keys that are not known, as they stand, so that they can be written back."""
+        """Return the unknown keys with their values, to be written back."""
         return {key: value for key, value in self.data.items() if key not in known}
 
     def _unexpected(self, key: builtins.str, value: object, expected: builtins.str) -> NoReturn:

@@ -1,7 +1,7 @@
 """Puffin files as bytes: a container of blobs with a footer that describes them.
 
-Here: footer and blobs, both ways, as values. Not here: what a deletion vector's blob means (`deletion_vectors`), and
-opening files. Several deletion vectors share one file: a reader needs only the bytes of its own blob.
+Here: reading and writing footers and blobs. Not here: the blob of a deletion vector (`deletion_vectors`), and opening
+files. Several deletion vectors share one file: a reader needs only the bytes of its own blob.
 
 Spec: Puffin Spec (File structure, Footer structure, FileMetadata, Compression codecs).
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from airflow_iceberg.errors import FormatError, UnsupportedError
@@ -28,14 +29,14 @@ _CODECS = {"lz4": "lz4", "zstd": "zstd"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BlobMetadata:
-    """What the footer says about one blob.
+    """One blob in the footer.
 
     Attributes:
         type: like "deletion-vector-v1" or "apache-datasketches-theta-v1".
-        fields: ids of the columns that it is about.
-        snapshot_id: -1 in deletion vectors, which inherit it; so the sequence number.
+        fields: ids of the columns of the blob.
+        snapshot_id: -1 in deletion vectors, which inherit it, like the sequence number.
         offset: first byte of the blob in the file.
-        length: bytes as stored, compressed if there is a codec.
+        length: stored bytes, compressed if there is a codec.
         compression_codec: None, "lz4" or "zstd".
     """
 
@@ -50,11 +51,7 @@ class BlobMetadata:
 
     @classmethod
     def from_fields(cls, fields: Fields) -> BlobMetadata:
-        """Read one entry of the footer's list.
-
-        Raises:
-            FormatError: something is missing or of another type.
-        """
+        """Read one entry of the footer; raises FormatError for a key that is missing or of another type."""
         return cls(
             type=fields.str("type"),
             fields=fields.int_list("fields"),
@@ -67,7 +64,7 @@ class BlobMetadata:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry as it stands in the footer."""
+        """Return the entry of the footer."""
         result: dict[str, Any] = {
             "type": self.type,
             "fields": list(self.fields),
@@ -75,12 +72,10 @@ class BlobMetadata:
             "sequence-number": self.sequence_number,
             "offset": self.offset,
             "length": self.length,
+            "compression-codec": self.compression_codec,
+            "properties": dict(self.properties) or None,
         }
-        if self.compression_codec is not None:
-            result["compression-codec"] = self.compression_codec
-        if self.properties:
-            result["properties"] = dict(self.properties)
-        return result
+        return {key: value for key, value in result.items() if value is not None}
 
 
 def _properties(fields: Fields) -> Mapping[str, str]:
@@ -89,11 +84,7 @@ def _properties(fields: Fields) -> Mapping[str, str]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PuffinFooter:
-    """What a Puffin file holds.
-
-    Attributes:
-        properties: of the file, such as "created-by".
-    """
+    """The contents of a Puffin file; `properties` are those of the file, such as "created-by"."""
 
     blobs: tuple[BlobMetadata, ...]
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -115,7 +106,7 @@ class Blob:
 
 
 def footer_size(tail: bytes, *, path: str | None = None) -> int:
-    """Return how many bytes at the end of the file are the footer, by the last `TAIL_SIZE` bytes of it.
+    """Return the size of the footer at the end of a file, in bytes, from the last `TAIL_SIZE` bytes of the file.
 
     Raises:
         FormatError: this is not the end of a Puffin file.
@@ -132,8 +123,8 @@ def read_footer(data: bytes, *, file_size: int | None = None, path: str | None =
     """Return the footer of a Puffin file.
 
     Args:
-        data: the whole file, or as much of its end as `footer_size` says at least.
-        file_size: in bytes, where `data` is not the whole file.
+        data: the whole file, or at least the last `footer_size` bytes.
+        file_size: bytes of the file, if `data` is not the whole file.
     Raises:
         FormatError: torn, foreign or malformed bytes.
         UnsupportedError: a flag that this version does not know.
@@ -190,7 +181,7 @@ def read_blob(data: bytes, blob: BlobMetadata, *, path: str | None = None) -> by
 
 
 def _decompress(data: bytes, codec: str, path: str | None) -> bytes:
-    """Decompress one frame, and stop where it becomes larger than what is reasonable."""
+    """Decompress one frame, up to a reasonable size."""
     import pyarrow as pa
 
     if codec not in _CODECS:
@@ -209,26 +200,24 @@ def _decompress(data: bytes, codec: str, path: str | None) -> bytes:
 def write_puffin(
     blobs: Sequence[Blob], *, properties: Mapping[str, str] | None = None
 ) -> tuple[bytes, tuple[BlobMetadata, ...]]:
-    """Return a Puffin file, and where each blob lies in it.
+    """Return a Puffin file, and the footer's entry of each blob.
 
     Nothing is compressed: deletion vectors must not be, and a footer is small.
     """
-    parts, offset, described = [MAGIC], len(MAGIC), []
-    for blob in blobs:
-        described.append(
-            BlobMetadata(
-                type=blob.type,
-                fields=blob.fields,
-                snapshot_id=blob.snapshot_id,
-                sequence_number=blob.sequence_number,
-                offset=offset,
-                length=len(blob.data),
-                properties=blob.properties,
-            )
+    starts = accumulate((len(blob.data) for blob in blobs), initial=len(MAGIC))
+    described = tuple(
+        BlobMetadata(
+            type=blob.type,
+            fields=blob.fields,
+            snapshot_id=blob.snapshot_id,
+            sequence_number=blob.sequence_number,
+            offset=offset,
+            length=len(blob.data),
+            properties=blob.properties,
         )
-        parts.append(blob.data)
-        offset += len(blob.data)
+        for blob, offset in zip(blobs, starts, strict=False)
+    )
     document = {"blobs": [item.to_dict() for item in described], "properties": dict(properties or {})}
     payload = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
-    parts += [MAGIC, payload, len(payload).to_bytes(4, "little"), bytes(4), MAGIC]
-    return b"".join(parts), tuple(described)
+    footer = [MAGIC, payload, len(payload).to_bytes(4, "little"), bytes(4), MAGIC]
+    return b"".join([MAGIC, *(blob.data for blob in blobs), *footer]), described

@@ -1,7 +1,7 @@
-"""Snapshots, the branches and tags that name them, and what a snapshot says about its change.
+"""Snapshots, the branches and tags that name them, and the summary of a snapshot's change.
 
-Here: `Snapshot`, `SnapshotRef`, and the summary with its totals. Not here: which snapshots a table has (`metadata`) and
-how they are added and removed (`changes`).
+Here: `Snapshot`, `SnapshotRef`, and the summary with its totals. Not here: which snapshots a table has
+(`metadata.table_metadata`) and how they are added and removed (`metadata.updates`).
 """
 
 from __future__ import annotations
@@ -21,16 +21,8 @@ MAIN_BRANCH = "main"
 
 _SNAPSHOT_KEYS = frozenset(
     (
-        *(
-            "snapshot-id",
-            "parent-snapshot-id",
-            "sequence-number",
-            "timestamp-ms",
-            "manifest-list",
-            "manifests",
-            "summary",
-        ),
-        *("schema-id", "first-row-id", "added-rows", "key-id"),
+        *("snapshot-id", "parent-snapshot-id", "sequence-number", "timestamp-ms", "manifest-list", "manifests"),
+        *("summary", "schema-id", "first-row-id", "added-rows", "key-id"),
     )
 )
 
@@ -41,11 +33,11 @@ class Snapshot:
 
     Attributes:
         sequence_number: 0 in v1.
-        manifest_list: location, or None where v1 embedded the locations in `manifests`.
-        schema_id: the schema when it was made; None from old writers.
-        first_row_id: v3: the first row id that was free before this snapshot; `added_rows` ids from there are taken.
-        key_id: v3: the key that the manifest list is encrypted with.
-        unknown: what else stood there, kept and written back.
+        manifest_list: location, or None where v1 has the locations in `manifests`.
+        schema_id: current schema at the time of the snapshot; None from old writers.
+        first_row_id: first of the `added_rows` row ids of this snapshot; v3.
+        key_id: key of an encrypted manifest list; v3.
+        unknown: other keys of the document, written back unchanged.
     Spec: Snapshots.
     """
 
@@ -64,16 +56,12 @@ class Snapshot:
 
     @property
     def operation(self) -> str:
-        """What kind of change made it; without a word about it the most careful: overwrite."""
+        """The kind of the change; `overwrite`, which readers must assume, if the summary does not name it."""
         return self.summary.get("operation", "overwrite")
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any], *, path: str | None = None, where: str = "snapshot") -> Snapshot:
-        """Read the JSON form.
-
-        Raises:
-            FormatError: a key is missing or of another type.
-        """
+        """Read the JSON form; raises FormatError for a key that is missing or of another type."""
         fields = Fields(value, where, path)
         manifests = fields.list("manifests") if "manifests" in fields else None
         if manifests is not None and not all(isinstance(item, str) for item in manifests):
@@ -98,33 +86,26 @@ class Snapshot:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, in the order in which Iceberg Java writes it."""
-        result: dict[str, Any] = {}
-        if self.sequence_number > 0:
-            result["sequence-number"] = self.sequence_number
-        result["snapshot-id"] = self.snapshot_id
-        if self.parent_snapshot_id is not None:
-            result["parent-snapshot-id"] = self.parent_snapshot_id
-        result["timestamp-ms"] = self.timestamp_ms
-        if self.summary:
-            result["summary"] = dict(self.summary)
-        if self.manifest_list is not None:
-            result["manifest-list"] = self.manifest_list
-        elif self.manifests is not None:
-            result["manifests"] = list(self.manifests)
-        if self.schema_id is not None:
-            result["schema-id"] = self.schema_id
-        if self.first_row_id is not None:
-            result["first-row-id"] = self.first_row_id
-        if self.added_rows is not None:
-            result["added-rows"] = self.added_rows
-        if self.key_id is not None:
-            result["key-id"] = self.key_id
-        return {**result, **self.unknown} if self.unknown else result
+        manifests = None if self.manifests is None or self.manifest_list is not None else list(self.manifests)
+        entries = {
+            "sequence-number": self.sequence_number if self.sequence_number > 0 else None,
+            "snapshot-id": self.snapshot_id,
+            "parent-snapshot-id": self.parent_snapshot_id,
+            "timestamp-ms": self.timestamp_ms,
+            "summary": dict(self.summary) if self.summary else None,
+            "manifest-list": self.manifest_list,
+            "manifests": manifests,
+            "schema-id": self.schema_id,
+            "first-row-id": self.first_row_id,
+            "added-rows": self.added_rows,
+            "key-id": self.key_id,
+        }
+        return {key: value for key, value in entries.items() if value is not None} | dict(self.unknown)
 
 
 def _summary(fields: Fields) -> Mapping[str, str]:
     summary = fields.data.get("summary") or {}
-    # Tables have thousands of them: look at each value once, and get the exact error only when there is one.
+    # Tables have thousands of summaries: each value is checked once, and only an error is located exactly.
     if isinstance(summary, dict) and all(type(value) is str for value in summary.values()):
         return summary
     return fields.str_map("summary")
@@ -139,7 +120,7 @@ class SnapshotRef:
 
     Attributes:
         min_snapshots_to_keep: branches only, like `max_snapshot_age_ms`; None means the table's default.
-        max_ref_age_ms: None means the table's default; main never grows too old.
+        max_ref_age_ms: None means the table's default; main never expires.
     Spec: Snapshot References.
     """
 
@@ -169,11 +150,7 @@ class SnapshotRef:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any], *, path: str | None = None, where: str = "ref") -> SnapshotRef:
-        """Read the JSON form.
-
-        Raises:
-            FormatError: a key is missing, of another type, or has a value that the type of reference cannot have.
-        """
+        """Read the JSON form; raises FormatError for a key that is missing or has a wrong type or value."""
         fields = Fields(value, where, path)
         kind = fields.str("type").lower()
         if kind not in ("branch", "tag"):
@@ -201,7 +178,7 @@ class SnapshotRef:
         return result | {key: value for key, value in optional.items() if value is not None} | dict(self.unknown)
 
 
-# Total: what adds to it, what takes from it.
+# Total: the entries that are added to it and subtracted from it.
 _TOTALS: Mapping[str, tuple[str, str]] = {
     "total-records": ("added-records", "deleted-records"),
     "total-files-size": ("added-files-size", "removed-files-size"),
@@ -248,10 +225,10 @@ def summarize(
 
     Args:
         previous: summary of the snapshot that the target branch points to; None without one.
-        operation: what to call it; by default derived from what is added and removed.
+        operation: by default derived from the files that are added and removed.
         properties: more entries; those that are computed here win.
-        specs: partition specs by id, with `schema` needed for summaries by partition only.
-        partition_limit: up to how many changed partitions are summarized one by one (`write.summary.partition-limit`).
+        specs: partition specs by id; like `schema`, needed only for summaries of partitions.
+        partition_limit: most changed partitions that are summarized one by one (`write.summary.partition-limit`).
     Spec: Appendix F, Optional Snapshot Summary Fields.
     """
     deltas = _Deltas()
@@ -276,7 +253,7 @@ def summarize(
 
 
 class _Deltas:
-    """Counts files, rows and bytes that come (sign 0) and go (sign 1)."""
+    """Counts of files, rows and bytes that are added (sign 0) and removed (sign 1)."""
 
     __slots__ = ("counts",)
 
@@ -307,28 +284,22 @@ class _Deltas:
         return {name: str(self.counts[name]) for name in names if self.counts.get(name)}
 
     def operation(self) -> str:
-        """Derive the operation: rows that come append, rows that go delete, both overwrite."""
-        comes = "added-data-files" in self.counts
-        goes = "deleted-data-files" in self.counts or "added-delete-files" in self.counts
-        goes = goes or (not comes and "removed-delete-files" in self.counts)
-        if comes and goes:
+        """Derive the operation: append if rows are added, delete if rows are removed, overwrite if both."""
+        adds = "added-data-files" in self.counts
+        removes = "deleted-data-files" in self.counts or "added-delete-files" in self.counts
+        removes = removes or (not adds and "removed-delete-files" in self.counts)
+        if adds and removes:
             return "overwrite"
-        return "delete" if goes else "append"
+        return "delete" if removes else "append"
 
 
 def _totals(deltas: Mapping[str, str], previous: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the totals; one that the previous snapshot does not tell is left out, never invented."""
+    """Return the totals; a total that the previous snapshot does not have is left out, never invented."""
     result = {}
     for name, (plus, minus) in _TOTALS.items():
-        before = _count("0" if previous is None else previous.get(name, ""))
-        if before is None:
-            continue
-        total = before + int(deltas.get(plus, "0")) - int(deltas.get(minus, "0"))
-        if total >= 0:
-            result[name] = str(total)
+        before = "0" if previous is None else previous.get(name, "")
+        if before.isascii() and before.isdigit():
+            total = int(before) + int(deltas.get(plus, "0")) - int(deltas.get(minus, "0"))
+            if total >= 0:
+                result[name] = str(total)
     return result
-
-
-def _count(text: str) -> int | None:
-    """Return a number of a summary, None when it is none."""
-    return int(text) if text.isascii() and text.isdigit() else None

@@ -48,7 +48,7 @@ class SortField:
             raise InvalidInputError(f"unknown null order '{self.null_order}' (expected {NULLS_FIRST} or {NULLS_LAST})")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the field as metadata JSON has it, keys in Java's order."""
+        """Return the field as JSON of the metadata, keys in Java's order."""
         sources = sources_to_dict(self.source_id, self.source_ids)
         order = {"direction": self.direction, "null-order": self.null_order}
         return {"transform": str(self.transform), **sources, **order}
@@ -56,7 +56,7 @@ class SortField:
 
 @dataclass(frozen=True, slots=True)
 class SortOrder:
-    """A tuple of sort keys, by number inside its table. Number 0 is the unsorted order.
+    """A tuple of sort keys with an id in its table. Id 0 is the unsorted order.
 
     Raises:
         InvalidInputError: order 0 has fields, or another order has none.
@@ -86,19 +86,18 @@ class SortOrder:
             raise FormatError(f"{error} in '{where}'", path=path) from error
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the order as metadata JSON has it."""
+        """Return the order as JSON of the metadata."""
         return {"order-id": self.order_id, "fields": [child.to_dict() for child in self.fields]}
 
     def same_fields(self, other: "SortOrder") -> bool:
-        """Tell whether two orders sort alike, whatever their ids."""
+        """Whether two orders have the same fields, whatever their ids."""
         return self.fields == other.fields
 
     def validate(self, schema: Schema) -> None:
-        """Check that rows of a schema can be sorted so.
+        """Check that rows of a schema can be sorted by the order.
 
         Raises:
-            InvalidInputError: a source column is missing or of a type that the transform is not for, or a transform is
-                unknown.
+            InvalidInputError: a source column is missing, or a transform is unknown or not for the type of its column.
         """
         for child in self.fields:
             source = schema.fields_by_id.get(child.source_id)
@@ -132,15 +131,14 @@ _NULLS = re.compile(r"\s+nulls[\s-]+(first|last)$", re.IGNORECASE)
 def sort_order_from_shorthand(
     items: Sequence[str | SortField] | SortOrder, schema: Schema, *, order_id: int = FIRST_SORT_ORDER_ID
 ) -> SortOrder:
-    """Return a sort order from terms as people write them: ``["ts desc", "bucket(4, id) asc nulls last"]``.
+    """Return a sort order from terms, such as ``["ts desc", "bucket(4, id) asc nulls last"]``.
 
-    Without a direction it is ascending. Without a null order, nulls are first when ascending and last when descending,
-    as in Spark and Java.
+    As in Spark and Java, the default direction is ascending; nulls are first when ascending and last when descending.
 
     Args:
-        items: the terms; none of them gives the unsorted order.
-        schema: the columns that the terms speak of.
-        order_id: number of the new order.
+        items: the terms; no term gives the unsorted order.
+        schema: schema of the columns that the terms name.
+        order_id: id of the new order.
     Raises:
         InvalidInputError: not a term, or a transform that is not for the column.
         NotFoundError: no such column; the message lists the columns.
@@ -169,6 +167,6 @@ def _parse_field(text: str, schema: Schema) -> SortField:
 
 
 def _take(pattern: re.Pattern[str], text: str, schema: Schema) -> tuple[str, str | None]:
-    """Take a word off the end of a term. A column may itself be called 'x desc'; then it is meant."""
+    """Remove a word from the end of a term, unless the whole term is the name of a column, such as 'x desc'."""
     found = None if text in schema.names else pattern.search(text)
     return (text[: found.start()].rstrip(), found[1].lower()) if found else (text, None)

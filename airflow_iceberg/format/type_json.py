@@ -83,33 +83,19 @@ def type_to_json(type_: t.IcebergType) -> str | dict[str, Any]:
     if isinstance(type_, t.StructType):
         return {"type": "struct", "fields": [field_to_json(child) for child in type_.fields]}
     if isinstance(type_, t.ListType):
-        element = type_to_json(type_.element)
-        return {
-            "type": "list",
-            "element-id": type_.element_id,
-            "element": element,
-            "element-required": type_.element_required,
-        }
+        return {"type": "list", **_inner_to_json(type_.element_field), "element-required": type_.element_required}
     if isinstance(type_, t.MapType):
-        return {
-            "type": "map",
-            "key-id": type_.key_id,
-            "key": type_to_json(type_.key),
-            "value-id": type_.value_id,
-            "value": type_to_json(type_.value),
-            "value-required": type_.value_required,
-        }
+        inner = _inner_to_json(type_.key_field) | _inner_to_json(type_.value_field)
+        return {"type": "map", **inner, "value-required": type_.value_required}
     return str(type_)
+
+
+def _inner_to_json(field: t.NestedField) -> dict[str, Any]:
+    return {f"{field.name}-id": field.id, field.name: type_to_json(field.type)}
 
 
 def field_to_json(field: t.NestedField) -> dict[str, Any]:
     """Return the field as metadata JSON has it, keys in Java's order."""
-    result: dict[str, Any] = {"id": field.id, "name": field.name, "required": field.required}
-    result["type"] = type_to_json(field.type)
-    if field.doc is not None:
-        result["doc"] = field.doc
-    if field.initial_default is not None:
-        result["initial-default"] = field.initial_default
-    if field.write_default is not None:
-        result["write-default"] = field.write_default
-    return result
+    optional = {"doc": field.doc, "initial-default": field.initial_default, "write-default": field.write_default}
+    result = {"id": field.id, "name": field.name, "required": field.required, "type": type_to_json(field.type)}
+    return result | {key: value for key, value in optional.items() if value is not None}

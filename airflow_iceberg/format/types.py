@@ -13,7 +13,7 @@ from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.json_fields import MAX_INT
 
 Value: TypeAlias = Any
-"""A canonical Python value: the contract of what stands for each type.
+"""A canonical Python value: the Python type that represents each Iceberg type.
 
 boolean bool; int, long int; float, double float; date int (days); time int (µs); timestamp and timestamptz int (µs
 since the epoch, UTC); timestamp_ns and timestamptz_ns int (ns); string str; uuid uuid.UUID; fixed, binary, geometry,
@@ -29,12 +29,12 @@ EDGE_ALGORITHMS = ("spherical", "vincenty", "thomas", "andoyer", "karney")
 
 @dataclass(frozen=True, slots=True)
 class IcebergType:
-    """Any type of the specification. Types are values: equal when they say the same."""
+    """Any type of the specification. Types are values: they are equal when their contents are."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrimitiveType(IcebergType):
-    """A type without fields of its own; `variant` counts as one here, as it is written as a name."""
+    """A type without fields of its own. `variant` is one here, since metadata contains only its name."""
 
     name: ClassVar[str] = ""
 
@@ -142,7 +142,7 @@ class BinaryType(PrimitiveType):
 
 @dataclass(frozen=True, slots=True)
 class UnknownType(PrimitiveType):
-    """The type of a column that holds only nulls; takes no bytes in a file. Version 3."""
+    """The type of a column that holds only nulls and uses no bytes in a file. Version 3."""
 
     name: ClassVar[str] = "unknown"
 
@@ -184,7 +184,7 @@ class DecimalType(PrimitiveType):
             raise InvalidInputError(f"invalid type '{self}': the scale must be from 0 to the precision")
 
     def __str__(self) -> str:
-        # With a blank, as Java writes it; type strings are compared as text by some readers.
+        # With a blank, like Java: some readers compare type strings as text.
         return f"decimal({self.precision}, {self.scale})"
 
 
@@ -193,7 +193,7 @@ class GeometryType(PrimitiveType):
     """Geospatial features on a plane, as WKB. Version 3.
 
     Attributes:
-        crs: coordinate reference system as it was written, None where the type said nothing (OGC:CRS84 then).
+        crs: coordinate reference system as it was written; None stands for OGC:CRS84.
     """
 
     crs: str | None = None
@@ -202,10 +202,13 @@ class GeometryType(PrimitiveType):
         return f"geometry({self.crs})" if self.crs else "geometry"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, GeometryType) and _same_crs(self.crs, other.crs)
+        return isinstance(other, GeometryType) and self._key() == other._key()
 
     def __hash__(self) -> int:
-        return hash(("geometry", (self.crs or DEFAULT_CRS).casefold()))
+        return hash(self._key())
+
+    def _key(self) -> tuple[str, str]:
+        return "geometry", (self.crs or DEFAULT_CRS).casefold()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -214,7 +217,7 @@ class GeographyType(PrimitiveType):
 
     Attributes:
         crs: as in GeometryType.
-        algorithm: how the edge between two points runs, None where the type said nothing (spherical then).
+        algorithm: how the edge between two points is interpolated; None stands for spherical.
     """
 
     crs: str | None = None
@@ -314,26 +317,11 @@ class MapType(IcebergType):
         return f"map<{self.key}, {self.value}>"
 
 
+NUMBERS = (IntegerType, LongType, FloatType, DoubleType)
+TIMESTAMPS = (TimestampType, TimestamptzType, TimestampNsType, TimestamptzNsType)
+_OTHERS = (StringType, UUIDType, BinaryType, UnknownType, VariantType)
 NAMED_TYPES: Mapping[str, PrimitiveType] = {
-    kind.name: kind()
-    for kind in (
-        BooleanType,
-        IntegerType,
-        LongType,
-        FloatType,
-        DoubleType,
-        DateType,
-        TimeType,
-        TimestampType,
-        TimestamptzType,
-        TimestampNsType,
-        TimestamptzNsType,
-        StringType,
-        UUIDType,
-        BinaryType,
-        UnknownType,
-        VariantType,
-    )
+    kind.name: kind() for kind in (BooleanType, *NUMBERS, DateType, TimeType, *TIMESTAMPS, *_OTHERS)
 }
 """The primitive types without parameters, by their names."""
 
@@ -341,7 +329,7 @@ PARAMETRIC_FORMS = ("fixed[L]", "decimal(P, S)", "geometry(CRS)", "geography(CRS
 
 _FIXED = re.compile(r"fixed\s*\[\s*(\d{1,10})\s*\]", re.IGNORECASE)
 _DECIMAL = re.compile(r"decimal\s*\(\s*(\d{1,10})\s*,\s*(\d{1,10})\s*\)", re.IGNORECASE)
-# The blanks around a CRS are part of its group: told apart by the pattern, thousands of them would take for ever.
+# The group of a CRS includes the blanks around it: a pattern that separates them would backtrack without end.
 _GEOMETRY = re.compile(r"geometry\s*(?:\(([^)]*)\))?", re.IGNORECASE)
 _GEOGRAPHY = re.compile(r"geography\s*(?:\(([^,)]*)(?:,\s*(\w+)\s*)?\))?", re.IGNORECASE)
 
@@ -354,26 +342,18 @@ _PATTERNS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], PrimitiveType]
 
 
 def parse_primitive(text: str) -> PrimitiveType | None:
-    """Return the primitive type of a type string, or None when there is no such type.
-
-    Case and blanks inside the parameters do not matter, as in Java.
+    """Return the primitive type of a type string, None for an unknown one. As in Java, case and blanks do not matter.
 
     Raises:
         InvalidInputError: the parameters are out of range, like a decimal of 39 digits.
     """
     text = text.strip()
-    named = NAMED_TYPES.get(text.lower())
-    if named is not None:
-        return named
-    for pattern, build in _PATTERNS:
-        found = pattern.fullmatch(text)
-        if found:
-            return build(found)
-    return None
+    parametric = (build(found) for pattern, build in _PATTERNS if (found := pattern.fullmatch(text)))
+    return NAMED_TYPES.get(text.lower()) or next(parametric, None)
 
 
 def child_fields(type_: IcebergType) -> tuple[NestedField, ...]:
-    """Return the direct fields of a type: of a struct, or element, key and value; none for a primitive."""
+    """Return the direct fields of a type: those of a struct, or element, key and value; none for a primitive."""
     if isinstance(type_, StructType):
         return type_.fields
     if isinstance(type_, ListType):
@@ -388,7 +368,3 @@ def walk_fields(fields: tuple[NestedField, ...]) -> Iterator[NestedField]:
     for child in fields:
         yield child
         yield from walk_fields(child_fields(child.type))
-
-
-def _same_crs(left: str | None, right: str | None) -> bool:
-    return (left or DEFAULT_CRS).casefold() == (right or DEFAULT_CRS).casefold()

@@ -39,7 +39,7 @@ from airflow_iceberg.operations.shared_location import check_not_shared
 from airflow_iceberg.operations.staging import STAGING_FOLDER, of_dead_jobs, remove_folders
 from airflow_iceberg.operations.work import Work, reread
 from airflow_iceberg.plan.expire_snapshots import check_may_delete
-from airflow_iceberg.plan.orphan_files import MISMATCH_MODES, KnownFiles, Spelling, older_than_ms
+from airflow_iceberg.plan.orphan_files import MISMATCH_MODES, EqualStores, KnownFiles, older_than_ms
 from airflow_iceberg.storage.base import FileStatus
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class OrphanRequest:
             raise InvalidInputError(
                 f"unknown prefix_mismatch_mode {self.prefix_mismatch_mode!r}; one of {', '.join(MISMATCH_MODES)}"
             )
-        Spelling.of(self.equal_schemes, self.equal_authorities)
+        EqualStores.of(self.equal_schemes, self.equal_authorities)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -270,26 +270,28 @@ def _warn_of_other_places(table: OpenTable, root: str) -> None:
 
 
 def _orphans(table: OpenTable, listed: _Listing, request: OrphanRequest, inventory: RunUnits) -> list[FileStatus]:
-    known = known_files(table, Spelling.of(request.equal_schemes, request.equal_authorities), inventory=inventory)
+    known = known_files(table, EqualStores.of(request.equal_schemes, request.equal_authorities), inventory=inventory)
     log.info("%s: %d files are listed, the table knows %d", table.name, listed.count, len(known))
     orphans: list[FileStatus] = []
     doubtful: list[FileStatus] = []
     for files in listed.old():
-        verdicts = known.judge_all([status.location for status in files])
+        verdicts = known.classify_all([status.location for status in files])
         orphans += [status for status, verdict in zip(files, verdicts, strict=True) if verdict == "orphan"]
         doubtful += [status for status, verdict in zip(files, verdicts, strict=True) if verdict == "doubtful"]
     if doubtful and request.prefix_mismatch_mode == "error":
         first = doubtful[0].location
         raise InvalidInputError(
             f"{len(doubtful)} files of table {table.name} lie under another scheme or authority than the table names "
-            f"them by: {first}, which it knows under {' and '.join(known.spellings(first))}; say which are the same in "
+            f"them by: {first}, which it knows under {' and '.join(known.stores_of(first))}; say which are the same in "
             f"equal_schemes or equal_authorities, or set prefix_mismatch_mode to ignore (keep) or delete; nothing was "
             f"touched"
         )
     return [*orphans, *doubtful] if request.prefix_mismatch_mode == "delete" else orphans
 
 
-def known_files(table: OpenTable, spelling: Spelling | None = None, *, inventory: RunUnits | None = None) -> KnownFiles:
+def known_files(
+    table: OpenTable, spelling: EqualStores | None = None, *, inventory: RunUnits | None = None
+) -> KnownFiles:
     """Return every file that the table's metadata leads to, over all of its snapshots.
 
     Args:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.errors import IcebergError, IncompatibleChangeError, StorageError
 from airflow_iceberg.format.metadata import json as metadata_json
-from airflow_iceberg.plan.orphan_files import KnownFiles, Spelling
+from airflow_iceberg.plan.orphan_files import EqualStores, KnownFiles
 from airflow_iceberg.storage.base import FileIO
 
 THREADS = 16
@@ -63,7 +63,7 @@ def _unknown(table: OpenTable, metadata_files: Iterable[str]) -> list[str]:
     known = KnownFiles()
     known.add([table.metadata_location, *(location for _, location in table.metadata.metadata_log)])
     found = list(metadata_files)
-    return [location for location, verdict in zip(found, known.judge_all(found), strict=True) if verdict == "orphan"]
+    return [location for location, verdict in zip(found, known.classify_all(found), strict=True) if verdict == "orphan"]
 
 
 def _look(io: FileIO, path: str) -> _Seen | None:
@@ -108,7 +108,7 @@ def _check_not_forked(table: OpenTable, seen: Sequence[_Seen]) -> None:
     for one in recent:
         past.add(location for _, location in _metadata_log(table.io, one.path))
     for one in recent:
-        if past.judge(one.path) != "orphan":
+        if past.classify(one.path) != "orphan":
             raise _shared(
                 table,
                 f"{one.path} is a version of the same table that this catalog does not know, and that was committed "
@@ -125,7 +125,7 @@ def _metadata_log(io: FileIO, path: str) -> Sequence[tuple[int, str]]:
 
 
 def _path(location: str) -> str:
-    return Spelling().split(location)[2]
+    return EqualStores().split(location)[2]
 
 
 def _shared(table: OpenTable, why: str) -> IncompatibleChangeError:

@@ -1,6 +1,6 @@
-"""Decisions about a table, taken from values alone: no I/O, no clock, no dice.
+"""Decisions about a table, made from values alone: no I/O, no clock, no random numbers.
 
-Here: predicates and how they prune (`filters`, `projection`, `metrics`), which files a scan reads (`scan`), what a
-sensor waits for (`waiting`). Not here: reading rows (`data`), applying a change (`commit`). Nothing is imported by this
-file, so that `plan.new_snapshot` costs no Arrow and no SQL parser.
+Here: which files a scan reads, which files and snapshots an operation selects, the meaning of ALTER's words. Not here:
+reading rows (`data`), applying a change (`commit`). This file imports nothing, so that `plan.new_snapshot` loads
+neither Arrow nor a SQL parser.
 """

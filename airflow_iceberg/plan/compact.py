@@ -1,11 +1,11 @@
-"""Which files a compaction rewrites, in which groups, and how many files each group becomes.
+"""Which files a compaction rewrites, in which groups, and the number of output files of each group.
 
 Here: the options of Iceberg's `rewrite_data_files` with its names and defaults, the choice of candidates, packing and
-the number of outputs. Pure: files come in as scan tasks, groups go out. Not here: scanning (`plan.scan`), reading and
-writing (`jobs`), committing (`commit`).
+the number of outputs. Pure: the input is scan tasks, the output is groups. Not here: scanning (`plan.scan`), reading
+and writing (`jobs`), committing (`commit`).
 
-The rules are those of Iceberg Java (`SizeBasedFileRewritePlanner`, `BinPackRewriteFilePlanner`): a table that one of
-the two has compacted gives the other nothing to do.
+The rules are the same as in Iceberg Java (`SizeBasedFileRewritePlanner`, `BinPackRewriteFilePlanner`): after one of
+the two has compacted a table, the other finds nothing to do.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.values.bytes import canonical_key
+from airflow_iceberg.plan.deletes import referenced_file
 from airflow_iceberg.plan.scan import FileScanTask
 
 GIB = 1 << 30
@@ -27,8 +28,14 @@ JOB_ORDERS = ("none", "bytes-asc", "bytes-desc", "files-asc", "files-desc")
 SORT_OPTIONS = frozenset({"compression-factor", "shuffle-partitions-per-file"})
 ZORDER_OPTIONS = frozenset({"var-length-contribution", "max-output-size"})
 _MIN_SHARE, _MAX_SHARE = 0.75, 1.8
-# Each byte that counts takes memory for every row.
+# Each byte needs memory for every row.
 _MOST_COMPRESSION, _MOST_TEXT = 1000, 1024
+_POSITIVE = (
+    *("target_file_size_bytes", "min_input_files", "max_file_group_size_bytes", "max_file_group_input_files"),
+    *("partial_progress_max_commits", "max_concurrent_file_group_rewrites", "shuffle_partitions_per_file"),
+    *("var_length_contribution", "max_output_size", "max_files_to_rewrite"),
+)
+_NOT_NEGATIVE = ("delete_file_threshold", "partial_progress_max_failed_commits")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,29 +43,29 @@ class RewriteOptions:
     """The options of a compaction; sizes are bytes on disk.
 
     Attributes:
-        target_file_size_bytes: size of the files that are written; the table's `write.target-file-size-bytes`.
-        min_file_size_bytes: smaller files are rewritten; 0.75 of the target.
-        max_file_size_bytes: larger files are rewritten; 1.8 of the target.
-        min_input_files: a group of that many files is rewritten whatever its size.
-        max_file_group_size_bytes: a group is rewritten as a whole, and is at most that large.
+        target_file_size_bytes: size of new files; by default the table's `write.target-file-size-bytes`.
+        min_file_size_bytes: size below which files are rewritten; by default 0.75 of the target.
+        max_file_size_bytes: size above which files are rewritten; by default 1.8 of the target.
+        min_input_files: number of files from which a group is rewritten, whatever its size.
+        max_file_group_size_bytes: largest size of a group, which is rewritten as a whole.
         max_file_group_input_files: most files of a group.
-        max_files_to_rewrite: most files in all; None is no limit.
-        delete_file_threshold: a file with that many delete files is rewritten; 0 is every file.
-        delete_ratio_threshold: so is one of which at least that share of rows is deleted, above 0 and at most 1.
-        rewrite_all: rewrite every file, whatever its size.
-        partial_progress_enabled: commit groups as they are done, and leave out those that fail.
-        partial_progress_max_commits: most commits then.
-        partial_progress_max_failed_commits: the compaction fails when more commits than these do; None is max_commits.
-        max_concurrent_file_group_rewrites: groups that are worked on at a time.
-        use_starting_sequence_number: give the new files the sequence number of the snapshot that was read, so that
-            equality deletes that are written meanwhile still apply to them.
-        remove_dangling_deletes: remove delete files that apply to no file any more.
-        rewrite_job_order: which groups come first: one of JOB_ORDERS.
-        output_spec_id: partition spec of the files that are written; the table's default spec if None.
-        compression_factor: sorted files come out that much larger than they went in, as far as their number goes.
-        shuffle_partitions_per_file: ranges that are sorted one after the other for each output, at least.
-        var_length_contribution: bytes of text and binary columns that count for a z-order.
-        max_output_size: most bytes that a z-order compares rows by.
+        max_files_to_rewrite: most files of all groups; None is no limit.
+        delete_file_threshold: number of delete files from which a file is rewritten; 0 is every file.
+        delete_ratio_threshold: fraction of deleted rows from which a file is rewritten, above 0 and at most 1.
+        rewrite_all: whether every file is rewritten, whatever its size.
+        partial_progress_enabled: whether finished groups are committed although other groups fail.
+        partial_progress_max_commits: most commits with partial progress.
+        partial_progress_max_failed_commits: most failed commits of a compaction that succeeds; None is max_commits.
+        max_concurrent_file_group_rewrites: number of groups that are rewritten at a time.
+        use_starting_sequence_number: whether new files get the sequence number of the snapshot that was read, so that
+            equality deletes of other writers still apply to them.
+        remove_dangling_deletes: whether delete files that apply to no data file are removed.
+        rewrite_job_order: order of the groups: one of JOB_ORDERS.
+        output_spec_id: partition spec of new files; None is the table's default spec.
+        compression_factor: expected growth of sorted files, which increases the number of output files.
+        shuffle_partitions_per_file: least number of ranges that are sorted for each output file.
+        var_length_contribution: bytes of text and binary columns that a z-order uses.
+        max_output_size: most bytes of a z-order's sort key.
     """
 
     target_file_size_bytes: int = DEFAULT_TARGET_FILE_SIZE
@@ -85,19 +92,17 @@ class RewriteOptions:
     max_output_size: int = MAX_INT
 
     def __post_init__(self) -> None:
-        self._check_positive("target_file_size_bytes")
+        for names, least in ((_POSITIVE, 1), (_NOT_NEGATIVE, 0)):
+            for name in names:
+                value = getattr(self, name)
+                if value is not None and value < least:
+                    raise InvalidInputError(f"{_option(name)} is {value}, expected {least} or more")
         if not 0 <= self.min_file_size_bytes < self.target_file_size_bytes < self.max_file_size_bytes:
             raise InvalidInputError(
                 f"min-file-size-bytes is {self.min_file_size_bytes}, target-file-size-bytes "
                 f"{self.target_file_size_bytes} and max-file-size-bytes {self.max_file_size_bytes}; expected "
                 f"0 <= min < target < max"
             )
-        for name in ("min_input_files", "max_file_group_size_bytes", "max_file_group_input_files"):
-            self._check_positive(name)
-        for name in ("partial_progress_max_commits", "max_concurrent_file_group_rewrites"):
-            self._check_positive(name)
-        for name in ("shuffle_partitions_per_file", "var_length_contribution", "max_output_size"):
-            self._check_positive(name)
         if not 0 < self.compression_factor <= _MOST_COMPRESSION:
             raise InvalidInputError(
                 f"compression-factor is {self.compression_factor}, "
@@ -107,11 +112,6 @@ class RewriteOptions:
             raise InvalidInputError(
                 f"var-length-contribution is {self.var_length_contribution}, expected {_MOST_TEXT} bytes at most"
             )
-        if self.max_files_to_rewrite is not None:
-            self._check_positive("max_files_to_rewrite")
-        for name in ("delete_file_threshold", "partial_progress_max_failed_commits"):
-            if (getattr(self, name) or 0) < 0:
-                raise InvalidInputError(f"{_option(name)} is {getattr(self, name)}, expected 0 or more")
         if not 0 < self.delete_ratio_threshold <= 1:
             raise InvalidInputError(
                 f"delete-ratio-threshold is {self.delete_ratio_threshold}, expected above 0 and at most 1"
@@ -121,17 +121,13 @@ class RewriteOptions:
                 f"rewrite-job-order is {self.rewrite_job_order!r}, expected one of {', '.join(JOB_ORDERS)}"
             )
 
-    def _check_positive(self, name: str) -> None:
-        if getattr(self, name) < 1:
-            raise InvalidInputError(f"{_option(name)} is {getattr(self, name)}, expected 1 or more")
-
     @classmethod
     def of(cls, options: Mapping[str, Any], properties: Mapping[str, str]) -> Self:
-        """Read options as they are given to Iceberg's procedure, over a table's properties.
+        """Read the options of Iceberg's procedure.
 
         Args:
             options: by Iceberg's names ("min-input-files"), values as text, numbers or booleans.
-            properties: of the table; the target size is taken from there when no option says otherwise.
+            properties: the table's properties, whose target size is the default.
         Raises:
             InvalidInputError: an unknown option, a value that is not of its kind, or sizes that contradict each other.
         """
@@ -144,8 +140,7 @@ class RewriteOptions:
         if unknown:
             raise InvalidInputError(f"unknown option {unknown[0]!r}; one of {', '.join(sorted(known))}")
         given = {known[name].name: _parse(name, str(known[name].type), value) for name, value in options.items()}
-        # None is an option that is left out.
-        given = {name: value for name, value in given.items() if value is not None}
+        given = {name: value for name, value in given.items() if value is not None}  # None is an omitted option
         if "target_file_size_bytes" not in given:
             given["target_file_size_bytes"] = TableProperties.of(properties).target_file_size_bytes
         target = given["target_file_size_bytes"]
@@ -155,7 +150,7 @@ class RewriteOptions:
 
     @property
     def write_max_file_size_bytes(self) -> int:
-        """The size up to which an output may grow: a little above the target, so that no tiny rest is left."""
+        """The largest size of an output file: a little above the target, to avoid a tiny last file."""
         return int(self.target_file_size_bytes + (self.max_file_size_bytes - self.target_file_size_bytes) * 0.5)
 
 
@@ -164,11 +159,11 @@ class FileGroup:
     """Files that are rewritten together, in one commit or not at all.
 
     Attributes:
-        number: from 1, in the order in which groups are worked on.
-        spec_id, partition: where its files lie; an empty partition where they are of another spec than is written.
+        number: position in the order of the groups, from 1.
+        spec_id, partition: spec and partition of the new files; an empty partition for files of another spec.
         tasks: the files, with the deletes that apply to them.
-        output_files: how many files are expected to come out.
-        input_split_size_bytes: how much of the input makes one of them.
+        output_files: expected number of output files.
+        input_split_size_bytes: bytes of input for each output file.
     """
 
     number: int
@@ -187,25 +182,25 @@ class FileGroup:
 def plan_groups(
     tasks: Iterable[FileScanTask], options: RewriteOptions, *, output_spec_id: int
 ) -> tuple[FileGroup, ...]:
-    """Return what is to be rewritten; nothing when every file is as it should be.
+    """Return the groups of files to rewrite; none if no file needs it.
 
     Args:
-        tasks: of one snapshot, by a filter; whole files are rewritten, whatever the filter leaves of them.
-        output_spec_id: the spec of the files that are written.
+        tasks: files of one snapshot that a filter selects; whole files are rewritten.
+        output_spec_id: the spec of the new files.
     """
     groups: list[FileGroup] = []
-    # Of a large table that is as it should be nothing is kept.
+    # A generator: for a large table without candidates, nothing is kept in memory.
     chosen = tasks if options.rewrite_all else (task for task in tasks if _is_candidate(task, options))
-    for (spec_id, partition), found in _by_partition(chosen, output_spec_id).items():
+    for partition, found in _by_partition(chosen, output_spec_id):
         for packed in _pack(found, options):
             if options.rewrite_all or _is_worth_it(packed, options):
-                groups.append(_group(spec_id, partition, packed, options))
+                groups.append(_group(output_spec_id, partition, packed, options))
     ordered = _limited(_ordered(groups, options.rewrite_job_order), options)
     return tuple(replace(group, number=number) for number, group in enumerate(ordered, 1))
 
 
 def output_file_count(size_bytes: int, options: RewriteOptions) -> int:
-    """Return how many files a group of this size becomes: as near to the target as they get, and no tiny rest."""
+    """Return the number of output files for a group of this size: close to the target, without a tiny last file."""
     target = options.target_file_size_bytes
     if size_bytes < target:
         return 1
@@ -217,24 +212,20 @@ def output_file_count(size_bytes: int, options: RewriteOptions) -> int:
 
 
 def deletes_of(task: FileScanTask) -> int:
-    """Return how many rows of a file are known to be deleted: what is written for this file alone, at most all."""
+    """Return the number of rows that deletes of this file alone remove, at most all rows of the file."""
     own = sum(delete.record_count for delete in task.delete_files if _is_file_scoped(delete))
     return min(own, task.file.record_count)
 
 
 def _by_partition(
     tasks: Iterable[FileScanTask], output_spec_id: int
-) -> dict[tuple[int, tuple[Any, ...]], list[FileScanTask]]:
-    """Group by partition; rows of files of another spec go to whatever partition they belong to now."""
-    partitions: dict[Any, tuple[int, tuple[Any, ...]]] = {}
-    found: dict[Any, list[FileScanTask]] = {}
+) -> Iterable[tuple[tuple[Any, ...], list[FileScanTask]]]:
+    """Group by partition; files of another spec are one group, since their rows may belong to any partition."""
+    found: dict[Any, tuple[tuple[Any, ...], list[FileScanTask]]] = {}
     for task in tasks:
-        file = task.file
-        partition = file.partition if file.spec_id == output_spec_id else ()
-        key = tuple(canonical_key(value) for value in partition)
-        partitions.setdefault(key, (output_spec_id, partition))
-        found.setdefault(key, []).append(task)
-    return {partitions[key]: members for key, members in found.items()}
+        partition = task.file.partition if task.file.spec_id == output_spec_id else ()
+        found.setdefault(canonical_key(partition), (partition, []))[1].append(task)
+    return found.values()
 
 
 def _is_candidate(task: FileScanTask, options: RewriteOptions) -> bool:
@@ -251,16 +242,11 @@ def _has_too_many_deletes(task: FileScanTask, options: RewriteOptions) -> bool:
 
 
 def _is_file_scoped(delete: DataFile) -> bool:
-    if delete.content is not FileContent.POSITION_DELETES:
-        return False
-    if delete.referenced_data_file is not None:
-        return True
-    lower, upper = (bounds.get(2147483546) if bounds else None for bounds in (delete.lower_bounds, delete.upper_bounds))
-    return lower is not None and lower == upper
+    return delete.content is FileContent.POSITION_DELETES and referenced_file(delete) is not None
 
 
 def _pack(tasks: Sequence[FileScanTask], options: RewriteOptions) -> Iterator[tuple[FileScanTask, ...]]:
-    """Fill one group after the other, in the order of the scan."""
+    """Fill the groups one after another, in the order of the scan."""
     group: list[FileScanTask] = []
     size = 0
     for task in tasks:
@@ -278,10 +264,9 @@ def _pack(tasks: Sequence[FileScanTask], options: RewriteOptions) -> Iterator[tu
 def _is_worth_it(group: Sequence[FileScanTask], options: RewriteOptions) -> bool:
     size = sum(task.file.file_size_in_bytes for task in group)
     has_enough = len(group) > 1 and (len(group) >= options.min_input_files or size > options.target_file_size_bytes)
-    # One file that is too large is cut; one that is too small stays as it is.
-    return (
-        has_enough or size > options.max_file_size_bytes or any(_has_too_many_deletes(task, options) for task in group)
-    )
+    # A single file is rewritten if it is too large or has too many deletes, not if it is too small.
+    is_too_large = size > options.max_file_size_bytes
+    return has_enough or is_too_large or any(_has_too_many_deletes(task, options) for task in group)
 
 
 def _group(
@@ -302,16 +287,12 @@ def _group(
 def _ordered(groups: Sequence[FileGroup], order: str) -> list[FileGroup]:
     if order == "none":
         return list(groups)
-    by_bytes = order.startswith("bytes")
-    return sorted(
-        groups,
-        key=lambda group: group.size_bytes if by_bytes else len(group.tasks),
-        reverse=order.endswith("desc"),
-    )
+    by_bytes, descending = order.startswith("bytes"), order.endswith("desc")
+    return sorted(groups, key=lambda group: group.size_bytes if by_bytes else len(group.tasks), reverse=descending)
 
 
 def _limited(groups: Iterable[FileGroup], options: RewriteOptions) -> list[FileGroup]:
-    """Take groups while the limit holds; the one that would pass it is cut."""
+    """Return the groups up to the limit of files; the group that would exceed it is cut."""
     left = options.max_files_to_rewrite
     if left is None:
         return list(groups)
@@ -319,21 +300,19 @@ def _limited(groups: Iterable[FileGroup], options: RewriteOptions) -> list[FileG
     for group in groups:
         if left <= 0:
             break
-        kept.append(
-            group if len(group.tasks) <= left else _group(group.spec_id, group.partition, group.tasks[:left], options)
-        )
+        is_whole = len(group.tasks) <= left
+        kept.append(group if is_whole else _group(group.spec_id, group.partition, group.tasks[:left], options))
         left -= len(group.tasks)
     return kept
 
 
 def _option(name: str) -> str:
-    """Return an attribute's name as Iceberg writes the option."""
-    dashed = name.replace("_", "-")
-    return dashed.replace("partial-progress-", "partial-progress.", 1)
+    """Return Iceberg's name of the option of an attribute."""
+    return name.replace("_", "-").replace("partial-progress-", "partial-progress.", 1)
 
 
 def _parse(name: str, kind: str, value: Any) -> Any:
-    """Read a value of an option; text is what the procedure gets, templates give text as well."""
+    """Read the value of an option; Iceberg's procedure gets texts, and templates give texts as well."""
     text = str(value).strip()
     if value is None or (text.lower() in ("", "none", "null") and "None" in kind):
         return None

@@ -4,15 +4,15 @@ Here: an index over the delete files of a snapshot, asked once for each data fil
 100,000 data files cost 100,000 look-ups. Not here: applying deletes to rows (`data.read.deletes`).
 
 ================  ====================================================================================================
-position deletes  data sequence number <= that of the delete; same spec and partition; the one file that the delete is
-                  about, where it is about one (`referenced_data_file`, or equal bounds of its column `file_path`)
-deletion vector   the same, and always about one file; where one applies, position delete files don't
-equality deletes  data sequence number < that of the delete; same spec and partition, or the delete's spec is
-                  unpartitioned: then everywhere
+position deletes  data sequence number <= the delete's; same spec and partition; only the referenced data file, if there
+                  is one (`referenced_data_file`, or equal bounds of the column `file_path`)
+deletion vector   the same, always for one file; if one applies, position delete files do not
+equality deletes  data sequence number < the delete's; same spec and partition, or any file if the delete's spec is
+                  unpartitioned
 ================  ====================================================================================================
 
-Equality deletes that the statistics rule out are left out, too: those that hold none of the values of the data file,
-and none of the rows that the scan selects.
+Equality deletes are also left out if the statistics show that they have no value in common with the data file, or with
+the rows that the scan selects.
 
 Spec: Scan Planning; Delete Formats.
 """
@@ -28,7 +28,6 @@ from airflow_iceberg.expressions.metrics import ColumnRange, file_range, may_mat
 from airflow_iceberg.expressions.tree import ALWAYS_TRUE, AlwaysTrue, Column, Expression
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent, ManifestEntry
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-from airflow_iceberg.format.transforms.transform import VoidTransform
 from airflow_iceberg.format.types import PrimitiveType
 from airflow_iceberg.format.values.bytes import canonical_key
 
@@ -37,12 +36,12 @@ POSITION_ID = 2147483545
 
 
 def referenced_file(delete: DataFile) -> str | None:
-    """Return the one data file that a position delete file or deletion vector is about, None if there may be more."""
+    """Return the one data file of a position delete file or deletion vector, None if there may be several."""
     if delete.referenced_data_file is not None:
         return delete.referenced_data_file
     lower = (delete.lower_bounds or {}).get(FILE_PATH_ID)
     upper = (delete.upper_bounds or {}).get(FILE_PATH_ID)
-    # These bounds are never truncated, so that equal ones say which file it is.
+    # These bounds are never truncated, so equal bounds are the path of the file.
     return lower.decode("utf-8", "replace") if lower is not None and lower == upper else None
 
 
@@ -61,7 +60,7 @@ class _BySequence:
         self._numbers = None
 
     def since(self, sequence_number: int) -> Sequence[ManifestEntry]:
-        """Return those of a sequence number or later."""
+        """Return the entries with a sequence number, or a higher one."""
         if self._numbers is None:
             self._entries.sort(key=_sequence)
             self._numbers = [_sequence(entry) for entry in self._entries]
@@ -69,11 +68,11 @@ class _BySequence:
 
 
 class DeleteIndex:
-    """The delete files of a snapshot by what they can apply to.
+    """The delete files of a snapshot, by the data files that they can apply to.
 
     Args:
-        entries: live entries of its delete manifests, with everything inherited.
-        row_filter: what the scan selects; equality deletes that hold no such row are left out.
+        entries: live entries of its delete manifests, with inherited values.
+        row_filter: filter of the scan; equality deletes without such rows are left out.
     Raises:
         FormatError: two deletion vectors of one data file, an equality delete without equality ids.
     """
@@ -82,17 +81,14 @@ class DeleteIndex:
         self, entries: Iterable[ManifestEntry], *, metadata: TableMetadata, row_filter: Expression = ALWAYS_TRUE
     ) -> None:
         self._columns = _EqualityColumns(metadata)
-        self._unpartitioned = {
-            spec.spec_id: all(isinstance(field.transform, VoidTransform) for field in spec.fields)
-            for spec in metadata.partition_specs
-        }
+        self._unpartitioned = {spec.spec_id: spec.is_unpartitioned for spec in metadata.partition_specs}
         self._row_filter = row_filter
         self._vectors: dict[str, ManifestEntry] = {}
         self._by_path: dict[str, _BySequence] = {}
         self._positions: dict[Hashable, _BySequence] = {}
         self._equality: dict[Hashable, _BySequence] = {}
         self._global = _BySequence()
-        # Making the key of a partition costs more than all else: only where deletes of its spec are in the index.
+        # The key of a partition is slow to make: it is needed only for specs of deletes in the index.
         self._keyed_specs: set[int] = set()
         for entry in entries:
             self._add(entry)
@@ -132,12 +128,12 @@ class DeleteIndex:
 
     def _of_partition(self, places: dict[Hashable, _BySequence], file: DataFile) -> _BySequence:
         self._keyed_specs.add(file.spec_id)
-        return places.setdefault(_partition_key(file), _BySequence())
+        return places.setdefault(partition_key(file), _BySequence())
 
     def of(self, entry: ManifestEntry) -> tuple[DataFile, ...]:
         """Return the delete files that apply to a data file: positions first, then equality deletes, oldest first."""
         file, sequence_number = entry.data_file, _sequence(entry)
-        key = _partition_key(file) if file.spec_id in self._keyed_specs else None
+        key = partition_key(file) if file.spec_id in self._keyed_specs else None
         found = [*self._positions_of(file, sequence_number, key)]
         # Strictly newer: an equality delete must not hit the rows of its own commit.
         equality = [*self._global.since(sequence_number + 1)]
@@ -165,7 +161,8 @@ def _sequence(entry: ManifestEntry) -> int:
     return entry.sequence_number or 0
 
 
-def _partition_key(file: DataFile) -> Hashable:
+def partition_key(file: DataFile) -> Hashable:
+    """Return the key of a file's partition and spec."""
     return file.spec_id, canonical_key(file.partition)
 
 
@@ -176,7 +173,7 @@ def _is_same_partition(left: DataFile, right: DataFile) -> bool:
 
 
 class _EqualityColumns:
-    """What statistics say about the columns of equality deletes."""
+    """The columns of equality deletes, compared by their statistics."""
 
     def __init__(self, metadata: TableMetadata) -> None:
         # A column may have been dropped since; the newest schema that has it knows its widest type.
@@ -190,7 +187,7 @@ class _EqualityColumns:
         ids = delete.equality_ids or ()
 
         def ranges(column: Column) -> ColumnRange:
-            # Other columns may stand in the file, but say nothing about the rows that it deletes.
+            # Other columns of the file do not limit the rows that it deletes.
             return file_range(delete, column) if column.field_id in ids else ColumnRange()
 
         return may_match(row_filter, ranges)

@@ -1,12 +1,12 @@
 """Which snapshots and refs a table keeps: the retention rules of branches and tags.
 
-Here: the decision, from metadata and a time alone. Not here: making it so (`commit.actions.expire_snapshots`), and
-which files become unreachable by it.
+Here: the decision, from metadata and a time alone. Not here: the change (`commit.actions.expire_snapshots`), and which
+files become unreachable.
 
-1. `main` stays; another ref stays while its snapshot is not older than the ref may be.
-2. Each branch that stays keeps its head, and its ancestors while there are fewer than its minimum or they are young
-   enough; the first that is neither ends it. A tag keeps its snapshot.
-3. Snapshots that no ref reaches (staged, rolled back) stay while they are young enough.
+1. `main` is kept; another ref is kept until its snapshot is older than the maximum age of the ref.
+2. Each kept branch keeps its head, and its ancestors while there are fewer than its minimum or they are young enough;
+   the first other ancestor ends this. A tag keeps its snapshot.
+3. Snapshots that no ref reaches (staged, rolled back) are kept while they are young enough.
 
 Spec: Snapshot Retention Policy.
 """
@@ -24,19 +24,14 @@ from airflow_iceberg.format.snapshots import MAIN_BRANCH, SnapshotRef
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Expiry:
-    """What goes.
-
-    Attributes:
-        snapshot_ids: in the order of the table's metadata.
-        refs: names of branches and tags.
-    """
+    """The snapshots (in the order of the table's metadata) and the refs (by name) that are removed."""
 
     snapshot_ids: tuple[int, ...] = ()
     refs: tuple[str, ...] = ()
 
     @property
     def is_empty(self) -> bool:
-        """Whether all stays."""
+        """Whether nothing is removed."""
         return not (self.snapshot_ids or self.refs)
 
 
@@ -51,15 +46,13 @@ def find_expired(
     """Return the snapshots and refs that a table need not keep.
 
     Args:
-        older_than_ms: snapshots of before that time may go; by default the table's `history.expire.max-snapshot-age-ms`
+        older_than_ms: time before which snapshots expire; by default the table's `history.expire.max-snapshot-age-ms`
             (5 days) before now. A branch's own setting wins.
-        retain_last: so many snapshots of each branch stay whatever their age; by default the table's
+        retain_last: number of snapshots of each branch that are kept whatever their age; by default the table's
             `history.expire.min-snapshots-to-keep` (1). A branch's own setting wins.
-        snapshot_ids: these go besides, whatever their age.
-
+        snapshot_ids: more snapshots to remove, whatever their age.
     Raises:
-        InvalidInputError: `gc.enabled` is false, a number is out of range, or a ref that stays points to one of
-            `snapshot_ids`.
+        InvalidInputError: `gc.enabled` is false, a number is out of range, or a kept ref is at one of `snapshot_ids`.
         NotFoundError: the table has no such snapshot.
     """
     rules = _Rules.of(metadata, now_ms=now_ms, older_than_ms=older_than_ms, retain_last=retain_last)
@@ -67,17 +60,10 @@ def find_expired(
     _check_ids(metadata, refs, snapshot_ids)
     kept = {i for ref in refs.values() for i in rules.kept_by(ref, metadata)}
     reached = {i for ref in refs.values() for i in _reached_by(ref, metadata)}
-    named = frozenset(snapshot_ids)
-    expired = [
-        snapshot.snapshot_id
-        for snapshot in metadata.snapshots
-        if snapshot.snapshot_id in named
-        or (
-            snapshot.snapshot_id not in kept
-            and (snapshot.snapshot_id in reached or snapshot.timestamp_ms < rules.older_than_ms)
-        )
-    ]
-    return Expiry(snapshot_ids=tuple(expired), refs=tuple(name for name in metadata.refs if name not in refs))
+    old = {s.snapshot_id for s in metadata.snapshots if s.timestamp_ms < rules.older_than_ms}
+    gone = ((reached | old) - kept) | set(snapshot_ids)
+    expired = tuple(s.snapshot_id for s in metadata.snapshots if s.snapshot_id in gone)
+    return Expiry(snapshot_ids=expired, refs=tuple(name for name in metadata.refs if name not in refs))
 
 
 def _check_ids(metadata: TableMetadata, refs: dict[str, SnapshotRef], snapshot_ids: Collection[int]) -> None:
@@ -93,7 +79,7 @@ def _check_ids(metadata: TableMetadata, refs: dict[str, SnapshotRef], snapshot_i
 
 
 def _reached_by(ref: SnapshotRef, metadata: TableMetadata) -> list[int]:
-    """Return what a ref reaches: a branch all its ancestors, a tag its snapshot."""
+    """Return the snapshots that a ref reaches: all ancestors of a branch, the snapshot of a tag."""
     if not ref.is_branch:
         return [ref.snapshot_id]
     return [snapshot.snapshot_id for snapshot in metadata.ancestors(ref.snapshot_id)]
@@ -136,7 +122,7 @@ class _Rules:
         since_ms = self.older_than_ms if age_ms is None else self.now_ms - age_ms
         kept: list[int] = []
         for snapshot in metadata.ancestors(ref.snapshot_id):
-            # The head stays in any case: the smallest minimum is 1.
+            # The head is always kept: the smallest minimum is 1.
             if kept and len(kept) >= minimum and snapshot.timestamp_ms < since_ms:
                 break
             kept.append(snapshot.snapshot_id)
@@ -144,11 +130,7 @@ class _Rules:
 
 
 def check_may_delete(metadata: TableMetadata) -> None:
-    """Refuse tables whose files may belong to others, too.
-
-    Raises:
-        InvalidInputError: the table's property `gc.enabled` is false.
-    """
+    """Reject tables whose files may belong to other tables: InvalidInputError if `gc.enabled` is false."""
     if not TableProperties.of(metadata.properties).gc_enabled:
         raise InvalidInputError(
             f"table {metadata.location} has {TableProperties.gc_enabled}=false: its files may belong to other tables "

@@ -1,4 +1,4 @@
-"""What a sensor waits for: one decision, shared by the sensor and its trigger.
+"""The snapshot that a sensor waits for: one decision, shared by the sensor and its trigger.
 
 Here: the condition as a value, and the search for a snapshot that meets it. Not here: polling and loading (`sensors`,
 `triggers`). Imports neither Arrow nor Airflow: sensors are parsed with every DAG file.
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 OPERATIONS = ("append", "replace", "overwrite", "delete")
 
 MAINTENANCE = "airflow.maintenance"
-"""Summary entry, with the value "true", of snapshots that leave the rows as they are and are not a ``replace``."""
+"""Summary entry, with the value "true", of snapshots that change no rows and are not a ``replace``."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SnapshotCondition:
-    """Which snapshot of a branch counts as news.
+    """The snapshots of a branch that a sensor waits for.
 
     Attributes:
-        branch: the branch (or tag) to look at.
-        after_snapshot_id: only snapshots committed on the branch after this one.
-        after_snapshot_ms: when that one was committed, where known; it counts once that snapshot has expired.
-        after_ms: only snapshots committed strictly later than this time, milliseconds since the epoch.
-        operations: only these operations, None for any.
-        include_maintenance: count snapshots that change no rows as well (compaction, rewritten manifests). A
-            ``replace`` that is asked for in `operations` by name counts in any case.
+        branch: a branch or tag.
+        after_snapshot_id: the snapshot after which the new one was committed on the branch.
+        after_snapshot_ms: time of this snapshot's commit, if known; used after the snapshot has expired.
+        after_ms: time, in milliseconds since the epoch, that the new snapshot must be strictly later than.
+        operations: operations of the new snapshot, None for any.
+        include_maintenance: whether snapshots that change no rows (compaction, rewritten manifests) count. A
+            ``replace`` that `operations` names always counts.
     """
 
     branch: str = "main"
@@ -66,7 +66,7 @@ def find_snapshot(metadata: TableMetadata, condition: SnapshotCondition) -> Snap
 
 
 def _newer(metadata: TableMetadata, head: Snapshot, condition: SnapshotCondition) -> Iterator[Snapshot]:
-    """Return the snapshots of the branch that came after the one given, newest first."""
+    """Yield the snapshots of the branch after the known one, newest first."""
     ancestors = list(metadata.ancestors(head.snapshot_id))
     seen = condition.after_snapshot_id
     position = next((index for index, ancestor in enumerate(ancestors) if ancestor.snapshot_id == seen), None)
@@ -75,13 +75,13 @@ def _newer(metadata: TableMetadata, head: Snapshot, condition: SnapshotCondition
     elif position is not None:
         yield from ancestors[:position]
     elif (known := metadata.snapshot(seen)) is not None:
-        # Rolled back, or of another branch: nothing connects the two, so the time of the commits has to tell.
+        # Rolled back, or on another branch: only the order of the commits relates the two.
         yield from (ancestor for ancestor in ancestors if _is_later(ancestor, known))
     elif condition.after_snapshot_ms is not None:
-        # Expired, perhaps after a rollback that left only older ones. Two commits can fall into one millisecond.
+        # Expired, perhaps after a rollback, so all that are left may be older. Two commits can have one timestamp.
         yield from (ancestor for ancestor in ancestors if ancestor.timestamp_ms >= condition.after_snapshot_ms)
     else:
-        # Expired, and nobody knows its time: snapshots mostly expire from the old end, so what is left came later.
+        # Expired at an unknown time: mostly the oldest snapshots expire, so the others are later.
         yield from ancestors
 
 
@@ -93,7 +93,7 @@ def _is_later(snapshot: Snapshot, known: Snapshot) -> bool:
 
 
 def _counts(snapshot: Snapshot, condition: SnapshotCondition) -> bool:
-    """Tell whether the snapshot itself is of the kind and age that is waited for."""
+    """Tell whether a snapshot has the wanted operation and age."""
     if condition.after_ms is not None and snapshot.timestamp_ms <= condition.after_ms:
         return False
     if condition.operations is not None:

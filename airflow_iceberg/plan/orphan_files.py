@@ -1,12 +1,12 @@
-"""Whether a file that lies below a table is one of the table's: locations compared as stores spell them.
+"""Whether a file below a table's location belongs to the table: listed locations compared with those of the metadata.
 
-Here: comparing locations, and which names are never looked at. Pure. Not here: listing, reading manifests and moving
-files (`operations.remove_orphan_files`).
+Here: comparing locations, and which names are ignored. Pure. Not here: listing, reading manifests and moving files
+(`operations.remove_orphan_files`).
 
-A file is the table's when its path is, without scheme and authority. The same path under another scheme or authority is
-a doubt: `s3a` and `s3` are one store, two buckets are not, and which of the two a table means only its owner knows. So
-doubts are reported, and nothing is removed, unless the caller says which spellings are equal or what to do.
-Spellings of one path (percent-encoding, doubled slashes) are the same path: when in doubt a file stays.
+A file belongs to the table if the table has its path, without scheme and authority. The same path with another scheme
+or authority is doubtful: `s3a` and `s3` are one store, two buckets are not, and only the owner knows which the table
+means. So doubtful files are reported, and nothing is removed, unless the caller names equal schemes and authorities or
+says what to do. Different spellings of a path (percent-encoding, doubled slashes) are the same path.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ DEFAULT_AGE_MS = 3 * DAY_MS
 EQUAL_SCHEMES: Mapping[str, str] = {"s3a": "s3", "s3n": "s3"}
 MISMATCH_MODES = ("error", "ignore", "delete")
 
-Verdict = Literal["known", "orphan", "doubtful"]
+Kind = Literal["known", "orphan", "doubtful"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Spelling:
-    """Which schemes and authorities are the same store.
+class EqualStores:
+    """The schemes and authorities that are the same store.
 
     Attributes:
-        equal_schemes: other spellings of a scheme, to the one they stand for; `s3a` and `s3n` are `s3` by default.
+        equal_schemes: scheme to the equal scheme that is compared; by default `s3` for `s3a` and `s3n`.
         equal_authorities: the same for buckets and hosts.
     """
 
@@ -41,8 +41,8 @@ class Spelling:
     equal_authorities: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, equal_schemes: Mapping[str, str] | None, equal_authorities: Mapping[str, str] | None) -> Spelling:
-        """Read mappings as Iceberg's procedure has them: several spellings on the left, with commas between."""
+    def of(cls, equal_schemes: Mapping[str, str] | None, equal_authorities: Mapping[str, str] | None) -> EqualStores:
+        """Read mappings as in Iceberg's procedure, whose keys are lists with commas."""
         return cls(
             equal_schemes={**EQUAL_SCHEMES, **_flattened(equal_schemes or {}, "equal_schemes")},
             equal_authorities=_flattened(equal_authorities or {}, "equal_authorities"),
@@ -71,45 +71,43 @@ def _flattened(given: Any, what: str) -> dict[str, str]:
 
 
 class KnownFiles:
-    """The files of a table, by path. Memory: eight bytes a file."""
+    """The files of a table, by path. Memory: eight bytes for each file."""
 
-    def __init__(self, spelling: Spelling | None = None) -> None:
-        self._spelling = spelling or Spelling()
+    def __init__(self, equal_stores: EqualStores | None = None) -> None:
+        self._equal = equal_stores or EqualStores()
         self._paths = PathSet()
 
     def __len__(self) -> int:
         return len(self._paths)
 
     def add(self, locations: Iterable[str]) -> None:
-        """Take files of the table in."""
+        """Add files of the table."""
         self.add_hashed(hash_paths(list(locations)))
 
     def add_hashed(self, paths: HashedPaths) -> None:
-        """Take files in whose paths are hashed already."""
+        """Add files of the table whose paths are hashed already."""
         self._paths.add(paths)
 
-    def judge(self, location: str) -> Verdict:
-        """Say what a listed file is; an empty scheme or authority, on either side, is any."""
-        return self.judge_all([location])[0]
+    def classify(self, location: str) -> Kind:
+        """Return the kind of a listed file; an empty scheme or authority, on either side, equals any."""
+        return self.classify_all([location])[0]
 
-    def judge_all(self, locations: Sequence[str]) -> list[Verdict]:
-        """Say what listed files are, many at a time."""
+    def classify_all(self, locations: Sequence[str]) -> list[Kind]:
+        """Return the kinds of many listed files."""
         listed = hash_paths(locations)
-        is_there = np.zeros(len(listed), np.bool_)
+        has_path = np.zeros(len(listed), np.bool_)
         is_known = np.zeros(len(listed), np.bool_)
-        names = [self._spelling.store(name) for name in listed.names]
+        names = [self._equal.store(name) for name in listed.names]
         for store, found in self._paths.find(listed.hashes):
-            is_there |= found
-            fits = np.array([_is_same(name, self._spelling.store(store)) for name in names], np.bool_)
+            has_path |= found
+            fits = np.array([_is_same(name, self._equal.store(store)) for name in names], np.bool_)
             is_known |= found & fits[listed.stores]
-        pairs = zip(is_there.tolist(), is_known.tolist(), strict=True)
-        return ["known" if known else "doubtful" if there else "orphan" for there, known in pairs]
+        pairs = zip(has_path.tolist(), is_known.tolist(), strict=True)
+        return ["known" if known else "doubtful" if has_path else "orphan" for has_path, known in pairs]
 
-    def spellings(self, location: str) -> list[str]:
-        """Return how the table spells the prefix of a path that a doubtful file has."""
-        names = {
-            self._spelling.store(name) for name, found in self._paths.find(hash_paths([location]).hashes) if found[0]
-        }
+    def stores_of(self, location: str) -> list[str]:
+        """Return the schemes and authorities with which the table has the path of a doubtful file."""
+        names = {self._equal.store(name) for name, found in self._paths.find(hash_paths([location]).hashes) if found[0]}
         return sorted(f"{scheme}://{authority}" for scheme, authority in names)
 
 
@@ -118,26 +116,26 @@ def _is_same(one: tuple[str, str], other: tuple[str, str]) -> bool:
 
 
 def _fits(one: str, other: str) -> bool:
-    # A plain path is of the local file system, whose scheme is `file`.
+    # A plain path is on the local file system, whose scheme is `file`.
     return not one or not other or one == other
 
 
 def is_hidden(relative: str, partition_names: Iterable[str] = ()) -> bool:
-    """Tell whether a file below a table is never looked at: some part of its path begins with `_` or `.`.
+    """Tell whether a file below a table is ignored: some part of its path begins with `_` or `.`.
 
     Args:
         relative: path below the table's location.
-        partition_names: of partition fields; a directory `_day=2026-01-01` of a field `_day` is none of these.
+        partition_names: names of partition fields; a directory `_day=2026-01-01` of a field `_day` is not hidden.
     """
     fields = tuple(f"{name}=" for name in partition_names)
     return any(part.startswith(("_", ".")) and not part.startswith(fields) for part in relative.split("/"))
 
 
 def older_than_ms(given_ms: int | None, *, now_ms: int, allow_recent: bool) -> int:
-    """Return the moment before which a file must have been written to be an orphan; 3 days ago by default.
+    """Return the timestamp before which a file must have been written to be an orphan; 3 days ago by default.
 
     Raises:
-        InvalidInputError: the moment is less than a day ago: files of running jobs look like orphans.
+        InvalidInputError: the timestamp is less than a day ago: files of running jobs look like orphans.
     """
     if given_ms is None:
         return now_ms - DEFAULT_AGE_MS

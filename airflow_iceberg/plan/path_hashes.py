@@ -1,11 +1,11 @@
-"""Paths of very many files, compared without keeping them: eight bytes a path.
+"""Paths of very many files, compared by hashes of eight bytes.
 
-Here: what of a location is compared, its hash, and sets of hashes. Pure. Not here: which stores are the same
+Here: the path of a location, its hash, and sets of hashes. Pure. Not here: which stores are equal
 (`plan.orphan_files`), and where the paths come from (`inventory`).
 
-A hash can stand for two paths, once in billions of files. Every set here holds files that have to stay, so what comes
-of it is a file that is left alone, never one that goes. Hashes are equal on every machine: those of a cluster are
-compared with those of this process.
+Two paths can have one hash, once in billions of files. Every set here holds files to keep, so a collision keeps an
+orphan and never deletes a file. Hashes are equal on every machine: those of a cluster are compared with those of this
+process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Hashes: TypeAlias = NDArray[np.uint64]
 Mask: TypeAlias = NDArray[np.bool_]
 
 HASH_BYTES = 8
-# Sets are sorted anew when so many more hashes have come, or as many as there are already.
+# A set is sorted again after so many new hashes, or as many as it has already.
 UNSORTED = 1 << 18
 
 
@@ -39,17 +39,17 @@ def split_location(location: str) -> tuple[str, str, str]:
 
 
 def normal_path(path: str) -> str:
-    """Return the one spelling that all spellings of a path have: percent-encoding, doubled and outer slashes."""
+    """Return a path without percent-encoding and without doubled and outer slashes."""
     return "/".join(part for part in unquote(path).split("/") if part)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HashedPaths:
-    """Some locations as they are compared.
+    """Locations in the form in which they are compared.
 
     Attributes:
-        hashes: of the path of each.
-        stores: for each the place of its store in `names`.
+        hashes: hash of the path of each location.
+        stores: index in `names` of the store of each location.
         names: (scheme, authority) of the stores, in lower case.
     """
 
@@ -62,18 +62,18 @@ class HashedPaths:
 
 
 def hash_paths(locations: Sequence[str]) -> HashedPaths:
-    """Hash the paths of locations; scheme and authority stand beside."""
+    """Hash the paths of locations, without scheme and authority."""
     return _hash_alike(locations) or _hash_each(locations)
 
 
 def _hash_alike(locations: Sequence[str]) -> HashedPaths | None:
-    """Hash locations that begin alike and are spelled plainly, as nearly always; None for others."""
+    """Hash locations of one store without encoding or doubled slashes, the usual case; None for others."""
     if not locations:
         return None
     scheme, authority, path = split_location(locations[0])
     prefix = f"{locations[0][: len(locations[0]) - len(path)]}/"
     text = "\n".join(locations)
-    # A path that begins with a slash, or has a line end in it, shows by one of the counts.
+    # The counts reveal a path that begins with a slash or contains a line end.
     is_plain = (
         "://" in prefix
         and "%" not in text
@@ -86,9 +86,7 @@ def _hash_alike(locations: Sequence[str]) -> HashedPaths | None:
         return None
     paths = text.encode("utf-8", "surrogatepass")[len(prefix.encode()) :].split(f"\n{prefix}".encode())
     return HashedPaths(
-        hashes=_hashes(paths),
-        stores=np.zeros(len(paths), np.int64),
-        names=((scheme.lower(), authority.lower()),),
+        hashes=_hashes(paths), stores=np.zeros(len(paths), np.int64), names=((scheme.lower(), authority.lower()),)
     )
 
 
@@ -109,7 +107,7 @@ def _hashes(paths: Iterable[bytes]) -> Hashes:
 
 
 class HashSet:
-    """Hashes in order. Memory: eight bytes each, and half as much again while more come."""
+    """A sorted set of hashes. Memory: eight bytes each, and half as much again while hashes are added."""
 
     def __init__(self) -> None:
         self._sorted: Hashes = np.empty(0, np.uint64)
@@ -120,7 +118,7 @@ class HashSet:
         return len(self.sorted())
 
     def add(self, hashes: Hashes) -> None:
-        """Take hashes in."""
+        """Add hashes."""
         if not len(hashes):
             return
         self._waiting.append(hashes)
@@ -129,7 +127,7 @@ class HashSet:
             self.sorted()
 
     def sorted(self) -> Hashes:
-        """Return the hashes in order, each once."""
+        """Return the hashes, sorted and distinct."""
         if self._waiting:
             parts, self._waiting, self._waiting_count = [self._sorted, *self._waiting], [], 0
             found = np.concatenate(parts)
@@ -138,7 +136,7 @@ class HashSet:
         return self._sorted
 
     def places(self, hashes: Hashes) -> tuple[NDArray[np.intp], Mask]:
-        """Return for each hash its place in `sorted`, and whether it is there at all."""
+        """Return for each hash its index in `sorted`, and whether the set has it."""
         known = self.sorted()
         if not len(known):
             return np.zeros(len(hashes), np.intp), np.zeros(len(hashes), np.bool_)
@@ -156,22 +154,22 @@ class PathSet:
         return sum(len(hashes) for hashes in self._stores.values())
 
     def add(self, paths: HashedPaths) -> None:
-        """Take paths in."""
+        """Add paths."""
         for number, name in enumerate(paths.names):
             chosen = paths.hashes if len(paths.names) == 1 else paths.hashes[paths.stores == number]
             self._stores.setdefault(name, HashSet()).add(chosen)
 
     def find(self, hashes: Hashes) -> Iterator[tuple[tuple[str, str], Mask]]:
-        """Yield each store, and which of the hashes are of a path in it."""
+        """Yield each store, and which of the hashes it has."""
         for name, known in self._stores.items():
             yield name, known.places(hashes)[1]
 
 
 class FirstOfEach:
-    """Tells of places in a set which come for the first time.
+    """Tells which indexes of a set occur for the first time.
 
     Args:
-        seen: by place, which have come already or are not wanted at all.
+        seen: the indexes that have occurred already, or are not wanted.
     """
 
     def __init__(self, seen: Mask) -> None:
@@ -179,9 +177,9 @@ class FirstOfEach:
         self._numbers = np.empty(len(seen), np.int64)
 
     def __call__(self, places: NDArray[np.intp]) -> Mask:
-        """Return which of some places have not come before."""
+        """Return which of some indexes have not occurred before."""
         numbers = np.arange(len(places))
-        # Of several that write to one place the last one stays, so the first one is written last.
+        # The last write to an index wins, so the first occurrence is written last.
         self._numbers[places[::-1]] = numbers[::-1]
         found: Mask = (self._numbers[places] == numbers) & ~self._seen[places]
         self._seen[places] = True

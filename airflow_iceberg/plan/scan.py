@@ -3,12 +3,12 @@
 Here: from the manifests of a snapshot to the data files that may hold selected rows, in one pass. Not here: opening
 manifests (the caller's `read`), the rules of pruning (`projection`, `metrics`), reading rows (`data.read.file`).
 
-Files are dropped at three stages: whole manifests by their partition summaries, files by their partition, files by
-their column statistics. A manifest that is dropped is not opened. Delete manifests are opened first; which of their
-files apply to a data file is decided in `deletes`.
+Files are pruned in three stages: whole manifests by their partition summaries, files by their partition, files by
+their column statistics. A pruned manifest is not opened. Delete manifests are opened first; `deletes` decides which of
+their files apply to a data file.
 
-Entries come as columns (`format.manifests.columns`), and objects are made of the files that are left; from manifests
-that cannot be read as columns they come as objects. Both ways ask the same questions.
+Entries are columns (`format.manifests.columns`), and only the remaining files become objects. Entries of manifests that
+cannot be read as columns are objects from the start. Both ways apply the same rules.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.plan.deletes import DeleteIndex
 
 ReadManifest: TypeAlias = Callable[[ManifestFile], Iterable[ManifestEntry]]
-"""Opens a manifest; entries come with everything inherited."""
+"""Opens a manifest; its entries have their inherited values."""
 Part: TypeAlias = "EntryColumns | tuple[ManifestFile, Iterable[ManifestEntry]]"
 ReadColumns: TypeAlias = Callable[[Sequence[ManifestFile], Collection[int]], Iterable[Part]]
 """Opens manifests in their order, with the statistics of some columns, as `format.manifests.columns.read_columns`."""
@@ -46,10 +46,9 @@ class FileScanTask:
     """A data file to read.
 
     Attributes:
-        file: the data file.
         sequence_number: data sequence number of the file.
         delete_files: the delete files that apply to it: a deletion vector or position deletes, then equality deletes.
-        residual: what still has to be asked of each row; ``AlwaysTrue`` where the partition says it all.
+        residual: filter for the rows of the file; ``AlwaysTrue`` if the partition decides.
     """
 
     file: DataFile
@@ -72,15 +71,15 @@ def plan_files(
     """Yield the data files that may hold selected rows, in the order of the manifests.
 
     Args:
-        manifests: of one snapshot.
-        read: opens a manifest; not needed where `read_columns` is given.
+        manifests: manifests of one snapshot.
+        read: opens a manifest; not needed with `read_columns`.
         read_columns: opens manifests as columns, which is many times faster.
-        metadata: for the partition specs.
-        schema: of the snapshot that is read; the filter is bound to it.
-        whole_files: give each file all the deletes that apply to it, also those of rows that are not selected: for
-            whoever writes the rest of its rows anew. A read can do without them.
+        metadata: the table, for its partition specs.
+        schema: schema of the snapshot, to which the filter is bound.
+        whole_files: whether tasks have all deletes of their file, also of rows that are not selected: needed to
+            rewrite the file, not to read it.
     Raises:
-        FormatError: delete files that contradict each other or say too little.
+        FormatError: delete files that contradict each other or are incomplete.
         NotFoundError, InvalidInputError: the filter does not fit the schema.
     Spec: Scan Planning.
     """
@@ -92,8 +91,8 @@ def plan_files(
         read_columns = _one_by_one(read)
     pruners = _Pruners(expression, metadata)
     kept = [manifest for manifest in manifests if pruners.of(manifest).may_hold(manifest)]
-    # Deletes apply within a partition, or everywhere if they are of an unpartitioned spec, which never is pruned: so
-    # those of manifests that were dropped cannot reach a selected row.
+    # Deletes apply within a partition, or everywhere if their spec is unpartitioned, which is never pruned. So deletes
+    # of pruned manifests cannot apply to a selected row.
     of_deletes = [manifest for manifest in kept if manifest.content is ManifestContent.DELETES]
     deletes = DeleteIndex(
         _live_entries(read_columns(of_deletes, ())),
@@ -126,7 +125,7 @@ def _plan(parts: Iterable[Part], pruners: _Pruners, deletes: DeleteIndex) -> Ite
 
 
 class _Pruners:
-    """One pruner for each partition spec, made when a manifest asks for it."""
+    """One pruner for each partition spec of the manifests."""
 
     def __init__(self, expression: Expression, metadata: TableMetadata) -> None:
         self._expression = expression
@@ -172,7 +171,7 @@ class _Pruner:
                 continue
             file = entry.data_file
             residual = self._expression if takes_all else self._residual(file)
-            if residual is not ALWAYS_FALSE and (takes_all or file_may_match(residual, file)):
+            if residual != ALWAYS_FALSE and (takes_all or file_may_match(residual, file)):
                 yield FileScanTask(
                     file=file,
                     sequence_number=entry.sequence_number or 0,
@@ -192,7 +191,7 @@ class _Pruner:
             )
 
     def column_tasks(self, part: EntryColumns, number: int, deletes: DeleteIndex) -> Iterable[FileScanTask]:
-        """Return the same as `tasks`, of one of the manifests in some columns."""
+        """Return the same as `tasks`, for one of the manifests in some columns."""
         start, end = part.rows_of(number)
         rows = start + np.flatnonzero(part.is_live[start:end])
         if isinstance(self._expression, AlwaysTrue) or not len(rows):
@@ -206,7 +205,7 @@ class _Pruner:
         residuals = [self._residuals.of(partitions[row]) for row in numbers]
         by_residual: dict[int, tuple[Expression, list[int]]] = {}
         for place, residual in enumerate(residuals):
-            if residual is not ALWAYS_FALSE:
+            if residual != ALWAYS_FALSE:
                 by_residual.setdefault(id(residual), (residual, []))[1].append(place)
         kept = np.zeros(len(rows), np.bool_)
         for residual, found in by_residual.values():
@@ -228,19 +227,14 @@ def _column_tasks(
     else:
         files, applying = part.files(rows), repeat(())
     sequences = [number or 0 for number in column_values(part.sequence_number, rows)]
-    # Frozen objects are slow to make one by one; their slots take values column by column.
+    # Frozen objects are slow to make one by one; their slots are set column by column.
     tasks = list(map(_new, repeat(FileScanTask, len(files))))
-    for name, values in (
-        ("file", files),
-        ("sequence_number", sequences),
-        ("delete_files", applying),
-        ("residual", residuals),
-    ):
-        deque(map(_SETTERS[name], tasks, values), maxlen=0)
+    for setter, values in zip(_SETTERS, (files, sequences, applying, residuals), strict=True):
+        deque(map(setter, tasks, values), maxlen=0)
     return tasks
 
 
 _new = object.__new__
-_SETTERS: dict[str, Callable[[Any, Any], None]] = {
-    name: getattr(FileScanTask, name).__set__ for name in ("file", "sequence_number", "delete_files", "residual")
-}
+_SETTERS: tuple[Callable[[Any, Any], None], ...] = tuple(
+    getattr(FileScanTask, name).__set__ for name in ("file", "sequence_number", "delete_files", "residual")
+)

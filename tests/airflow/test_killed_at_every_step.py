@@ -143,7 +143,7 @@ def expiry_is_finished(lake: Lake, result: dict[str, Any]) -> None:
     table = lake.load()
     assert len(table.snapshots()) == 1
     there = visible(lake)
-    surplus = {path for path in there if known_files(table).judge(path) == "orphan"}
+    surplus = {path for path in there if known_files(table).classify(path) == "orphan"}
     assert not [path for path in surplus if not path.endswith((".metadata.json", ".tmp"))]
 
 
@@ -381,7 +381,7 @@ class Scene:
             Work(table), OrphanRequest(action="delete", older_than_ms=now_ms() + DAY_MS, allow_recent=True)
         )
         known = known_files(table)
-        assert not [path for path in visible(self.lake) if known.judge(path) == "orphan"]
+        assert not [path for path in visible(self.lake) if known.classify(path) == "orphan"]
         assert reachable(table) <= visible(self.lake)
         assert state(self.lake) == wanted
 

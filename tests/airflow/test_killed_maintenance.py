@@ -125,7 +125,7 @@ class TestMaintenance:
         known = known_files(table)
         there = [status.location for status in table.io.list(f"{table.location}/data")]
         there += [s.location for s in table.io.list(f"{table.location}/metadata") if s.location.endswith(".avro")]
-        assert not [path for path in there if known.judge(path) == "orphan"]
+        assert not [path for path in there if known.classify(path) == "orphan"]
         assert lake.ids(f"s.{dag_id}") == list(range(20))
 
     def test_that_puts_orphans_aside(self, lake: Lake, airflow: LiveAirflow) -> None:

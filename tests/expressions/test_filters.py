@@ -1,8 +1,9 @@
 """Predicates: SQL text to rows, with SQL's three-valued logic."""
 
 import math
+import operator as op
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
@@ -15,27 +16,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from airflow_iceberg.errors import InvalidInputError, NotFoundError, UnsupportedError
+from airflow_iceberg.expressions import tree
 from airflow_iceberg.expressions.arrow import row_mask, to_arrow
 from airflow_iceberg.expressions.binding import parse_filter
 from airflow_iceberg.expressions.matching import matches
-from airflow_iceberg.expressions.tree import (
-    ALWAYS_FALSE,
-    ALWAYS_TRUE,
-    And,
-    Comparison,
-    Expression,
-    In,
-    IsNan,
-    IsNull,
-    Like,
-    Not,
-    NotIn,
-    NotNull,
-    Or,
-    StartsWith,
-    predicates,
-)
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
+from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from tests.support.sampling import examples
 
@@ -67,18 +53,18 @@ ARROW = schema_to_arrow(SCHEMA, with_field_ids=False)
 NAN = math.nan
 
 
-def parse(text: str | Expression) -> Expression:
+def parse(text: str | tree.Expression) -> tree.Expression:
     return parse_filter(text, SCHEMA)
 
 
-def select(text: str | Expression, rows: list[dict[str, Any]]) -> list[int]:
+def select(text: str | tree.Expression, rows: list[dict[str, Any]]) -> list[int]:
     """Return the positions of the rows that a filter selects."""
     full = [{"id": position, **row} for position, row in enumerate(rows)]
     table = pa.Table.from_pylist(full, schema=pa.schema([field.with_nullable(True) for field in ARROW]))
     return table.filter(to_arrow(parse(text), SCHEMA))["id"].to_pylist()
 
 
-def of(column: str, text: str | Expression, values: list[Any]) -> list[Any]:
+def of(column: str, text: str | tree.Expression, values: list[Any]) -> list[Any]:
     """Return the values of a column that a filter selects."""
     return [values[position] for position in select(text, [{column: value} for value in values])]
 
@@ -283,10 +269,10 @@ class TestLiterals:
 
     def test_python_values_are_literals_too(self) -> None:
         zone = timezone(timedelta(hours=1))
-        assert parse(Comparison("=", "ts", datetime(2026, 1, 1, 1, tzinfo=zone))) == parse("ts = '2026-01-01'")
-        assert parse(Comparison("<", "dt", date(2026, 1, 1))) == parse("dt < '2026-01-01'")
-        assert parse(Comparison("<", "p", 0.1)) == parse("p < 0.1")
-        assert parse(In("i", (3, 1, 1))) == parse("i in (1, 3)")
+        assert parse(tree.Comparison("=", "ts", datetime(2026, 1, 1, 1, tzinfo=zone))) == parse("ts = '2026-01-01'")
+        assert parse(tree.Comparison("<", "dt", date(2026, 1, 1))) == parse("dt < '2026-01-01'")
+        assert parse(tree.Comparison("<", "p", 0.1)) == parse("p < 0.1")
+        assert parse(tree.In("i", (3, 1, 1))) == parse("i in (1, 3)")
 
     def test_times_uuids_and_bytes(self) -> None:
         assert select("tm < '12:00:00.5'", [{"tm": 43_200_000_000}, {"tm": 43_200_500_000}]) == [0]
@@ -309,12 +295,12 @@ class TestLiterals:
         assert of("s", text, ["", "it's", "x%y", "ü", "\U0001f600", None]) == expected
 
     def test_conditions_without_columns_are_folded(self) -> None:
-        assert parse("1 = 1") == parse("true") == parse("'a' < 'b' and not false") == ALWAYS_TRUE
-        assert parse("1 = 2 or false") == parse("i = 1 and false") == ALWAYS_FALSE
-        assert parse("i = 1 or 1 = 1") == ALWAYS_TRUE
+        assert parse("1 = 1") == parse("true") == parse("'a' < 'b' and not false") == tree.ALWAYS_TRUE
+        assert parse("1 = 2 or false") == parse("i = 1 and false") == tree.ALWAYS_FALSE
+        assert parse("i = 1 or 1 = 1") == tree.ALWAYS_TRUE
 
     def test_nothing_compares_with_a_column_of_unknown_type_which_is_always_null(self) -> None:
-        assert parse("nothing = 1 or nothing in ('a')") == ALWAYS_FALSE
+        assert parse("nothing = 1 or nothing in ('a')") == tree.ALWAYS_FALSE
         assert of("nothing", "nothing is null", [None]) == [None]
 
 
@@ -345,20 +331,22 @@ class TestLike:
         assert of("s", f"s not like {pattern}", values) == rest
 
     def test_a_pattern_that_only_begins_is_a_prefix(self) -> None:
-        assert isinstance(parse("s like 'ab%'"), StartsWith)
-        assert isinstance(parse("startswith(s, 'ab')"), StartsWith)
+        assert isinstance(parse("s like 'ab%'"), tree.StartsWith)
+        assert isinstance(parse("startswith(s, 'ab')"), tree.StartsWith)
 
     def test_another_pattern_gives_its_beginning_away_for_pruning(self) -> None:
-        assert [type(part) for part in predicates(parse("s like 'ab%c'"))] == [StartsWith, Like]
+        assert [type(part) for part in tree.predicates(parse("s like 'ab%c'"))] == [tree.StartsWith, tree.Like]
 
     @given(st.text("ab%_\\\n", max_size=6), st.text("ab%_\\\n", max_size=6))
     def test_one_value_and_a_column_give_the_same_answer(self, pattern: str, value: str) -> None:
         if (len(pattern) - len(pattern.rstrip("\\"))) % 2:
             with pytest.raises(InvalidInputError, match="ends with the escape character"):
-                parse(Like("s", pattern))
+                parse(tree.Like("s", pattern))
             return
-        for expression in (parse(Like("s", pattern)), parse(Not(Like("s", pattern)))):
-            expected = expression != ALWAYS_FALSE and all(matches(part, value) for part in predicates(expression))
+        for expression in (parse(tree.Like("s", pattern)), parse(tree.Not(tree.Like("s", pattern)))):
+            expected = expression != tree.ALWAYS_FALSE and all(
+                matches(part, value) for part in tree.predicates(expression)
+            )
             assert of("s", expression, [value]) == ([value] if expected else [])
 
 
@@ -367,7 +355,7 @@ class TestColumns:
 
     @pytest.mark.parametrize("text", ["`with space` = 1", "`order` = 1", "order = 1", "`st`.`a` = 1", "st.in.c = 'x'"])
     def test_quoted_reserved_and_nested_names(self, text: str) -> None:
-        (found,) = predicates(parse(text))
+        (found,) = tree.predicates(parse(text))
         assert found.column.field_id == SCHEMA.find_field(found.column.name).id
 
     def test_case_matters_unless_told_otherwise(self) -> None:
@@ -376,27 +364,25 @@ class TestColumns:
         assert parse_filter("ID = 1", SCHEMA, case_sensitive=False) == parse("id = 1")
 
     def test_rows_may_have_a_later_schema_where_the_column_has_another_name(self) -> None:
-        later = schema_to_arrow(SCHEMA).names
-        assert "i" in later
-        renamed = parse_filter("i = 1", SCHEMA)
         table = pa.table({"j": pa.array([1, 2], pa.int32())})
-        import dataclasses
-
-        field = dataclasses.replace(SCHEMA.find_field("i"), name="j")
-        assert table.filter(to_arrow(renamed, type(SCHEMA)((field,)))).num_rows == 1
+        later = Schema((replace(SCHEMA.find_field("i"), name="j"),))
+        assert table.filter(to_arrow(parse("i = 1"), later)).num_rows == 1
 
     def test_a_column_that_the_rows_do_not_have_is_refused(self) -> None:
         with pytest.raises(InvalidInputError, match="column 'i' of the filter is not among the rows' columns"):
             to_arrow(parse("i = 1"), SCHEMA.select(["id"]))
 
     def test_no_filter_is_every_row_and_a_bound_one_stays(self) -> None:
-        assert parse_filter(None, SCHEMA) == ALWAYS_TRUE
+        assert parse_filter(None, SCHEMA) == tree.ALWAYS_TRUE
         bound = parse("dt > '2026-01-01' and (i = 1 or s is null)")
         assert parse(bound) == bound
 
     def test_the_tree_can_be_built_in_python(self) -> None:
-        tree = Not(Or(And(NotNull("i"), NotIn("i", (1, 2))), IsNull("s"), IsNan("d"), Like("s", "a%")))
-        assert parse(tree) == parse("not ((i is not null and i not in (1, 2)) or s is null or isnan(d) or s like 'a%')")
+        junction = tree.And(tree.NotNull("i"), tree.NotIn("i", (1, 2)))
+        built = tree.Not(tree.Or(junction, tree.IsNull("s"), tree.IsNan("d"), tree.Like("s", "a%")))
+        assert parse(built) == parse(
+            "not ((i is not null and i not in (1, 2)) or s is null or isnan(d) or s like 'a%')"
+        )
 
 
 class TestRefusals:
@@ -422,7 +408,7 @@ class TestRefusals:
             ("ts = '2026-01-01 25:00:00'", "'25:00:00' is not a time of day"),
             ("u = 'abc'", r"cannot compare column 'u' \(uuid\) with 'abc'"),
             ("tags = 'a'", r"only IS \[NOT\] NULL is possible"),
-            ("tags.element = 'a'", "column 'tags.element' lies inside a list or map"),
+            ("tags.element = 'a'", "column 'tags.element' is inside a list or map"),
             ("isnan(i)", "needs a float or double column, 'i' is int"),
             ("i like '1%'", "LIKE needs a string column, 'i' is int"),
             ("s like 5", "LIKE needs a pattern in quotes, such as 'abc%', got 5"),
@@ -445,17 +431,7 @@ class TestRefusals:
             parse(text)
 
     @pytest.mark.parametrize(
-        "text",
-        [
-            "i = id",
-            "i + 1 = 2",
-            "year(ts) = 2026",
-            "i in (select 1)",
-            "select 1",
-            "s ilike 'a'",
-            "m['a'] = 1",
-            "i in (id)",
-        ],
+        "text", ["i = id", "i in (select 1)", "select 1", "s ilike 'a'", "m['a'] = 1", "i in (id)"]
     )
     def test_sql_that_is_not_implemented(self, text: str) -> None:
         with pytest.raises(UnsupportedError):
@@ -548,14 +524,9 @@ def lift(column: str, literal: Any, holds: Callable[[Any, Any], bool]) -> Callab
     return answer
 
 
-OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
-    "=": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
-}
+OPERATORS: dict[str, Callable[[Any, Any], bool]] = dict(
+    zip(("=", "!=", "<", "<=", ">", ">="), (op.eq, op.ne, op.lt, op.le, op.gt, op.ge), strict=True)
+)
 FLOATS = st.sampled_from([0.0, -0.0, 1.0, -1.5, 1e300, math.inf, -math.inf, NAN])
 COLUMNS: dict[str, st.SearchStrategy[Any]] = {
     "i": st.one_of(st.integers(-3, 3), st.sampled_from([-(2**31), 2**31 - 1])),
@@ -588,14 +559,14 @@ def leaves(draw: st.DrawFn) -> Sql:
     if kind == "null":
         return Sql(f"{column} is null", lambda row: row[column] is None)
     if kind == "compare":
-        op, literal = draw(st.sampled_from(sorted(OPERATORS))), draw(literals)
-        return Sql(f"{column} {op} {text_of(literal)}", lift(column, literal, OPERATORS[op]))
+        sign, literal = draw(st.sampled_from(sorted(OPERATORS))), draw(literals)
+        return Sql(f"{column} {sign} {text_of(literal)}", lift(column, literal, OPERATORS[sign]))
     found = draw(st.lists(literals, min_size=2, max_size=2 if kind == "between" else 4))
     if kind == "between":
-        low, high = (lift(column, literal, OPERATORS[op]) for literal, op in zip(found, (">=", "<="), strict=True))
+        low, high = lift(column, found[0], op.ge), lift(column, found[1], op.le)
         text = f"{column} between {text_of(found[0])} and {text_of(found[1])}"
         return Sql(text, lambda row: kleene_and([low(row), high(row)]))
-    equals = [lift(column, literal, OPERATORS["="]) for literal in found]
+    equals = [lift(column, literal, op.eq) for literal in found]
     return Sql(
         f"{column} in ({', '.join(map(text_of, found))})",
         lambda row: kleene_not(kleene_and([kleene_not(equal(row)) for equal in equals])),
@@ -645,7 +616,7 @@ class TestAgainstBruteForce:
         self, predicate: Sql, rows: list[dict[str, Any]]
     ) -> None:
         bound = parse(predicate.text)
-        if bound in (ALWAYS_TRUE, ALWAYS_FALSE):
+        if bound in (tree.ALWAYS_TRUE, tree.ALWAYS_FALSE):
             return
         table = pa.Table.from_pylist([{"id": at, **row} for at, row in enumerate(rows)], schema=ARROW)
         batch = table.combine_chunks()

@@ -13,25 +13,7 @@ from airflow_iceberg.expressions.json import expression_from_json, expression_to
 from airflow_iceberg.expressions.tree import Comparison, Expression, In, Not, StartsWith
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
-
-SCHEMA = schema_from_shorthand(
-    {
-        "id": "long",
-        "i": "int",
-        "f": "float",
-        "d": "double",
-        "s": "string",
-        "flag": "boolean",
-        "dt": "date",
-        "tm": "time",
-        "ts": "timestamptz",
-        "tn": "timestamp",
-        "p": "decimal(5,2)",
-        "u": "uuid",
-        "b": "binary",
-        "st": "struct<a: int, in: struct<c: string>>",
-    }
-)
+from tests.expressions.test_filters import SCHEMA
 
 PREDICATES = [
     "true",

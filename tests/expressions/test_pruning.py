@@ -11,6 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from airflow_iceberg.errors import FormatError, InvalidInputError
+from airflow_iceberg.expressions import tree
 from airflow_iceberg.expressions.arrow import row_mask
 from airflow_iceberg.expressions.binding import parse_filter
 from airflow_iceberg.expressions.matching import matches
@@ -24,93 +25,53 @@ from airflow_iceberg.expressions.metrics import (
 )
 from airflow_iceberg.expressions.metrics_columns import columns_of, rows_may_match
 from airflow_iceberg.expressions.projection import Residuals, project
-from airflow_iceberg.expressions.tree import (
-    ALWAYS_FALSE,
-    ALWAYS_TRUE,
-    Column,
-    Comparison,
-    Expression,
-    In,
-    IsNan,
-    IsNull,
-    Predicate,
-    StartsWith,
-    all_of,
-    any_of,
-    negate,
-)
+from airflow_iceberg.format import types as t
 from airflow_iceberg.format.arrow.types import array_from_values
+from airflow_iceberg.format.manifests import entries as m
 from airflow_iceberg.format.manifests.avro import read_manifest, write_manifest
 from airflow_iceberg.format.manifests.columns import EntryColumns, read_columns, unpack
-from airflow_iceberg.format.manifests.entries import (
-    DataFile,
-    EntryStatus,
-    FieldSummary,
-    FileContent,
-    ManifestContent,
-    ManifestEntry,
-    ManifestFile,
-)
 from airflow_iceberg.format.manifests.summaries import describe_manifest
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata, new_table_metadata
 from airflow_iceberg.format.partitions.spec import PartitionField, PartitionSpec, spec_from_shorthand
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
-from airflow_iceberg.format.transforms.transform import (
-    BucketTransform,
-    DayTransform,
-    HourTransform,
-    IdentityTransform,
-    MonthTransform,
-    Transform,
-    TruncateTransform,
-    UnknownTransform,
-    VoidTransform,
-    YearTransform,
-)
-from airflow_iceberg.format.types import (
-    BinaryType,
-    DateType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    LongType,
-    NestedField,
-    StringType,
-    TimestampType,
-    UUIDType,
-)
+from airflow_iceberg.format.transforms import transform as tr
 from airflow_iceberg.format.values.bytes import lower_bound, to_bytes, upper_bound
 from airflow_iceberg.plan.scan import plan_files
 from tests.support import strategies as given_values
 from tests.support.sampling import examples
 
-ODD_TYPES = (DateType(), TimestampType(), IntegerType(), LongType())
-ODD_TRANSFORMS = (YearTransform(), DayTransform(), HourTransform(), TruncateTransform(10), TruncateTransform(2**31 - 1))
+ODD_TYPES = (t.DateType(), t.TimestampType(), t.IntegerType(), t.LongType())
+ODD_TRANSFORMS = (
+    tr.YearTransform(),
+    tr.DayTransform(),
+    tr.HourTransform(),
+    tr.TruncateTransform(10),
+    tr.TruncateTransform(2**31 - 1),
+)
+INT, DOUBLE = t.IntegerType(), t.DoubleType()
 ANY_TYPE, ANY_TRANSFORM = given_values.primitive_types(), given_values.transforms()
-TIME_TRANSFORMS = (YearTransform, MonthTransform, DayTransform, HourTransform)
+TIME_TRANSFORMS = (tr.YearTransform, tr.MonthTransform, tr.DayTransform, tr.HourTransform)
 
 
-def column_of(kind: IcebergType, name: str = "c") -> Column:
-    return Column(name=name, field_id=1, type=kind, path=(name,))
+def column_of(kind: t.IcebergType, name: str = "c") -> tree.Column:
+    return tree.Column(name=name, field_id=1, type=kind, path=(name,))
 
 
-def schema_of(kind: IcebergType) -> Schema:
-    return Schema((NestedField(id=1, name="c", type=kind),))
+def schema_of(kind: t.IcebergType) -> Schema:
+    return Schema((t.NestedField(id=1, name="c", type=kind),))
 
 
-def spec_of(transform: Transform) -> PartitionSpec:
+def spec_of(transform: tr.Transform) -> PartitionSpec:
     return PartitionSpec(0, (PartitionField(source_id=1, field_id=1000, name="p", transform=transform),))
 
 
-def selects(expression: Expression, value: Any) -> bool:
+def selects(expression: tree.Expression, value: Any) -> bool:
     """Evaluate a predicate on the only column, value by value."""
-    if isinstance(expression, Predicate):
+    if isinstance(expression, tree.Predicate):
         return matches(expression, value)
     children = [selects(child, value) for child in getattr(expression, "operands", ())]
-    return {"And": all(children), "Or": any(children)}.get(type(expression).__name__, expression == ALWAYS_TRUE)
+    return {"And": all(children), "Or": any(children)}.get(type(expression).__name__, expression == tree.ALWAYS_TRUE)
 
 
 def is_number(value: Any) -> bool:
@@ -125,31 +86,33 @@ def without_sign_of_zero(value: Any) -> Any:
 
 
 @st.composite
-def expressions(draw: st.DrawFn, kind: IcebergType, values: list[Any]) -> Expression:
+def expressions(draw: st.DrawFn, kind: t.IcebergType, values: list[Any]) -> tree.Expression:
     """Predicates whose literals are often values of the rows."""
     known = [value for value in values if is_number(value)]
     fresh = given_values.values(kind).filter(is_number)
     literals = st.one_of(st.sampled_from(known), fresh) if known else fresh
     column = column_of(kind)
-    kinds = ["compare", "compare", "in", "null"] + (["prefix"] if isinstance(kind, (StringType, BinaryType)) else [])
-    kinds += ["nan"] if isinstance(kind, (FloatType, DoubleType)) else []
-    found: list[Expression] = []
+    kinds = ["compare", "compare", "in", "null"] + (
+        ["prefix"] if isinstance(kind, (t.StringType, t.BinaryType)) else []
+    )
+    kinds += ["nan"] if isinstance(kind, (t.FloatType, t.DoubleType)) else []
+    found: list[tree.Expression] = []
     for _ in range(draw(st.integers(1, 2))):
         match draw(st.sampled_from(kinds)):
             case "compare":
-                leaf: Expression = Comparison(draw(st.sampled_from(["=", "<", "<="])), column, draw(literals))
+                leaf: tree.Expression = tree.Comparison(draw(st.sampled_from(["=", "<", "<="])), column, draw(literals))
             case "in":
                 given_literals = draw(st.lists(literals, min_size=1, max_size=3))
-                leaf = In(column, tuple(sorted({without_sign_of_zero(literal) for literal in given_literals})))
+                leaf = tree.In(column, tuple(sorted({without_sign_of_zero(literal) for literal in given_literals})))
             case "null":
-                leaf = IsNull(column)
+                leaf = tree.IsNull(column)
             case "nan":
-                leaf = IsNan(column)
+                leaf = tree.IsNan(column)
             case _:
-                leaf = StartsWith(column, draw(literals)[: draw(st.integers(1, 4))])
+                leaf = tree.StartsWith(column, draw(literals)[: draw(st.integers(1, 4))])
                 assume(leaf.prefix)
-        found.append(negate(leaf) if draw(st.booleans()) else leaf)
-    return draw(st.sampled_from([all_of, any_of]))(*found)
+        found.append(tree.negate(leaf) if draw(st.booleans()) else leaf)
+    return draw(st.sampled_from([tree.all_of, tree.any_of]))(*found)
 
 
 @dataclass(frozen=True)
@@ -157,14 +120,14 @@ class Group:
     """The rows of a data file, and the file."""
 
     rows: list[Any]
-    file: DataFile
+    file: m.DataFile
 
 
-Case = tuple[IcebergType, Transform, list[Group], Expression]
+Case = tuple[t.IcebergType, tr.Transform, list[Group], tree.Expression]
 
 
 @st.composite
-def statistics(draw: st.DrawFn, kind: IcebergType, rows: list[Any]) -> dict[str, Any]:
+def statistics(draw: st.DrawFn, kind: t.IcebergType, rows: list[Any]) -> dict[str, Any]:
     """True statistics, some of them missing, bounds maybe truncated."""
     numbers = [value for value in rows if is_number(value)]
     length = draw(st.sampled_from([None, 1, 3]))
@@ -175,7 +138,7 @@ def statistics(draw: st.DrawFn, kind: IcebergType, rows: list[Any]) -> dict[str,
     found: dict[str, Any] = {
         "value_counts": len(rows),
         "null_value_counts": sum(value is None for value in rows),
-        "nan_value_counts": nans if isinstance(kind, (FloatType, DoubleType)) else None,
+        "nan_value_counts": nans if isinstance(kind, (t.FloatType, t.DoubleType)) else None,
         "lower_bounds": None if low is None else to_bytes(kind, low),
         "upper_bounds": None if high is None else to_bytes(kind, high),
     }
@@ -187,14 +150,14 @@ def statistics(draw: st.DrawFn, kind: IcebergType, rows: list[Any]) -> dict[str,
 def cases(
     draw: st.DrawFn,
     kinds: st.SearchStrategy[Any] = ANY_TYPE,
-    transforms: st.SearchStrategy[Transform] = ANY_TRANSFORM,
+    transforms: st.SearchStrategy[tr.Transform] = ANY_TRANSFORM,
 ) -> Case:
     kind = draw(kinds)
     transform = draw(transforms.filter(lambda found: found.can_transform(kind)))
     values = draw(given_values.columns(kind, max_size=6))
     written_as = (
-        IntegerType()
-        if isinstance(kind, LongType)
+        t.IntegerType()
+        if isinstance(kind, t.LongType)
         and all(value is None or -(2**31) <= value < 2**31 for value in values)
         and draw(st.booleans())
         else kind
@@ -209,7 +172,7 @@ def cases(
     groups = [
         Group(
             rows,
-            DataFile(
+            m.DataFile(
                 file_path=f"file-{position}",
                 file_format="parquet",
                 partition=(partition,),
@@ -224,12 +187,12 @@ def cases(
 
 
 def manifest_of(
-    entries: list[ManifestEntry],
+    entries: list[m.ManifestEntry],
     spec: PartitionSpec,
     schema: Schema,
-    content: ManifestContent = ManifestContent.DATA,
+    content: m.ManifestContent = m.ManifestContent.DATA,
     path: str = "m",
-) -> ManifestFile:
+) -> m.ManifestFile:
     return describe_manifest(
         entries, path=path, length=1, spec=spec, schema=schema, content=content, snapshot_id=1, sequence_number=1
     )
@@ -241,13 +204,13 @@ class TestNothingIsLost:
     @examples(500)
     @given(cases())
     def test_partitions_manifests_and_statistics(
-        self, case: tuple[IcebergType, Transform, list[Group], Expression]
+        self, case: tuple[t.IcebergType, tr.Transform, list[Group], tree.Expression]
     ) -> None:
         kind, transform, groups, expression = case
         spec, schema = spec_of(transform), schema_of(kind)
         residuals = Residuals(expression, spec)
         try:
-            entries = [ManifestEntry(status=EntryStatus.ADDED, data_file=group.file) for group in groups]
+            entries = [m.ManifestEntry(status=m.EntryStatus.ADDED, data_file=group.file) for group in groups]
             summary = manifest_of(entries, spec, schema).partitions[0]  # type: ignore[index]
         except InvalidInputError:
             assume(False)  # a truncated decimal that leaves its precision cannot be stored
@@ -265,15 +228,15 @@ class TestNothingIsLost:
     @examples(300)
     @given(cases())
     def test_columns_say_the_same_as_one_file_after_the_other(
-        self, case: tuple[IcebergType, Transform, list[Group], Expression]
+        self, case: tuple[t.IcebergType, tr.Transform, list[Group], tree.Expression]
     ) -> None:
         """Planning from columns drops the same files, leaves the same residuals, and sees the same statistics."""
         kind, transform, groups, expression = case
-        assume(kind != FixedType(0))  # records of no bytes are read one after the other
+        assume(kind != t.FixedType(0))  # records of no bytes are read one after the other
         spec, schema = spec_of(transform), schema_of(kind)
         try:
             entries = [
-                ManifestEntry(status=EntryStatus.ADDED, sequence_number=1, data_file=group.file) for group in groups
+                m.ManifestEntry(status=m.EntryStatus.ADDED, sequence_number=1, data_file=group.file) for group in groups
             ]
             data = write_manifest(entries, schema=schema, spec=spec, format_version=3)
             manifest = replace(manifest_of(entries, spec, schema), manifest_length=len(data))
@@ -309,7 +272,7 @@ class TestNothingIsLost:
         kind = data.draw(given_values.primitive_types())
         values = data.draw(given_values.columns(kind))
         expression = data.draw(expressions(kind, values))
-        assume(expression not in (ALWAYS_TRUE, ALWAYS_FALSE))
+        assume(expression not in (tree.ALWAYS_TRUE, tree.ALWAYS_FALSE))
         mask = row_mask(expression, lambda _: array_from_values(kind, values))
         assert [bool(selected) for selected in mask.to_pylist()] == [selects(expression, value) for value in values]
 
@@ -370,31 +333,31 @@ class TestProjection:
         assert self.of("ts >= '1969-12-30 12:00:00'", columns, "day(ts)") == "ts_day >= -2"
 
     def test_the_lowest_numbers_wrap_round_when_they_are_truncated(self) -> None:
-        wrapped = TruncateTransform(10).apply(-(2**31), IntegerType())
+        wrapped = tr.TruncateTransform(10).apply(-(2**31), t.IntegerType())
         assert wrapped > 0
         for text in ("c < 0", "c = -2147483648", "c <= -2147483648"):
-            expression = parse_filter(text, schema_of(IntegerType()))
-            assert Residuals(expression, spec_of(TruncateTransform(10))).of((wrapped,)) != ALWAYS_FALSE
+            expression = parse_filter(text, schema_of(t.IntegerType()))
+            assert Residuals(expression, spec_of(tr.TruncateTransform(10))).of((wrapped,)) != tree.ALWAYS_FALSE
 
     def test_the_last_hours_of_a_timestamp_wrap_round(self) -> None:
         last = 2**63 - 1
-        partition = HourTransform().apply(last, TimestampType())
-        expression = Comparison(">", column_of(TimestampType()), 0)
-        assert Residuals(expression, spec_of(HourTransform())).of((partition,)) == expression
+        partition = tr.HourTransform().apply(last, t.TimestampType())
+        expression = tree.Comparison(">", column_of(t.TimestampType()), 0)
+        assert Residuals(expression, spec_of(tr.HourTransform())).of((partition,)) == expression
 
-    @pytest.mark.parametrize("transform", [UnknownTransform("zorder[3]"), VoidTransform()])
-    def test_an_unknown_transform_says_nothing(self, transform: Transform) -> None:
+    @pytest.mark.parametrize("transform", [tr.UnknownTransform("zorder[3]"), tr.VoidTransform()])
+    def test_an_unknown_transform_says_nothing(self, transform: tr.Transform) -> None:
         for text in ("c = 1", "c is null", "c < 1"):
-            assert project(parse_filter(text, schema_of(IntegerType())), spec_of(transform)) == ALWAYS_TRUE
+            assert project(parse_filter(text, schema_of(t.IntegerType())), spec_of(transform)) == tree.ALWAYS_TRUE
 
     def test_a_field_with_several_sources_says_nothing(self) -> None:
-        field = PartitionField(source_id=1, field_id=1000, name="p", transform=BucketTransform(4), source_ids=(1, 2))
-        expression = parse_filter("c = 1", schema_of(IntegerType()))
-        assert project(expression, PartitionSpec(0, (field,))) == ALWAYS_TRUE
+        field = PartitionField(source_id=1, field_id=1000, name="p", transform=tr.BucketTransform(4), source_ids=(1, 2))
+        expression = parse_filter("c = 1", schema_of(t.IntegerType()))
+        assert project(expression, PartitionSpec(0, (field,))) == tree.ALWAYS_TRUE
 
     def test_a_transform_that_the_column_can_no_longer_have_says_nothing(self) -> None:
-        expression = parse_filter("c = 1.0", schema_of(DoubleType()))
-        assert project(expression, spec_of(BucketTransform(4))) == ALWAYS_TRUE
+        expression = parse_filter("c = 1.0", schema_of(t.DoubleType()))
+        assert project(expression, spec_of(tr.BucketTransform(4))) == tree.ALWAYS_TRUE
 
 
 class TestResiduals:
@@ -417,7 +380,7 @@ class TestResiduals:
         assert self.of(text, "bucket(4, i)", None) in ("false", text.replace("not (i = 5)", "i != 5"))
 
     def test_another_bucket_answers_inequality(self) -> None:
-        bucket = BucketTransform(16).apply(5, IntegerType())
+        bucket = tr.BucketTransform(16).apply(5, t.IntegerType())
         assert self.of("i != 5", "bucket(16, i)", (bucket + 1) % 16) == "true"
         assert self.of("i != 5", "bucket(16, i)", bucket) == "i != 5"
         assert self.of("i != 5", "bucket(16, i)", None) == "i != 5"
@@ -432,108 +395,99 @@ class TestResiduals:
         assert self.of("s like 'abcd%'", "truncate(3, s)", "abc") == "startswith(s, 'abcd')"
 
 
-def file_with(**statistics: Any) -> DataFile:
+def file_with(**statistics: Any) -> m.DataFile:
     given = {name: {1: value} for name, value in statistics.items() if name != "record_count"}
     records = statistics.get("record_count", 10)
-    return DataFile(file_path="f", file_format="parquet", record_count=records, file_size_in_bytes=1, **given)
+    return m.DataFile(file_path="f", file_format="parquet", record_count=records, file_size_in_bytes=1, **given)
 
 
-def may(text: str | Expression, kind: IcebergType, **statistics: Any) -> bool:
+def may(text: str | tree.Expression, kind: t.IcebergType, **statistics: Any) -> bool:
     return file_may_match(parse_filter(text, schema_of(kind)), file_with(**statistics))
 
 
 def i32(value: int) -> bytes:
-    return to_bytes(IntegerType(), value)
+    return to_bytes(INT, value)
+
+
+def bounds(kind: t.IcebergType, low: Any, high: Any, **more: int) -> dict[str, Any]:
+    return {"lower_bounds": to_bytes(kind, low), "upper_bounds": to_bytes(kind, high), **more}
 
 
 class TestStatistics:
     """Statistics are true statements about the values of a file; those that are missing say nothing."""
 
-    def test_without_statistics_everything_may_match(self) -> None:
-        for text in ("c = 1", "c != 1", "c is null", "c is not null", "c in (1, 2)", "c > 1"):
-            assert may(text, IntegerType())
-
-    def test_a_file_without_rows_matches_nothing(self) -> None:
-        assert not may("c = 1", IntegerType(), record_count=0)
-
-    def test_bounds(self) -> None:
-        bounds = {"lower_bounds": i32(10), "upper_bounds": i32(20)}
-        for text in ("c < 10", "c <= 9", "c > 20", "c >= 21", "c = 9", "c = 21", "c in (1, 9, 21)"):
-            assert not may(text, IntegerType(), **bounds), text
-        for text in ("c <= 10", "c < 11", "c >= 20", "c > 19", "c = 10", "c = 20", "c in (1, 15)", "c != 10"):
-            assert may(text, IntegerType(), **bounds), text
-
-    def test_one_value_alone_is_known(self) -> None:
-        bounds = {"lower_bounds": i32(10), "upper_bounds": i32(10)}
-        assert not may("c != 10", IntegerType(), **bounds)
-        assert not may("c not in (9, 10)", IntegerType(), **bounds)
-        assert may("c not in (9, 11)", IntegerType(), **bounds)
-
-    def test_bounds_of_a_promoted_column_have_their_old_width(self) -> None:
-        bounds = {"lower_bounds": i32(10), "upper_bounds": i32(20)}
-        assert not may("c > 20", LongType(), **bounds)
-        assert may("c > 19", LongType(), **bounds)
-
-    def test_truncated_bounds_are_only_bounds(self) -> None:
-        bounds = {"lower_bounds": b"abc", "upper_bounds": b"abd"}
-        assert may("c = 'abcde'", StringType(), **bounds)
-        assert may("c > 'abcz'", StringType(), **bounds)
-        assert not may("c > 'abd'", StringType(), **bounds)
-        assert may("c like 'abcx%'", StringType(), **bounds)
-        assert not may("c like 'abe%'", StringType(), **bounds)
-        assert not may("c like 'abb%'", StringType(), **bounds)
-        assert not may("c not like 'ab%'", StringType(), **bounds)
-        assert may("c not like 'abc%'", StringType(), **bounds)
-        assert not may("c like 'x%y'", StringType(), **bounds)
-
-    def test_all_null_and_no_null(self) -> None:
-        all_null = {"value_counts": 10, "null_value_counts": 10}
-        assert may("c is null", IntegerType(), **all_null)
-        for text in ("c is not null", "c = 1", "c != 1", "c not in (1, 2)"):
-            assert not may(text, IntegerType(), **all_null)
-        assert not may("c is null", IntegerType(), value_counts=10, null_value_counts=0)
-
-    def test_a_count_of_zero_values_is_no_proof(self) -> None:
-        assert may("c = 1", IntegerType(), value_counts=0, null_value_counts=0)
-
-    def test_nan_is_above_every_upper_bound(self) -> None:
-        bounds = {"lower_bounds": to_bytes(DoubleType(), 1.0), "upper_bounds": to_bytes(DoubleType(), 2.0)}
-        assert may("c > 5", DoubleType(), **bounds)
-        assert may("c > 5", DoubleType(), nan_value_counts=1, **bounds)
-        assert not may("c > 5", DoubleType(), nan_value_counts=0, **bounds)
-        assert not may("c = 5", DoubleType(), **bounds)
-        assert not may("isnan(c)", DoubleType(), nan_value_counts=0, **bounds)
-
-    def test_nothing_but_nan(self) -> None:
-        only = {"value_counts": 10, "null_value_counts": 2, "nan_value_counts": 8}
-        assert not may("c < 5 or c = 5", DoubleType(), **only)
-        assert may("c > 5", DoubleType(), **only)
-
-    def test_a_bound_that_is_nan_makes_both_useless(self) -> None:
-        bounds = {"lower_bounds": to_bytes(DoubleType(), 1.0), "upper_bounds": to_bytes(DoubleType(), math.nan)}
-        assert may("c < 0", DoubleType(), nan_value_counts=0, **bounds)
-
-    def test_zeros_of_both_signs_are_equal(self) -> None:
-        bounds = {"lower_bounds": to_bytes(DoubleType(), -0.0), "upper_bounds": to_bytes(DoubleType(), -0.0)}
-        assert may("c = 0", DoubleType(), nan_value_counts=0, **bounds)
-        assert may("c >= 0", DoubleType(), nan_value_counts=0, **bounds)
-        assert not may("c < 0", DoubleType(), nan_value_counts=0, **bounds)
+    @pytest.mark.parametrize(
+        ("kind", "statistics", "possible", "impossible"),
+        [
+            pytest.param(
+                INT, {}, ["c = 1", "c != 1", "c is null", "c is not null", "c in (1, 2)", "c > 1"], [], id="none"
+            ),
+            pytest.param(INT, {"record_count": 0}, [], ["c = 1"], id="no rows"),
+            pytest.param(
+                INT,
+                bounds(INT, 10, 20),
+                ["c <= 10", "c < 11", "c >= 20", "c > 19", "c = 10", "c = 20", "c in (1, 15)", "c != 10"],
+                ["c < 10", "c <= 9", "c > 20", "c >= 21", "c = 9", "c = 21", "c in (1, 9, 21)"],
+                id="bounds",
+            ),
+            pytest.param(
+                INT, bounds(INT, 10, 10), ["c not in (9, 11)"], ["c != 10", "c not in (9, 10)"], id="one value alone"
+            ),
+            pytest.param(t.LongType(), bounds(INT, 10, 20), ["c > 19"], ["c > 20"], id="a promoted column"),
+            pytest.param(
+                t.StringType(),
+                {"lower_bounds": b"abc", "upper_bounds": b"abd"},
+                ["c = 'abcde'", "c > 'abcz'", "c like 'abcx%'", "c not like 'abc%'"],
+                ["c > 'abd'", "c like 'abe%'", "c like 'abb%'", "c not like 'ab%'", "c like 'x%y'"],
+                id="truncated bounds",
+            ),
+            pytest.param(
+                INT,
+                {"value_counts": 10, "null_value_counts": 10},
+                ["c is null"],
+                ["c is not null", "c = 1", "c != 1", "c not in (1, 2)"],
+                id="all null",
+            ),
+            pytest.param(INT, {"value_counts": 10, "null_value_counts": 0}, [], ["c is null"], id="no null"),
+            pytest.param(
+                INT, {"value_counts": 0, "null_value_counts": 0}, ["c = 1"], [], id="zero values prove nothing"
+            ),
+            pytest.param(DOUBLE, bounds(DOUBLE, 1.0, 2.0), ["c > 5"], ["c = 5"], id="NaN is above the upper bound"),
+            pytest.param(DOUBLE, bounds(DOUBLE, 1.0, 2.0, nan_value_counts=1), ["c > 5"], [], id="a NaN"),
+            pytest.param(DOUBLE, bounds(DOUBLE, 1.0, 2.0, nan_value_counts=0), [], ["c > 5", "isnan(c)"], id="no NaN"),
+            pytest.param(
+                DOUBLE,
+                {"value_counts": 10, "null_value_counts": 2, "nan_value_counts": 8},
+                ["c > 5"],
+                ["c < 5 or c = 5"],
+                id="only NaN",
+            ),
+            pytest.param(DOUBLE, bounds(DOUBLE, 1.0, math.nan, nan_value_counts=0), ["c < 0"], [], id="a bound is NaN"),
+            pytest.param(
+                DOUBLE, bounds(DOUBLE, -0.0, -0.0, nan_value_counts=0), ["c = 0", "c >= 0"], ["c < 0"], id="both zeros"
+            ),
+        ],
+    )
+    def test_what_may_match(
+        self, kind: t.IcebergType, statistics: dict[str, Any], possible: list[str], impossible: list[str]
+    ) -> None:
+        assert [text for text in possible if not may(text, kind, **statistics)] == []
+        assert [text for text in impossible if may(text, kind, **statistics)] == []
 
     def test_bounds_of_uuids_are_not_relied_on(self) -> None:
         low, high = UUID(int=1 << 127), UUID(int=1)
-        bounds = {"lower_bounds": low.bytes, "upper_bounds": high.bytes}
-        assert may(f"c = '{UUID(int=5)}'", UUIDType(), **bounds)
+        assert may(f"c = '{UUID(int=5)}'", t.UUIDType(), lower_bounds=low.bytes, upper_bounds=high.bytes)
 
     def test_bounds_that_cannot_be_read_say_nothing(self) -> None:
-        assert may("c > 5", IntegerType(), lower_bounds=b"\x01", upper_bounds=b"\x01\x02")
-        assert may("c > 'z'", StringType(), upper_bounds=b"\xff\xff")
+        assert may("c > 5", t.IntegerType(), lower_bounds=b"\x01", upper_bounds=b"\x01\x02")
+        assert may("c > 'z'", t.StringType(), upper_bounds=b"\xff\xff")
 
     def test_a_field_of_a_struct_is_null_where_the_struct_is(self) -> None:
         """ORC counts only the values below structs that are not null."""
         schema = schema_from_shorthand({"st": "struct<a: int>"})
         expression = parse_filter("st.a is null", schema)
         field_id = schema.find_field("st.a").id
-        counted = DataFile(
+        counted = m.DataFile(
             file_path="f",
             file_format="orc",
             record_count=10,
@@ -545,50 +499,55 @@ class TestStatistics:
         assert not file_may_match(expression, replace(counted, value_counts={field_id: 10}))
 
     def test_all_rows_match_only_if_none_can_be_null_or_fail(self) -> None:
-        bounds = {"lower_bounds": i32(10), "upper_bounds": i32(20)}
+        known = bounds(INT, 10, 20)
 
         def must(text: str, **statistics: Any) -> bool:
-            return file_must_match(parse_filter(text, schema_of(IntegerType())), file_with(**statistics))
+            return file_must_match(parse_filter(text, schema_of(t.IntegerType())), file_with(**statistics))
 
-        assert must("c >= 10", null_value_counts=0, **bounds)
-        assert not must("c >= 10", **bounds)
-        assert not must("c > 10", null_value_counts=0, **bounds)
+        assert must("c >= 10", null_value_counts=0, **known)
+        assert not must("c >= 10", **known)
+        assert not must("c > 10", null_value_counts=0, **known)
         assert must("c is not null", null_value_counts=0)
         assert must("c is null", value_counts=10, null_value_counts=10)
-        assert must("c >= 10 and c <= 20", null_value_counts=0, **bounds)
-        assert must("c < 5 or c != 30", null_value_counts=0, **bounds)
+        assert must("c >= 10 and c <= 20", null_value_counts=0, **known)
+        assert must("c < 5 or c != 30", null_value_counts=0, **known)
 
     def test_a_constant_needs_no_statistics(self) -> None:
-        assert must_match(ALWAYS_TRUE, lambda _: ColumnRange())
-        assert not may_match(ALWAYS_FALSE, lambda _: ColumnRange())
+        assert must_match(tree.ALWAYS_TRUE, lambda _: ColumnRange())
+        assert not may_match(tree.ALWAYS_FALSE, lambda _: ColumnRange())
+
+
+ONE_AND_TWO = (to_bytes(DOUBLE, 1.0), to_bytes(DOUBLE, 2.0))
+
+
+def summary(null: bool, nan: bool | None = None, low: bytes | None = None, high: bytes | None = None) -> m.FieldSummary:
+    return m.FieldSummary(contains_null=null, contains_nan=nan, lower_bound=low, upper_bound=high)
 
 
 class TestManifestSummaries:
     """A summary covers the partition values of all files of a manifest."""
 
     @staticmethod
-    def may(text: str, kind: IcebergType, summary: FieldSummary) -> bool:
-        expression = project(parse_filter(text, schema_of(kind)), spec_of(IdentityTransform()))
+    def may(text: str, kind: t.IcebergType, summary: m.FieldSummary) -> bool:
+        expression = project(parse_filter(text, schema_of(kind)), spec_of(tr.IdentityTransform()))
         return may_match(expression, lambda column: summary_range(summary, column.type))
 
-    def test_bounds_and_nulls(self) -> None:
-        summary = FieldSummary(contains_null=False, lower_bound=i32(1), upper_bound=i32(5))
-        assert not self.may("c is null", IntegerType(), summary)
-        assert not self.may("c = 9", IntegerType(), summary)
-        assert self.may("c = 3", IntegerType(), summary)
-
-    def test_without_bounds_all_values_are_null(self) -> None:
-        summary = FieldSummary(contains_null=True)
-        assert not self.may("c = 1", IntegerType(), summary)
-        assert self.may("c is null", IntegerType(), summary)
-
-    def test_without_bounds_and_nulls_nothing_is_known(self) -> None:
-        assert self.may("c = 1", IntegerType(), FieldSummary(contains_null=False))
-
-    def test_nan_is_unknown_unless_it_is_said(self) -> None:
-        bounds = {"lower_bound": to_bytes(DoubleType(), 1.0), "upper_bound": to_bytes(DoubleType(), 2.0)}
-        assert self.may("c > 5", DoubleType(), FieldSummary(contains_null=False, **bounds))
-        assert not self.may("c > 5", DoubleType(), FieldSummary(contains_null=False, contains_nan=False, **bounds))
+    @pytest.mark.parametrize(
+        ("kind", "described", "possible", "impossible"),
+        [
+            (INT, summary(False, None, i32(1), i32(5)), ["c = 3"], ["c is null", "c = 9"]),
+            (INT, summary(True), ["c is null"], ["c = 1"]),
+            (INT, summary(False), ["c = 1"], []),
+            (DOUBLE, summary(False, None, *ONE_AND_TWO), ["c > 5"], []),
+            (DOUBLE, summary(False, False, *ONE_AND_TWO), [], ["c > 5"]),
+        ],
+        ids=["bounds", "no bounds: all null", "no bounds and no null: unknown", "NaN unknown", "no NaN"],
+    )
+    def test_what_may_match(
+        self, kind: t.IcebergType, described: m.FieldSummary, possible: list[str], impossible: list[str]
+    ) -> None:
+        assert [text for text in possible if not self.may(text, kind, described)] == []
+        assert [text for text in impossible if self.may(text, kind, described)] == []
 
 
 # --- planning ---------------------------------------------------------------------------------------------------------
@@ -606,24 +565,24 @@ class Table:
 
     def __init__(self, *partition_by: str) -> None:
         self.metadata = metadata_with(*partition_by)
-        self.manifests: list[ManifestFile] = []
-        self.entries: dict[str, list[ManifestEntry]] = {}
+        self.manifests: list[m.ManifestFile] = []
+        self.entries: dict[str, list[m.ManifestEntry]] = {}
         self.opened: list[str] = []
 
-    def add(self, *partitions: tuple[Any, ...], content: FileContent = FileContent.DATA, **changes: Any) -> None:
+    def add(self, *partitions: tuple[Any, ...], content: m.FileContent = m.FileContent.DATA, **changes: Any) -> None:
         name = f"m{len(self.manifests)}"
         entries = [
-            ManifestEntry(
-                status=changes.get("status", EntryStatus.ADDED),
-                data_file=DataFile(
+            m.ManifestEntry(
+                status=changes.get("status", m.EntryStatus.ADDED),
+                data_file=m.DataFile(
                     file_path=f"{name}-{position}", file_format="parquet", partition=partition, content=content,
                     record_count=changes.get("records", 1), file_size_in_bytes=1,
-                    equality_ids=(1,) if content is FileContent.EQUALITY_DELETES else None,
+                    equality_ids=(1,) if content is m.FileContent.EQUALITY_DELETES else None,
                 ),
             )
             for position, partition in enumerate(partitions)
         ]  # fmt: skip
-        kind = ManifestContent.DATA if content is FileContent.DATA else ManifestContent.DELETES
+        kind = m.ManifestContent.DATA if content is m.FileContent.DATA else m.ManifestContent.DELETES
         described = manifest_of(entries, self.metadata.spec(), self.metadata.schema(), kind, path=name)
         self.entries[name] = entries
         self.manifests.append(replace(described, **changes.get("manifest", {})))
@@ -641,7 +600,7 @@ class Table:
     def tasks(self, text: str | None = None) -> list[Any]:
         self.opened.clear()
 
-        def read(manifest: ManifestFile) -> list[ManifestEntry]:
+        def read(manifest: m.ManifestFile) -> list[m.ManifestEntry]:
             self.opened.append(manifest.manifest_path)
             return self.entries[manifest.manifest_path]
 
@@ -655,8 +614,8 @@ class TestPlanning:
     def test_without_a_filter_all_live_files_are_planned_in_order(self) -> None:
         table = Table("cat")
         table.add(("b",), ("a",))
-        table.add(("a",), status=EntryStatus.DELETED)
-        table.add((None,), status=EntryStatus.EXISTING)
+        table.add(("a",), status=m.EntryStatus.DELETED)
+        table.add((None,), status=m.EntryStatus.EXISTING)
         assert table.plan() == ["m0-0", "m0-1", "m2-0"]
         assert [str(task.residual) for task in table.tasks()] == ["true"] * 3
 
@@ -709,7 +668,7 @@ class TestDeleteFiles:
     def test_tasks_carry_their_deletes(self) -> None:
         table = Table("cat")
         table.add(("a",), ("b",), manifest={"sequence_number": 1})
-        table.add(("a",), content=FileContent.EQUALITY_DELETES, manifest={"sequence_number": 2})
+        table.add(("a",), content=m.FileContent.EQUALITY_DELETES, manifest={"sequence_number": 2})
         table.number()
         assert [[delete.file_path for delete in task.delete_files] for task in table.tasks()] == [["m1-0"], []]
         assert [task.sequence_number for task in table.tasks()] == [1, 1]
@@ -717,7 +676,7 @@ class TestDeleteFiles:
     def test_deletes_of_another_partition_cannot_reach_a_selected_row(self) -> None:
         table = Table("cat")
         table.add(("a",), ("b",))
-        table.add(("b",), content=FileContent.POSITION_DELETES)
+        table.add(("b",), content=m.FileContent.POSITION_DELETES)
         assert table.plan("cat = 'a'") == ["m0-0"]
         assert table.opened == ["m0"]
         assert [len(task.delete_files) for task in table.tasks("cat = 'b'")] == [1]
@@ -726,5 +685,5 @@ class TestDeleteFiles:
         table = Table()
         table.add(())
         unknown = {"added_files_count": None}
-        table.add((), content=FileContent.POSITION_DELETES, status=EntryStatus.DELETED, manifest=unknown)
+        table.add((), content=m.FileContent.POSITION_DELETES, status=m.EntryStatus.DELETED, manifest=unknown)
         assert table.plan() == ["m0-0"]

@@ -9,37 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.format import types as t
 from airflow_iceberg.format.arrow.types import array_from_values, type_to_arrow, value_to_scalar, values_from_array
 from airflow_iceberg.format.schemas.arrow import schema_from_arrow, schema_to_arrow
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
-from airflow_iceberg.format.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    GeometryType,
-    IntegerType,
-    LongType,
-    NestedField,
-    PrimitiveType,
-    StringType,
-    TimestampNsType,
-    TimestampType,
-    TimestamptzNsType,
-    TimestamptzType,
-    TimeType,
-    UnknownType,
-    UUIDType,
-    VariantType,
-    walk_fields,
-)
-from airflow_iceberg.format.values.bytes import is_canonical_equal
 from tests.support import strategies
 from tests.support.sampling import examples
+from tests.support.strategies import is_canonical_equal
 
 
 class TestTypesToArrow:
@@ -48,24 +25,24 @@ class TestTypesToArrow:
     @pytest.mark.parametrize(
         ("type_", "expected"),
         [
-            (BooleanType(), pa.bool_()),
-            (IntegerType(), pa.int32()),
-            (LongType(), pa.int64()),
-            (FloatType(), pa.float32()),
-            (DoubleType(), pa.float64()),
-            (DateType(), pa.date32()),
-            (TimeType(), pa.time64("us")),
-            (TimestampType(), pa.timestamp("us")),
-            (TimestamptzType(), pa.timestamp("us", tz="UTC")),
-            (TimestampNsType(), pa.timestamp("ns")),
-            (TimestamptzNsType(), pa.timestamp("ns", tz="UTC")),
-            (StringType(), pa.string()),
-            (UUIDType(), pa.binary(16)),
-            (FixedType(3), pa.binary(3)),
-            (BinaryType(), pa.binary()),
-            (DecimalType(9, 2), pa.decimal128(9, 2)),
-            (GeometryType(), pa.binary()),
-            (UnknownType(), pa.null()),
+            (t.BooleanType(), pa.bool_()),
+            (t.IntegerType(), pa.int32()),
+            (t.LongType(), pa.int64()),
+            (t.FloatType(), pa.float32()),
+            (t.DoubleType(), pa.float64()),
+            (t.DateType(), pa.date32()),
+            (t.TimeType(), pa.time64("us")),
+            (t.TimestampType(), pa.timestamp("us")),
+            (t.TimestamptzType(), pa.timestamp("us", tz="UTC")),
+            (t.TimestampNsType(), pa.timestamp("ns")),
+            (t.TimestamptzNsType(), pa.timestamp("ns", tz="UTC")),
+            (t.StringType(), pa.string()),
+            (t.UUIDType(), pa.binary(16)),
+            (t.FixedType(3), pa.binary(3)),
+            (t.BinaryType(), pa.binary()),
+            (t.DecimalType(9, 2), pa.decimal128(9, 2)),
+            (t.GeometryType(), pa.binary()),
+            (t.UnknownType(), pa.null()),
         ],
         ids=str,
     )
@@ -74,9 +51,9 @@ class TestTypesToArrow:
 
     def test_a_variant_is_its_two_binaries(self):
         pair = [pa.field("metadata", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)]
-        assert type_to_arrow(VariantType()) == pa.struct(pair)
+        assert type_to_arrow(t.VariantType()) == pa.struct(pair)
         values = [(b"\x01\x00\x00", b"\x00"), None]
-        assert values_from_array(VariantType(), array_from_values(VariantType(), values)) == values
+        assert values_from_array(t.VariantType(), array_from_values(t.VariantType(), values)) == values
 
     def test_field_ids_stand_at_every_depth(self):
         schema = schema_from_shorthand(
@@ -98,7 +75,7 @@ class TestTypesToArrow:
 
         for field in schema_to_arrow(schema):
             collect(field)
-        assert found == {child.id: (child.name, not child.required) for child in walk_fields(schema.fields)}
+        assert found == {child.id: (child.name, not child.required) for child in t.walk_fields(schema.fields)}
 
     def test_without_field_ids_there_is_no_metadata(self):
         arrow = schema_to_arrow(schema_from_shorthand({"a": "list<int>"}), with_field_ids=False)
@@ -112,24 +89,24 @@ class TestTypesFromArrow:
     @pytest.mark.parametrize(
         ("arrow_type", "expected"),
         [
-            (pa.int8(), IntegerType()),
-            (pa.uint16(), IntegerType()),
-            (pa.uint32(), LongType()),
-            (pa.float16(), FloatType()),
-            (pa.large_string(), StringType()),
-            (pa.string_view(), StringType()),
-            (pa.large_binary(), BinaryType()),
-            (pa.dictionary(pa.int32(), pa.string()), StringType()),
-            (pa.date64(), DateType()),
-            (pa.time32("ms"), TimeType()),
-            (pa.timestamp("s"), TimestampType()),
-            (pa.timestamp("ms", tz="Europe/Berlin"), TimestamptzType()),
-            (pa.timestamp("ns"), TimestampNsType()),
-            (pa.timestamp("ns", tz="UTC"), TimestamptzNsType()),
-            (pa.binary(16), FixedType(16)),
-            (pa.uuid(), UUIDType()),
-            (pa.decimal256(38, 4), DecimalType(38, 4)),
-            (pa.null(), UnknownType()),
+            (pa.int8(), t.IntegerType()),
+            (pa.uint16(), t.IntegerType()),
+            (pa.uint32(), t.LongType()),
+            (pa.float16(), t.FloatType()),
+            (pa.large_string(), t.StringType()),
+            (pa.string_view(), t.StringType()),
+            (pa.large_binary(), t.BinaryType()),
+            (pa.dictionary(pa.int32(), pa.string()), t.StringType()),
+            (pa.date64(), t.DateType()),
+            (pa.time32("ms"), t.TimeType()),
+            (pa.timestamp("s"), t.TimestampType()),
+            (pa.timestamp("ms", tz="Europe/Berlin"), t.TimestamptzType()),
+            (pa.timestamp("ns"), t.TimestampNsType()),
+            (pa.timestamp("ns", tz="UTC"), t.TimestamptzNsType()),
+            (pa.binary(16), t.FixedType(16)),
+            (pa.uuid(), t.UUIDType()),
+            (pa.decimal256(38, 4), t.DecimalType(38, 4)),
+            (pa.null(), t.UnknownType()),
         ],
         ids=str,
     )
@@ -150,10 +127,10 @@ class TestTypesFromArrow:
     def test_all_kinds_of_lists_are_lists(self):
         for arrow_type in (pa.list_(pa.int32()), pa.large_list(pa.int32()), pa.list_(pa.int32(), 3)):
             schema = schema_from_arrow(pa.schema([("l", arrow_type)]))
-            assert schema.find_field("l.element").type == IntegerType()
+            assert schema.find_field("l.element").type == t.IntegerType()
 
     def test_field_ids_are_kept_when_all_are_there(self):
-        schema = Schema((NestedField(id=17, name="a", type=LongType(), doc="words"),))
+        schema = Schema((t.NestedField(id=17, name="a", type=t.LongType(), doc="words"),))
         assert schema_from_arrow(schema_to_arrow(schema)) == schema
 
     def test_field_ids_that_are_known_only_in_part_are_all_given_afresh(self):
@@ -168,9 +145,9 @@ class TestTypesFromArrow:
         for field_id, child in back.fields_by_id.items():
             before = schema.fields_by_id[field_id]
             assert child.required == before.required
-            if isinstance(before.type, UUIDType):
-                assert child.type == FixedType(16)
-            elif isinstance(before.type, PrimitiveType):
+            if isinstance(before.type, t.UUIDType):
+                assert child.type == t.FixedType(16)
+            elif isinstance(before.type, t.PrimitiveType):
                 assert child.type == before.type
             else:
                 assert type(child.type) is type(before.type)
@@ -200,8 +177,8 @@ class TestValues:
         assert_same(values_from_array(type_, pa.repeat(scalar, 1)), [value])
 
     def test_another_unit_or_width_is_cast(self):
-        assert values_from_array(TimestampType(), pa.array([1], pa.timestamp("ms"))) == [1000]
-        assert values_from_array(LongType(), pa.array([1], pa.int32())) == [1]
+        assert values_from_array(t.TimestampType(), pa.array([1], pa.timestamp("ms"))) == [1000]
+        assert values_from_array(t.LongType(), pa.array([1], pa.int32())) == [1]
 
     def test_a_null_struct_is_not_a_struct_of_nulls(self):
         type_ = schema_from_shorthand({"s": "struct<a: int>"}).find_field("s").type

@@ -4,6 +4,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -14,19 +15,12 @@ from hypothesis import strategies as st
 from airflow_iceberg.errors import FormatError, IcebergError
 from airflow_iceberg.format.avro.container import read_blocks, read_header, write_container
 from airflow_iceberg.format.manifests import columns as manifest_columns
+from airflow_iceberg.format.manifests import entries as m
 from airflow_iceberg.format.manifests.arrow import EntryTables
 from airflow_iceberg.format.manifests.avro import read_manifest, read_manifest_list, write_manifest
 from airflow_iceberg.format.manifests.columns import EntryColumns, read_columns, unpack
-from airflow_iceberg.format.manifests.entries import (
-    DataFile,
-    EntryStatus,
-    FileContent,
-    ManifestContent,
-    ManifestEntry,
-    ManifestFile,
-)
 from airflow_iceberg.format.metadata import json as metadata_json
-from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata, new_table_metadata
 from airflow_iceberg.format.partitions.spec import PartitionField, PartitionSpec
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
@@ -38,23 +32,24 @@ from tests.support.sampling import examples
 
 SCHEMA = schema_from_shorthand({"id": "long"})
 UNPARTITIONED = PartitionSpec(0, ())
+FORMATS = ("orc", "parquet", "avro")
 
 
-def manifest_row(data: bytes, **more: Any) -> ManifestFile:
+def manifest_row(data: bytes, **more: Any) -> m.ManifestFile:
     """The row of a manifest whose counts are not known, as in v1."""
     values = {"manifest_path": "m.avro", "manifest_length": len(data), "partition_spec_id": 0, "added_snapshot_id": 77}
-    return ManifestFile(**{**values, "sequence_number": 5, "min_sequence_number": 1, **more})
+    return m.ManifestFile(**{**values, "sequence_number": 5, "min_sequence_number": 1, **more})
 
 
-def as_columns(manifests: Sequence[tuple[bytes, ManifestFile]], **wanted: Any) -> list[ManifestEntry]:
+def as_columns(manifests: Sequence[tuple[bytes, m.ManifestFile]], **wanted: Any) -> list[m.ManifestEntry]:
     """Read manifests as columns and make objects of all entries."""
-    found: list[ManifestEntry] = []
+    found: list[m.ManifestEntry] = []
     for part in read_columns((unpack(data, manifest) for data, manifest in manifests), **wanted):
         found += part.entries(np.arange(len(part))) if isinstance(part, EntryColumns) else part[1]
     return found
 
 
-def one_by_one(manifests: Sequence[tuple[bytes, ManifestFile]]) -> list[ManifestEntry]:
+def one_by_one(manifests: Sequence[tuple[bytes, m.ManifestFile]]) -> list[m.ManifestEntry]:
     return [entry for data, manifest in manifests for entry in read_manifest(data, manifest=manifest)]
 
 
@@ -66,26 +61,26 @@ def outcome(read: Any, *arguments: Any) -> Any:
         return type(error), str(error)
 
 
-def is_columnar(data: bytes, manifest: ManifestFile) -> bool:
+def is_columnar(data: bytes, manifest: m.ManifestFile) -> bool:
     (part,) = read_columns([unpack(data, manifest)])
     return isinstance(part, EntryColumns)
 
 
-def data_file(number: int, **more: Any) -> DataFile:
+def data_file(number: int, **more: Any) -> m.DataFile:
     values = {
         "file_path": f"s3://b/ä-{number}",
         "file_format": "parquet",
         "record_count": 7,
         "file_size_in_bytes": 1000,
     }
-    return DataFile(**{**values, **more})
+    return m.DataFile(**{**values, **more})
 
 
-def added(file: DataFile) -> ManifestEntry:
-    return ManifestEntry(status=EntryStatus.ADDED, data_file=file)
+def added(file: m.DataFile) -> m.ManifestEntry:
+    return m.ManifestEntry(status=m.EntryStatus.ADDED, data_file=file)
 
 
-def write(entries: Sequence[ManifestEntry], **more: Any) -> bytes:
+def write(entries: Sequence[m.ManifestEntry], **more: Any) -> bytes:
     return write_manifest(entries, **{"schema": SCHEMA, "spec": UNPARTITIONED, "format_version": 3, **more})
 
 
@@ -101,9 +96,9 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=2
 
 
 @st.composite
-def files(draw: st.DrawFn, types: Sequence[Any]) -> DataFile:
-    content = draw(st.sampled_from(FileContent))
-    return DataFile(
+def files(draw: st.DrawFn, types: Sequence[Any]) -> m.DataFile:
+    content = draw(st.sampled_from(m.FileContent))
+    return m.DataFile(
         content=content,
         file_path=draw(TEXTS),
         file_format=draw(st.sampled_from(["parquet", "parquet", "orc", "avro", "puffin"])),
@@ -124,23 +119,23 @@ def files(draw: st.DrawFn, types: Sequence[Any]) -> DataFile:
 
 
 @st.composite
-def manifests(draw: st.DrawFn) -> tuple[bytes, ManifestFile]:
+def manifests(draw: st.DrawFn) -> tuple[bytes, m.ManifestFile]:
     types = draw(st.lists(given_values.primitive_types(), max_size=3))
     columns = tuple(NestedField(id=i + 1, name=f"c{i}", type=kind) for i, kind in enumerate(types))
     fields = (
         PartitionField(source_id=i + 1, field_id=1000 + i, name=f"c{i}", transform=IdentityTransform())
         for i in range(len(types))
     )
-    content = draw(st.sampled_from(ManifestContent))
+    content = draw(st.sampled_from(m.ManifestContent))
     entries = []
     for file in draw(st.lists(files(types), max_size=8)):
-        if (file.content is FileContent.DATA) is not (content is ManifestContent.DATA):
-            file = replace(file, content=FileContent.DATA if content is ManifestContent.DATA else FileContent(1))
-        status = draw(st.sampled_from(EntryStatus))
-        is_explicit = status is not EntryStatus.ADDED
+        if (file.content is m.FileContent.DATA) is not (content is m.ManifestContent.DATA):
+            file = replace(file, content=m.FileContent.DATA if content is m.ManifestContent.DATA else m.FileContent(1))
+        status = draw(st.sampled_from(m.EntryStatus))
+        is_explicit = status is not m.EntryStatus.ADDED
         numbers = [draw(NUMBERS) if is_explicit or draw(st.booleans()) else None for _ in range(3)]
         names = ("snapshot_id", "sequence_number", "file_sequence_number")
-        entries.append(ManifestEntry(status=status, data_file=file, **dict(zip(names, numbers, strict=True))))
+        entries.append(m.ManifestEntry(status=status, data_file=file, **dict(zip(names, numbers, strict=True))))
     version = draw(st.sampled_from([2, 3]))
     codec = draw(st.sampled_from(["null", "deflate"]))
     spec = PartitionSpec(0, tuple(fields))
@@ -156,7 +151,7 @@ class TestAnyManifest:
 
     @examples(60)
     @given(st.lists(manifests(), min_size=1, max_size=3), st.booleans())
-    def test_entries_are_the_same(self, given_manifests: list[tuple[bytes, ManifestFile]], lists: bool) -> None:
+    def test_entries_are_the_same(self, given_manifests: list[tuple[bytes, m.ManifestFile]], lists: bool) -> None:
         wanted = {"lists": lists, "keys": (1, 2)}
         assert repr(as_columns(given_manifests, **wanted)).replace("ColumnDataFile", "DataFile") == repr(
             one_by_one(given_manifests)
@@ -172,7 +167,7 @@ class TestAnyManifest:
     @examples(60)
     @given(manifests(), st.data())
     def test_a_damaged_one_gives_the_same_or_the_same_error(
-        self, manifest: tuple[bytes, ManifestFile], data: st.DataObject
+        self, manifest: tuple[bytes, m.ManifestFile], data: st.DataObject
     ) -> None:
         original, row = manifest
         broken = bytearray(original)
@@ -202,7 +197,7 @@ class TestTheReferenceTables:
                 found.validate(full=True)
                 assert found.equals(tables.of_entries(part.entries(np.arange(len(part)))))
 
-    def manifests(self, table: Any, metadata: TableMetadata) -> Iterator[list[tuple[bytes, ManifestFile]]]:
+    def manifests(self, table: Any, metadata: TableMetadata) -> Iterator[list[tuple[bytes, m.ManifestFile]]]:
         for snapshot in metadata.snapshots:
             rows = read_manifest_list(table.io.read(snapshot.manifest_list)) if snapshot.manifest_list else ()
             yield [(table.io.read(row.manifest_path), row) for row in rows]
@@ -213,26 +208,23 @@ class TestFindingTheRecords:
 
     ENTRIES = tuple(added(data_file(number, lower_bounds={1: b"\x0ePARQUET" * 3})) for number in range(50))
 
-    def test_the_same_bytes_elsewhere_do_not_matter(self) -> None:
-        data = write(self.ENTRIES)
-        assert is_columnar(data, manifest_row(data))
-        assert [entry.data_file for entry in as_columns([(data, manifest_row(data))])] == [
-            entry.data_file for entry in self.ENTRIES
-        ]
-
-    def test_formats_may_be_mixed(self) -> None:
-        entries = [added(data_file(i, file_format=("orc", "parquet", "avro")[i % 3])) for i in range(9)]
+    @pytest.mark.parametrize(
+        "entries",
+        [
+            pytest.param(ENTRIES, id="the same bytes elsewhere"),
+            pytest.param([added(data_file(i, file_format=FORMATS[i % 3])) for i in range(9)], id="mixed formats"),
+            pytest.param(
+                [added(data_file(i, value_counts=dict.fromkeys(range(i % 7), i))) for i in range(40)],
+                id="maps of all sizes",
+            ),
+        ],
+    )
+    def test_unusual_entries_are_read_as_columns(self, entries: Sequence[m.ManifestEntry]) -> None:
         data = write(entries)
         assert is_columnar(data, manifest_row(data))
-        assert [entry.data_file.file_format for entry in as_columns([(data, manifest_row(data))])] == [
-            entry.data_file.file_format for entry in entries
-        ]
-
-    def test_maps_may_be_of_any_size(self) -> None:
-        entries = [added(data_file(i, value_counts=dict.fromkeys(range(i % 7), i))) for i in range(40)]
-        data = write(entries)
-        assert is_columnar(data, manifest_row(data))
-        assert as_columns([(data, manifest_row(data))]) == one_by_one([(data, manifest_row(data))])
+        found = as_columns([(data, manifest_row(data))])
+        assert found == one_by_one([(data, manifest_row(data))])
+        assert [entry.data_file for entry in found] == [entry.data_file for entry in entries]
 
     def test_a_block_may_hold_one_entry(self) -> None:
         """As PyIceberg writes them."""
@@ -243,7 +235,7 @@ class TestFindingTheRecords:
         assert is_columnar(data, manifest_row(data))
         assert len(as_columns([(data, manifest_row(data))])) == len(self.ENTRIES)
 
-    def blocks(self, entries: Sequence[ManifestEntry]) -> Iterator[tuple[int, bytes]]:
+    def blocks(self, entries: Sequence[m.ManifestEntry]) -> Iterator[tuple[int, bytes]]:
         data = write(entries)
         return read_blocks(data, read_header(data))
 
@@ -263,7 +255,7 @@ class TestFindingTheRecords:
 class TestATornFile:
     """It is never a shorter one."""
 
-    def manifest(self, codec: str) -> tuple[bytes, ManifestFile]:
+    def manifest(self, codec: str) -> tuple[bytes, m.ManifestFile]:
         entries = [added(data_file(i, lower_bounds={1: b"x" * 900})) for i in range(200)]
         data = write(entries, codec=codec)
         counts = {"added_files_count": 200, "existing_files_count": 0, "deleted_files_count": 0}
@@ -302,7 +294,7 @@ class TestATornFile:
 class TestAFileFromColumns:
     """It is a data file like any other."""
 
-    def file(self) -> DataFile:
+    def file(self) -> m.DataFile:
         data = write([added(data_file(1, value_counts={1: 7}, split_offsets=(4,)))])
         (entry,) = as_columns([(data, manifest_row(data))])
         return entry.data_file
@@ -323,7 +315,7 @@ class TestAFileFromColumns:
         file = self.file()
         assert file.without_statistics() == data_file(1, split_offsets=(4,))
         with pytest.raises(AttributeError):
-            DataFile.value_counts.__get__(file)  # type: ignore[attr-defined]
+            m.DataFile.value_counts.__get__(file)  # type: ignore[attr-defined]
         assert file.value_counts == {1: 7}
 
     def test_it_has_no_other_attributes(self) -> None:
@@ -339,22 +331,11 @@ class TestReadableMetrics:
         bounds = {1: b"\x05\x00\x00\x00", 2: b"\x00\x00\x80\x3f", 3: b"\xff\xfe"}
         data = write([added(data_file(1, lower_bounds=bounds, value_counts={1: 3}))], schema=schema)
         metrics = self.metrics(schema, data)
-        assert metrics["id"]["lower_bound"] == 5
-        assert metrics["id"]["value_count"] == 3
-        assert metrics["x"]["lower_bound"] == 1.0
-        assert metrics["t"]["lower_bound"] is None  # no text
-        assert metrics["t"]["upper_bound"] is None
+        assert (metrics["id"]["lower_bound"], metrics["id"]["value_count"], metrics["x"]["lower_bound"]) == (5, 3, 1.0)
+        assert metrics["t"]["lower_bound"] is metrics["t"]["upper_bound"] is None  # not UTF-8
 
     def metrics(self, schema: Schema, data: bytes) -> Any:
-        from airflow_iceberg.format.metadata.table_metadata import new_table_metadata
-
-        metadata = new_table_metadata(
-            location="file:///t",
-            schema=schema,
-            spec=UNPARTITIONED,
-            table_uuid="0" * 8 + "-0000-0000-0000-" + "0" * 12,
-            now_ms=0,
-        )
+        metadata = new_table_metadata(location="file:///t", schema=schema, table_uuid=str(UUID(int=0)), now_ms=0)
         tables = EntryTables(metadata)
         (part,) = read_columns([unpack(data, manifest_row(data))], lists=True, keys=tables.metric_ids)
         assert isinstance(part, EntryColumns)

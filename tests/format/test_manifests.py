@@ -8,17 +8,7 @@ import pytest
 
 from airflow_iceberg.errors import FormatError, InvalidInputError
 from airflow_iceberg.format import types as t
-from airflow_iceberg.format.manifests.entries import (
-    UNASSIGNED_SEQ,
-    DataFile,
-    EntryStatus,
-    FieldSummary,
-    FileContent,
-    ManifestContent,
-    ManifestEntry,
-    ManifestFile,
-    inherit,
-)
+from airflow_iceberg.format.manifests import entries as m
 from airflow_iceberg.format.manifests.summaries import describe_manifest
 from airflow_iceberg.format.partitions.spec import PartitionSpec, spec_from_shorthand
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
@@ -27,53 +17,57 @@ UNPARTITIONED = PartitionSpec(spec_id=0, fields=())
 SCHEMA = schema_from_shorthand({"id": "long", "cat": "string", "x": "double", "u": "uuid", "b": "boolean"})
 
 
-def data_file(**more: object) -> DataFile:
+def data_file(**more: object) -> m.DataFile:
     values = {"file_path": "a.parquet", "file_format": "parquet", "record_count": 10, "file_size_in_bytes": 100}
-    return DataFile(**{**values, **more})
+    return m.DataFile(**{**values, **more})
 
 
-def entry(status: EntryStatus = EntryStatus.ADDED, seq: int | None = None, **more: object) -> ManifestEntry:
-    return ManifestEntry(status=status, sequence_number=seq, file_sequence_number=seq, data_file=data_file(**more))
+def entry(status: m.EntryStatus = m.EntryStatus.ADDED, seq: int | None = None, **more: object) -> m.ManifestEntry:
+    return m.ManifestEntry(status=status, sequence_number=seq, file_sequence_number=seq, data_file=data_file(**more))
 
 
-def manifest(seq: int = 7, **more: object) -> ManifestFile:
+def manifest(seq: int = 7, **more: object) -> m.ManifestFile:
     values = {"manifest_path": "m.avro", "manifest_length": 1, "partition_spec_id": 3, "added_snapshot_id": 77}
-    return ManifestFile(**{**values, "sequence_number": seq, "min_sequence_number": seq, **more})
+    return m.ManifestFile(**{**values, "sequence_number": seq, "min_sequence_number": seq, **more})
 
 
 class TestInheritance:
     """What an entry leaves null comes from the row of its manifest in the manifest list."""
 
     def test_an_added_file_gets_the_snapshot_and_both_numbers(self) -> None:
-        (found,) = inherit([entry()], manifest())
+        (found,) = m.inherit([entry()], manifest())
         assert (found.snapshot_id, found.sequence_number, found.file_sequence_number) == (77, 7, 7)
 
     def test_an_older_data_sequence_number_of_an_added_file_stays(self) -> None:
-        added = ManifestEntry(status=EntryStatus.ADDED, sequence_number=4, data_file=data_file())
-        (found,) = inherit([added], manifest())
+        added = m.ManifestEntry(status=m.EntryStatus.ADDED, sequence_number=4, data_file=data_file())
+        (found,) = m.inherit([added], manifest())
         assert (found.sequence_number, found.file_sequence_number) == (4, 7)
 
     def test_what_an_existing_file_has_stays(self) -> None:
-        existing = ManifestEntry(
-            status=EntryStatus.EXISTING, snapshot_id=5, sequence_number=2, file_sequence_number=3, data_file=data_file()
+        existing = m.ManifestEntry(
+            status=m.EntryStatus.EXISTING,
+            snapshot_id=5,
+            sequence_number=2,
+            file_sequence_number=3,
+            data_file=data_file(),
         )
-        (found,) = inherit([existing], manifest())
+        (found,) = m.inherit([existing], manifest())
         assert found == existing
 
-    @pytest.mark.parametrize("status", list(EntryStatus))
-    def test_everything_of_v1_has_the_number_0(self, status: EntryStatus) -> None:
-        (found,) = inherit([entry(status)], manifest(seq=0))
+    @pytest.mark.parametrize("status", list(m.EntryStatus))
+    def test_everything_of_v1_has_the_number_0(self, status: m.EntryStatus) -> None:
+        (found,) = m.inherit([entry(status)], manifest(seq=0))
         assert (found.sequence_number, found.file_sequence_number) == (0, 0)
 
     def test_an_existing_file_must_not_inherit_from_a_numbered_manifest(self) -> None:
         with pytest.raises(FormatError) as error:
-            list(inherit([entry(EntryStatus.EXISTING)], manifest()))
+            list(m.inherit([entry(m.EntryStatus.EXISTING)], manifest()))
         assert str(error.value) == (
             "missing sequence number (required for status existing) in the entry of file a.parquet of m.avro"
         )
 
     def test_a_deleted_file_without_numbers_is_let_through(self) -> None:
-        (found,) = inherit([entry(EntryStatus.DELETED)], manifest())
+        (found,) = m.inherit([entry(m.EntryStatus.DELETED)], manifest())
         assert found.sequence_number is None
 
 
@@ -83,24 +77,24 @@ class TestRowIdsInV3:
     def test_ids_count_on_over_live_files_without_one(self) -> None:
         entries = [
             entry(record_count=10),
-            entry(EntryStatus.DELETED, seq=1, record_count=5),
-            entry(EntryStatus.EXISTING, seq=1, record_count=3, first_row_id=4),
+            entry(m.EntryStatus.DELETED, seq=1, record_count=5),
+            entry(m.EntryStatus.EXISTING, seq=1, record_count=3, first_row_id=4),
             entry(record_count=2),
         ]
-        found = [e.data_file.first_row_id for e in inherit(entries, manifest(first_row_id=100))]
+        found = [e.data_file.first_row_id for e in m.inherit(entries, manifest(first_row_id=100))]
         assert found == [100, None, 4, 110]
 
     def test_without_one_in_the_manifest_those_of_the_files_mean_nothing(self) -> None:
-        (found,) = inherit([entry(first_row_id=4)], manifest())
+        (found,) = m.inherit([entry(first_row_id=4)], manifest())
         assert found.data_file.first_row_id is None
 
     def test_delete_files_get_none(self) -> None:
-        deletes = entry(content=FileContent.POSITION_DELETES)
-        (found,) = inherit([deletes], manifest(content=ManifestContent.DELETES, first_row_id=100))
+        deletes = entry(content=m.FileContent.POSITION_DELETES)
+        (found,) = m.inherit([deletes], manifest(content=m.ManifestContent.DELETES, first_row_id=100))
         assert found.data_file.first_row_id is None
 
 
-def describe(entries: list[ManifestEntry], spec: PartitionSpec = UNPARTITIONED, **more: object) -> ManifestFile:
+def describe(entries: list[m.ManifestEntry], spec: PartitionSpec = UNPARTITIONED, **more: object) -> m.ManifestFile:
     values = {"path": "m.avro", "length": 9, "spec": spec, "schema": SCHEMA, "snapshot_id": 77}
     return describe_manifest(entries, **{**values, **more})
 
@@ -113,8 +107,8 @@ class TestTheRowOfANewManifest:
             [
                 entry(record_count=1),
                 entry(record_count=2),
-                entry(EntryStatus.EXISTING, seq=3, record_count=4),
-                entry(EntryStatus.DELETED, seq=1, record_count=8),
+                entry(m.EntryStatus.EXISTING, seq=3, record_count=4),
+                entry(m.EntryStatus.DELETED, seq=1, record_count=8),
             ]
         )
         assert (row.added_files_count, row.existing_files_count, row.deleted_files_count) == (2, 1, 1)
@@ -122,40 +116,35 @@ class TestTheRowOfANewManifest:
         assert (row.manifest_path, row.manifest_length, row.added_snapshot_id) == ("m.avro", 9, 77)
 
     def test_the_lowest_number_is_that_of_live_files(self) -> None:
-        row = describe([entry(EntryStatus.EXISTING, seq=3), entry(EntryStatus.DELETED, seq=1)], sequence_number=9)
+        row = describe([entry(m.EntryStatus.EXISTING, seq=3), entry(m.EntryStatus.DELETED, seq=1)], sequence_number=9)
         assert (row.sequence_number, row.min_sequence_number) == (9, 3)
 
     def test_what_is_left_to_the_commit_is_younger_than_the_rest(self) -> None:
-        assert describe([entry(), entry(EntryStatus.EXISTING, seq=3)]).min_sequence_number == 3
+        assert describe([entry(), entry(m.EntryStatus.EXISTING, seq=3)]).min_sequence_number == 3
 
-    @pytest.mark.parametrize("entries", [[], [entry()], [entry(EntryStatus.DELETED, seq=1)]])
+    @pytest.mark.parametrize("entries", [[], [entry()], [entry(m.EntryStatus.DELETED, seq=1)]])
     def test_without_an_explicit_number_of_a_live_file_it_is_left_to_the_commit(
-        self, entries: list[ManifestEntry]
+        self, entries: list[m.ManifestEntry]
     ) -> None:
         row = describe(entries)
-        assert (row.sequence_number, row.min_sequence_number) == (UNASSIGNED_SEQ, UNASSIGNED_SEQ)
+        assert (row.sequence_number, row.min_sequence_number) == (m.UNASSIGNED_SEQ, m.UNASSIGNED_SEQ)
 
     def test_an_unpartitioned_table_has_no_summaries(self) -> None:
         assert describe([entry()]).partitions == ()
 
-    def summary(self, column: str, *found: object) -> FieldSummary:
+    def summary(self, column: str, *found: object) -> m.FieldSummary:
         spec = spec_from_shorthand([column], SCHEMA)
         row = describe([entry(partition=(value,)) for value in found], spec)
         assert row.partitions is not None
         return row.partitions[0]
 
     def test_bounds_are_the_lowest_and_highest_value(self) -> None:
-        assert self.summary("cat", "m", "z", "b") == FieldSummary(
+        assert self.summary("cat", "m", "z", "b") == m.FieldSummary(
             contains_null=False, contains_nan=False, lower_bound=b"b", upper_bound=b"z"
         )
 
-    def test_strings_go_by_code_points(self) -> None:
-        """UTF-16 would put U+1F600 below U+FF61."""
-        summary = self.summary("cat", "\U0001f600", "\uff61")
-        assert (summary.lower_bound, summary.upper_bound) == ("\uff61".encode(), "\U0001f600".encode())
-
     def test_nulls_are_told_and_have_no_bounds(self) -> None:
-        assert self.summary("cat", None, None) == FieldSummary(contains_null=True, contains_nan=False)
+        assert self.summary("cat", None, None) == m.FieldSummary(contains_null=True, contains_nan=False)
         assert self.summary("id", None, 5).lower_bound == (5).to_bytes(8, "little")
 
     def test_nan_is_told_and_is_no_bound(self) -> None:
@@ -163,18 +152,20 @@ class TestTheRowOfANewManifest:
         assert (summary.contains_nan, summary.lower_bound == summary.upper_bound) == (True, True)
         assert self.summary("x", float("nan")).upper_bound is None
 
-    def test_zero_is_widened_to_both_of_its_signs(self) -> None:
-        summary = self.summary("x", 0.0)
-        assert (summary.lower_bound, summary.upper_bound) == (b"\0\0\0\0\0\0\0\x80", b"\0" * 8)
-
-    def test_uuids_go_by_their_bytes(self) -> None:
-        low, high = UUID(int=1), UUID(int=2**127)
-        summary = self.summary("u", high, low)
-        assert (summary.lower_bound, summary.upper_bound) == (low.bytes, high.bytes)
-
-    def test_false_is_below_true(self) -> None:
-        summary = self.summary("b", True, False)
-        assert (summary.lower_bound, summary.upper_bound) == (b"\0", b"\1")
+    @pytest.mark.parametrize(
+        ("column", "values", "lower", "upper"),
+        [
+            # UTF-16 would put U+1F600 below U+FF61.
+            ("cat", ("\U0001f600", "\uff61"), "\uff61".encode(), "\U0001f600".encode()),
+            ("x", (0.0,), b"\0\0\0\0\0\0\0\x80", b"\0" * 8),
+            ("u", (UUID(int=2**127), UUID(int=1)), UUID(int=1).bytes, UUID(int=2**127).bytes),
+            ("b", (True, False), b"\0", b"\1"),
+        ],
+        ids=["strings by code points", "zero with both signs", "uuids by bytes", "false below true"],
+    )
+    def test_the_order_of_values(self, column: str, values: tuple[object, ...], lower: bytes, upper: bytes) -> None:
+        summary = self.summary(column, *values)
+        assert (summary.lower_bound, summary.upper_bound) == (lower, upper)
 
     def test_unknown_counts_may_be_anything(self) -> None:
         assert manifest().may_have_live_files
@@ -190,8 +181,8 @@ PARTITION = t.StructType(
         t.NestedField(id=1004, name="s", type=t.StringType()),
     )
 )
-FULL = DataFile(
-    content=FileContent.EQUALITY_DELETES,
+FULL = m.DataFile(
+    content=m.FileContent.EQUALITY_DELETES,
     file_path="s3://b/ä b.parquet",
     file_format="parquet",
     partition=(Decimal("-1.20"), UUID(int=5), b"\x00\xff", float("inf"), None),
@@ -220,7 +211,7 @@ class TestADataFileInAJobResult:
 
     def test_it_comes_back_equal(self) -> None:
         text = json.dumps(FULL.to_dict(PARTITION))
-        assert DataFile.from_dict(json.loads(text), PARTITION) == FULL
+        assert m.DataFile.from_dict(json.loads(text), PARTITION) == FULL
 
     def test_what_is_not_there_is_not_written(self) -> None:
         document = data_file().to_dict(t.StructType(fields=()))
@@ -233,7 +224,7 @@ class TestADataFileInAJobResult:
             "record-count": 10,
             "file-size-in-bytes": 100,
         }
-        assert DataFile.from_dict(document, t.StructType(fields=())) == data_file()
+        assert m.DataFile.from_dict(document, t.StructType(fields=())) == data_file()
 
     @pytest.mark.parametrize(
         ("key", "value"),
@@ -252,7 +243,7 @@ class TestADataFileInAJobResult:
     def test_a_broken_document_is_a_format_error(self, key: str, value: object) -> None:
         document = {**FULL.to_dict(PARTITION), key: value}
         with pytest.raises(FormatError):
-            DataFile.from_dict(document, PARTITION, path="result.json")
+            m.DataFile.from_dict(document, PARTITION, path="result.json")
 
     def test_a_partition_of_another_length_is_refused(self) -> None:
         with pytest.raises(InvalidInputError, match="expected 5 values"):
@@ -264,11 +255,11 @@ class TestWhatAFileIsKnownBy:
 
     def test_vectors_of_one_puffin_file_differ_by_their_offset(self) -> None:
         vectors = [
-            data_file(content=FileContent.POSITION_DELETES, file_format="puffin", content_offset=at) for at in (4, 46)
+            data_file(content=m.FileContent.POSITION_DELETES, file_format="puffin", content_offset=at) for at in (4, 46)
         ]
         assert all(vector.is_deletion_vector for vector in vectors)
         assert vectors[0].identity != vectors[1].identity
 
     def test_the_size_of_a_vector_is_that_of_its_blob(self) -> None:
-        vector = data_file(content=FileContent.POSITION_DELETES, file_format="puffin", content_size_in_bytes=42)
+        vector = data_file(content=m.FileContent.POSITION_DELETES, file_format="puffin", content_size_in_bytes=42)
         assert (vector.size_bytes, data_file().size_bytes) == (42, 100)

@@ -15,23 +15,17 @@ from hypothesis import strategies as st
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError
 from airflow_iceberg.format.arrow.types import array_from_values, values_from_array
 from airflow_iceberg.format.partitions.grouping import group_by_partition
-from airflow_iceberg.format.partitions.spec import UNPARTITIONED, PartitionField, PartitionSpec, spec_from_shorthand
+from airflow_iceberg.format.partitions.spec import PartitionField, PartitionSpec, spec_from_shorthand
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
-from airflow_iceberg.format.transforms.transform import (
-    BucketTransform,
-    DayTransform,
-    IdentityTransform,
-    TruncateTransform,
-    UnknownTransform,
-    VoidTransform,
-)
+from airflow_iceberg.format.transforms import transform as tr
 from airflow_iceberg.format.types import DateType, DecimalType, IntegerType, NestedField, StringType, UnknownType
 from airflow_iceberg.format.values.bytes import canonical_key
 from tests.support import strategies
 from tests.support.sampling import examples
 
+UNPARTITIONED = PartitionSpec()
 SCHEMA = schema_from_shorthand(
     {
         "id": "long not null",
@@ -47,7 +41,7 @@ SCHEMA = schema_from_shorthand(
 
 def partition_field(source_id=1, field_id=1000, name="x", transform=None, **more):
     return PartitionField(
-        source_id=source_id, field_id=field_id, name=name, transform=transform or IdentityTransform(), **more
+        source_id=source_id, field_id=field_id, name=name, transform=transform or tr.IdentityTransform(), **more
     )
 
 
@@ -66,7 +60,7 @@ class TestJson:
         spec = PartitionSpec.from_dict(self.JSON)
         assert spec.to_dict() == self.JSON
         assert [list(item) for item in spec.fields_to_list()] == [["name", "transform", "source-id", "field-id"]] * 2
-        assert spec.fields[1] == partition_field(1, 1001, "id_bucket", BucketTransform(16))
+        assert spec.fields[1] == partition_field(1, 1001, "id_bucket", tr.BucketTransform(16))
 
     def test_without_field_ids_they_count_from_1000_in_each_spec(self):
         fields = [{key: value for key, value in item.items() if key != "field-id"} for item in self.JSON["fields"]]
@@ -79,17 +73,14 @@ class TestJson:
         with pytest.raises(FormatError, match=r"field-id is missing in 1 of 2 fields in 'partition-spec' of f\.json"):
             PartitionSpec.from_fields([first, without], path="f.json")
 
-    def test_an_unknown_transform_is_kept(self):
-        field = {"name": "z", "transform": "zorder(4)", "source-id": 1, "field-id": 1000}
+    @pytest.mark.parametrize(
+        ("transform", "sources", "source_ids"),
+        [("zorder(4)", {"source-id": 1}, None), ("bucket[4]", {"source-ids": [1, 2]}, (1, 2))],
+    )
+    def test_unknown_transforms_and_those_of_several_columns_are_kept(self, transform, sources, source_ids):
+        field = {"name": "z", "transform": transform, **sources, "field-id": 1000}
         spec = PartitionSpec.from_fields([field])
-        assert spec.fields[0].transform == UnknownTransform("zorder(4)")
-        assert spec.fields_to_list() == [field]
-
-    def test_a_transform_of_several_columns_is_kept(self):
-        field = {"name": "b", "transform": "bucket[4]", "source-ids": [1, 2], "field-id": 1000}
-        spec = PartitionSpec.from_fields([field])
-        assert spec.fields[0].source_ids == (1, 2)
-        assert isinstance(spec.fields[0].transform, UnknownTransform)
+        assert (spec.fields[0].transform, spec.fields[0].source_ids) == (tr.UnknownTransform(transform), source_ids)
         assert spec.fields_to_list() == [field]
 
     def test_a_single_id_in_source_ids_is_a_source_id(self):
@@ -109,30 +100,27 @@ class TestJson:
 class TestLegality:
     """Names and field ids are unique in a spec."""
 
-    def test_names(self):
-        with pytest.raises(InvalidInputError, match="partition name 'x' is used twice in spec 0"):
-            PartitionSpec(0, (partition_field(1, 1000), partition_field(2, 1001)))
-
-    def test_field_ids(self):
-        with pytest.raises(InvalidInputError, match="partition field id 1000 is used twice"):
-            PartitionSpec(0, (partition_field(1, 1000, "a"), partition_field(2, 1000, "b")))
-
-    def test_an_empty_name(self):
-        with pytest.raises(InvalidInputError, match="a partition name is empty"):
-            PartitionSpec(0, (partition_field(name=""),))
+    @pytest.mark.parametrize(
+        ("fields", "message"),
+        [
+            ((partition_field(1, 1000), partition_field(2, 1001)), "partition name 'x' is used twice in spec 0"),
+            ((partition_field(1, 1000, "a"), partition_field(2, 1000, "b")), "partition field id 1000 is used twice"),
+            ((partition_field(name=""),), "a partition name is empty"),
+        ],
+    )
+    def test_names_and_ids(self, fields, message):
+        with pytest.raises(InvalidInputError, match=message):
+            PartitionSpec(0, fields)
 
     def test_only_void_fields_are_no_partitioning(self):
         assert UNPARTITIONED.is_unpartitioned
-        assert PartitionSpec(1, (partition_field(transform=VoidTransform()),)).is_unpartitioned
+        assert PartitionSpec(1, (partition_field(transform=tr.VoidTransform()),)).is_unpartitioned
         assert not PartitionSpec(1, (partition_field(),)).is_unpartitioned
 
     def test_specs_are_the_same_whatever_their_ids(self):
-        one, other = (
-            PartitionSpec(0, (partition_field(field_id=1000),)),
-            PartitionSpec(4, (partition_field(field_id=1009),)),
-        )
-        assert one.same_fields(other)
-        assert not one.same_fields(PartitionSpec(0, (partition_field(name="y"),)))
+        spec = PartitionSpec(0, (partition_field(field_id=1000),))
+        assert spec.same_fields(PartitionSpec(4, (partition_field(field_id=1009),)))
+        assert not spec.same_fields(PartitionSpec(0, (partition_field(name="y"),)))
 
 
 class TestPartitionType:
@@ -149,10 +137,10 @@ class TestPartitionType:
 
     def test_of_a_dropped_column_only_the_transforms_with_one_result_type_keep_it(self):
         fields = (
-            partition_field(99, 1000, "a", DayTransform()),
-            partition_field(99, 1001, "b", BucketTransform(4)),
-            partition_field(99, 1002, "c", IdentityTransform()),
-            partition_field(99, 1003, "d", UnknownTransform("z")),
+            partition_field(99, 1000, "a", tr.DayTransform()),
+            partition_field(99, 1001, "b", tr.BucketTransform(4)),
+            partition_field(99, 1002, "c", tr.IdentityTransform()),
+            partition_field(99, 1003, "d", tr.UnknownTransform("z")),
         )
         types = [child.type for child in PartitionSpec(1, fields).partition_type(SCHEMA).fields]
         assert types == [DateType(), IntegerType(), UnknownType(), StringType()]
@@ -167,13 +155,7 @@ class TestPartitionPath:
 
     @pytest.mark.parametrize(
         ("value", "expected"),
-        [
-            (None, "s=null"),
-            ("a/b c=d%", "s=a%2Fb+c%3Dd%25"),
-            ("*-._~", "s=*-._%7E"),
-            ("é", "s=%C3%A9"),
-            ("", "s="),
-        ],
+        [(None, "s=null"), ("a/b c=d%", "s=a%2Fb+c%3Dd%25"), ("*-._~", "s=*-._%7E"), ("é", "s=%C3%A9"), ("", "s=")],
     )
     def test_strings_are_encoded(self, value, expected):
         assert spec_from_shorthand(["s"], SCHEMA).partition_path((value,), SCHEMA) == expected
@@ -233,7 +215,7 @@ class TestShorthand:
         assert (spec.spec_id, [child.field_id for child in spec.fields]) == (2, [1000, 1001])
 
     def test_ready_fields_keep_their_ids(self):
-        ready = partition_field(1, 1005, "id_x", BucketTransform(4))
+        ready = partition_field(1, 1005, "id_x", tr.BucketTransform(4))
         spec = spec_from_shorthand([ready, "day(ts)"], SCHEMA)
         assert spec.fields[0] is ready
         assert spec.fields[1].field_id == 1006
@@ -296,7 +278,7 @@ def leaves_precision(table, spec, schema):
     """Tell whether truncation makes a decimal of more digits than its type has."""
     for child, column in zip(spec.fields, table.columns, strict=True):
         type_ = schema.fields_by_id[child.source_id].type
-        if isinstance(type_, DecimalType) and isinstance(child.transform, TruncateTransform):
+        if isinstance(type_, DecimalType) and isinstance(child.transform, tr.TruncateTransform):
             results = [child.transform.apply(value, type_) for value in values_from_array(type_, column)]
             limit = Decimal(10) ** (type_.precision - type_.scale)
             if any(result is not None and result.copy_abs() >= limit for result in results):
@@ -352,7 +334,8 @@ class TestRowsByPartition:
         values = [math.nan, 0.0, -0.0, float(np.float64(np.nan)), None, 0.0]
         schema = schema_from_shorthand({"d": "double"})
         table = pa.table({"d": pa.array(values, pa.float64(), from_pandas=False)})
-        groups = [(str(key[0]), rows.num_rows) for key, rows in group_by_partition(table, _identity("d"), schema)]
+        spec = spec_from_shorthand(["d"], schema)
+        groups = [(str(key[0]), rows.num_rows) for key, rows in group_by_partition(table, spec, schema)]
         assert groups == [("nan", 2), ("0.0", 2), ("-0.0", 1), ("None", 1)]
 
     def test_many_rows_and_partitions(self):
@@ -389,15 +372,19 @@ class TestRowsByPartition:
         assert list(group_by_partition(table, UNPARTITIONED, SCHEMA)) == []
         assert list(group_by_partition(table, spec_from_shorthand(["s"], SCHEMA), SCHEMA)) == []
 
-    def test_a_spec_with_an_unknown_transform_cannot_be_written_with(self):
-        spec = PartitionSpec(1, (partition_field(1, 1000, "z", UnknownTransform("zorder")),))
-        with pytest.raises(InvalidInputError, match="cannot write with partition 'z': unknown transform 'zorder'"):
-            list(group_by_partition(pa.table({"id": [1]}), spec, SCHEMA))
-
-    def test_a_spec_of_a_dropped_column_cannot_be_written_with(self):
-        spec = PartitionSpec(1, (partition_field(99, 1000, "z"),))
-        with pytest.raises(InvalidInputError, match="partition 'z': no column with field id 99"):
-            list(group_by_partition(pa.table({"id": [1]}), spec, SCHEMA))
+    @pytest.mark.parametrize(
+        ("field", "message"),
+        [
+            (
+                partition_field(1, 1000, "z", tr.UnknownTransform("zorder")),
+                "cannot write with partition 'z': unknown tra",
+            ),
+            (partition_field(99, 1000, "z"), "partition 'z': no column with field id 99"),
+        ],
+    )
+    def test_unknown_transforms_and_dropped_columns_cannot_be_written_with(self, field, message):
+        with pytest.raises(InvalidInputError, match=message):
+            list(group_by_partition(pa.table({"id": [1]}), PartitionSpec(1, (field,)), SCHEMA))
 
     def test_a_truncated_decimal_that_leaves_its_precision_is_refused(self):
         table = pa.table({"price": pa.array([Decimal("-9999999.99")], pa.decimal128(9, 2))})
@@ -405,8 +392,3 @@ class TestRowsByPartition:
             list(group_by_partition(table, spec_from_shorthand(["truncate(50, price)"], SCHEMA), SCHEMA))
         expected = "partition 'price_trunc': truncate[50] gives -10000000.00, which type decimal(9, 2) cannot hold"
         assert str(caught.value) == expected
-
-
-def _identity(name):
-    schema = schema_from_shorthand({name: "double"})
-    return spec_from_shorthand([name], schema)

@@ -7,15 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_iceberg.format.manifests import entries as m
 from airflow_iceberg.format.manifests.avro import read_manifest, read_manifest_list, write_manifest, write_manifest_list
-from airflow_iceberg.format.manifests.entries import (
-    EntryStatus,
-    FieldSummary,
-    FileContent,
-    ManifestContent,
-    ManifestEntry,
-    ManifestFile,
-)
 from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.partitions.spec import PartitionField, PartitionSpec
 from airflow_iceberg.format.schemas.schema import Schema
@@ -136,22 +129,22 @@ class TestMetadataJson:
 
 
 @st.composite
-def entries_of(draw: st.DrawFn, content: ManifestContent, types: Sequence[Any]) -> ManifestEntry:
+def entries_of(draw: st.DrawFn, content: m.ManifestContent, types: Sequence[Any]) -> m.ManifestEntry:
     file = draw(
-        files(types).filter(lambda file: (file.content is FileContent.DATA) is (content is ManifestContent.DATA))
+        files(types).filter(lambda file: (file.content is m.FileContent.DATA) is (content is m.ManifestContent.DATA))
     )
-    return ManifestEntry(
-        status=draw(st.sampled_from(EntryStatus)),
+    return m.ManifestEntry(
+        status=draw(st.sampled_from(m.EntryStatus)),
         data_file=file,
         **{name: draw(NUMBERS) for name in ("snapshot_id", "sequence_number", "file_sequence_number")},
     )
 
 
 @st.composite
-def lists_of(draw: st.DrawFn) -> tuple[ManifestFile, ...]:
+def lists_of(draw: st.DrawFn) -> tuple[m.ManifestFile, ...]:
     summaries = st.lists(
         st.builds(
-            FieldSummary,
+            m.FieldSummary,
             contains_null=st.booleans(),
             contains_nan=st.none() | st.booleans(),
             lower_bound=st.none() | BYTES,
@@ -164,11 +157,11 @@ def lists_of(draw: st.DrawFn) -> tuple[ManifestFile, ...]:
     }
     counts |= {name: st.integers(0, 2**31 - 1) for name in counts if "files" in name}
     one = st.builds(
-        ManifestFile,
+        m.ManifestFile,
         manifest_path=TEXTS,
         manifest_length=NUMBERS,
         partition_spec_id=st.integers(0, 2**31 - 1),
-        content=st.sampled_from(ManifestContent),
+        content=st.sampled_from(m.ManifestContent),
         sequence_number=NUMBERS,
         min_sequence_number=NUMBERS,
         added_snapshot_id=NUMBERS,
@@ -191,7 +184,7 @@ class TestAvro:
             PartitionField(source_id=n, field_id=999 + n, name=f"c{n - 1}", transform=IdentityTransform())
             for n in range(1, len(types) + 1)
         )
-        content = data.draw(st.sampled_from(ManifestContent))
+        content = data.draw(st.sampled_from(m.ManifestContent))
         given_entries = data.draw(st.lists(entries_of(content, types), max_size=5))
         written = write_manifest(
             given_entries,
@@ -205,7 +198,7 @@ class TestAvro:
 
     @examples(60)
     @given(lists_of(), st.none() | NUMBERS, CODECS)
-    def test_manifest_lists(self, manifests: tuple[ManifestFile, ...], parent: int | None, codec: str) -> None:
+    def test_manifest_lists(self, manifests: tuple[m.ManifestFile, ...], parent: int | None, codec: str) -> None:
         written = write_manifest_list(
             manifests, snapshot_id=7, parent_snapshot_id=parent, sequence_number=9, format_version=2, codec=codec
         )

@@ -8,28 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError
+from airflow_iceberg.format import types as t
 from airflow_iceberg.format.schemas.schema import Schema, assign_fresh_ids
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.type_json import field_to_json
-from airflow_iceberg.format.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    IntegerType,
-    ListType,
-    LongType,
-    MapType,
-    NestedField,
-    StringType,
-    StructType,
-    TimestampType,
-    TimestamptzType,
-    walk_fields,
-)
 from tests.support import strategies
 
 NESTED = schema_from_shorthand(
@@ -42,8 +24,8 @@ NESTED = schema_from_shorthand(
 )
 
 
-def field(field_id: int, name: str, type_=None, required: bool = False) -> NestedField:
-    return NestedField(id=field_id, name=name, type=type_ or LongType(), required=required)
+def field(field_id: int, name: str, type_=None, required: bool = False) -> t.NestedField:
+    return t.NestedField(id=field_id, name=name, type=type_ or t.LongType(), required=required)
 
 
 class TestLookup:
@@ -51,19 +33,8 @@ class TestLookup:
 
     def test_elements_keys_and_values_have_names(self):
         assert list(NESTED.names) == [
-            "id",
-            "points",
-            "points.element",
-            "points.element.x",
-            "points.element.y",
-            "tags",
-            "tags.key",
-            "tags.value",
-            "tags.value.n",
-            "where",
-            "where.country",
-            "where.city",
-            "where.city.name",
+            *("id", "points", "points.element", "points.element.x", "points.element.y", "tags", "tags.key"),
+            *("tags.value", "tags.value.n", "where", "where.country", "where.city", "where.city.name"),
         ]
 
     def test_every_field_is_found_by_its_id_and_its_name(self):
@@ -99,7 +70,7 @@ class TestLookup:
         assert Schema((field(1, "a.b"),)).find_field("a.b").id == 1
 
     def test_the_highest_id_may_be_a_nested_one(self):
-        assert NESTED.highest_field_id == max(child.id for child in walk_fields(NESTED.fields))
+        assert NESTED.highest_field_id == max(child.id for child in t.walk_fields(NESTED.fields))
         assert Schema().highest_field_id == 0
 
     def test_the_fields_around_a_field_are_known(self):
@@ -113,18 +84,17 @@ class TestLookup:
 class TestLegality:
     """A schema that exists is legal."""
 
-    def test_no_field_id_twice(self):
-        with pytest.raises(InvalidInputError, match="field id 1 is used twice: 'a' and 'b'"):
-            Schema((field(1, "a"), field(1, "b")))
-
-    def test_no_name_twice(self):
-        with pytest.raises(InvalidInputError, match="column name 'a' is used twice: field ids 1 and 2"):
-            Schema((field(1, "a"), field(2, "a")))
-
-    def test_no_name_that_the_dots_make_equal(self):
-        struct = StructType(fields=(field(3, "b"),))
-        with pytest.raises(InvalidInputError, match=r"column name 'a\.b' is used twice"):
-            Schema((field(1, "a.b"), field(2, "a", struct)))
+    @pytest.mark.parametrize(
+        ("fields", "message"),
+        [
+            ((field(1, "a"), field(1, "b")), "field id 1 is used twice: 'a' and 'b'"),
+            ((field(1, "a"), field(2, "a")), "column name 'a' is used twice: field ids 1 and 2"),
+            ((field(1, "a.b"), field(2, "a", t.StructType(fields=(field(3, "b"),)))), r"name 'a\.b' is used twice"),
+        ],
+    )
+    def test_no_id_or_name_twice(self, fields, message):
+        with pytest.raises(InvalidInputError, match=message):
+            Schema(fields)
 
     def test_in_a_file_it_is_a_format_error(self):
         json = {"type": "struct", "fields": [field_to_json(field(1, "a")), field_to_json(field(1, "b"))]}
@@ -238,20 +208,11 @@ class TestFreshIds:
     """Ids are given as Java gives them: all fields of a struct first, then what is nested in them."""
 
     def test_the_top_level_has_the_first_ids(self):
-        assert {name: NESTED.names[name] for name in ("id", "points", "tags", "where")} == {
-            "id": 1,
-            "points": 2,
-            "tags": 3,
-            "where": 4,
-        }
-        assert NESTED.names["points.element"] == 5
-        assert (NESTED.names["points.element.x"], NESTED.names["points.element.y"]) == (6, 7)
-        assert (NESTED.names["tags.key"], NESTED.names["tags.value"], NESTED.names["tags.value.n"]) == (8, 9, 10)
-        assert (NESTED.names["where.country"], NESTED.names["where.city"], NESTED.names["where.city.name"]) == (
-            11,
-            12,
-            13,
-        )
+        assert sorted(NESTED.names, key=NESTED.names.__getitem__) == [
+            *("id", "points", "tags", "where", "points.element", "points.element.x", "points.element.y", "tags.key"),
+            *("tags.value", "tags.value.n", "where.country", "where.city", "where.city.name"),
+        ]
+        assert sorted(NESTED.names.values()) == list(range(1, 14))
 
     def test_identifier_fields_follow_their_names(self):
         schema = Schema((field(7, "a"), field(9, "b", required=True)), 2, (9,))
@@ -271,25 +232,25 @@ class TestShorthand:
     @pytest.mark.parametrize(
         ("text", "expected"),
         [
-            ("long", LongType()),
-            ("bigint", LongType()),
-            ("BIGINT", LongType()),
-            ("integer", IntegerType()),
-            ("str", StringType()),
-            ("varchar", StringType()),
-            ("varchar(20)", StringType()),
-            ("bool", BooleanType()),
-            ("bytes", BinaryType()),
-            ("float", FloatType()),
-            ("double precision", DoubleType()),
-            ("timestamp", TimestampType()),
-            ("timestamp with time zone", TimestamptzType()),
-            ("timestamp  without time zone", TimestampType()),
-            ("decimal(9,2)", DecimalType(9, 2)),
-            ("numeric(9, 2)", DecimalType(9, 2)),
-            ("decimal(7)", DecimalType(7, 0)),
-            ("fixed[16]", FixedType(16)),
-            ("fixed(16)", FixedType(16)),
+            ("long", t.LongType()),
+            ("bigint", t.LongType()),
+            ("BIGINT", t.LongType()),
+            ("integer", t.IntegerType()),
+            ("str", t.StringType()),
+            ("varchar", t.StringType()),
+            ("varchar(20)", t.StringType()),
+            ("bool", t.BooleanType()),
+            ("bytes", t.BinaryType()),
+            ("float", t.FloatType()),
+            ("double precision", t.DoubleType()),
+            ("timestamp", t.TimestampType()),
+            ("timestamp with time zone", t.TimestamptzType()),
+            ("timestamp  without time zone", t.TimestampType()),
+            ("decimal(9,2)", t.DecimalType(9, 2)),
+            ("numeric(9, 2)", t.DecimalType(9, 2)),
+            ("decimal(7)", t.DecimalType(7, 0)),
+            ("fixed[16]", t.FixedType(16)),
+            ("fixed(16)", t.FixedType(16)),
         ],
     )
     def test_types_and_their_aliases(self, text, expected):
@@ -300,13 +261,13 @@ class TestShorthand:
 
     def test_nested_types_nest(self):
         schema = schema_from_shorthand({"m": "map<string, list<struct<a: decimal(9, 2) not null, b map<int, int>>>>"})
-        inner = StructType(
+        inner = t.StructType(
             fields=(
-                field(6, "a", DecimalType(9, 2), required=True),
-                field(7, "b", MapType(key_id=8, key=IntegerType(), value_id=9, value=IntegerType())),
+                field(6, "a", t.DecimalType(9, 2), required=True),
+                field(7, "b", t.MapType(key_id=8, key=t.IntegerType(), value_id=9, value=t.IntegerType())),
             )
         )
-        expected = MapType(key_id=2, key=StringType(), value_id=3, value=ListType(element_id=4, element=inner))
+        expected = t.MapType(key_id=2, key=t.StringType(), value_id=3, value=t.ListType(element_id=4, element=inner))
         assert schema.find_field("m").type == _renumbered(expected)
 
     def test_elements_and_values_may_be_required(self):
@@ -322,7 +283,7 @@ class TestShorthand:
 
     def test_an_object_says_the_same_in_words(self):
         schema = schema_from_shorthand({"c": {"type": "long", "required": True, "doc": "words"}})
-        assert schema.find_field("c") == NestedField(id=1, name="c", type=LongType(), required=True, doc="words")
+        assert schema.find_field("c") == t.NestedField(id=1, name="c", type=t.LongType(), required=True, doc="words")
 
     @pytest.mark.parametrize(
         ("columns", "message"),
@@ -358,8 +319,8 @@ class TestShorthand:
     def test_an_arrow_schema_gets_fresh_ids(self):
         arrow = pa.schema([pa.field("a", pa.int64(), nullable=False), pa.field("l", pa.list_(pa.date32()))])
         schema = schema_from_shorthand(arrow)
-        assert schema.find_field("a") == field(1, "a", LongType(), required=True)
-        assert schema.find_field("l.element").type == DateType()
+        assert schema.find_field("a") == field(1, "a", t.LongType(), required=True)
+        assert schema.find_field("l.element").type == t.DateType()
         assert schema.names == {"a": 1, "l": 2, "l.element": 3}
 
 

@@ -49,16 +49,12 @@ class TestJson:
 class TestLegality:
     """Order 0 is the unsorted one, and only that."""
 
-    def test_order_0_has_no_fields(self):
+    def test_order_0_has_no_fields_and_others_have_some(self):
+        assert UNSORTED.to_dict() == {"order-id": 0, "fields": []}
         with pytest.raises(InvalidInputError, match="sort order 0 is the unsorted one"):
             SortOrder(0, (SortField(source_id=1, transform=IdentityTransform()),))
-
-    def test_another_order_has_fields(self):
         with pytest.raises(InvalidInputError, match="sort order 1 has no fields; the unsorted order has the id 0"):
             SortOrder(1)
-
-    def test_unsorted(self):
-        assert UNSORTED.to_dict() == {"order-id": 0, "fields": []}
 
     def test_orders_are_the_same_whatever_their_ids(self):
         one = sort_order_from_shorthand(["id"], SCHEMA)
@@ -87,11 +83,9 @@ class TestShorthand:
         (field,) = sort_order_from_shorthand([term], SCHEMA).fields
         assert (field.source_id, str(field.transform), field.direction, field.null_order) == expected
 
-    def test_no_terms_are_the_unsorted_order(self):
-        assert sort_order_from_shorthand([], SCHEMA) is UNSORTED
-
-    def test_the_first_order_has_the_id_1(self):
+    def test_the_first_order_has_the_id_1_and_no_terms_are_the_unsorted_order(self):
         assert sort_order_from_shorthand(["id"], SCHEMA).order_id == 1
+        assert sort_order_from_shorthand([], SCHEMA) is UNSORTED
 
     def test_an_unknown_column_lists_the_columns(self):
         with pytest.raises(NotFoundError, match=r"no column 'nope' \(columns: id, ts"):

@@ -6,55 +6,41 @@ import pytest
 from hypothesis import given
 
 from airflow_iceberg.errors import FormatError, InvalidInputError
+from airflow_iceberg.format import types as t
 from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.format.type_json import type_from_json, type_to_json
-from airflow_iceberg.format.types import (
-    NAMED_TYPES,
-    DecimalType,
-    FixedType,
-    GeographyType,
-    GeometryType,
-    IntegerType,
-    ListType,
-    LongType,
-    MapType,
-    NestedField,
-    StringType,
-    StructType,
-    parse_primitive,
-)
 from tests.support import strategies
 
 
 class TestTypeStrings:
     """A primitive type is written as its name, as the specification and Java write it."""
 
-    @pytest.mark.parametrize("text", list(NAMED_TYPES))
+    @pytest.mark.parametrize("text", list(t.NAMED_TYPES))
     def test_a_named_type_is_read_and_written_back(self, text):
         assert type_to_json(type_from_json(text)) == text
 
     def test_every_type_of_the_three_versions_is_known(self):
         first = "boolean int long float double date time timestamp timestamptz string uuid binary"
         third = "timestamp_ns timestamptz_ns unknown variant"
-        assert set(NAMED_TYPES) == set(f"{first} {third}".split())
+        assert set(t.NAMED_TYPES) == set(f"{first} {third}".split())
 
     @pytest.mark.parametrize("text", ["decimal(9,2)", "decimal(9, 2)", "decimal( 9 , 2 )", "DECIMAL(9,2)"])
     def test_blanks_in_a_decimal_do_not_matter_and_javas_form_is_written(self, text):
-        assert type_from_json(text) == DecimalType(9, 2)
-        assert type_to_json(DecimalType(9, 2)) == "decimal(9, 2)"
+        assert type_from_json(text) == t.DecimalType(9, 2)
+        assert type_to_json(t.DecimalType(9, 2)) == "decimal(9, 2)"
 
     def test_fixed_has_its_length_in_square_brackets(self):
-        assert type_from_json("fixed[16]") == type_from_json("fixed[ 16 ]") == FixedType(16)
-        assert type_to_json(FixedType(length=16)) == "fixed[16]"
+        assert type_from_json("fixed[16]") == type_from_json("fixed[ 16 ]") == t.FixedType(16)
+        assert type_to_json(t.FixedType(length=16)) == "fixed[16]"
 
     @pytest.mark.parametrize(
         ("text", "expected"),
         [
-            ("geometry", GeometryType()),
-            ("geometry(srid:3857)", GeometryType("srid:3857")),
-            ("geography", GeographyType()),
-            ("geography(OGC:CRS83)", GeographyType("OGC:CRS83")),
-            ("geography(OGC:CRS83, karney)", GeographyType("OGC:CRS83", "karney")),
+            ("geometry", t.GeometryType()),
+            ("geometry(srid:3857)", t.GeometryType("srid:3857")),
+            ("geography", t.GeographyType()),
+            ("geography(OGC:CRS83)", t.GeographyType("OGC:CRS83")),
+            ("geography(OGC:CRS83, karney)", t.GeographyType("OGC:CRS83", "karney")),
         ],
     )
     def test_geospatial_types_are_written_back_as_they_were(self, text, expected):
@@ -62,10 +48,10 @@ class TestTypeStrings:
         assert type_to_json(expected) == text
 
     def test_geospatial_types_without_parameters_equal_their_defaults(self):
-        assert GeometryType() == GeometryType("ogc:crs84")
-        assert hash(GeometryType()) == hash(GeometryType("OGC:CRS84"))
-        assert GeographyType() == GeographyType("OGC:CRS84", "spherical")
-        assert GeographyType() != GeographyType(None, "karney")
+        assert t.GeometryType() == t.GeometryType("ogc:crs84")
+        assert hash(t.GeometryType()) == hash(t.GeometryType("OGC:CRS84"))
+        assert t.GeographyType() == t.GeographyType("OGC:CRS84", "spherical")
+        assert t.GeographyType() != t.GeographyType(None, "karney")
 
     @pytest.mark.parametrize("text", ["int32", "decimal", "decimal(9)", "fixed", "fixed[-1]", "", "struct"])
     def test_what_is_no_type_says_so_with_the_place_and_the_file(self, text):
@@ -80,20 +66,20 @@ class TestTypeStrings:
         with pytest.raises(FormatError):
             type_from_json(text)
         with pytest.raises(InvalidInputError):
-            parse_primitive(text)
+            t.parse_primitive(text)
 
 
 class TestNestedTypes:
     """Struct, list and map are objects with ids."""
 
     def test_a_list_has_javas_keys_in_javas_order(self):
-        type_ = ListType(element_id=3, element=StringType(), element_required=True)
+        type_ = t.ListType(element_id=3, element=t.StringType(), element_required=True)
         json = {"type": "list", "element-id": 3, "element": "string", "element-required": True}
         assert list(type_to_json(type_).items()) == list(json.items())
         assert type_from_json(json) == type_
 
     def test_a_map_has_javas_keys_in_javas_order(self):
-        type_ = MapType(key_id=4, key=StringType(), value_id=5, value=LongType())
+        type_ = t.MapType(key_id=4, key=t.StringType(), value_id=5, value=t.LongType())
         json = {"type": "map", "key-id": 4, "key": "string", "value-id": 5, "value": "long", "value-required": False}
         assert list(type_to_json(type_).items()) == list(json.items())
         assert type_from_json(json) == type_
@@ -143,9 +129,9 @@ class TestNestedTypes:
             type_from_json(json, path="f.json", where="schema")
 
     def test_a_field_reads_like_in_java(self):
-        field = NestedField(id=1, name="a", type=IntegerType(), required=True, doc="words")
+        field = t.NestedField(id=1, name="a", type=t.IntegerType(), required=True, doc="words")
         assert str(field) == "1: a: required int (words)"
-        assert str(StructType(fields=(field,))) == "struct<1: a: required int (words)>"
+        assert str(t.StructType(fields=(field,))) == "struct<1: a: required int (words)>"
 
 
 class TestTypedGetters:

@@ -22,13 +22,10 @@ def in_partition(path: str, number: int, value: float | None, **more: object) ->
 class TestRules:
     """A delete dangles when no data file of its scope is old enough for it."""
 
-    @pytest.mark.parametrize(("data", "expected"), [(4, []), (5, []), (6, ["x"])])
-    def test_positions_reach_rows_of_their_own_commit(self, data, expected):
-        assert dangling([in_partition("x", 5, 1.0, content=POSITION)], in_partition("a", data, 1.0)) == expected
-
-    @pytest.mark.parametrize(("data", "expected"), [(4, []), (5, ["x"]), (6, ["x"])])
-    def test_equality_deletes_do_not(self, data, expected):
-        assert dangling([in_partition("x", 5, 1.0, content=EQUALITY)], in_partition("a", data, 1.0)) == expected
+    @pytest.mark.parametrize(("content", "needed"), [(POSITION, [4, 5]), (EQUALITY, [4])])
+    def test_positions_reach_rows_of_their_own_commit_and_equality_deletes_do_not(self, content, needed):
+        delete = in_partition("x", 5, 1.0, content=content)
+        assert [number for number in (4, 5, 6) if not dangling([delete], in_partition("a", number, 1.0))] == needed
 
     @pytest.mark.parametrize("content", [POSITION, EQUALITY])
     def test_files_of_other_partitions_and_specs_do_not_count(self, content):

@@ -70,17 +70,17 @@ def bounds(low: int | None, high: int | None, nulls: int = 0) -> dict[str, Any]:
 class TestSequenceNumbers:
     """Position deletes reach rows of their own commit and older; equality deletes older ones only."""
 
-    @pytest.mark.parametrize(("number", "reached"), [(4, True), (5, True), (6, False)])
-    def test_position_deletes(self, number: int, reached: bool) -> None:
-        assert bool(applied(entry("d", number), entry("x", 5, content=POSITION))) is reached
-
-    @pytest.mark.parametrize(("number", "reached"), [(4, True), (5, True), (6, False)])
-    def test_deletion_vectors(self, number: int, reached: bool) -> None:
-        assert bool(applied(entry("d", number), vector("x", 5, "d"))) is reached
-
-    @pytest.mark.parametrize(("number", "reached"), [(4, True), (5, False), (6, False)])
-    def test_equality_deletes(self, number: int, reached: bool) -> None:
-        assert bool(applied(entry("d", number), entry("x", 5, content=EQUALITY))) is reached
+    @pytest.mark.parametrize(
+        ("delete", "reached"),
+        [
+            (entry("x", 5, content=POSITION), [4, 5]),
+            (vector("x", 5, "d"), [4, 5]),
+            (entry("x", 5, content=EQUALITY), [4]),
+        ],
+        ids=["position deletes", "a deletion vector", "equality deletes"],
+    )
+    def test_a_delete_reaches(self, delete: ManifestEntry, reached: list[int]) -> None:
+        assert [number for number in (4, 5, 6) if applied(entry("d", number), delete)] == reached
 
 
 class TestPartitions:

@@ -53,14 +53,18 @@ def expired(metadata, **options):
 class TestABranch:
     """Its head stays, and its ancestors while they are few or young enough."""
 
-    def test_five_days_by_default(self):
-        assert expired(table(*line(9, 6, 5, 4, 1))).snapshot_ids == (9, 6)
-
-    def test_the_head_stays_however_old(self):
-        assert expired(table(*line(90, 80))).snapshot_ids == (90,)
-
-    def test_so_many_stay_whatever_their_age(self):
-        assert expired(table(*line(90, 80, 70, 60)), retain_last=3).snapshot_ids == (90,)
+    @pytest.mark.parametrize(
+        ("ages", "options", "gone"),
+        [
+            ((9, 6, 5, 4, 1), {}, (9, 6)),
+            ((90, 80), {}, (90,)),
+            ((90, 80, 70, 60), {"retain_last": 3}, (90,)),
+            ((9, 5, 1), {"older_than_ms": NOW - 5 * DAY}, (9,)),
+        ],
+        ids=["five days by default", "the head however old", "so many whatever their age", "the border"],
+    )
+    def test_what_stays(self, ages, options, gone):
+        assert expired(table(*line(*ages)), **options).snapshot_ids == gone
 
     def test_the_argument_wins_over_the_property_of_the_table(self):
         made = table(*line(9, 6, 3, 1), history__expire__max_snapshot_age_ms=2 * DAY)
@@ -86,9 +90,6 @@ class TestABranch:
         parents = {9: None, 8: 9, 1: 8, 7: 8}
         refs = {"main": 1, "audit": SnapshotRef(snapshot_id=7, min_snapshots_to_keep=2)}
         assert expired(table(parents, refs)).snapshot_ids == (9,)
-
-    def test_the_border_stays(self):
-        assert expired(table(*line(9, 5, 1)), older_than_ms=NOW - 5 * DAY).snapshot_ids == (9,)
 
 
 class TestOtherRefs:

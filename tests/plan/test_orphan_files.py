@@ -3,13 +3,13 @@
 import pytest
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.plan.orphan_files import DAY_MS, KnownFiles, Spelling, is_hidden, older_than_ms
+from airflow_iceberg.plan.orphan_files import DAY_MS, EqualStores, KnownFiles, is_hidden, older_than_ms
 
 
 def judge(known: str, listed: str, **spelling: dict[str, str]) -> str:
-    files = KnownFiles(Spelling.of(spelling.get("equal_schemes"), spelling.get("equal_authorities")))
+    files = KnownFiles(EqualStores.of(spelling.get("equal_schemes"), spelling.get("equal_authorities")))
     files.add([known])
-    return files.judge(listed)
+    return files.classify(listed)
 
 
 class TestPaths:
@@ -31,8 +31,7 @@ class TestPaths:
 
     @pytest.mark.parametrize("listed", ["file:///t/a", "file:/t/a", "/t/a", "file://localhost/t/a"])
     def test_local_files(self, listed):
-        spelling = {"localhost": ""}
-        assert judge("file:/t/a", listed, equal_authorities=spelling) == "known"
+        assert judge("file:/t/a", listed, equal_authorities={"localhost": ""}) == "known"
 
     def test_a_file_that_is_encoded_stays_whatever_of_the_two_is_meant(self):
         assert judge("s3://b/day=2026-01-01%2F/a", "s3://b/day=2026-01-01/a") == "known"
@@ -45,11 +44,8 @@ class TestPaths:
 class TestPrefixes:
     """The same path elsewhere is a doubt, unless the caller says that the two are the same."""
 
-    def test_another_bucket(self):
-        assert judge("s3://one/t/a", "s3://two/t/a") == "doubtful"
-
-    def test_another_scheme(self):
-        assert judge("hdfs://n/t/a", "s3://n/t/a") == "doubtful"
+    def test_another_bucket_or_scheme(self):
+        assert judge("s3://one/t/a", "s3://two/t/a") == judge("hdfs://n/t/a", "s3://n/t/a") == "doubtful"
 
     def test_what_the_caller_calls_equal(self):
         assert judge("hdfs://n1/t/a", "hdfs://n2/t/a", equal_authorities={"n1,n2": "cluster"}) == "known"
@@ -58,9 +54,9 @@ class TestPrefixes:
     def test_a_path_that_the_table_has_twice(self):
         files = KnownFiles()
         files.add(["s3://one/a", "s3://two/a"])
-        assert files.judge("s3://one/a") == files.judge("s3://two/a") == "known"
-        assert files.judge("s3://three/a") == "doubtful"
-        assert files.spellings("s3://three/a") == ["s3://one", "s3://two"]
+        assert files.classify("s3://one/a") == files.classify("s3://two/a") == "known"
+        assert files.classify("s3://three/a") == "doubtful"
+        assert files.stores_of("s3://three/a") == ["s3://one", "s3://two"]
 
 
 class TestHidden:

@@ -190,7 +190,7 @@ def _check_files(table: Table, verdict: Verdict) -> None:
     aside = [path for path in there if "/.quarantine/" in path and "/files/" in path]
     for path in aside:
         original = root + path.partition("/files/")[2]
-        if known.judge(original) != "orphan":
+        if known.classify(original) != "orphan":
             verdict.faults.append(f"{original} is the table's, and lies in a quarantine")
     later = now_ms() + DAY_MS
     remove_orphan_files(Work(table), OrphanRequest(action="delete", older_than_ms=later, allow_recent=True))
@@ -201,7 +201,7 @@ def _check_files(table: Table, verdict: Verdict) -> None:
         rows_of(table, snapshot)
     left = {status.location for status in table.io.list(root)}
     known = known_files(table)
-    surplus = sorted(path for path in left if known.judge(path) == "orphan")
+    surplus = sorted(path for path in left if known.classify(path) == "orphan")
     if surplus:
         verdict.faults.append(f"{len(surplus)} files are left over after all was cleaned, such as {surplus[0]}")
     verdict.counts["files put aside or left at the end"] = len(aside)

@@ -45,6 +45,7 @@ from airflow_iceberg.format.types import (
     TimeType,
     UUIDType,
 )
+from airflow_iceberg.format.values.bytes import canonical_key
 
 INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
 LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
@@ -199,3 +200,8 @@ def schemas(draw: st.DrawFn, *, depth: int = 2) -> Schema:
     ]
     identifiers = tuple(may_identify[:1]) if draw(st.booleans()) else ()
     return Schema(schema.fields, schema.schema_id, identifiers)
+
+
+def is_canonical_equal(left: Any, right: Any) -> bool:
+    """Tell whether two canonical values of one type are the same, as for the values of a partition."""
+    return canonical_key(left) == canonical_key(right)

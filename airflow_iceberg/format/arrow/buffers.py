@@ -1,8 +1,7 @@
-"""Numbers of numpy as Arrow arrays and back, pieces of bytes, and single values, by their buffers.
+"""Numbers of numpy as Arrow arrays and back, pieces of bytes, and single values, made from buffers.
 
-`pa.array`, `pa.scalar` and `to_numpy` import pandas, where it is installed, only to ask whether they were given
-something of it: more than a second and 50 MB of every Python worker of Spark. So what tasks do with each batch goes by
-the functions here.
+`pa.array`, `pa.scalar` and `to_numpy` import pandas if it is installed, only to check their arguments for its types.
+That costs each Python worker of Spark more than a second and 50 MB, so tasks use these functions for their batches.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ _DTYPES = {arrow_type: dtype for dtype, arrow_type in _ARROW_TYPES.items()}
 
 
 def number_array(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """Return numbers or booleans as an array of the type that they are of; without `valid` all of them are.
+    """Return numbers or booleans as an array of their type; None for `valid` means that none is null.
 
     The numbers are not copied: they must not change afterwards.
     """
-    if values.dtype not in _ARROW_TYPES:  # of another width or byte order, which is rare
+    if values.dtype not in _ARROW_TYPES:  # another width or byte order, which is rare
         return pa.array(values, mask=None if valid is None else ~valid)
     data = _bits(values) if values.dtype == np.bool_ else pa.py_buffer(np.ascontiguousarray(values))
     buffers = [None if valid is None else _bits(valid), data]
@@ -48,9 +47,9 @@ def number_array(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None =
 
 
 def numbers_of(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
-    """Return the numbers or booleans of a column; what stands for a null is any of them.
+    """Return the numbers or booleans of a column, with any value for nulls.
 
-    Where it can be, nothing is copied: the numbers must not be changed.
+    If possible nothing is copied: the numbers must not be changed.
     """
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
@@ -67,12 +66,12 @@ def numbers_of(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
 
 
 def valid_of(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    """Return which values of a column are not null."""
+    """Return True for the values of a column that are not null."""
     return numbers_of(column.is_valid())
 
 
 def bytes_array(values: Sequence[bytes], kind: pa.DataType, valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """Return pieces of bytes as a column of a type: binary, or string where they are UTF-8; all without `valid`."""
+    """Return pieces of bytes as an array of binary, or of string if they are UTF-8; `valid` as in `number_array`."""
     buffers = [None if valid is None else _bits(valid), _offsets(values), pa.py_buffer(b"".join(values))]
     return pa.Array.from_buffers(kind, len(values), buffers)
 
@@ -83,7 +82,7 @@ def text_array(texts: Sequence[str]) -> pa.Array:
 
 
 def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Return values of Python, none of them null, as `pa.array` does; texts, numbers and instants by their buffers."""
+    """Return Python values that are not null as `pa.array` does; texts, numbers and instants are made from buffers."""
     types = set(map(type, values))
     if types == {str} and kind == pa.string():
         return text_array(values)
@@ -99,7 +98,7 @@ def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 def strict_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Return whole numbers, times, bytes, texts (as bytes in UTF-8) or lists of them as an array; None is null.
 
-    Nothing is converted, unlike `array_of`.
+    Unlike `array_of`, this converts nothing.
 
     Raises:
         ValueError: a value of another kind, or out of the type's range.

@@ -1,18 +1,18 @@
-"""Avro records -> columns, thousands of records at a time, with numpy alone.
+"""Avro records as columns, thousands of records at a time, with numpy.
 
-Here: decoding blocks of Avro without an object a record. Not here: what the columns mean (`manifest_columns`), the
-container around the blocks (`avro_container`), decoding one record after the other (`manifest_avro`).
+Here: decoding blocks of Avro without an object for each record. Not here: the meaning of the columns
+(`manifests.columns`), the container around the blocks (`container`), decoding record by record (`manifests.blocks`).
 
-Avro says nowhere where a record starts: one has to decode all that stand before it. So this guesses, and proves the
-guess afterwards. Every entry of a manifest holds the text of its file format, "PARQUET" mostly. Where these bytes
-stand, they are searched for; from each of these *anchors* all records are decoded side by side, field by field, one
-numpy call for all of them: the rest of the record, then the start of the next one up to its own anchor. The result
-counts only if the first record starts at the first byte, each one ends exactly where the next begins, the last ends at
-the last byte, and the records that begin at a block's first byte are those that the counts of the blocks say. That is
-what decoding one after the other gives, and nothing else can be: the next record begins where the one before ends.
+Avro does not store where a record starts: a reader has to decode all records before it. So this one guesses, and
+proves the guess afterwards. Every entry of a manifest contains the text of its file format, mostly "PARQUET". All
+places of these bytes are searched. From each of these *anchors* all records are decoded side by side, field by field,
+with one numpy call for all: the rest of the record, then the start of the next one up to its anchor. The result counts
+only if the first record starts at the first byte, each record ends exactly where the next one starts, the last one ends
+at the last byte, and the records at the blocks' first bytes are those that the counts of the blocks name. Decoding
+record by record then gives the same result, because a record starts where the one before it ends.
 
-Whatever does not fit raises `NotColumnar`, which says nothing about the file: the caller then reads it record by
-record, and finds out what is wrong, or that only this reader was not up to it.
+Anything else raises `NotColumnar`, which does not mean that the file is damaged: the caller then reads it record by
+record and finds an error, or none.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from airflow_iceberg.format.avro.columns_read import Collector, Ints, Records, S
 from airflow_iceberg.format.avro.container import write_long
 from airflow_iceberg.format.avro.layout import Layout, NotColumnar, Step
 
-# Decoding may run past the end before that is noticed, by some ten bytes a field.
+# Decoding may pass the end by some ten bytes for each field before that is detected.
 _PADDING = bytes(1 << 16)
-# So many items of an array are decoded step by step; more of them mean a file that is damaged, or too unusual.
+# The items of an array are decoded one by one; with more of them the file is damaged or too unusual.
 _MOST_ITEMS = 20_000
 
 
@@ -46,13 +46,13 @@ def decode_records(
     """Decode the records of some blocks.
 
     Args:
-        blocks: numbers of records, and their bytes.
-        anchors: the texts that the anchor may be, the likeliest first.
-        lists: whether arrays are wanted.
-        keys: of maps, the keys whose values are wanted.
-        places: whether it is wanted where each field starts.
+        blocks: number of records and bytes of each block.
+        anchors: possible texts of the anchor, the most likely one first.
+        lists: True to return arrays.
+        keys: keys of maps whose values are returned.
+        places: True to return where each field starts.
     Raises:
-        NotColumnar: they cannot be read this way, or are damaged.
+        NotColumnar: the records cannot be read as columns, or are damaged.
     """
     data = b"".join((*(block for _, block in blocks), _PADDING))
     decoder = _Decoder(data, layout, lists=lists, keys=frozenset(keys), places=places)
@@ -85,7 +85,7 @@ class _Decoder:
             return Records(data=self._data, starts=np.zeros(1, np.int64))
         for number in range(1, len(anchors) + 1):
             places = self._search(anchors[:number])
-            for _ in range(2):  # again, should some of them have stood elsewhere in a record
+            for _ in range(2):  # once more, if some of them were in other fields of a record
                 if len(places) < total:
                     break
                 found = self._between(places)
@@ -101,7 +101,7 @@ class _Decoder:
         return np.array([found.start() for found in re.finditer(b"|".join(patterns), self._data)], np.int64)
 
     def _between(self, places: Ints) -> Records | Ints:
-        """Decode from each anchor on; return those anchors that are ones, if not all of them are."""
+        """Decode from each anchor on; if some of them are not anchors, return the real ones."""
         after, before = (Sink(len(places), self._lists, self._keys, places=self._places) for _ in range(2))
         ends = self._run(self._layout.after, places, after)
         starts = np.concatenate(([0], ends))
@@ -119,7 +119,7 @@ class _Decoder:
         return self._chain(places, ends, self._run(self._layout.before, starts, nowhere))
 
     def _chain(self, places: Ints, ends: Ints, landings: Ints) -> Ints:
-        """Return the anchors that decoding one record after the other would have come across."""
+        """Return the anchors that decoding record by record would find."""
         numbers = {place: number for number, place in enumerate(places.tolist())}
         ends_list, landings_list = ends.tolist(), landings.tolist()
         kept: list[int] = []
@@ -157,7 +157,7 @@ class _Decoder:
         return at
 
     def _read(self, step: Step, at: Ints, sink: Sink, where: Ints | None) -> Ints:
-        """Read a field of the records `where`, None for all; return where their next field starts."""
+        """Read a field of the records `where`, None for all; return where their next fields start."""
         if step.kind == "array":
             return self._array(step, at, sink, where)
         values, lengths, at = self._value(step, at)
@@ -215,7 +215,7 @@ class _Decoder:
 
     def _skip_bytes(self, at: Ints) -> Ints:
         byte = self._bytes.take(at)
-        if byte.max(initial=0) < 0x80 and not (byte & 1).any():  # lengths below 64, as good as always
+        if byte.max(initial=0) < 0x80 and not (byte & 1).any():  # lengths below 64, almost always
             return self._within(at + ((byte >> 1) + 1))
         lengths, at = self._long(at)
         return self._skip(at, lengths)
@@ -226,7 +226,7 @@ class _Decoder:
         return self._within(at + lengths)
 
     def _within(self, at: Ints) -> Ints:
-        """What has run past the end stays there, and never is at the end again."""
+        """Move positions after the end to one byte after it, which is never a legal end."""
         if at.max(initial=0) > self._size:
             at = np.minimum(at, self._size + 1)
         return at
@@ -234,11 +234,11 @@ class _Decoder:
     def _array(self, step: Step, at: Ints, sink: Sink, where: Ints | None) -> Ints:
         counts, at = self._long(at)
         taken = np.zeros(len(at), np.int64)
-        lanes: Ints | None = None  # of those in `at`, the ones that have items left; None for all
+        lanes: Ints | None = None  # indexes in `at` of the records with items left; None for all
         collect = sink.collector(step, where, len(at))
         while True:
             here = at if lanes is None else at[lanes]
-            # A negative count has a size in bytes behind it: nobody writes that, and it is read elsewhere.
+            # After a negative count the size in bytes follows. No writer does that; record by record it is read.
             odd = (counts < 0) | (counts > self._size - here)
             if odd.any():
                 here[odd] = self._size + 1
@@ -247,12 +247,11 @@ class _Decoder:
             if lanes is None:
                 at = here
                 taken += counts
-                ended = counts == 0
+                lanes = np.flatnonzero(counts)
             else:
                 at[lanes] = here
                 taken[lanes] += counts
-                ended = counts == 0
-            lanes = np.flatnonzero(~ended) if lanes is None else lanes[~ended]
+                lanes = lanes[counts != 0]
             if not len(lanes):
                 break
             if len(lanes) == len(at):
@@ -298,7 +297,7 @@ class _Decoder:
 
 
 def _pick(lanes: Ints | None, active: Ints | None) -> Ints | None:
-    """Return the records that `active` of `lanes` are, None standing for all of them."""
+    """Return `active` of `lanes`; None means all of them."""
     if active is None:
         return lanes
     return active if lanes is None else lanes[active]

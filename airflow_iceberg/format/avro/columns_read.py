@@ -1,4 +1,4 @@
-"""What the reader of Avro columns (`avro_columns`) gives, and how it is put together while it reads.
+"""The results of the reader of Avro columns (`columns`), and the objects that collect them while it reads.
 
 Here: columns, lists, and the sinks that collect them step by step. Not here: decoding.
 """
@@ -23,9 +23,9 @@ class Column:
     """The values of a field.
 
     Attributes:
-        values: numbers and booleans; of texts and bytes, where they start in `Records.data`.
-        lengths: of texts and bytes.
-        valid: where there is a value; None means everywhere.
+        values: numbers and booleans; for texts and bytes their start in `Records.data`.
+        lengths: lengths of texts and bytes, None for others.
+        valid: True where the value is not null; None means everywhere.
     """
 
     values: npt.NDArray[Any]
@@ -33,7 +33,7 @@ class Column:
     valid: Mask | None = None
 
     def is_valid(self) -> Mask:
-        """Return where there is a value."""
+        """Return True where the value is not null."""
         return np.ones(len(self.values), np.bool_) if self.valid is None else self.valid
 
 
@@ -42,7 +42,7 @@ class Lists:
     """The arrays of a field: the items of all records one after the other.
 
     Attributes:
-        counts: items of each record, 0 where there is none.
+        counts: number of items of each record, 0 for null.
         items: columns of the fields of an item.
     """
 
@@ -56,12 +56,12 @@ class Records:
     """Decoded records.
 
     Attributes:
-        data: the bytes that columns of texts and bytes point into.
-        starts: where each record starts, and at last where the last one ends.
-        columns: by the name of the field.
-        lists: arrays that were asked for as a whole.
-        by_key: the values of a map (an array of `key` and `value`) that belong to one key, by name and key.
-        places: where each field starts, in the order of the layout's steps, if that was asked for.
+        data: bytes of texts and bytes, to which their columns refer.
+        starts: start of each record, and the end of the last one.
+        columns: columns by the name of the field.
+        lists: requested arrays by the name of the field.
+        by_key: values of a map (an array of `key` and `value`) by its name and the requested key.
+        places: starts of each field in the order of the layout's steps, if requested.
     """
 
     data: bytes
@@ -94,7 +94,7 @@ class Sink:
         self.places: list[Ints] = []
 
     def come_to(self, at: Ints) -> None:
-        """Take down where the next field starts, if that is wanted."""
+        """Record where the next field starts, if requested."""
         if self._with_places:
             self.places.append(at)
 
@@ -104,9 +104,18 @@ class Sink:
     def _spread(self, where: Ints | None, values: npt.NDArray[Any], lengths: Ints | None) -> Column:
         if where is None:
             return Column(values, lengths)
+        sizes = None if lengths is None else self._scatter(where, lengths)
+        return Column(self._scatter(where, values), sizes, self._valid(where))
+
+    def _scatter(self, where: Ints, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        result = np.zeros(self._size, values.dtype)
+        result[where] = values
+        return result
+
+    def _valid(self, where: Ints) -> Mask:
         valid = np.zeros(self._size, np.bool_)
         valid[where] = True
-        return Column(_scatter(self._size, where, values), _scatter_some(self._size, where, lengths), valid)
+        return valid
 
     def add_nulls(self, step: Step) -> None:
         nothing = np.zeros(self._size, np.bool_)
@@ -131,10 +140,8 @@ class Sink:
     def add_lists(self, name: str, where: Ints | None, counts: Ints, items: dict[str, Column]) -> None:
         if where is None:
             self.lists[name] = Lists(counts, items, None)
-            return
-        valid = np.zeros(self._size, np.bool_)
-        valid[where] = True
-        self.lists[name] = Lists(_scatter(self._size, where, counts), items, valid)
+        else:
+            self.lists[name] = Lists(self._scatter(where, counts), items, self._valid(where))
 
     def add_by_key(self, name: str, key: int, where: Ints | None, column: Column) -> None:
         if where is not None:
@@ -146,7 +153,7 @@ class Sink:
 
 
 class Collector:
-    """Takes the items of one array, step by step, and hands them to the sink."""
+    """Collects the items of one array, step by step, for the sink."""
 
     def __init__(
         self, sink: Sink, step: Step, where: Ints | None, size: int, *, with_lists: bool, keys: frozenset[int]
@@ -201,13 +208,3 @@ class Collector:
             if lengths is not None and sizes is not None:
                 lengths[places] = sizes
         return Column(values, lengths)
-
-
-def _scatter(size: int, where: Ints, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    result = np.zeros(size, values.dtype)
-    result[where] = values
-    return result
-
-
-def _scatter_some(size: int, where: Ints, values: Ints | None) -> Ints | None:
-    return None if values is None else _scatter(size, where, values)

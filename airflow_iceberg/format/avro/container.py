@@ -1,8 +1,8 @@
 """Avro object container files as bytes: header, blocks, codecs, sync markers.
 
-Here: taking a container apart and putting one together, with errors that name the file. Not here: what is inside a
-block (`manifest_avro`) and the schemas (`manifest_schemas`). Done by hand because a library's reader stops silently or
-with any kind of exception in a torn file, and because its writer draws the sync marker from a random generator.
+Here: reading and writing a container, with errors that name the file. Not here: the content of a block
+(`manifests.blocks`) and the schemas (`manifests.schemas`). No library is used because its reader ends silently or with
+any kind of exception in a truncated file, and because its writer makes a random sync marker.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import hashlib
 import importlib
 import lzma
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,18 @@ from airflow_iceberg.format.decompression import bunzip2, by_arrow, inflate, uns
 
 MAGIC = b"Obj\x01"
 SYNC_SIZE = 16
-_BOUNDED = {"deflate": inflate, "bzip2": bunzip2, "xz": unxz}
+_COMPRESS: Mapping[str, Callable[[bytes], bytes]] = {
+    "null": bytes,
+    "deflate": lambda block: zlib.compress(block, wbits=-15),
+    "bzip2": bz2.compress,
+    "xz": lzma.compress,
+}
+_DECOMPRESS: Mapping[str, Callable[[bytes], bytes]] = {
+    "null": bytes,
+    "deflate": inflate,
+    "bzip2": bunzip2,
+    "xz": unxz,
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,8 +40,8 @@ class Header:
     """The header of a container.
 
     Attributes:
-        metadata: key-value metadata as it stands there, `avro.schema` and `avro.codec` included.
-        offset: where the first block starts, in bytes.
+        metadata: key-value metadata with `avro.schema` and `avro.codec`, not decoded.
+        offset: start of the first block, in bytes.
     """
 
     metadata: Mapping[str, bytes]
@@ -47,7 +58,7 @@ def read_header(data: bytes, *, path: str | None = None) -> Header:
     """Return the header of a container.
 
     Raises:
-        FormatError: this is no Avro container, or it ends inside its header.
+        FormatError: not an Avro container, or it ends inside its header.
     """
     if data[:4] != MAGIC:
         found = "an empty file" if not data else f"{bytes(data[:4])!r}"
@@ -72,7 +83,7 @@ def read_header(data: bytes, *, path: str | None = None) -> Header:
 
 
 def read_blocks(data: bytes, header: Header, *, path: str | None = None) -> Iterator[tuple[int, bytes]]:
-    """Yield each block: the number of records in it and their bytes, decompressed.
+    """Yield the number of records and the decompressed bytes of each block.
 
     Raises:
         FormatError: the file ends inside a block, or a block is damaged.
@@ -103,8 +114,8 @@ def write_container(metadata: Mapping[str, str], blocks: Iterable[tuple[int, byt
     """Return a container.
 
     Args:
-        metadata: `avro.schema` and whatever else belongs into the header, without `avro.codec`.
-        blocks: number of records and their bytes, uncompressed, per block.
+        metadata: `avro.schema` and all other metadata of the header, without `avro.codec`.
+        blocks: number of records and uncompressed bytes of each block.
         codec: name of an Avro codec.
     """
     compress = _compressor(codec)
@@ -116,7 +127,7 @@ def write_container(metadata: Mapping[str, str], blocks: Iterable[tuple[int, byt
         for text in (key.encode(), value.encode()):
             header += write_long(len(text)) + text
     header += write_long(0)
-    # Any 16 bytes that are not likely to stand in a block will do: those of a digest keep this function pure.
+    # Any 16 bytes that are unlikely to occur in a block are legal; a digest makes equal files equal.
     digest = hashlib.blake2b(bytes(header), digest_size=SYNC_SIZE)
     for _, block in packed:
         digest.update(block)
@@ -167,39 +178,29 @@ def _torn(offset: int, path: str | None) -> FormatError:
 
 
 def _compressor(codec: str) -> Any:
-    if codec == "null":
-        return bytes
-    if codec == "deflate":
-        return _deflate
-    if codec == "bzip2":
-        return bz2.compress
-    if codec == "xz":
-        return lzma.compress
+    if codec in _COMPRESS:
+        return _COMPRESS[codec]
     if codec == "snappy":
         cramjam = _package("cramjam", codec, None)
         return lambda block: bytes(cramjam.snappy.compress_raw(block)) + zlib.crc32(block).to_bytes(4, "big")
     if codec == "zstandard":
-        return _zstd(None).compress
-    raise UnsupportedError(f"unknown Avro codec {codec!r} (known: null, deflate, snappy, zstandard, bzip2, xz)")
+        return _zstd().compress
+    raise _unknown_codec(codec, None)
 
 
 def _decompressor(codec: str, path: str | None) -> Any:
-    if codec == "null":
-        return bytes
-    if codec in _BOUNDED:
-        return _BOUNDED[codec]
+    if codec in _DECOMPRESS:
+        return _DECOMPRESS[codec]
     if codec == "snappy":
         return _snappy_decompressor(path)
     if codec == "zstandard":
         return _zstd_decompressor()
-    raise UnsupportedError(
-        f"unknown Avro codec {codec!r} (known: null, deflate, snappy, zstandard, bzip2, xz){_of(path)}"
-    )
+    raise _unknown_codec(codec, path)
 
 
-def _deflate(block: bytes) -> bytes:
-    compressor = zlib.compressobj(wbits=-15)
-    return compressor.compress(block) + compressor.flush()
+def _unknown_codec(codec: str, path: str | None) -> UnsupportedError:
+    known = "null, deflate, snappy, zstandard, bzip2, xz"
+    return UnsupportedError(f"unknown Avro codec {codec!r} (known: {known}){_of(path)}")
 
 
 def _snappy_decompressor(path: str | None) -> Any:
@@ -215,19 +216,19 @@ def _snappy_decompressor(path: str | None) -> Any:
 
 
 def _zstd_decompressor() -> Any:
-    """Return what decompresses zstandard: Paimon's default, so it has to work without another package."""
+    """Return the decompressor of zstandard, which is Paimon's default and so must work without another package."""
     try:
-        zstd = _zstd(None)
+        zstd = _zstd()
     except UnsupportedError:
         return lambda block: by_arrow(block, "zstd")
     return lambda block: unzstd(block, zstd)
 
 
-def _zstd(path: str | None) -> Any:
+def _zstd() -> Any:
     try:
-        return importlib.import_module("compression.zstd")  # Python 3.14 and later bring it along
+        return importlib.import_module("compression.zstd")  # part of Python 3.14 and later
     except ImportError:
-        return _package("backports.zstd", "zstandard", path)
+        return _package("backports.zstd", "zstandard", None)
 
 
 def _package(name: str, codec: str, path: str | None) -> Any:

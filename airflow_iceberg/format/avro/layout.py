@@ -1,7 +1,6 @@
-"""Which fields the records of an Avro schema have, one after the other, for the reader of columns (`avro_columns`).
+"""The fields of an Avro schema's records as a flat list of steps, for the reader of columns (`columns`).
 
-Here: from the schema to a flat list of steps. Not here: what a step does to bytes. Schemas come without logical types,
-as `manifest_reading` gives them.
+Not here: decoding the bytes of a step. The schemas have no logical types; `manifest_reading` removes them.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ class Step:
 
     Attributes:
         kind: "int", "boolean", "float", "double", "bytes", "string", "fixed" or "array".
-        null: the number of the branch that is null; None where the field is required.
-        size: of a fixed, in bytes.
-        items: of an array: the fields of an item, which are required ones.
+        null: number of the null branch; None for a required field.
+        size: bytes of a fixed.
+        items: fields of an array's item, all required.
     """
 
     name: str
@@ -37,17 +36,13 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    """The fields of a record before its anchor, and from it on."""
+    """The fields of a record before its anchor, and those from the anchor on."""
 
     before: tuple[Step, ...]
     after: tuple[Step, ...]
 
 
-_KINDS = {
-    "int": "int",
-    "long": "int",
-    **{kind: kind for kind in ("boolean", "float", "double", "bytes", "string")},
-}
+_KINDS = {"int": "int", "long": "int", **{kind: kind for kind in ("boolean", "float", "double", "bytes", "string")}}
 
 
 def layout_of(schema: Any, anchor: str) -> Layout:
@@ -55,9 +50,9 @@ def layout_of(schema: Any, anchor: str) -> Layout:
 
     Args:
         schema: Avro schema without logical types.
-        anchor: name of the text that records are found by.
+        anchor: name of the text field by which records are found.
     Raises:
-        NotColumnar: it has fields that this reader does not know.
+        NotColumnar: the schema has fields that this reader cannot read.
     """
     steps = tuple(_Compiler().record(schema))
     places = [i for i, step in enumerate(steps) if step.name == anchor and step.kind == "string" and step.null is None]
@@ -93,7 +88,7 @@ class _Compiler:
     def _value(self, name: str, type_: Any, null: int | None) -> Step:
         if isinstance(type_, str) and type_ in _KINDS:
             if type_ == "string" and re.fullmatch("x[0-9]+", name):
-                raise NotColumnar(f"unknown text {name!r}")  # that it is text is checked only where it is read
+                raise NotColumnar(f"unknown text {name!r}")  # UTF-8 is checked only for columns that are read
             return Step(name=name, kind=_KINDS[type_], null=null)
         if isinstance(type_, dict) and type_["type"] == "fixed" and type_["size"] > 0:
             return Step(name=name, kind="fixed", size=type_["size"], null=null)

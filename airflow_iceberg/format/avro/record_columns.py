@@ -1,11 +1,11 @@
-"""Records of an Avro block straight into columns: no dictionary is made for a record.
+"""Records of an Avro block as columns, without a dictionary for each record.
 
-Here: a reader put together from the schema in a file and the columns that are wanted. Not here: containers and their
-blocks (`format.avro.container`), small files (`records`, which has fastavro read them).
+Here: a reader for the schema of a file and the requested columns. Not here: containers and their blocks (`container`),
+small files, which fastavro reads.
 
-A manifest entry has some fifty numbers; making dictionaries of them and columns of the dictionaries takes three times
-as long as this, and a multiple of the memory. A record is the concatenation of its fields, so nested records dissolve
-into one list of steps: each reads a value and says where the next one starts.
+A manifest entry has some fifty numbers; dictionaries of them, and columns of the dictionaries, take three times as long
+and a multiple of the memory. A record is the concatenation of its fields, so nested records become one list of steps:
+each reads a value and returns where the next one starts.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class ColumnReader:
     """Reads blocks of records with one schema.
 
     Args:
-        schema: of the records: a record, or a union of null and a record.
-        wanted: paths of the fields to keep; all others are read over.
+        schema: a record, or a union of null and a record.
+        wanted: paths of the fields to return; all others are skipped.
     Raises:
-        ValueError: the schema is none of records, or has something that no manifest has.
+        ValueError: not a schema of records, or one with types that no manifest has.
     """
 
     def __init__(self, schema: Any, wanted: Sequence[Path]) -> None:
@@ -35,11 +35,11 @@ class ColumnReader:
         self.found: set[Path] = set()
         self.columns: dict[Path, list[Any]] = {}
         self._steps = self._record(_record_of(schema), ())
-        # The union around records, where there is one: its branch has to be the record's.
+        # Of a union around the records: the branch that each record must have.
         self._branch = None if isinstance(schema, Mapping) else 2 * _record_branch(schema)
 
     def take(self) -> dict[Path, list[Any]]:
-        """Return what was read since the last time, by path; paths that the schema does not have are missing."""
+        """Return the values read since the last call by path, without paths that the schema does not have."""
         result = {path: list(values) for path, values in self.columns.items()}
         for values in self.columns.values():
             values.clear()
@@ -49,7 +49,7 @@ class ColumnReader:
         """Add the records of a block to the columns.
 
         Raises:
-            ValueError, IndexError: the block does not hold so many records of this schema.
+            ValueError, IndexError: the block does not contain so many records of this schema.
         """
         if count > len(block):
             raise ValueError(f"{count} records in {len(block)} bytes")
@@ -63,7 +63,7 @@ class ColumnReader:
                 value, position = read(block, position)
                 if append is not None:
                     append(value)
-        # A value cut short by the end moves the position behind it; so this check is enough.
+        # A truncated value moves the position past the end, so this check is enough.
         if position != len(block):
             raise ValueError(f"records end at byte {position} of {len(block)}")
 
@@ -86,7 +86,7 @@ class ColumnReader:
         return self.columns.setdefault(path, []).append
 
     def _optional_record(self, union: Sequence[Any], path: Path) -> Read:
-        """Return what reads a record that may be null: null for all of its fields."""
+        """Return the reader of a record that may be null, which is read as null in all its fields."""
         steps = self._record(_record_of(union), path)
         branch = 2 * _record_branch(union)
         appends = [append for _, append in steps if append is not None]
@@ -116,14 +116,14 @@ def _record_of(schema: Any) -> Mapping[str, Any]:
 
 
 def _record_branch(union: Sequence[Any]) -> int:
-    """Return which of the two branches of a union, null and a record, is the record."""
+    """Return the number of the branch that is the record, in a union of null and a record."""
     if len(union) != 2 or "null" not in union:
         raise ValueError("expected a union of null and a record")
     return 1 - list(union).index("null")
 
 
 def _reader(schema: Any) -> Read:
-    """Return what reads a value and the position behind it."""
+    """Return a function that returns a value and the position after it."""
     if isinstance(schema, list):
         return _union(schema)
     name = schema if isinstance(schema, str) else schema["type"]
@@ -163,7 +163,7 @@ def read_long(data: bytes, position: int) -> tuple[int, int]:
 
 
 def read_bytes(data: bytes, position: int) -> tuple[bytes, int]:
-    """Return bytes with their length before them; those of a text too, which Arrow checks later."""
+    """Return bytes after their length, also of a text, whose UTF-8 Arrow checks later."""
     size, start = read_long(data, position)
     if size < 0:
         raise ValueError(f"a length of {size}")
@@ -200,7 +200,7 @@ def _array(items: Any) -> Read:
     read = _reader(items)
     is_empty = items == "null" or (isinstance(items, Mapping) and not items.get("fields", True))
     if is_empty:
-        raise ValueError("an array of nothing")  # of which a few bytes could promise any number
+        raise ValueError("an array of nothing")  # a few bytes could stand for any number of items
 
     def read_array(data: bytes, position: int) -> tuple[list[Any], int]:
         result: list[Any] = []
@@ -221,11 +221,11 @@ def _array(items: Any) -> Read:
 
 
 def _remembering(read: Read) -> Read:
-    """Return a reader of arrays of small numbers, which repeat from file to file: null counts, most of them 0."""
+    """Return a caching reader of arrays of small numbers that repeat in many files: null counts, most of them 0."""
     known: dict[bytes, list[Any]] = {}
 
     def read_known(data: bytes, position: int) -> tuple[list[Any], int]:
-        # A count, a branch and a number for each item, and a zero: one byte for each of them, mostly.
+        # A count, a branch and a number for each item, and a zero: mostly one byte for each of them.
         end = position + data[position] + 2
         segment = data[position:end]
         found = known.get(segment)

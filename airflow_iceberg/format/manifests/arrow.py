@@ -1,8 +1,8 @@
 """The entries of manifests as Arrow tables, in the columns of Iceberg's tables `files` and `entries`.
 
-Here: one row an entry, deleted ones too: what the entry says of itself, its file, and `readable_metrics`, which is the
-statistics of each column of the table's schema by its name. From columns no object is made; from entries that came as
-objects the same table is made row by row. Not here: reading manifests (`manifest_columns`), and which rows a user sees
+Here: one row for each entry, also deleted ones: the entry's own columns, those of its file, and `readable_metrics`: the
+statistics of each column of the table's schema by name. Columns are converted without objects; entries that are objects
+give the same table row by row. Not here: reading manifests (`columns`), and which rows a user sees
 (`scan.metadata_tables`).
 """
 
@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -56,8 +58,8 @@ OF_ENTRY = {
     "sequence_number": pa.int64(),
     "file_sequence_number": pa.int64(),
 }
-"""The columns of an entry that are not those of its file."""
-# A metric in `readable_metrics`, and the map that it comes from.
+"""The columns of an entry that are not columns of its file."""
+# A metric in `readable_metrics`, and the map with its values.
 _METRICS = (
     ("column_size", "column_sizes"),
     ("value_count", "value_counts"),
@@ -69,12 +71,12 @@ _METRICS = (
 
 
 class EntryTables:
-    """Makes Arrow tables of a table's entries.
+    """Converts the entries of a table to Arrow tables.
 
     Attributes:
-        file_columns: names and types of the columns of a file, `readable_metrics` left out.
-        schema: of the tables: those of the entry, of the file, and `readable_metrics`.
-        metric_ids: ids of the columns in `readable_metrics`.
+        file_columns: names and types of the columns of a file, without `readable_metrics`.
+        schema: columns of the entry, columns of the file, and `readable_metrics`.
+        metric_ids: field ids of the columns in `readable_metrics`.
     """
 
     def __init__(self, metadata: TableMetadata) -> None:
@@ -120,7 +122,8 @@ class EntryTables:
         for name in (*_MAPS, *_AFTER_MAPS):
             if name not in columns:
                 columns[name] = file_column(entries, name, self.schema.field(name).type, shared)
-        columns["readable_metrics"] = self._metrics_column(entries)
+        metrics = [self._metric(entries, field) for _, field in self._metrics]
+        columns["readable_metrics"] = self._struct_of_metrics(metrics, size)
         arrays = [columns[field.name] for field in self.schema]
         arrays = [
             array if array.type == field.type else array.cast(field.type)
@@ -131,11 +134,11 @@ class EntryTables:
         return table.filter(number_array(entries.is_live)) if live_only and not entries.is_live.all() else table
 
     def _partition_column(self, entries: EntryColumns) -> pa.Array:
-        chunks = []
-        for number, manifest in enumerate(entries.manifests):
-            start, end = entries.rows_of(number)
-            chunks.append((manifest.partition_spec_id, start, end))
-        arrays = [self._partition_rows(entries, *chunk) for chunk in _joined(chunks)]
+        chunks = [(each.partition_spec_id, *entries.rows_of(number)) for number, each in enumerate(entries.manifests)]
+        arrays = []
+        for spec_id, group in groupby(chunks, itemgetter(0)):
+            same_spec = list(group)
+            arrays.append(self._partition_rows(entries, spec_id, same_spec[0][1], same_spec[-1][2]))
         return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
     def _partition_rows(self, entries: EntryColumns, spec_id: int, start: int, end: int) -> pa.Array:
@@ -158,10 +161,6 @@ class EntryTables:
                 values = [_partition_value(partition, place) for partition in entries.partition[start:end]]
                 arrays.append(array_from_values(field.type, values))
         return pa.StructArray.from_arrays(arrays, fields=list(type_to_arrow(self._partition)))
-
-    def _metrics_column(self, entries: EntryColumns) -> pa.Array:
-        arrays = [self._metric(entries, field) for _, field in self._metrics]
-        return self._struct_of_metrics(arrays, len(entries))
 
     def _struct_of_metrics(self, arrays: list[pa.Array], size: int) -> pa.Array:
         if not arrays:
@@ -216,7 +215,7 @@ class EntryTables:
         }
 
     def partition_row(self, spec_id: int, partition: tuple[Any, ...]) -> dict[str, Any]:
-        """Return a partition by the names in the struct over all specs."""
+        """Return a partition by the names in the struct of all specs."""
         types = self._partition_type(spec_id)
         values = {
             field.id: value.bytes if isinstance(value, uuid.UUID) else value
@@ -229,7 +228,7 @@ class EntryTables:
 
 
 def _leaves(fields: Iterable[NestedField], prefix: str) -> Iterator[tuple[str, NestedField]]:
-    """Yield the columns that have statistics, by their full names; those of lists and maps have none of their own."""
+    """Yield the columns with statistics, by full name; fields inside lists and maps have none."""
     for field in fields:
         if isinstance(field.type, StructType):
             yield from _leaves(field.type.fields, f"{prefix}{field.name}.")
@@ -240,17 +239,6 @@ def _leaves(fields: Iterable[NestedField], prefix: str) -> Iterator[tuple[str, N
 def _metric_type(field: NestedField) -> pa.StructType:
     bound = type_to_arrow(field.type)
     return pa.struct([(name, bound if name.endswith("bound") else pa.int64()) for name, _ in _METRICS])
-
-
-def _joined(chunks: list[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
-    """Join chunks that follow each other and are of one spec."""
-    spec_id, start, end = chunks[0]
-    for next_spec, next_start, next_end in chunks[1:]:
-        if next_spec != spec_id:
-            yield spec_id, start, end
-            spec_id, start = next_spec, next_start
-        end = next_end
-    yield spec_id, start, end
 
 
 def _metric_rows(files: list[DataFile], field: NestedField) -> pa.Array:

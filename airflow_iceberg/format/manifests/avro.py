@@ -1,7 +1,7 @@
-"""Manifests and manifest lists <-> Avro bytes.
+"""Manifests and manifest lists as Avro bytes, and back.
 
-Here: whole files, and their key-value metadata. Not here: their blocks (`blocks`), the Avro schemas that are written
-(`schemas`) and read (`by_field_id`), single records (`records`), and the rules of inheritance (`entries`).
+Here: whole files, and their key-value metadata. Not here: their blocks (`blocks`), the Avro schemas for writing
+(`schemas`) and reading (`by_field_id`), single records (`records`), and the rules of inheritance (`entries`).
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ def write_manifest(
     """Return a manifest.
 
     Args:
-        schema: the table's current schema; it is kept in the file.
-        spec: the partition spec of all the files.
+        schema: current schema of the table, which is stored in the file.
+        spec: partition spec of all the data files.
     Raises:
-        InvalidInputError: an entry does not belong into this manifest.
-        UnsupportedError: the codec or the format version.
+        InvalidInputError: an entry does not belong to this manifest.
+        UnsupportedError: unknown codec or format version.
     Spec: Manifests.
     """
     writing, to_record = _entry_writing(schema, spec, format_version, content)
@@ -98,7 +98,7 @@ def manifest_of_records(
     content: ManifestContent = ManifestContent.DATA,
     codec: str = "deflate",
 ) -> bytes:
-    """Return a manifest of entries that are bytes already, as from `encode_entries` with the same arguments."""
+    """Return a manifest of encoded entries, as from `encode_entries` with the same arguments."""
     return manifest_of_blocks(
         blocks_of(records), schema=schema, spec=spec, format_version=format_version, content=content, codec=codec
     )
@@ -113,13 +113,13 @@ def manifest_of_blocks(
     content: ManifestContent,
     codec: str,
 ) -> bytes:
-    """Return a manifest of blocks of entries: their numbers and bytes, not compressed."""
+    """Return a manifest of blocks of entries: the number of entries and the uncompressed bytes of each block."""
     _check_version(format_version)
     metadata = {
         "avro.schema": _dump(manifest_schema(spec.partition_type(schema), format_version)),
         "schema": _dump(schema.to_dict()),
         "schema-id": str(schema.schema_id),
-        # The fields alone, not the spec as it stands in table metadata.
+        # The fields alone, not the whole spec as in table metadata.
         "partition-spec": _dump(spec.fields_to_list()),
         "partition-spec-id": str(spec.spec_id),
         "format-version": str(format_version),
@@ -144,11 +144,10 @@ def read_manifest(
     """Yield the entries of a manifest, deleted ones too.
 
     Args:
-        manifest: its row in the manifest list: entries then get what they inherit from it, and a file that is shorter
-            than it should be is found out.
-        path: location for the errors; by default the manifest's.
+        manifest: row of the manifest list. With it entries get inherited values, and a truncated file is detected.
+        path: location for errors; the manifest's if left out.
     Raises:
-        FormatError: the file is torn or no manifest.
+        FormatError: the file is truncated or not a manifest.
         UnsupportedError: its codec needs a package that is not installed.
     Spec: Manifests; columns are resolved by field id.
     """
@@ -178,11 +177,7 @@ def _read_entries(data: bytes, manifest: ManifestFile | None, path: str | None) 
 
 
 def check_length(data: bytes, manifest: ManifestFile) -> None:
-    """Refuse a manifest that is shorter than its row in the manifest list says.
-
-    Raises:
-        FormatError: it is.
-    """
+    """Raise FormatError if a manifest is shorter than its row in the manifest list says."""
     if len(data) < manifest.manifest_length:
         raise FormatError(
             f"unexpected length of {len(data)} bytes (expected {manifest.manifest_length}); the file is torn",
@@ -191,7 +186,7 @@ def check_length(data: bytes, manifest: ManifestFile) -> None:
 
 
 def _check_count(count: int, manifest: ManifestFile | None, path: str | None) -> None:
-    """A file cut at the end of a block looks whole; the manifest list knows better."""
+    # A file that is cut at the end of a block looks complete; only the manifest list has the number of entries.
     expected = None if manifest is None else manifest.entry_count
     if expected is not None and count < expected:
         raise FormatError(f"unexpected number of entries {count} (expected {expected}); the file is torn", path=path)
@@ -205,10 +200,10 @@ def _spec_id(header: Header, path: str | None) -> int:
 
 
 def manifest_spec_id(data: bytes, *, path: str | None = None) -> int:
-    """Return the partition spec that a manifest was written with, as its header says; 0 where it says nothing.
+    """Return the partition spec id in a manifest's header, 0 if it has none.
 
     Raises:
-        FormatError: the file is torn or no manifest.
+        FormatError: the file is truncated or not a manifest.
     """
     return _spec_id(read_header(data, path=path), path)
 
@@ -229,9 +224,9 @@ def write_manifest_list(
     """Return the manifest list of a snapshot; manifests without a sequence number get the snapshot's.
 
     Args:
-        first_row_id: v3: the snapshot's first row id; see `assign_first_row_ids`, which is applied here.
+        first_row_id: version 3: first row id of the snapshot, for `assign_first_row_ids`.
     Raises:
-        InvalidInputError: a manifest without a sequence number is not of this snapshot, or v3 lacks its first row id.
+        InvalidInputError: a manifest of another snapshot has no sequence number, or v3 without a first row id.
     Spec: Manifest Lists.
     """
     _check_version(format_version)
@@ -256,12 +251,12 @@ def write_manifest_list(
 
 
 def assign_first_row_ids(manifests: Iterable[ManifestFile], first_row_id: int) -> tuple[list[ManifestFile], int]:
-    """Give data manifests without a first row id one each, and return the next free row id.
+    """Assign first row ids to the data manifests that have none, and return the next free row id.
 
-    The snapshot's `added-rows` is the difference. Manifests of before an upgrade to v3 count as well: all rows get ids.
+    The difference is the snapshot's `added-rows`. Manifests from before an upgrade to v3 count too: all rows get ids.
 
     Raises:
-        InvalidInputError: the number of rows of a manifest is not known.
+        InvalidInputError: the number of rows of a manifest is unknown.
     Spec: First Row ID Assignment.
     """
     result = []
@@ -296,8 +291,8 @@ def read_manifest_list(data: bytes, *, path: str | None = None) -> tuple[Manifes
     """Return the manifests of a snapshot.
 
     Raises:
-        FormatError: the file is torn or no manifest list. One that is cut at the end of a block cannot be told from a
-            whole one: no count of manifests is kept anywhere.
+        FormatError: the file is truncated or not a manifest list. A cut at the end of a block cannot be detected: the
+            number of manifests is not stored anywhere.
         UnsupportedError: its codec needs a package that is not installed.
     Spec: Manifest Lists; columns are resolved by field id.
     """

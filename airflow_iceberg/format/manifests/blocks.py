@@ -1,9 +1,9 @@
-"""The blocks of manifests and manifest lists: records of fastavro out of bytes, and into them.
+"""The blocks of manifests and manifest lists: bytes to fastavro's records and back.
 
-Not here: the container around the blocks (`format.avro.container`), what the fields of a record mean (`records`), and
+Not here: the container around the blocks (`format.avro.container`), the meaning of a record's fields (`records`), and
 columns of many records (`columns`).
 
-fastavro is imported by the functions that call it: the workers of jobs that read no manifests may lack it.
+fastavro is imported inside functions: the workers of jobs that read no manifests may not have it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from airflow_iceberg.format.manifests.by_field_id import Reading, manifest_list_
 from airflow_iceberg.format.manifests.records import Record
 from airflow_iceberg.format.manifests.schemas import manifest_list_schema, manifest_schema
 
-# Blocks of one record each make a file 6.5 times as large, very large ones cost memory.
+# Blocks of one record each make a file 6.5 times as large; very large blocks need much memory.
 BLOCK_SIZE_BYTES = 64 * 1024
 MOST_RECORDS_AT_ONCE = 5_000
 
@@ -33,7 +33,7 @@ class RecordReader:
     """Reads the records of files with one schema, one after the other.
 
     Attributes:
-        block: parsed schema of an array of records: a whole block is decoded in one call.
+        block: parsed schema of an array of records, which decodes a whole block in one call.
         record: parsed schema of a record.
     """
 
@@ -42,7 +42,7 @@ class RecordReader:
     reading: Reading
 
     def read(self, data: bytes) -> Record:
-        """Return the record that begins with the first byte; it must be one that was read before."""
+        """Return the record that starts at the first byte; its bytes must have been decoded without error before."""
         from fastavro import schemaless_reader
 
         record: Record = schemaless_reader(io.BytesIO(data), self.record, None)
@@ -50,20 +50,12 @@ class RecordReader:
 
 
 def manifest_list_reader(header: Header, path: str | None) -> RecordReader:
-    """Return what reads the rows of a manifest list.
-
-    Raises:
-        FormatError: its schema is not that of a manifest list.
-    """
+    """Return the reader of a manifest list's rows; raises FormatError if its schema is not of a manifest list."""
     return _decoder(header, _list_decoder, path)
 
 
 def record_reader(header: Header, path: str | None) -> RecordReader:
-    """Return what reads the entries of a manifest.
-
-    Raises:
-        FormatError: its schema is not that of a manifest.
-    """
+    """Return the reader of a manifest's entries; raises FormatError if its schema is not of a manifest."""
     spec = header.metadata.get("partition-spec", b"")
     return _decoder(header, lambda schema: _manifest_decoder(schema, spec), path)
 
@@ -73,13 +65,13 @@ def decode_blocks(data: bytes, header: Header, decoder: RecordReader, path: str 
     for count, block in read_blocks(data, header, path=path):
         if count == 0:
             continue
-        if count > len(block):  # a record has at least one byte: do not believe in more
+        if count > len(block):  # a record has at least one byte
             raise FormatError(f"unexpected block of {count} records in {len(block)} bytes", path=path)
         read, found = 0, _records(block, count, decoder)
         while read < count:
             try:
                 records = next(found, [])
-            except Exception as error:  # fastavro raises whatever happens to go wrong in a damaged block
+            except Exception as error:  # fastavro raises errors of many types for a damaged block
                 raise FormatError(f"damaged Avro block ({type(error).__name__}: {error})", path=path) from error
             if not records:
                 break
@@ -90,15 +82,15 @@ def decode_blocks(data: bytes, header: Header, decoder: RecordReader, path: str 
 
 
 def _records(block: bytes, count: int, decoder: RecordReader) -> Iterator[list[Record]]:
-    """Yield the records of a block, and an empty list when bytes are left behind them."""
+    """Yield the records of a block, and an empty list if bytes are left over after them."""
     from fastavro import schemaless_reader
 
     if count <= MOST_RECORDS_AT_ONCE:
-        # With their number before and a zero behind them they are an Avro array.
+        # With their number before and a zero after them, the records are an Avro array.
         stream = io.BytesIO(write_long(count) + block + b"\x00")
         yield schemaless_reader(stream, decoder.block, None)
     else:
-        # A hostile block becomes millions of records: the first of them must be looked at before the rest is made.
+        # A malicious block becomes millions of records: the caller checks the first ones before the rest is decoded.
         stream = io.BytesIO(block)
         for start in range(0, count, MOST_RECORDS_AT_ONCE):
             size = min(MOST_RECORDS_AT_ONCE, count - start)
@@ -116,7 +108,7 @@ def _decoder(header: Header, build: Callable[[bytes], RecordReader], path: str |
         raise
     except FormatError as error:
         raise FormatError(str(error), path=path) from error
-    except Exception as error:  # the JSON, its nesting, or what fastavro makes of it
+    except Exception as error:  # from the JSON, its nesting, or fastavro's parser
         raise FormatError(
             f"unexpected 'avro.schema' in the header ({type(error).__name__}: {error})", path=path
         ) from error
@@ -128,7 +120,7 @@ def _manifest_decoder(schema: bytes, spec: bytes) -> RecordReader:
 
 
 def _spec_fields(text: bytes) -> Any:
-    with suppress(ValueError, RecursionError):  # the order of the file is what is left
+    with suppress(ValueError, RecursionError):  # without the spec, the order of the file's fields counts
         return json.loads(text)
     return None
 
@@ -146,7 +138,7 @@ def _parsed(reading: Reading) -> RecordReader:
 
 
 def encode_blocks(records: Iterable[Record], writing: Any) -> Iterator[tuple[int, bytes]]:
-    """Yield the blocks of a file: their numbers of records and bytes, not compressed."""
+    """Yield the blocks of a file: the number of records and the uncompressed bytes of each."""
     stream, count = io.BytesIO(), 0
     for record in records:
         write_record(stream, writing, record)
@@ -159,7 +151,7 @@ def encode_blocks(records: Iterable[Record], writing: Any) -> Iterator[tuple[int
 
 
 def write_record(stream: io.BytesIO, writing: Any, record: Record) -> None:
-    """Append a record to a stream; raises InvalidInputError for a value that Avro cannot hold."""
+    """Append a record to a stream; raises InvalidInputError for a value that Avro cannot store."""
     from fastavro import schemaless_writer
 
     try:
@@ -169,7 +161,7 @@ def write_record(stream: io.BytesIO, writing: Any, record: Record) -> None:
 
 
 def blocks_of(records: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield records that are bytes already as blocks."""
+    """Yield encoded records as blocks."""
     start = size = 0
     for number, record in enumerate(records, 1):
         size += len(record)
@@ -184,7 +176,7 @@ def _name(record: Record) -> str:
 
 @lru_cache(maxsize=256)
 def manifest_reader(partition: t.StructType, format_version: int) -> RecordReader:
-    """Return what reads the entries of manifests as they are written here."""
+    """Return the reader of entries with the schema that this writer uses."""
     return _parsed(manifest_reading(manifest_schema(partition, format_version)))
 
 

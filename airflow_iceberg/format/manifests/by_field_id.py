@@ -1,10 +1,10 @@
-"""How the records of a manifest or manifest list are read: by field id, whatever the file's Avro schema calls them.
+"""How the records of a manifest or manifest list are read: by field id, whatever the names in the file's Avro schema.
 
-Here: what becomes of the schema found in a file. Not here: the schemas that are written (`manifest_schemas`).
+Here: the schema that records are decoded with. Not here: the schemas that are written (`schemas`).
 
-fastavro turns logical types into Python objects (and dates before year 1 into errors). So what it is given is never
-the schema in the file but its *physical twin*: logical types taken out and every field renamed, by its field id, to the
-name used in this package. The bytes of a record are the same for both.
+fastavro turns logical types into Python objects (and dates before year 1 into errors). So it never gets the schema in
+the file, but its *physical form*: without logical types, and every field renamed, by its field id, to the name used in
+this package. The bytes of a record are the same for both.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any
 from uuid import UUID
 
 from airflow_iceberg.errors import FormatError
-from airflow_iceberg.format.manifests.schemas import FILE_COUNTS, ROW_COUNTS
+from airflow_iceberg.format.manifests.schemas import FILE_COUNTS, SUMMARY, manifest_list_schema, manifest_schema
+from airflow_iceberg.format.types import StructType
 
 Json = Any
 Convert = Callable[[Any], Any]
@@ -27,10 +28,9 @@ class Reading:
     """How the records of a file are read.
 
     Attributes:
-        physical: the schema in the file with its logical types taken out and its fields renamed; not yet parsed.
-        partition: of each partition field in the order of its spec: its name in `physical`, and what makes its value
-            canonical.
-        texts: the names of those that are texts.
+        physical: the schema in the file without logical types and with renamed fields; not yet parsed.
+        partition: name in `physical` and conversion to a canonical value of each partition field, in the spec's order.
+        texts: names of the partition fields that are texts.
     """
 
     physical: Json
@@ -38,75 +38,31 @@ class Reading:
     texts: frozenset[str] = frozenset()
 
 
-_LIST_NAMES = {
-    **{500: "manifest_path", 501: "manifest_length", 502: "partition_spec_id", 517: "content", 515: "sequence_number"},
-    **{
-        516: "min_sequence_number",
-        503: "added_snapshot_id",
-        507: "partitions",
-        519: "key_metadata",
-        520: "first_row_id",
-    },
-    **dict(FILE_COUNTS),
-    **dict(ROW_COUNTS),
-    **{509: "contains_null", 518: "contains_nan", 510: "lower_bound", 511: "upper_bound"},
-}
-_ENTRY_NAMES = {0: "status", 1: "snapshot_id", 3: "sequence_number", 4: "file_sequence_number", 2: "data_file"}
-_FILE_NAMES = {
-    **{
-        134: "content",
-        100: "file_path",
-        101: "file_format",
-        102: "partition",
-        103: "record_count",
-        104: "file_size_in_bytes",
-    },
-    **{
-        108: "column_sizes",
-        109: "value_counts",
-        110: "null_value_counts",
-        137: "nan_value_counts",
-        125: "lower_bounds",
-    },
-    **{128: "upper_bounds", 131: "key_metadata", 132: "split_offsets", 135: "equality_ids", 140: "sort_order_id"},
-    **{
-        105: "block_size_in_bytes",
-        142: "first_row_id",
-        143: "referenced_data_file",
-        144: "content_offset",
-        145: "content_size_in_bytes",
-    },
-}
-_MAP_NAMES = dict.fromkeys((117, 119, 121, 126, 129, 138), "key") | dict.fromkeys(
-    (118, 120, 122, 127, 130, 139), "value"
-)
+_INT, _LONG, _BYTES = ("int",), ("int", "long"), ("bytes",)
 
-_INT, _LONG, _TEXT, _BYTES = ("int",), ("int", "long"), ("string",), ("bytes",)
-_LIST_TYPES = {
-    **dict.fromkeys(("manifest_path",), _TEXT),
-    **dict.fromkeys(
-        ("manifest_length", "sequence_number", "min_sequence_number", "added_snapshot_id", "first_row_id"), _LONG
-    ),
-    **dict.fromkeys(("partition_spec_id", "content"), _INT),
-    **dict.fromkeys([name for _, name in (*FILE_COUNTS, *ROW_COUNTS)], _LONG),
-    **dict.fromkeys(("key_metadata", "lower_bound", "upper_bound"), _BYTES),
-    **dict.fromkeys(("contains_null", "contains_nan"), ("boolean",)),
-    "partitions": ("array",),
-}
-_FILE_TYPES = {
-    **dict.fromkeys(("status", "content", "sort_order_id"), _INT),
-    **dict.fromkeys(
-        ("snapshot_id", "sequence_number", "file_sequence_number", "record_count", "file_size_in_bytes"), _LONG
-    ),
-    **dict.fromkeys(("first_row_id", "content_offset", "content_size_in_bytes"), _LONG),
-    **dict.fromkeys(("file_path", "file_format", "referenced_data_file"), _TEXT),
-    **dict.fromkeys(("data_file", "partition"), ("record",)),
-    **dict.fromkeys(
-        ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds"),
-        ("array",),
-    ),
-    **dict.fromkeys(("split_offsets", "equality_ids"), ("array",)),
-    "key_metadata": _BYTES,
+
+def _names_and_types(record: Json) -> tuple[dict[int, str], dict[str, tuple[str, ...]]]:
+    """Return the names of a record's fields by field id, and the Avro types that each of them may have."""
+    names: dict[int, str] = {}
+    types: dict[str, tuple[str, ...]] = {}
+    for field in record["fields"]:
+        type_ = field["type"][1] if isinstance(field["type"], list) else field["type"]
+        kind = type_ if isinstance(type_, str) else type_["type"]
+        names[field["field-id"]] = field["name"]
+        types[field["name"]] = _LONG if kind == "long" else (kind,)
+    return names, types
+
+
+_LIST_NAMES, _LIST_TYPES = _names_and_types(manifest_list_schema(3))
+_LIST_TYPES |= dict.fromkeys((name for _, name in FILE_COUNTS), _LONG)
+_SUMMARY_NAMES, _SUMMARY_TYPES = _names_and_types(SUMMARY)
+_ENTRY = manifest_schema(StructType(), 3)
+_ENTRY_NAMES, _ENTRY_TYPES = _names_and_types(_ENTRY)
+_FILE_NAMES, _FILE_TYPES = _names_and_types(_ENTRY["fields"][-1]["type"])
+_FILE_NAMES[105] = "block_size_in_bytes"  # of version 1; not used
+_MAP_NAMES = {
+    **dict.fromkeys((117, 119, 121, 126, 129, 138), "key"),
+    **dict.fromkeys((118, 120, 122, 127, 130, 139), "value"),
 }
 _LIST_REQUIRED = ("manifest_path", "manifest_length", "partition_spec_id", "added_snapshot_id")
 _ENTRY_REQUIRED = ("status", "data_file")
@@ -123,7 +79,7 @@ def manifest_list_reading(schema: Json, *, path: str | None = None) -> Reading:
     fields = physical.record(schema, _LIST_NAMES, _LIST_TYPES, _LIST_REQUIRED)
     items = _items(fields.get("partitions"))
     if items is not None:
-        physical.record(items, _LIST_NAMES, _LIST_TYPES, ("contains_null",))
+        physical.record(items, _SUMMARY_NAMES, _SUMMARY_TYPES, ("contains_null",))
     return Reading(physical=physical.strip(schema), partition=())
 
 
@@ -131,13 +87,13 @@ def manifest_reading(schema: Json, *, spec: Json = None, path: str | None = None
     """Return how the entries of a manifest with this schema are read.
 
     Args:
-        spec: the fields of the partition spec, as the file's header has them; without them, or when they are not those
-            of the schema, partition values are taken in the order of the file.
+        spec: the fields of the partition spec in the file's header; without them, or if the schema has other fields,
+            partition values are in the order of the file.
     Raises:
         FormatError: the schema is not that of a manifest.
     """
     physical = _Physical(path)
-    entry = physical.record(schema, _ENTRY_NAMES, _FILE_TYPES, _ENTRY_REQUIRED)
+    entry = physical.record(schema, _ENTRY_NAMES, _ENTRY_TYPES, _ENTRY_REQUIRED)
     file = physical.record(entry["data_file"], _FILE_NAMES, _FILE_TYPES, _FILE_REQUIRED)
     for name in ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts"):
         physical.id_map(file.get(name), _LONG)
@@ -154,7 +110,7 @@ def _items(type_: Json) -> Json:
 
 
 def _in_order_of(spec: Json, fields: Sequence[dict[str, Json]]) -> Sequence[dict[str, Json]]:
-    """Return the fields of a partition in the order of the spec's, which have the same ids."""
+    """Return the fields of a partition in the order of the spec, whose fields have the same ids."""
     known = spec if isinstance(spec, list) else []
     wanted = [item.get("field-id") for item in known if isinstance(item, dict)]
     by_id = {field.get("field-id"): field for field in fields if isinstance(field.get("field-id"), int)}
@@ -164,7 +120,7 @@ def _in_order_of(spec: Json, fields: Sequence[dict[str, Json]]) -> Sequence[dict
 
 
 class _Physical:
-    """Builds the physical twin of a schema: new names by field id, checked types, no logical types."""
+    """Builds the physical form of a schema: new names by field id, checked types, no logical types."""
 
     def __init__(self, path: str | None) -> None:
         self._path = path
@@ -175,12 +131,12 @@ class _Physical:
     def record(
         self, schema: Json, names: Mapping[int, str], types: Mapping[str, tuple[str, ...]], required: tuple[str, ...]
     ) -> dict[str, Json]:
-        """Rename the fields of a record and return the type of each known one, taken out of its union."""
+        """Rename the fields of a record and return the type of each known field, without its union."""
         known = {name: name for name in names.values()}
         result: dict[str, Json] = {}
         for field in self._fields(schema):
             field_id = field.get("field-id")
-            # A field without an id, which the spec requires, still says by its name what it is.
+            # A field without an id, which the specification requires, is known by its name.
             name = names.get(field_id) if isinstance(field_id, int) else known.get(field["name"])
             if name is None or name in result:
                 continue
@@ -223,26 +179,27 @@ class _Physical:
             return [self.strip(item) for item in schema]
         if not isinstance(schema, dict):
             raise self._error(f"unexpected Avro schema {type(schema).__name__}")
-        kind = schema.get("type")
-        if kind == "record":
-            fields = self._fields(schema)
-            new = [
-                {"name": self._renamed.get(id(f), f"x{i}"), "type": self.strip(f["type"])} for i, f in enumerate(fields)
-            ]
-            return {"type": "record", "name": self._name(schema), "fields": new}
-        if kind == "array":
-            items = schema.get("items")
-            if not self._takes_bytes(items, ()):
-                # A few bytes could claim billions of such items.
-                raise self._error("unexpected Avro list of items without bytes")
-            return {"type": "array", "items": self.strip(items)}
-        if kind == "map":
-            return {"type": "map", "values": self.strip(schema.get("values"))}
-        if kind == "fixed":
-            return {"type": "fixed", "name": self._name(schema), "size": self._size(schema)}
-        if kind == "enum":
-            return {"type": "enum", "name": self._name(schema), "symbols": schema.get("symbols")}
-        return self.strip(kind)
+        match schema.get("type"):
+            case "record":
+                new = [
+                    {"name": self._renamed.get(id(field), f"x{number}"), "type": self.strip(field["type"])}
+                    for number, field in enumerate(self._fields(schema))
+                ]
+                return {"type": "record", "name": self._name(schema), "fields": new}
+            case "array":
+                items = schema.get("items")
+                if not self._takes_bytes(items, ()):
+                    # A few bytes could claim billions of such items.
+                    raise self._error("unexpected Avro list of items without bytes")
+                return {"type": "array", "items": self.strip(items)}
+            case "map":
+                return {"type": "map", "values": self.strip(schema.get("values"))}
+            case "fixed":
+                return {"type": "fixed", "name": self._name(schema), "size": self._size(schema)}
+            case "enum":
+                return {"type": "enum", "name": self._name(schema), "symbols": schema.get("symbols")}
+            case kind:
+                return self.strip(kind)
 
     def _name(self, schema: Json) -> str:
         name = schema.get("name")

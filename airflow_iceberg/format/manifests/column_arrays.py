@@ -1,6 +1,6 @@
-"""Decoded columns of manifests as Arrow arrays, by their buffers.
+"""Decoded columns of manifests as Arrow arrays, made from buffers.
 
-Here: numbers, texts, lists, maps and bounds of many entries at once. Not here: which columns make a table (`arrow`).
+Here: numbers, texts, lists, maps and bounds of many entries at once. Not here: the columns of a table (`arrow`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from airflow_iceberg.format.values.bytes import from_bytes
 
 
 def text_column(values: list[str]) -> pa.Array:
-    """Return texts, most of them the same, as an array."""
+    """Return texts, most of them equal, as an array."""
     encoded = {value: value.encode() for value in set(values)}
     offsets = np.zeros(len(values) + 1, np.int32)
     np.cumsum(np.fromiter((len(encoded[value]) for value in values), np.int32, len(values)), out=offsets[1:])
@@ -31,29 +31,25 @@ def text_column(values: list[str]) -> pa.Array:
 
 
 def number_column(column: Column) -> pa.Array:
-    """Return numbers, with their nulls."""
+    """Return numbers with their nulls."""
     return number_array(column.values, column.valid)
 
 
 def narrow(values: Ints) -> npt.NDArray[np.int32]:
-    """Return numbers in half the space.
-
-    Raises:
-        OverflowError: one does not fit.
-    """
+    """Return 64-bit numbers as 32-bit ones; raises OverflowError if one does not fit."""
     if len(values) and not -(2**31) <= int(values.min()) <= int(values.max()) < 2**31:
         raise OverflowError("an int of more than 32 bits")
     return values.astype(np.int32)
 
 
 class SharedArrays:
-    """Arrays that several lists have alike: mostly all maps of statistics are of the same columns."""
+    """Arrays that several lists share: mostly, all maps of statistics are of the same columns."""
 
     def __init__(self) -> None:
         self._known: list[tuple[Ints, Callable[[Ints], pa.Array], pa.Array]] = []
 
     def get(self, values: Ints, make: Callable[[Ints], pa.Array]) -> pa.Array:
-        """Return what `make` makes of the values, the same array for equal ones."""
+        """Return `make(values)`, the same array for equal values."""
         for known, made_by, array in self._known:
             if made_by is make and np.array_equal(known, values):
                 return array
@@ -62,7 +58,7 @@ class SharedArrays:
 
 
 def file_column(entries: EntryColumns, name: str, arrow_type: pa.DataType, shared: SharedArrays) -> pa.Array:
-    """Return a column of data files, or nulls where the manifests do not have it."""
+    """Return a column of data files; nulls if the manifests do not have it."""
     lists = entries.records.lists.get(name)
     if lists is not None:
         is_map = pa.types.is_map(arrow_type)
@@ -103,13 +99,13 @@ def _list(lists: Lists, arrow_type: pa.DataType, shared: SharedArrays) -> pa.Arr
 
 
 def bytes_column(entries: EntryColumns, column: Column) -> pa.Array:
-    """Return texts or bytes, which stand in the decoded data in their order, as an array of bytes."""
+    """Return texts or bytes, which are in the decoded data in the order of the column, as an array of bytes."""
     assert column.lengths is not None
     size = len(column.values)
     rows = np.arange(size) if column.valid is None else np.flatnonzero(column.valid)
     if not len(rows):
         return pa.nulls(size, pa.binary())
-    # An array of the values and the gaps between them, which takes no copying; then every other one of it.
+    # An array of the values and the gaps between them needs no copy; take every second item of it.
     borders = np.empty(2 * len(rows), np.int32)
     borders[0::2] = column.values[rows]
     borders[1::2] = column.values[rows] + column.lengths[rows]
@@ -138,7 +134,7 @@ def _layout(arrow_type: pa.DataType) -> str | None:
 
 
 def plain_numbers(column: Column, arrow_type: pa.DataType) -> pa.Array | None:
-    """Return numbers as an array of a type that is numbers inside; None if it is not, or they are not."""
+    """Return numbers as an array of a type that stores numbers; None if the type or the column is of another kind."""
     layout = _layout(arrow_type)
     if layout is None or column.lengths is not None:
         return None
@@ -149,7 +145,7 @@ def plain_numbers(column: Column, arrow_type: pa.DataType) -> pa.Array | None:
 
 
 def bound_column(entries: EntryColumns, column: Column, type_: IcebergType, arrow_type: pa.DataType) -> pa.Array:
-    """Return bounds in their own type; one that cannot be read is null."""
+    """Return bounds in the type of their column; null for a bound that cannot be read."""
     assert column.lengths is not None
     layout, valid = _layout(arrow_type), column.is_valid()
     width = 0 if layout is None else np.dtype(layout).itemsize
@@ -162,14 +158,14 @@ def bound_column(entries: EntryColumns, column: Column, type_: IcebergType, arro
     if arrow_type in (pa.string(), pa.binary()):
         try:
             return raw.cast(arrow_type)
-        except pa.ArrowInvalid:  # not all of them are texts
+        except pa.ArrowInvalid:  # some of them are not UTF-8
             pass
     values_list = [None if item is None else readable_bound(type_, item) for item in raw.to_pylist()]
     return array_from_values(type_, values_list)
 
 
 def readable_bound(type_: IcebergType, bound: bytes | None) -> Any:
-    """Return the value of a bound, None for one that cannot be read."""
+    """Return the value of a bound, None if it cannot be read."""
     try:
         return None if bound is None else from_bytes(type_, bound)
     except IcebergError:

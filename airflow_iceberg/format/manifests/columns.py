@@ -1,11 +1,11 @@
-"""The entries of manifests as columns, and as objects only where these are asked for.
+"""The entries of manifests as columns, and as objects only on demand.
 
-Here: what `avro.read_manifest` gives as one object an entry, for thousands of entries at a time: the checks, what is
-inherited, partitions. Not here: the bytes (`format.avro.columns`), the Arrow form of all columns (`arrow`).
+Here: the same result as `avro.read_manifest`, for thousands of entries at a time: checks, inherited values, partitions.
+Not here: the bytes (`format.avro.columns`), the Arrow form of all columns (`arrow`).
 
-Reading goes in two steps, so that the first can run in threads: `unpack` takes the container apart and inflates it,
-`read_columns` decodes. What the columnar reader cannot read comes as objects, from the reader that takes one entry
-after the other; that one also finds the words for what is wrong with a file. So the two never differ in what they say.
+Reading has two steps, and the first can run in threads: `unpack` reads and inflates the container, `read_columns`
+decodes. Entries that cannot be read as columns are read one by one as objects; that reader also raises the errors of
+damaged files. So both readers give the same errors.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ from airflow_iceberg.format.manifests.entries import (
 )
 from airflow_iceberg.format.manifests.lazy_files import Origin, column_files
 
-# Records are decoded side by side in portions of about so many bytes: enough for numpy, little for memory.
+# Records are decoded side by side in portions of about this size: large enough for numpy, small for memory.
 PORTION_BYTES = 4 << 20
-# With all that stands in them they take many times as much memory while they are decoded.
+# Decoding maps and lists too needs many times as much memory.
 PORTION_BYTES_OF_LISTS = 1 << 20
-# One manifest of Java's holds some 50,000 files; what claims to hold more than this must not take the memory for it.
+# A manifest of Iceberg Java has some 50,000 files; one that claims more than this must not get the memory for it.
 MOST_RECORDS, MOST_BYTES = 2_000_000, 1 << 30
-# Files say their format in capitals, ours and Java's; the specification allows both.
+# This writer and Iceberg Java write formats in upper case; the specification allows both.
 _FORMATS = ("PARQUET", "ORC", "AVRO", "PUFFIN", "parquet", "orc", "avro", "puffin")
-# Row ids are longs. Sums of floats, which do not wrap, are not exact either: this is well below 2^63.
+# Row ids are longs. The sum is a float, which does not wrap but is not exact: this limit is well below 2^63.
 _FAR = float(1 << 62)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unpacked:
-    """A manifest out of its container.
+    """A manifest without its container.
 
     Attributes:
-        blocks: numbers of entries, and their bytes.
-        reader: how its records are read one after the other.
-        layout: how they are read side by side; None if they are not.
+        blocks: number of entries and bytes of each block.
+        reader: reader of single records.
+        layout: layout for reading records side by side; None if that is impossible.
     """
 
     manifest: ManifestFile
@@ -62,10 +62,10 @@ class Unpacked:
 
 
 def unpack(data: bytes, manifest: ManifestFile) -> Unpacked:
-    """Take a manifest out of its container.
+    """Read and inflate the container of a manifest.
 
     Raises:
-        FormatError: the file is torn or no manifest.
+        FormatError: the file is truncated or not a manifest.
         UnsupportedError: its codec needs a package that is not installed.
     """
     path = manifest.manifest_path
@@ -94,14 +94,14 @@ def _layout(schema: bytes, reader: RecordReader) -> Layout | None:
 def read_columns(
     manifests: Iterable[Unpacked], *, lists: bool = False, keys: Collection[int] = (), places: bool = False
 ) -> Iterator[EntryColumns | tuple[ManifestFile, Iterator[ManifestEntry]]]:
-    """Yield the entries of manifests in their order, deleted ones too, with everything inherited.
+    """Yield the entries of manifests in order, also deleted ones, with inherited values.
 
     Args:
-        lists: whether the columns hold the maps and lists as a whole.
-        keys: columns (field ids) whose statistics are wanted as columns.
-        places: whether the columns hold where each field of an entry starts.
+        lists: True to read whole maps and lists.
+        keys: field ids of the columns whose statistics are read as columns.
+        places: True to read where each field of an entry starts.
     Yields:
-        Columns of one or more manifests; or a manifest and its entries, where they cannot be read as columns.
+        Columns of one or more manifests; or a manifest and its entries, if they cannot be read as columns.
     Raises:
         FormatError: as in `read_manifest`.
     """
@@ -109,7 +109,7 @@ def read_columns(
         try:
             yield _read_portion(portion, lists=lists, keys=keys, places=places)
         except NotColumnar:
-            # Maybe only one of them is odd.
+            # Maybe only one of the manifests cannot be read as columns.
             for one in portion:
                 try:
                     if len(portion) == 1:
@@ -146,19 +146,19 @@ def _read_portion(portion: Sequence[Unpacked], *, lists: bool, keys: Collection[
 
 
 class EntryColumns:
-    """The entries of some manifests as columns, with everything inherited.
+    """The entries of some manifests as columns, with inherited values.
 
     Attributes:
-        manifests: where the entries stand.
-        borders: the row that the entries of each manifest start at, and at last the number of rows.
+        manifests: manifests of the entries.
+        borders: first row of each manifest's entries, and the number of rows.
         status, content, record_count, file_size_in_bytes: numbers of each entry.
         file_path, file_format, referenced_data_file, partition: values of each entry.
         snapshot_id, sequence_number, file_sequence_number, first_row_id: columns that may have nulls.
-        records: everything else, as it was decoded.
-        reader, layout: how.
+        records: decoded records with all other fields.
+        reader, layout: reader and layout of the records.
 
     Raises:
-        NotColumnar: an entry breaks a rule; which one is for the other reader to say.
+        NotColumnar: an entry breaks a rule; the other reader raises the error.
     """
 
     def __init__(
@@ -242,7 +242,7 @@ class EntryColumns:
                 continue
             live = self.is_live[start:end]
             if manifest.first_row_id is None:
-                # As in `inherit`: what was written before the upgrade to v3 means nothing.
+                # As in `inherit`: row ids from before the upgrade to v3 are ignored.
                 valid[start:end] &= ~live
                 continue
             missing = live & ~valid[start:end]
@@ -287,13 +287,13 @@ class EntryColumns:
         assert column.lengths is not None
         if len(self) and bool((column.lengths == column.lengths[0]).all()):
             found = data.take(column.values[:, None] + np.arange(int(column.lengths[0])))
-            if bool((found == found[0]).all()):  # as good as always
+            if bool((found == found[0]).all()):  # almost always
                 return [self._decoded(int(column.values[0]), int(column.lengths[0])).lower()] * len(self)
         known: dict[str, str] = {}
         return [known.setdefault(text, text.lower()) for text in self._texts("file_format")]
 
     def _raw(self, name: str) -> list[Any]:
-        """Return the values of a column in Python's types, as Avro has them; None for null."""
+        """Return the Avro values of a column in Python types; None for null."""
         column = self.records.columns.get(name)
         if column is None:  # of the type null
             return [None] * len(self)
@@ -314,13 +314,13 @@ class EntryColumns:
         found = zip(*columns, strict=True)
         names = [name for name, _ in self.reader.reading.partition]
         if any(name in self.records.columns and self.records.columns[name].values.dtype.kind == "f" for name in names):
-            return list(found)  # two zeros are equal and not the same
+            return list(found)  # 0.0 and -0.0 are equal, but other partitions
         # One tuple for the many files of a partition.
         known: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         return [known.setdefault(values, values) for values in found]
 
     def partition_is_raw(self, place: int) -> bool:
-        """Whether the values of a partition field are canonical as they stand in the records, in column `p<place>`."""
+        """Whether the Avro values of a partition field, in column `p<place>` of the records, are canonical."""
         return self.reader.reading.partition[place][1] is None
 
     def _partition_field(self, name: str, convert: Callable[[Any], Any] | None) -> list[Any]:
@@ -342,11 +342,11 @@ class EntryColumns:
     # --- objects
 
     def rows_of(self, number: int) -> tuple[int, int]:
-        """Return the first row of a manifest, and the one after its last."""
+        """Return the first row of a manifest, and the row after its last one."""
         return self.borders[number], self.borders[number + 1]
 
     def files(self, rows: Ints) -> Sequence[DataFile]:
-        """Return the files of some entries; they look up their statistics and the like when these are asked for."""
+        """Return the files of some entries; they decode statistics and other fields on demand."""
         numbers = rows.tolist()
         specs = np.array([manifest.partition_spec_id for manifest in self.manifests])
         origin = Origin(
@@ -366,7 +366,7 @@ class EntryColumns:
         )
 
     def entries(self, rows: Ints) -> list[ManifestEntry]:
-        """Return some entries, with files as from `files`."""
+        """Return some entries with files as from `files`."""
         columns = (self.snapshot_id, self.sequence_number, self.file_sequence_number)
         found = zip(*(column_values(column, rows) for column in columns), strict=True)
         statuses = [_STATUSES[code] for code in self.status[rows].tolist()]
@@ -388,7 +388,7 @@ _STATUSES = tuple(EntryStatus)
 
 
 def column_values(column: Column, rows: Ints) -> list[Any]:
-    """Return some numbers of a column in Python's types; None for null."""
+    """Return some numbers of a column in Python types; None for null."""
     values: list[Any] = column.values[rows].tolist()
     if column.valid is None:
         return values

@@ -1,12 +1,11 @@
-"""Entries of manifests -> the bytes that they are in another manifest, mostly without looking into them.
+"""Entries of manifests as bytes of another manifest, mostly copied without decoding.
 
-Here: `EntryEncoder`: live entries become existing ones, with all that they inherit written out; what a file says of
-itself is copied as it stands. Only the numbers in front, and in v3 the row id, are written anew. Not here: decoding
-(`manifest_columns`), which entries go into which manifest (`commit.actions.rewrite_manifests`), the file
-(`manifest_avro`).
+Here: `EntryEncoder`: live entries become existing ones with explicit inherited values; the bytes of their files are
+copied. Only the first numbers, and in v3 the row id, are encoded again. Not here: decoding (`columns`), the choice of
+entries for each manifest (`commit.actions.rewrite_manifests`), the file (`avro`).
 
-Copying needs the fields of both manifests to have the same bytes. Where they have not (a column was widened since, the
-writer was an unusual one), entries are made objects of and written one by one; both ways give the same entries.
+Copying requires that the fields of both manifests have the same bytes. If not (a column was promoted since, or another
+writer was unusual), entries become objects and are encoded one by one; both ways give the same entries.
 """
 
 from __future__ import annotations
@@ -30,20 +29,20 @@ from airflow_iceberg.format.manifests.records import V1_BLOCK_SIZE_BYTES
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.schemas.schema import Schema
 
-# Known of every entry, and written anew.
+# Known for every entry, and always encoded again.
 _HEAD = ("status", "snapshot_id", "sequence_number", "file_sequence_number")
 _ROW_ID = "first_row_id"
-# What v1 and v2 require of an entry that comes from the other one.
+# Required fields that an entry of the other format version (v1, v2) does not have.
 _REQUIRED = {"content": write_long(FileContent.DATA), "block_size_in_bytes": write_long(V1_BLOCK_SIZE_BYTES)}
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedEntries:
-    """Existing entries as they are to stand in a manifest; every list has an item for each of them.
+    """Existing entries encoded for a manifest; every list has an item for each entry.
 
     Attributes:
-        records: Avro's bytes.
-        identities: what each file is known by, as in `DataFile.identity`.
+        records: Avro bytes.
+        identities: identities of the files, as in `DataFile.identity`.
         partitions: canonical values, as in `DataFile.partition`.
         sequence_numbers: data sequence numbers.
     """
@@ -76,18 +75,18 @@ class EncodedEntries:
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """The bytes of the fields from `start` up to before `end`, in the order of the source's layout."""
+    """The bytes of the fields from `start` to before `end`, in the order of the source's layout."""
 
     start: int
     end: int
 
 
-# Pieces of a record: bytes that are the same for all, bytes of the source, or None: the row id.
+# Part of a record: bytes that all records share, bytes of the source, or None for the row id.
 _Piece = bytes | _Copy | None
 
 
 class EntryEncoder:
-    """Makes bytes of the live entries of manifests, for manifests of one partition spec, content and version."""
+    """Encodes the live entries of manifests, for manifests of one partition spec, content and format version."""
 
     def __init__(self, *, schema: Schema, spec: PartitionSpec, format_version: int, content: ManifestContent) -> None:
         self._schema, self._spec = schema, spec
@@ -101,7 +100,7 @@ class EntryEncoder:
         """Return the live entries of columns that were read with their places.
 
         Raises:
-            InvalidInputError: an entry does not belong into the manifest.
+            InvalidInputError: an entry does not belong to the manifest.
         """
         rows = np.flatnonzero(columns.is_live)
         try:
@@ -110,7 +109,7 @@ class EntryEncoder:
             return self.of_entries(columns.entries(rows))
         is_data = columns.content[rows] == FileContent.DATA
         if not (is_data if self._content is ManifestContent.DATA else ~is_data).all():
-            return self.of_entries(columns.entries(rows))  # which finds the words for it
+            return self.of_entries(columns.entries(rows))  # which raises the error
         numbers = rows.tolist()
         sequence_numbers = column_values(columns.sequence_number, rows)
         offset = columns.records.columns.get("content_offset")
@@ -124,10 +123,10 @@ class EntryEncoder:
         )
 
     def of_entries(self, entries: Iterable[ManifestEntry]) -> EncodedEntries:
-        """Return the live ones of entries that have what they inherit.
+        """Return the live ones of entries with inherited values.
 
         Raises:
-            InvalidInputError: an entry does not belong into the manifest.
+            InvalidInputError: an entry does not belong to the manifest.
         """
         existing = [replace(entry, status=EntryStatus.EXISTING) for entry in entries if entry.is_live]
         records = encode_entries(
@@ -144,10 +143,10 @@ class EntryEncoder:
     # --- what is copied
 
     def _pieces(self, columns: EntryColumns) -> list[_Piece]:
-        """Return what a record is put together of, behind its head.
+        """Return the parts of a record after its head.
 
         Raises:
-            NotColumnar: the bytes of the fields are not those that are wanted.
+            NotColumnar: a field has other bytes in the source than in the target.
         """
         source = (*columns.layout.before, *columns.layout.after)
         if not self._steps or len(columns.records.places) != len(source):
@@ -204,13 +203,13 @@ class EntryEncoder:
             yield head
 
     def _head(self, numbers: tuple[int, int, int]) -> bytes:
-        # A live entry has all of them: what it leaves out it inherits. v1 has the snapshot's id alone.
+        # A live entry has all of them, some by inheritance. v1 has only the snapshot id.
         written = numbers[:1] if self._version == 1 else numbers
         return write_long(EntryStatus.EXISTING) + b"".join(b"\x02" + write_long(number) for number in written)
 
 
 def _steps(reader: RecordReader) -> tuple[Step, ...]:
-    """Return the fields of a manifest; none if they are of a kind that cannot be copied, which is rare."""
+    """Return the fields of a manifest; none if their types cannot be copied, which is rare."""
     try:
         layout = layout_of(reader.reading.physical, "file_format")
     except NotColumnar:
@@ -228,7 +227,7 @@ def _means_the_same(step: Step, mine: Convert | None, its: Convert | None) -> bo
         return mine is its
     if step.kind != "fixed":
         return False
-    # Decimals of another scale have the same bytes, and so may a UUID.
+    # Decimals of another scale may have the same bytes, and so may a UUID.
     sample = bytes(range(1, step.size + 1))
     return bool(mine(sample) == its(sample))
 
@@ -242,7 +241,7 @@ def _default(step: Step) -> bytes:
 
 
 def _joined(pieces: Iterable[_Piece]) -> Iterator[_Piece]:
-    """Join fields that follow each other in both manifests, as nearly all of them do."""
+    """Join fields that follow each other in both manifests; nearly all of them do."""
     last: _Piece = b""
     for piece in pieces:
         if isinstance(last, _Copy) and isinstance(piece, _Copy) and last.end == piece.start:

@@ -1,8 +1,7 @@
-"""Data files, manifest entries and manifests as values, and the rules that hold between them.
+"""Data files, manifest entries and manifests as values, and the rules between them.
 
-Here: `DataFile`, `ManifestEntry`, `ManifestFile`, what an entry inherits from its manifest, and how a manifest is
-described in a manifest list. Not here: their Avro form (`manifest_avro`), and snapshots and their summaries
-(`snapshots`).
+Here: `DataFile`, `ManifestEntry`, `ManifestFile`, the values that an entry inherits from its manifest, and the counts
+of a manifest. Not here: their Avro form (`avro`), and snapshots and their summaries (`format.snapshots`).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from airflow_iceberg.format.types import StructType
 from airflow_iceberg.format.values import bytes as values
 
 UNASSIGNED_SEQ = -1
-"""The sequence number of a manifest that no commit has taken up yet: the manifest list writer assigns it."""
+"""The sequence number of a manifest that is not committed yet: the writer of the manifest list assigns it."""
 
 
 class FileContent(IntEnum):
@@ -38,7 +37,7 @@ class ManifestContent(IntEnum):
 
 
 class EntryStatus(IntEnum):
-    """What a manifest says about a file: it was there already, came, or went."""
+    """Whether the snapshot of a manifest kept, added or deleted a file."""
 
     EXISTING = 0
     ADDED = 1
@@ -50,13 +49,13 @@ class DataFile:
     """A data file, a delete file or a deletion vector, with what is known about its rows.
 
     Attributes:
-        file_path: location, an opaque string: kept letter for letter.
+        file_path: location, never changed.
         file_format: "parquet", "orc", "avro" or "puffin", in lower case.
         partition: canonical values in the order of the fields of the spec `spec_id`.
-        column_sizes: bytes by field id; the counts beside it are numbers of values by field id.
-        lower_bounds: single-value bytes by field id; bounds, not necessarily the smallest value.
-        split_offsets: where row groups start, in bytes, ascending.
-        content_offset: where the blob of a deletion vector starts in its Puffin file, in bytes.
+        column_sizes: bytes by field id; the counts are numbers of values by field id.
+        lower_bounds: single-value bytes by field id; not necessarily the smallest value.
+        split_offsets: starts of the row groups, in bytes, ascending.
+        content_offset: start of the blob of a deletion vector in its Puffin file, in bytes.
     Spec: Manifests, Data File Fields.
     """
 
@@ -93,11 +92,11 @@ class DataFile:
 
     @property
     def identity(self) -> tuple[str, int | None]:
-        """What a file is known by: several deletion vectors share one Puffin file, so the path alone is not enough."""
+        """The key of a file: several deletion vectors share one Puffin file, so the path alone is not enough."""
         return self.file_path, self.content_offset
 
     def without_statistics(self) -> DataFile:
-        """Return the file without what only planning needs of it."""
+        """Return the file without the statistics, which only planning needs."""
         return replace(self, **NO_STATISTICS)
 
     @property
@@ -107,7 +106,7 @@ class DataFile:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that belong to this file alone: of a deletion vector its blob, not the Puffin file that it shares."""
+        """Bytes of this file alone: for a deletion vector its blob, not the shared Puffin file."""
         if self.is_deletion_vector and self.content_size_in_bytes is not None:
             return self.content_size_in_bytes
         return self.file_size_in_bytes
@@ -135,11 +134,7 @@ class DataFile:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any], partition_type: StructType, *, path: str | None = None) -> DataFile:
-        """Read what `to_dict` wrote.
-
-        Raises:
-            FormatError: a key is missing or of another type.
-        """
+        """Read the form of `to_dict`; raises FormatError for a key that is missing or of another type."""
         fields = Fields(value, "", path)
         optional: dict[str, Any] = {name: _int_map(fields, name) for name in _COUNT_MAPS}
         optional |= {name: _bound_map(fields, name) for name in _BOUND_MAPS}
@@ -159,11 +154,9 @@ class DataFile:
         )
 
 
-NO_STATISTICS: Mapping[str, Any] = dict.fromkeys(
-    ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
-)
 _COUNT_MAPS = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
 _BOUND_MAPS = ("lower_bounds", "upper_bounds")
+NO_STATISTICS: Mapping[str, Any] = dict.fromkeys((*_COUNT_MAPS, *_BOUND_MAPS))
 _ID_LISTS = ("split_offsets", "equality_ids")
 _PLAIN_INTS = ("sort_order_id", "first_row_id", "content_offset", "content_size_in_bytes")
 _PLAIN = ("key_metadata", "referenced_data_file", *_PLAIN_INTS)
@@ -236,12 +229,12 @@ def _from_base64(fields: Fields, key: str) -> bytes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ManifestEntry:
-    """One file in a manifest, and when it came or went.
+    """One file in a manifest, with the snapshot that added or deleted it.
 
     Attributes:
-        snapshot_id: snapshot that added the file or, when deleted, that deleted it; None is inherited.
+        snapshot_id: snapshot that added the file, or deleted it (status deleted); None is inherited.
         sequence_number: data sequence number, which deletes are compared with; None is inherited.
-        file_sequence_number: of the commit that added the file; None is inherited.
+        file_sequence_number: sequence number of the commit that added the file; None is inherited.
     Spec: Manifests, Manifest Entry Fields.
     """
 
@@ -259,11 +252,11 @@ class ManifestEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FieldSummary:
-    """What the files of a manifest have in one partition field.
+    """The range of the partition values of a manifest's files in one partition field.
 
     Attributes:
         contains_nan: None means unknown (old writers).
-        lower_bound: single-value bytes over the values that are neither null nor NaN; None when there are none.
+        lower_bound: single-value bytes of the values that are neither null nor NaN; None without such values.
     """
 
     contains_null: bool
@@ -274,15 +267,15 @@ class FieldSummary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ManifestFile:
-    """A row of a manifest list: where a manifest is and what can be known without opening it.
+    """A row of a manifest list: the location of a manifest, and what is known without opening it.
 
     Attributes:
         manifest_length: bytes.
-        sequence_number: of the commit that added the manifest; UNASSIGNED_SEQ before the commit; 0 in v1.
+        sequence_number: number of the commit that added the manifest; UNASSIGNED_SEQ before the commit; 0 in v1.
         min_sequence_number: lowest data sequence number of the live entries.
-        added_files_count: None (v1) means unknown, which is not 0; so for the other counts.
+        added_files_count: None (v1) means unknown, which is not 0; the same for the other counts.
         partitions: a summary for each field of the spec, in its order; None means unknown.
-        first_row_id: v3 data manifests: the row id that the first entry without one of its own starts with.
+        first_row_id: first row id of the first entry that does not have one; v3 data manifests.
     Spec: Manifest Lists.
     """
 
@@ -305,7 +298,7 @@ class ManifestFile:
 
     @property
     def entry_count(self) -> int | None:
-        """How many entries the manifest has; None is unknown."""
+        """Number of entries in the manifest; None is unknown."""
         counts = (self.added_files_count, self.existing_files_count, self.deleted_files_count)
         return None if None in counts else sum(count or 0 for count in counts)
 
@@ -316,11 +309,7 @@ class ManifestFile:
 
 
 def counted(manifest: ManifestFile, entries: Iterable[ManifestEntry]) -> ManifestFile:
-    """Return a row with its counts of files and rows, which v1 writers may leave out and v2 requires.
-
-    Args:
-        entries: of the manifest, deleted ones too.
-    """
+    """Return a row with the counts of the manifest's entries, which v1 writers may leave out and v2 requires."""
     files, rows = [0, 0, 0], [0, 0, 0]
     for entry in entries:
         files[entry.status] += 1
@@ -337,17 +326,17 @@ def counted(manifest: ManifestFile, entries: Iterable[ManifestEntry]) -> Manifes
 
 
 def inherit(entries: Iterable[ManifestEntry], manifest: ManifestFile) -> Iterator[ManifestEntry]:
-    """Fill in what entries leave to their manifest: snapshot id, sequence numbers and (v3) first row ids.
+    """Fill in the values that entries inherit from their manifest: snapshot id, sequence numbers, first row ids (v3).
 
     Raises:
-        FormatError: an existing entry leaves its sequence number to a manifest that has one other than 0.
+        FormatError: an existing entry has no sequence number, and the sequence number of its manifest is not 0.
     Spec: Sequence Number Inheritance, First Row ID Inheritance.
     """
     next_row_id = manifest.first_row_id if manifest.content is ManifestContent.DATA else None
     for entry in entries:
         file = entry.data_file
         if manifest.content is ManifestContent.DATA and entry.is_live:
-            # An id in a manifest that has none itself was written before the table was upgraded: it means nothing.
+            # An id in a manifest without first row id was written before the upgrade to v3: it has no meaning.
             if next_row_id is None:
                 file = file if file.first_row_id is None else replace(file, first_row_id=None)
             elif file.first_row_id is None:
@@ -365,7 +354,7 @@ def inherit(entries: Iterable[ManifestEntry], manifest: ManifestFile) -> Iterato
 def _inherited_sequence(own: int | None, entry: ManifestEntry, manifest: ManifestFile) -> int | None:
     if own is not None:
         return own
-    # v1 has no sequence numbers: all is 0. Later only files of the manifest's own commit may leave it out.
+    # v1 has no sequence numbers: all are 0. From v2 on, only files of the manifest's own commit may omit it.
     if entry.status is EntryStatus.ADDED or manifest.sequence_number == 0:
         return manifest.sequence_number
     if entry.is_live:

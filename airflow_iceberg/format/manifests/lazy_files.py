@@ -1,6 +1,6 @@
-"""Data files that know where the rest of their manifest entry is, for `manifest_columns`.
+"""Data files that decode the rest of their manifest entry on demand, for `columns`.
 
-Here: `ColumnDataFile` and how many of them are made at a time. Not here: decoding columns.
+Here: `ColumnDataFile`, and making many of them at once. Not here: decoding columns.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CONTENTS = tuple(FileContent)
 
 
 class Origin:
-    """The bytes of some records and what they inherit, for those who want to know more of them."""
+    """The bytes of some records and the values that they inherit."""
 
     __slots__ = ("_content", "_data", "_ends", "_first_row_id", "_reader", "_spec_id", "_starts")
 
@@ -35,7 +35,7 @@ class Origin:
         starts, ends = records.starts[rows], records.starts[rows + 1]
         sizes = ends - starts
         if 4 * int(sizes.sum()) < len(records.data):
-            # The rest would stay in memory for a few files.
+            # Else a few files would keep all the bytes in memory.
             spans = zip(starts.tolist(), ends.tolist(), strict=True)
             self._data = b"".join([records.data[start:end] for start, end in spans])
             ends = np.cumsum(sizes)
@@ -50,7 +50,7 @@ class Origin:
         return int(self._spec_id[number])
 
     def content(self, number: int) -> FileContent:
-        """Return what a file holds."""
+        """Return the content of a file."""
         return _CONTENTS[int(self._content[number])]
 
     def first_row_id(self, number: int) -> int | None:
@@ -59,15 +59,15 @@ class Origin:
         return int(self._first_row_id.values[number]) if valid is None or valid[number] else None
 
     def file(self, number: int) -> DataFile:
-        """Return the file of one of the records, without what it inherits."""
+        """Return the file of a record, without inherited values."""
         record = self._reader.read(self._data[self._starts[number] : self._ends[number]])
         return record_to_entry(self._reader.reading, self.spec_id(number))(record).data_file
 
 
 class ColumnDataFile(DataFile):
-    """A data file that decodes the rest of its entry when it is asked for it: most are never asked.
+    """A data file that decodes the rest of its entry on demand, which most files never need.
 
-    It is a `DataFile` in every respect: equal to one with the same values, and pickled as a whole.
+    It is a `DataFile` in every respect: it equals one with the same values and is pickled as a whole.
     """
 
     __slots__ = ("number", "origin")
@@ -76,7 +76,7 @@ class ColumnDataFile(DataFile):
     number: int
 
     def __getattr__(self, name: str) -> Any:
-        # Called only for what is not set yet.
+        # Called only for attributes that are not set yet.
         if name not in _FIELDS:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         if name in _INHERITED:
@@ -95,7 +95,7 @@ class ColumnDataFile(DataFile):
             raise FormatError(f"unexpected value in the entry of file {self.file_path} ({error})") from error
 
     def without_statistics(self) -> DataFile:
-        """Return the file without what only planning needs of it; nothing of that is kept here either."""
+        """Return the file without the statistics that only planning needs; this object does not keep them either."""
         return replace(self._decoded(), first_row_id=self.first_row_id, **NO_STATISTICS)
 
     def __eq__(self, other: object) -> bool:
@@ -117,7 +117,7 @@ _SETTERS: dict[str, Callable[[Any, Any], None]] = {
 
 
 def _set(name: str, objects: list[ColumnDataFile], values: Iterable[Any]) -> None:
-    """Set a field of each object; frozen objects refuse it one by one, their slots don't."""
+    """Set a field of each object by its slot: frozen objects refuse assignment."""
     deque(map(_SETTERS[name], objects, values), maxlen=0)
 
 
@@ -129,7 +129,7 @@ def column_files(
     record_count: Iterable[int],
     file_size_in_bytes: Iterable[int],
 ) -> Sequence[DataFile]:
-    """Return the files of some records; what is not given here they look up when they are asked for it."""
+    """Return the files of some records; they decode all other fields on demand."""
     result = list(map(_new, repeat(ColumnDataFile, len(origin))))
     _set("origin", result, repeat(origin))
     _set("number", result, range(len(result)))

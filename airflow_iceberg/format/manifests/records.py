@@ -1,11 +1,12 @@
-"""Avro records <-> the objects of `manifests`.
+"""Avro records <-> the objects of `entries`.
 
-Here: one record, one object. Not here: files of them (`manifest_avro`).
+Here: one record, one object. Not here: whole files (`avro`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
@@ -20,7 +21,7 @@ from airflow_iceberg.format.manifests.entries import (
     ManifestEntry,
     ManifestFile,
 )
-from airflow_iceberg.format.manifests.schemas import decimal_size
+from airflow_iceberg.format.manifests.schemas import FILE_COUNTS, ROW_COUNTS, decimal_size
 
 Record = dict[str, Any]
 
@@ -33,7 +34,7 @@ _MANIFEST_CONTENTS = tuple(ManifestContent)
 
 
 def record_to_entry(reading: Reading, spec_id: int) -> Callable[[Record], ManifestEntry]:
-    """Return what makes a record of a manifest an entry; sequence numbers and the like are not inherited yet."""
+    """Return the function that makes a manifest entry of a record, without inherited values."""
     names = tuple(name for name, _ in reading.partition)
     conversions = tuple((i, convert) for i, (_, convert) in enumerate(reading.partition) if convert is not None)
 
@@ -82,7 +83,7 @@ def record_to_entry(reading: Reading, spec_id: int) -> Callable[[Record], Manife
 
 
 def _code(value: int | None) -> int:
-    """Return a code, None as 0; a negative one would count from the end."""
+    """Return a code, None as 0; a negative index would count from the end."""
     if value is None:
         return 0
     if value < 0:
@@ -99,14 +100,14 @@ def _from_map(items: Mapping[int, Any] | None) -> list[Record] | None:
 
 
 def _to_list(items: tuple[int, ...] | None) -> list[int] | None:
-    """Fastavro takes a tuple in a union for a pair of type and value."""
+    """Fastavro treats a tuple in a union as a pair of type and value."""
     return None if items is None else list(items)
 
 
 def entry_to_record(
     partition: t.StructType, format_version: int, content: ManifestContent, spec_id: int
 ) -> Callable[[ManifestEntry], Record]:
-    """Return what makes an entry a record, and refuses one that does not belong into the manifest."""
+    """Return the function that makes a record of an entry, and rejects an entry that the manifest cannot contain."""
     encoders = [_encoder(field.type) for field in partition.fields]
 
     def to_record(entry: ManifestEntry) -> Record:
@@ -151,9 +152,9 @@ def entry_to_record(
 def _check_entry(
     entry: ManifestEntry, encoders: Sequence[Any], format_version: int, content: ManifestContent, spec_id: int
 ) -> None:
-    """Refuse an entry that its manifest would make unreadable or mean something else."""
-    file = entry.data_file
-    problem = None
+    """Reject an entry that would be unreadable, or have another meaning, in this manifest."""
+    file, problem = entry.data_file, None
+    inherited = (entry.snapshot_id, entry.sequence_number, entry.file_sequence_number)
     if len(file.partition) != len(encoders):
         problem = f"partition tuple of {len(file.partition)} values (expected {len(encoders)})"
     elif file.spec_id != spec_id:
@@ -162,16 +163,7 @@ def _check_entry(
         problem = f"content {file.content.name.lower()} in a manifest of {content.name.lower()}"
     elif format_version == 1 and (file.content is not FileContent.DATA or entry.snapshot_id is None):
         problem = "delete file, or no snapshot id, in a v1 manifest"
-    elif (
-        format_version > 1
-        and entry.status is EntryStatus.EXISTING
-        and None
-        in (
-            entry.snapshot_id,
-            entry.sequence_number,
-            entry.file_sequence_number,
-        )
-    ):
+    elif format_version > 1 and entry.status is EntryStatus.EXISTING and None in inherited:
         problem = "status existing without its snapshot id and sequence numbers"
     if problem is not None:
         raise InvalidInputError(f"unexpected {problem} in the entry of file {file.file_path}")
@@ -181,12 +173,12 @@ def _decimal_bytes(value: Any, type_: t.DecimalType) -> bytes:
     try:
         return int(value.scaleb(type_.scale, EXACT)).to_bytes(decimal_size(type_.precision), "big", signed=True)
     except OverflowError as error:
-        # `truncate` takes the smallest values of a type out of it.
+        # `truncate` of the smallest values exceeds the precision.
         raise InvalidInputError(f"partition value {value} does not fit into {type_}") from error
 
 
 def _encoder(type_: t.IcebergType) -> Callable[[Any], Any]:
-    """Return what makes a canonical value the raw Avro one."""
+    """Return the function that makes the Avro value of a canonical value."""
     if isinstance(type_, t.DecimalType):
         return lambda v: None if v is None else _decimal_bytes(v, type_)
     if isinstance(type_, t.UUIDType):
@@ -209,15 +201,10 @@ def record_to_row(record: Record) -> ManifestFile:
         sequence_number=get("sequence_number") or 0,
         min_sequence_number=get("min_sequence_number") or 0,
         added_snapshot_id=record["added_snapshot_id"],
-        added_files_count=get("added_files_count"),
-        existing_files_count=get("existing_files_count"),
-        deleted_files_count=get("deleted_files_count"),
-        added_rows_count=get("added_rows_count"),
-        existing_rows_count=get("existing_rows_count"),
-        deleted_rows_count=get("deleted_rows_count"),
         partitions=None if partitions is None else tuple(map(_record_to_summary, partitions)),
         key_metadata=get("key_metadata"),
         first_row_id=get("first_row_id"),
+        **{name: get(name) for name in _COUNTS},
     )
 
 
@@ -230,25 +217,19 @@ def _record_to_summary(record: Record) -> FieldSummary:
     )
 
 
-_COUNTS = (
-    "added_files_count",
-    "existing_files_count",
-    "deleted_files_count",
-    "added_rows_count",
-    "existing_rows_count",
-    "deleted_rows_count",
-)
+def _values(summary: FieldSummary) -> Record:
+    return {name: getattr(summary, name) for name in _SUMMARY}
+
+
+_SUMMARY = tuple(field.name for field in fields(FieldSummary))
+_COUNTS = tuple(name for _, name in (*FILE_COUNTS, *ROW_COUNTS))
 
 
 def row_to_record(row: ManifestFile, format_version: int) -> Record:
-    """Return the record of a row.
-
-    Raises:
-        UnsupportedError: counts that the format version requires are not known.
-    """
+    """Return the record of a row; raises UnsupportedError if counts that the format version requires are unknown."""
     counts = {name: getattr(row, name) for name in _COUNTS}
     if format_version > 1 and None in counts.values():
-        # Known only after reading the manifest (it was written by a v1 writer), and required from v2 on.
+        # A v1 writer left the counts out; they are required from v2 on, and known only after reading the manifest.
         raise UnsupportedError(
             f"manifest {row.manifest_path} has no file and row counts: rewrite it before the table is changed"
         )
@@ -261,16 +242,7 @@ def row_to_record(row: ManifestFile, format_version: int) -> Record:
         "min_sequence_number": row.min_sequence_number,
         "added_snapshot_id": row.added_snapshot_id,
         **counts,
-        "partitions": None if row.partitions is None else [_summary_to_record(summary) for summary in row.partitions],
+        "partitions": None if row.partitions is None else [_values(summary) for summary in row.partitions],
         "key_metadata": row.key_metadata,
         "first_row_id": row.first_row_id,
-    }
-
-
-def _summary_to_record(summary: FieldSummary) -> Record:
-    return {
-        "contains_null": summary.contains_null,
-        "contains_nan": summary.contains_nan,
-        "lower_bound": summary.lower_bound,
-        "upper_bound": summary.upper_bound,
     }

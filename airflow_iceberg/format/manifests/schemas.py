@@ -1,7 +1,7 @@
 """The Avro schemas of manifests and manifest lists as they are written.
 
-Here: schemas as JSON documents. Not here: how a schema found in a file is read (`manifest_reading`), records
-(`manifest_records`) and the file around them (`avro_container`).
+Here: schemas as JSON documents. Not here: how the schema of a file is read (`by_field_id`), records (`records`) and
+the file around them (`format.avro.container`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _id_map(key_id: int, value_id: int, value: str) -> dict[str, Json]:
     }
 
 
-_SUMMARY = {
+SUMMARY = {
     "type": "record",
     "name": "r508",
     "fields": [
@@ -51,7 +51,7 @@ _SUMMARY = {
     ],
 }
 _PARTITIONS = _optional(
-    507, "partitions", {"type": "array", "items": _SUMMARY, "element-id": 508}, doc="Summary for each partition"
+    507, "partitions", {"type": "array", "items": SUMMARY, "element-id": 508}, doc="Summary for each partition"
 )
 _LIST_HEAD = [
     _field(500, "manifest_path", "string", doc="Location URI with FS scheme"),
@@ -71,14 +71,13 @@ _KEY_METADATA = _optional(519, "key_metadata", "bytes", doc="Encryption key meta
 
 def manifest_list_schema(format_version: int) -> dict[str, Json]:
     """Return the Avro schema of a manifest list. Spec: Manifest Lists."""
+    make = _optional if format_version == 1 else _field
+    files = [make(field_id, name, "int") for field_id, name in FILE_COUNTS]
+    rows = [make(field_id, name, "long") for field_id, name in ROW_COUNTS]
     if format_version == 1:
-        counts = [_optional(i, name, "int") for i, name in FILE_COUNTS]
-        rows = [_optional(i, name, "long") for i, name in ROW_COUNTS]
-        fields = [*_LIST_HEAD, _ADDED_SNAPSHOT, *counts, _PARTITIONS, *rows, _KEY_METADATA]
+        fields = [*_LIST_HEAD, _ADDED_SNAPSHOT, *files, _PARTITIONS, *rows, _KEY_METADATA]
     else:
-        counts = [_field(i, name, "int") for i, name in FILE_COUNTS]
-        rows = [_field(i, name, "long") for i, name in ROW_COUNTS]
-        fields = [*_LIST_HEAD, *_LIST_V2, _ADDED_SNAPSHOT, *counts, *rows, _PARTITIONS, _KEY_METADATA]
+        fields = [*_LIST_HEAD, *_LIST_V2, _ADDED_SNAPSHOT, *files, *rows, _PARTITIONS, _KEY_METADATA]
     if format_version >= 3:
         fields.append(
             _optional(520, "first_row_id", "long", doc="Starting row ID to assign to new rows in ADDED data files")
@@ -157,13 +156,13 @@ def partition_schema(partition: t.StructType) -> dict[str, Json]:
     defined: set[str] = set()
     for field in partition.fields:
         name = avro_name(field.name)
-        # Two names may become one when made legal ("a.b" and "a_x2Eb"); readers go by id, so a suffix is free.
+        # Two names may have the same legal form ("a.b" and "a_x2Eb"). Readers use ids, so a suffix is harmless.
         name = name if name not in taken else f"{name}_{field.id}"
         taken.add(name)
         type_ = _partition_type(field.type, defined)
         item = _optional(field.id, name, type_)
         if type_ == "null":
-            # Of a void field whose column was dropped nothing is known; a union cannot have null twice.
+            # The type of a void field whose column was dropped is unknown; a union cannot have null twice.
             item["type"] = "null"
         if name != field.name:
             item["iceberg-field-name"] = field.name
@@ -193,18 +192,14 @@ def _partition_type(type_: t.IcebergType, defined: set[str]) -> Json:
     if type(type_) in _PRIMITIVES:
         return _PRIMITIVES[type(type_)]
     if isinstance(type_, t.FixedType):
-        # As the specification has it; Iceberg Java (to 1.11) reads a fixed as bytes and fails, also on its own files.
+        # Differs from Java: as the specification requires; Java (to 1.11) reads fixed as bytes, and fails on own files.
         fixed: dict[str, Json] = {"type": "fixed", "size": type_.length, "name": f"fixed_{type_.length}"}
     elif isinstance(type_, t.UUIDType):
         fixed = {"type": "fixed", "size": 16, "logicalType": "uuid", "name": "uuid_fixed"}
     elif isinstance(type_, t.DecimalType):
         logical = {"logicalType": "decimal", "precision": type_.precision, "scale": type_.scale}
-        fixed = {
-            "type": "fixed",
-            "size": decimal_size(type_.precision),
-            **logical,
-            "name": f"decimal_{type_.precision}_{type_.scale}",
-        }
+        name = f"decimal_{type_.precision}_{type_.scale}"
+        fixed = {"type": "fixed", "size": decimal_size(type_.precision), **logical, "name": name}
     else:
         raise UnsupportedError(f"a partition value of type {type_} cannot be written to a manifest")
     # Avro defines a named type once and refers to it by name from then on.
@@ -215,7 +210,7 @@ def _partition_type(type_: t.IcebergType, defined: set[str]) -> Json:
 
 
 def decimal_size(precision: int) -> int:
-    """Return how many bytes hold any unscaled value of a precision, in two's complement."""
+    """Return the number of bytes for any unscaled value of a precision, in two's complement."""
     return (int("9" * precision).bit_length() + 8) // 8
 
 

@@ -1,4 +1,4 @@
-"""What a manifest list says of a manifest: counts, rows, and the range of each partition field."""
+"""The row of a manifest in a manifest list: counts, and the range of each partition field."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 from airflow_iceberg.format.manifests.entries import (
     UNASSIGNED_SEQ,
-    EntryStatus,
     FieldSummary,
     ManifestContent,
     ManifestEntry,
     ManifestFile,
+    counted,
 )
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.schemas.schema import Schema
@@ -35,41 +35,29 @@ def describe_manifest(
     Args:
         entries: as written, before inheritance.
         length: size of the manifest, in bytes.
-        sequence_number: of the commit, or UNASSIGNED_SEQ to have the list writer assign it.
+        sequence_number: number of the commit, or UNASSIGNED_SEQ if the list writer assigns it.
     Spec: Manifest Lists.
     """
-    files, rows = [0, 0, 0], [0, 0, 0]
-    lowest: int | None = None
-    partitions = []
-    for entry in entries:
-        files[entry.status] += 1
-        rows[entry.status] += entry.data_file.record_count
-        partitions.append(entry.data_file.partition)
-        # What is left to the commit is younger than anything explicit.
-        if entry.is_live and entry.sequence_number is not None:
-            lowest = entry.sequence_number if lowest is None else min(lowest, entry.sequence_number)
-    return ManifestFile(
+    known = list(entries)
+    # A number that the commit assigns is higher than any explicit one.
+    numbers = (entry.sequence_number for entry in known if entry.is_live and entry.sequence_number is not None)
+    row = ManifestFile(
         manifest_path=path,
         manifest_length=length,
         partition_spec_id=spec.spec_id,
         content=content,
         sequence_number=sequence_number,
-        min_sequence_number=sequence_number if lowest is None else lowest,
+        min_sequence_number=min(numbers, default=sequence_number),
         added_snapshot_id=snapshot_id,
-        added_files_count=files[EntryStatus.ADDED],
-        existing_files_count=files[EntryStatus.EXISTING],
-        deleted_files_count=files[EntryStatus.DELETED],
-        added_rows_count=rows[EntryStatus.ADDED],
-        existing_rows_count=rows[EntryStatus.EXISTING],
-        deleted_rows_count=rows[EntryStatus.DELETED],
-        partitions=summarize_partitions(partitions, spec=spec, schema=schema),
+        partitions=summarize_partitions((entry.data_file.partition for entry in known), spec=spec, schema=schema),
     )
+    return counted(row, known)
 
 
 def summarize_partitions(
     partitions: Iterable[tuple[Any, ...]], *, spec: PartitionSpec, schema: Schema
 ) -> tuple[FieldSummary, ...]:
-    """Return what some partitions have in each field of their spec, in its order."""
+    """Return the range of some partitions in each field of their spec, in its order."""
     summaries = [_Summary(field.type) for field in spec.partition_type(schema).fields]
     for partition in partitions:
         for summary, value in zip(summaries, partition, strict=True):
@@ -78,7 +66,7 @@ def summarize_partitions(
 
 
 class _Summary:
-    """Collects one partition field over the entries of a manifest."""
+    """Collects the values of one partition field of a manifest's entries."""
 
     __slots__ = ("_is_float", "_lower", "_nan", "_null", "_type", "_upper")
 
@@ -104,7 +92,7 @@ class _Summary:
     def result(self) -> FieldSummary:
         lower, upper = self._lower, self._upper
         if self._is_float:
-            # -0.0 and 0.0 are equal and sort differently for others: widen to hold both.
+            # -0.0 and 0.0 are equal here, but sort differently in other readers: the range includes both.
             lower = -0.0 if lower == 0 else lower
             upper = 0.0 if upper == 0 else upper
         return FieldSummary(
@@ -116,5 +104,5 @@ class _Summary:
 
 
 def _order(value: Any) -> Any:
-    """Return what a value sorts by: a UUID by its bytes, everything else by itself."""
+    """Return the sort key of a value: the bytes of a UUID, other values themselves."""
     return getattr(value, "bytes", value)

@@ -1,6 +1,6 @@
 """Table metadata <-> its JSON document, for format versions 1, 2 and 3.
 
-Here: what each version leaves out or says twice. Not here: what the fields mean (`table_metadata`).
+Here: fields that a version omits or writes twice. Not here: the meaning of the fields (`table_metadata`).
 """
 
 from __future__ import annotations
@@ -21,24 +21,16 @@ from airflow_iceberg.format.sort_orders import SortOrder
 
 _KNOWN = frozenset(
     (
-        *(
-            "format-version",
-            "table-uuid",
-            "location",
-            "last-sequence-number",
-            "last-updated-ms",
-            "last-column-id",
-            "schema",
-        ),
+        *("format-version", "table-uuid", "location", "last-sequence-number", "last-updated-ms", "last-column-id"),
         *("schemas", "current-schema-id", "partition-spec", "partition-specs", "default-spec-id", "last-partition-id"),
-        *("properties", "current-snapshot-id", "snapshots", "snapshot-log", "metadata-log", "sort-orders"),
+        *("schema", "properties", "current-snapshot-id", "snapshots", "snapshot-log", "metadata-log", "sort-orders"),
         *("default-sort-order-id", "refs", "statistics", "partition-statistics", "next-row-id", "encryption-keys"),
     )
 )
 
 
 def read(data: bytes, *, path: str | None = None) -> TableMetadata:
-    """Read a metadata file; gzip is told by its first bytes, whatever the file is called.
+    """Read a metadata file; gzip is detected by the first bytes, whatever the file's name.
 
     Raises:
         FormatError: the file is torn, no JSON, or breaks the specification.
@@ -48,7 +40,7 @@ def read(data: bytes, *, path: str | None = None) -> TableMetadata:
 
 
 def write(metadata: TableMetadata) -> bytes:
-    """Return the metadata file, not compressed."""
+    """Return the metadata file, uncompressed."""
     document = to_dict(metadata)
     try:
         return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
@@ -87,7 +79,7 @@ def from_dict(value: Mapping[str, Any], *, path: str | None = None) -> TableMeta
     try:
         return _read(fields, version)
     except (FormatError, InvalidInputError) as error:
-        # The checks of the parts do not know which file they are in.
+        # The checks of the parts do not know the file.
         if isinstance(error, FormatError) and error.path is not None:
             raise
         raise FormatError(str(error), path=path) from error
@@ -165,16 +157,14 @@ def _read_orders(fields: Fields, version: int) -> tuple[tuple[SortOrder, ...], i
 
 
 def _read_refs(fields: Fields) -> tuple[int | None, dict[str, SnapshotRef]]:
-    """Return the current snapshot id and the refs; main is there when a snapshot is current, written or not."""
+    """Return the current snapshot id and the refs; a current snapshot implies main, even if the file omits it."""
     current = fields.opt_int("current-snapshot-id")
     current = None if current == -1 else current
-    refs: dict[str, SnapshotRef] = {}
-    if "refs" in fields:
-        child = fields.child("refs")
-        refs = {
-            name: SnapshotRef.from_dict(child.mapping(name), path=fields.path, where=child.place(name))
-            for name in child.data
-        }
+    child = fields.opt_child("refs") or Fields({}, "refs", fields.path)
+    refs = {
+        name: SnapshotRef.from_dict(child.mapping(name), path=fields.path, where=child.place(name))
+        for name in child.data
+    }
     if current is not None and MAIN_BRANCH not in refs:
         refs = {MAIN_BRANCH: SnapshotRef(snapshot_id=current), **refs}
     return current, refs
@@ -210,9 +200,7 @@ def to_dict(metadata: TableMetadata) -> dict[str, Any]:
     result["snapshots"] = [snapshot.to_dict() for snapshot in metadata.snapshots]
     result["statistics"] = list(metadata.statistics)
     result["partition-statistics"] = list(metadata.partition_statistics)
-    result["snapshot-log"] = [
-        {"timestamp-ms": ms, "snapshot-id": snapshot_id} for ms, snapshot_id in metadata.snapshot_log
-    ]
+    result["snapshot-log"] = [{"timestamp-ms": ms, "snapshot-id": i} for ms, i in metadata.snapshot_log]
     result["metadata-log"] = [{"timestamp-ms": ms, "metadata-file": file} for ms, file in metadata.metadata_log]
     return {**result, **metadata.unknown}
 

@@ -1,11 +1,11 @@
 """What a change expects of the table it is applied to: the requirements of a commit.
 
-Here: the conditions and their checks. Not here: the updates (`changes`).
+Here: the conditions and their checks. Not here: the updates (`updates`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from airflow_iceberg.errors import CommitConflictError, IncompatibleChangeError
@@ -23,7 +23,7 @@ class Requirement:
 
         Raises:
             CommitConflictError: the condition is not met.
-            IncompatibleChangeError: and never will be.
+            IncompatibleChangeError: the condition will never be met again.
         """
         if metadata is None:
             raise CommitConflictError(f"requirement failed: {self.type}: the table does not exist")
@@ -35,7 +35,7 @@ class Requirement:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the form of the REST protocol."""
-        return {"type": self.type}
+        return {"type": self.type} | {item.name.replace("_", "-"): getattr(self, item.name) for item in fields(self)}
 
     def _problem(self, metadata: TableMetadata) -> str | None:
         raise NotImplementedError
@@ -43,25 +43,23 @@ class Requirement:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AssertCreate(Requirement):
-    """There is no such table yet."""
+    """The table does not exist yet."""
 
     type: ClassVar[str] = "assert-create"
 
     def check(self, metadata: TableMetadata | None) -> None:
-        """See `Requirement.check`."""
         if metadata is not None:
             raise IncompatibleChangeError(f"requirement failed: table {metadata.location} exists already")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AssertTableUUID(Requirement):
-    """It is still the same table."""
+    """The name still belongs to the same table; a table that was replaced never comes back."""
 
     type: ClassVar[str] = "assert-table-uuid"
     uuid: str
 
     def check(self, metadata: TableMetadata | None) -> None:
-        """See `Requirement.check`; a table that was replaced under its name never becomes the old one again."""
         if metadata is None:
             raise IncompatibleChangeError(
                 f"requirement failed: the table with uuid {self.uuid} does not exist any more"
@@ -72,116 +70,92 @@ class AssertTableUUID(Requirement):
                 f"table {metadata.location} was replaced by another one"
             )
 
-    def to_dict(self) -> dict[str, Any]:
-        """See `Requirement.to_dict`."""
-        return {"type": self.type, "uuid": self.uuid}
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AssertRefSnapshotId(Requirement):
-    """A branch or tag is where it was.
+    """A branch or tag still points to the same snapshot.
 
     Attributes:
-        snapshot_id: None means that it must not exist.
+        snapshot_id: None means that the branch or tag must not exist.
     """
 
     type: ClassVar[str] = "assert-ref-snapshot-id"
     ref: str
     snapshot_id: int | None
 
-    def to_dict(self) -> dict[str, Any]:
-        """See `Requirement.to_dict`."""
-        return {"type": self.type, "ref": self.ref, "snapshot-id": self.snapshot_id}
-
     def _problem(self, metadata: TableMetadata) -> str | None:
         found = metadata.refs.get(self.ref)
-        kind = "branch" if found is None or found.is_branch else "tag"
-        if found is None:
-            return (
-                None
-                if self.snapshot_id is None
-                else f"{kind} {self.ref!r} does not exist, expected at snapshot {self.snapshot_id}"
-            )
-        if found.snapshot_id == self.snapshot_id:
+        if (None if found is None else found.snapshot_id) == self.snapshot_id:
             return None
+        if found is None:
+            return f"branch {self.ref!r} does not exist, expected at snapshot {self.snapshot_id}"
+        kind = "branch" if found.is_branch else "tag"
         expected = "none" if self.snapshot_id is None else self.snapshot_id
         return f"{kind} {self.ref!r} is at snapshot {found.snapshot_id}, expected {expected}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AssertLastAssignedFieldId(Requirement):
+class _SameId(Requirement):
+    """An id in the metadata is still the same; the only field of a subclass is the expected id.
+
+    Attributes:
+        found_in: the attribute of TableMetadata.
+        what: the id in error messages.
+    """
+
+    found_in: ClassVar[str] = ""
+    what: ClassVar[str] = ""
+
+    def _problem(self, metadata: TableMetadata) -> str | None:
+        found, expected = getattr(metadata, self.found_in), getattr(self, fields(self)[0].name)
+        return None if found == expected else f"the {self.what} is {found}, expected {expected}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AssertLastAssignedFieldId(_SameId):
     """No column was added."""
 
     type: ClassVar[str] = "assert-last-assigned-field-id"
+    found_in: ClassVar[str] = "last_column_id"
+    what: ClassVar[str] = "last assigned field id"
     last_assigned_field_id: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """See `Requirement.to_dict`."""
-        return {"type": self.type, "last-assigned-field-id": self.last_assigned_field_id}
-
-    def _problem(self, metadata: TableMetadata) -> str | None:
-        return _differs("last assigned field id", metadata.last_column_id, self.last_assigned_field_id)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AssertCurrentSchemaId(Requirement):
+class AssertCurrentSchemaId(_SameId):
     """The current schema is the same."""
 
     type: ClassVar[str] = "assert-current-schema-id"
+    found_in: ClassVar[str] = "current_schema_id"
+    what: ClassVar[str] = "current schema id"
     current_schema_id: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """See `Requirement.to_dict`."""
-        return {"type": self.type, "current-schema-id": self.current_schema_id}
-
-    def _problem(self, metadata: TableMetadata) -> str | None:
-        return _differs("current schema id", metadata.current_schema_id, self.current_schema_id)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AssertLastAssignedPartitionId(Requirement):
+class AssertLastAssignedPartitionId(_SameId):
     """No partition field was added."""
 
     type: ClassVar[str] = "assert-last-assigned-partition-id"
+    found_in: ClassVar[str] = "last_partition_id"
+    what: ClassVar[str] = "last assigned partition id"
     last_assigned_partition_id: int
 
-    def to_dict(self) -> dict[str, Any]:
-        """See `Requirement.to_dict`."""
-        return {"type": self.type, "last-assigned-partition-id": self.last_assigned_partition_id}
-
-    def _problem(self, metadata: TableMetadata) -> str | None:
-        return _differs("last assigned partition id", metadata.last_partition_id, self.last_assigned_partition_id)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AssertDefaultSpecId(Requirement):
-    """The partition spec to write with is the same."""
+class AssertDefaultSpecId(_SameId):
+    """The default partition spec is the same."""
 
     type: ClassVar[str] = "assert-default-spec-id"
+    found_in: ClassVar[str] = "default_spec_id"
+    what: ClassVar[str] = "default partition spec id"
     default_spec_id: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """See `Requirement.to_dict`."""
-        return {"type": self.type, "default-spec-id": self.default_spec_id}
-
-    def _problem(self, metadata: TableMetadata) -> str | None:
-        return _differs("default partition spec id", metadata.default_spec_id, self.default_spec_id)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AssertDefaultSortOrderId(Requirement):
-    """The sort order to write with is the same."""
+class AssertDefaultSortOrderId(_SameId):
+    """The default sort order is the same."""
 
     type: ClassVar[str] = "assert-default-sort-order-id"
+    found_in: ClassVar[str] = "default_sort_order_id"
+    what: ClassVar[str] = "default sort order id"
     default_sort_order_id: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """See `Requirement.to_dict`."""
-        return {"type": self.type, "default-sort-order-id": self.default_sort_order_id}
-
-    def _problem(self, metadata: TableMetadata) -> str | None:
-        return _differs("default sort order id", metadata.default_sort_order_id, self.default_sort_order_id)
-
-
-def _differs(what: str, found: int, expected: int) -> str | None:
-    return None if found == expected else f"the {what} is {found}, expected {expected}"

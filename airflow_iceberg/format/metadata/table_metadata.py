@@ -6,18 +6,18 @@ and where it is kept (`catalogs`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.manifests.schemas import avro_name
-from airflow_iceberg.format.partitions.spec import PartitionField, PartitionSpec
+from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema, assign_fresh_ids
 from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef
-from airflow_iceberg.format.sort_orders import SortField, SortOrder
+from airflow_iceberg.format.sort_orders import SortOrder
 from airflow_iceberg.format.transforms.transform import VoidTransform
 
 _T = TypeVar("_T")
@@ -32,25 +32,25 @@ RESERVED_PROPERTIES = frozenset(
         *("current-snapshot-timestamp-ms", "current-schema", "default-partition-spec", "default-sort-order"),
     )
 )
-"""Words that people set as properties and that are fields of the metadata: they are never kept as properties."""
+"""Properties that users may set, but that are fields of the metadata: they are never kept as properties."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableMetadata:
-    """All that is known about a table at one version of it.
+    """One version of a table's metadata.
 
     Attributes:
-        table_uuid: None in old v1 tables; assigned with the next commit.
-        last_sequence_number: highest one given to a snapshot; 0 in v1.
-        last_column_id: highest field id ever given out; dropped columns keep theirs.
-        last_partition_id: highest partition field id ever given out; 999 when there was none.
+        table_uuid: None in old v1 tables; the next commit assigns it.
+        last_sequence_number: highest sequence number of a snapshot; 0 in v1.
+        last_column_id: highest field id ever assigned; ids of dropped columns are not reused.
+        last_partition_id: highest partition field id ever assigned; 999 without partition fields.
         snapshots: in the order of the file: oldest first.
         snapshot_log: (time in ms, snapshot id) of each move of main.
         metadata_log: (time in ms, location) of earlier metadata files.
-        refs: branches and tags by name; "main" agrees with `current_snapshot_id`.
-        statistics: as they stand in the file, like `partition_statistics` and `encryption_keys`.
-        next_row_id: v3: lowest row id that is free.
-        unknown: what else stood in the file, kept and written back.
+        refs: branches and tags by name; "main" is the snapshot `current_snapshot_id`.
+        statistics: documents of the file, like `partition_statistics` and `encryption_keys`.
+        next_row_id: lowest free row id; v3.
+        unknown: other keys of the file, written back unchanged.
     Spec: Table Metadata.
     """
 
@@ -85,27 +85,20 @@ class TableMetadata:
         _check(self)
 
     def schema(self, schema_id: int | None = None) -> Schema:
-        """Return a schema, by default the current one.
-
-        Raises:
-            NotFoundError: there is none with this id.
-        """
+        """Return a schema, by default the current one; raises NotFoundError for an unknown id."""
         wanted = self.current_schema_id if schema_id is None else schema_id
         return _find("schema", wanted, {schema.schema_id: schema for schema in self.schemas})
 
     def spec(self, spec_id: int | None = None) -> PartitionSpec:
-        """Return a partition spec, by default the one to write with.
-
-        Raises:
-            NotFoundError: there is none with this id.
-        """
+        """Return a partition spec, by default the one to write with; raises NotFoundError for an unknown id."""
         wanted = self.default_spec_id if spec_id is None else spec_id
         return _find("partition spec", wanted, {spec.spec_id: spec for spec in self.partition_specs})
 
     def schema_of_spec(self, spec_id: int) -> Schema:
-        """Return the newest schema that has all the source columns of a spec: the types of its partition values.
+        """Return the newest schema with all source columns of a spec; it decides the types of the partition values.
 
-        The current schema, unless a source column was dropped since; the current one, too, when no schema has them all.
+        This is the current schema, unless a source column was dropped; also if no schema has all of them.
+
         Raises:
             NotFoundError: there is no such spec.
         """
@@ -114,11 +107,11 @@ class TableMetadata:
         return next((s for s in newest_first if sources.issubset(s.fields_by_id)), self.schema())
 
     def partition_fields(self) -> tuple[t.NestedField, ...]:
-        """Return the partition fields of all specs, each id once: what metadata tables show a partition as.
+        """Return the partition fields of all specs, each id once: the partition struct of metadata tables.
 
-        The newest name and type win, as in Iceberg's own metadata tables, but for the type of a field that is void by
-        then (version 1 keeps it so): the values that there are come from before. A name that two fields have had stays
-        with the newer one; the other gets its id behind it.
+        The newest name and type win, as in Iceberg's own metadata tables. A field that became void (version 1 keeps
+        it) has its earlier type, since its values are older. Of two fields with one name, the newer one keeps it; the
+        id is appended to the other's.
         """
         found: dict[int, t.NestedField] = {}
         for spec in self.partition_specs:
@@ -133,24 +126,20 @@ class TableMetadata:
         )
 
     def sort_order(self, order_id: int | None = None) -> SortOrder:
-        """Return a sort order, by default the one to write with.
-
-        Raises:
-            NotFoundError: there is none with this id.
-        """
+        """Return a sort order, by default the one to write with; raises NotFoundError for an unknown id."""
         wanted = self.default_sort_order_id if order_id is None else order_id
         return _find("sort order", wanted, {order.order_id: order for order in self.sort_orders})
 
     def snapshot(self, snapshot_id: int) -> Snapshot | None:
-        """Return a snapshot, None when the table does not have it (any more)."""
+        """Return a snapshot, None if the table does not have it (any more)."""
         return self._snapshots_by_id.get(snapshot_id)
 
     def current_snapshot(self) -> Snapshot | None:
-        """Return the snapshot of main, None when the table is empty."""
+        """Return the snapshot of main, None if the table is empty."""
         return None if self.current_snapshot_id is None else self.snapshot(self.current_snapshot_id)
 
     def ref_snapshot(self, ref: str = MAIN_BRANCH) -> Snapshot | None:
-        """Return the snapshot of a branch or tag, None when it is main and the table is empty.
+        """Return the snapshot of a branch or tag; None for main of an empty table.
 
         Raises:
             NotFoundError: there is no such branch or tag.
@@ -163,15 +152,12 @@ class TableMetadata:
         raise NotFoundError(f"no branch or tag {ref!r} in table {self.location}; it has: {known}")
 
     def snapshot_as_of(self, timestamp_ms: int) -> Snapshot | None:
-        """Return the snapshot that was current at a time, None when there was none yet or it is expired."""
-        found = None
-        for changed_ms, snapshot_id in self.snapshot_log:
-            if changed_ms <= timestamp_ms:
-                found = snapshot_id
-        return None if found is None else self.snapshot(found)
+        """Return the snapshot that was current at a time, None if there was none yet or it has expired."""
+        found = [snapshot_id for changed_ms, snapshot_id in self.snapshot_log if changed_ms <= timestamp_ms]
+        return self.snapshot(found[-1]) if found else None
 
     def ancestors(self, snapshot_id: int | None) -> Iterator[Snapshot]:
-        """Yield a snapshot, its parent, and so on, newest first, as far back as the table has them."""
+        """Yield a snapshot, its parent, and so on, newest first, up to the oldest that the table still has."""
         seen: set[int] = set()
         while snapshot_id is not None and snapshot_id not in seen:
             seen.add(snapshot_id)
@@ -189,7 +175,7 @@ def _find(what: str, wanted: int, known: Mapping[int, _T]) -> _T:
 
 
 def _check(metadata: TableMetadata) -> None:
-    """An existing object is a legal one: what a document refers to is there."""
+    """Check that everything exists that the metadata refers to: every object is legal."""
     _check_ids(metadata)
     if len(metadata._snapshots_by_id) != len(metadata.snapshots):
         raise FormatError("two snapshots with the same id in 'snapshots'")
@@ -247,8 +233,8 @@ def new_table_metadata(
     """Return the metadata of a new table: fresh ids for all columns and partition fields.
 
     Args:
-        spec: its source ids, like those of the sort order, are of `schema`; they are carried over to the fresh ids.
-        properties: "format-version" among them chooses the format version and is not kept.
+        spec: with source ids of `schema`, like the sort order; they become the fresh ids.
+        properties: "format-version" is the format version, and is not kept as a property.
     Raises:
         InvalidInputError: the schema, spec or order does not fit the format version.
         UnsupportedError: the format version.
@@ -289,37 +275,24 @@ def _fresh_id(ids: Mapping[int, int], source_id: int, what: str) -> int:
 
 def _fresh_spec(spec: PartitionSpec, ids: Mapping[int, int]) -> PartitionSpec:
     fields = []
-    for number, old in enumerate(spec.fields):
+    for number, old in enumerate(spec.fields, NO_PARTITION_ID + 1):
         what = f"partition field {old.name!r}"
         sources = None if old.source_ids is None else tuple(_fresh_id(ids, source, what) for source in old.source_ids)
         source = _fresh_id(ids, old.source_id, what)
-        fields.append(
-            PartitionField(
-                source_id=source,
-                field_id=NO_PARTITION_ID + 1 + number,
-                name=old.name,
-                transform=old.transform,
-                source_ids=sources,
-            )
-        )
+        fields.append(replace(old, source_id=source, field_id=number, source_ids=sources))
     return PartitionSpec(spec_id=0, fields=tuple(fields))
 
 
 def _fresh_order(order: SortOrder | None, ids: Mapping[int, int]) -> SortOrder:
     if order is None or not order.fields:
         return SortOrder(order_id=0, fields=())
-    fields: Sequence[SortField] = [
-        replace(f, source_id=_fresh_id(ids, f.source_id, "sort order")) for f in order.fields
-    ]
-    return SortOrder(order_id=1, fields=tuple(fields))
+    fields = tuple(replace(f, source_id=_fresh_id(ids, f.source_id, "sort order")) for f in order.fields)
+    return SortOrder(order_id=1, fields=fields)
 
 
 # --- what a format version allows ------------------------------------------------------------------------------------
 
-_V3_TYPES = (
-    *(t.TimestampNsType, t.TimestamptzNsType, t.UnknownType, t.VariantType),
-    *(t.GeometryType, t.GeographyType),
-)
+_V3_TYPES = (t.TimestampNsType, t.TimestamptzNsType, t.UnknownType, t.VariantType, t.GeometryType, t.GeographyType)
 
 
 def check_fits(schema: Schema, spec: PartitionSpec, order: SortOrder, format_version: int) -> None:
@@ -339,7 +312,7 @@ def check_fits(schema: Schema, spec: PartitionSpec, order: SortOrder, format_ver
 
 
 def _check_avro_names(spec: PartitionSpec) -> None:
-    """Partition names that become one in Avro make manifests that Iceberg Java cannot read."""
+    """Reject partition names with the same form in Avro: Iceberg Java cannot read such manifests."""
     names: dict[str, str] = {}
     for part in spec.fields:
         other = names.setdefault(avro_name(part.name), part.name)
@@ -351,20 +324,13 @@ def _check_avro_names(spec: PartitionSpec) -> None:
 
 
 def check_schema(schema: Schema, format_version: int) -> None:
-    """Check that a schema can stand in a table of a format version.
-
-    Raises:
-        InvalidInputError: a type or a default needs a later format version.
-    """
+    """Check a schema of a format version; raises InvalidInputError if a type or a default needs a later version."""
     if format_version >= 3:
         return
     for field_id, column in schema.fields_by_id.items():
-        name = schema.find_name(field_id)
-        if isinstance(column.type, _V3_TYPES):
+        what = f"type {column.type}" if isinstance(column.type, _V3_TYPES) else "the initial default"
+        if isinstance(column.type, _V3_TYPES) or column.initial_default is not None:
             raise InvalidInputError(
-                f"type {column.type} of column {name!r} needs format version 3 (the table has {format_version})"
-            )
-        if column.initial_default is not None:
-            raise InvalidInputError(
-                f"the initial default of column {name!r} needs format version 3 (the table has {format_version})"
+                f"{what} of column {schema.find_name(field_id)!r} needs format version 3 (the table has "
+                f"{format_version})"
             )

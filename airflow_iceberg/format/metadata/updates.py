@@ -1,20 +1,17 @@
 """Changes of a table as data: updates, and the requirements under which they may be applied.
 
 Here: each update with its REST form and its effect, and `apply_change`. Not here: the rules that the effects share
-(`draft`), the requirements (`requirements`, whose names are found here too), and how a change lands (`commit`,
-`catalogs`).
+(`builder`), the requirements (`requirements`), and how a change is committed (`commit`, `catalogs`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
-from airflow_iceberg.format.metadata.draft import LAST_ADDED, Draft
-from airflow_iceberg.format.metadata.requirements import (
-    Requirement,
-)
+from airflow_iceberg.format.metadata.builder import LAST_ADDED, MetadataBuilder
+from airflow_iceberg.format.metadata.requirements import Requirement
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.schemas.schema import Schema
@@ -32,8 +29,11 @@ class Update:
         """Return the form of the REST protocol."""
         return {"action": self.action, **self._body()}
 
-    def apply(self, draft: Draft) -> None:
-        """Make the step.
+    def _body(self) -> dict[str, Any]:
+        return {item.name.replace("_", "-"): _to_json(getattr(self, item.name)) for item in fields(self)}
+
+    def apply(self, table: MetadataBuilder) -> None:
+        """Change the table.
 
         Raises:
             InvalidInputError: it contradicts the table or the specification.
@@ -41,8 +41,13 @@ class Update:
         """
         raise NotImplementedError
 
-    def _body(self) -> dict[str, Any]:
-        raise NotImplementedError
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return list(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    return value.to_dict() if hasattr(value, "to_dict") else value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,39 +57,30 @@ class AssignUUID(Update):
     action: ClassVar[str] = "assign-uuid"
     uuid: str
 
-    def apply(self, draft: Draft) -> None:
-        """See `Update.apply`."""
-        draft.table_uuid = self.uuid
-
-    def _body(self) -> dict[str, Any]:
-        return {"uuid": self.uuid}
+    def apply(self, table: MetadataBuilder) -> None:
+        table.table_uuid = self.uuid
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UpgradeFormatVersion(Update):
-    """Go to a later format version."""
+    """Raise the format version."""
 
     action: ClassVar[str] = "upgrade-format-version"
     format_version: int
 
-    def apply(self, draft: Draft) -> None:
-        """See `Update.apply`."""
-        draft.upgrade(self.format_version)
-
-    def _body(self) -> dict[str, Any]:
-        return {"format-version": self.format_version}
+    def apply(self, table: MetadataBuilder) -> None:
+        table.upgrade(self.format_version)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AddSchema(Update):
-    """Add a schema; its id is chosen by the table, and an equal schema is reused."""
+    """Add a schema; the table chooses its id, and reuses an equal schema."""
 
     action: ClassVar[str] = "add-schema"
     schema: Schema
 
-    def apply(self, draft: Draft) -> None:
-        """See `Update.apply`."""
-        draft.add_schema(self.schema)
+    def apply(self, table: MetadataBuilder) -> None:
+        table.add_schema(self.schema)
 
     def _body(self) -> dict[str, Any]:
         # Deprecated, and still asked for by older servers.
@@ -93,92 +89,68 @@ class AddSchema(Update):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SetCurrentSchema(Update):
-    """Make a schema the current one; LAST_ADDED means the one that this change added last."""
+    """Make a schema the current one; LAST_ADDED is the schema that this change added last."""
 
     action: ClassVar[str] = "set-current-schema"
     schema_id: int = LAST_ADDED
 
-    def apply(self, draft: Draft) -> None:
-        """See `Update.apply`."""
-        draft.set_current_schema(self.schema_id)
-
-    def _body(self) -> dict[str, Any]:
-        return {"schema-id": self.schema_id}
+    def apply(self, table: MetadataBuilder) -> None:
+        table.set_current_schema(self.schema_id)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AddPartitionSpec(Update):
-    """Add a partition spec; its id is chosen by the table, and an equal spec is reused."""
+    """Add a partition spec; the table chooses its id, and reuses an equal spec."""
 
     action: ClassVar[str] = "add-spec"
     spec: PartitionSpec
 
-    def apply(self, draft: Draft) -> None:
-        """See `Update.apply`."""
-        draft.add_spec(self.spec)
-
-    def _body(self) -> dict[str, Any]:
-        return {"spec": self.spec.to_dict()}
+    def apply(self, table: MetadataBuilder) -> None:
+        table.add_spec(self.spec)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SetDefaultSpec(Update):
-    """Make a partition spec the one to write with; LAST_ADDED means the one that this change added last."""
+    """Make a partition spec the default; LAST_ADDED is the spec that this change added last."""
 
     action: ClassVar[str] = "set-default-spec"
     spec_id: int = LAST_ADDED
 
-    def apply(self, draft: Draft) -> None:
-        """See `Update.apply`."""
-        draft.set_default_spec(self.spec_id)
-
-    def _body(self) -> dict[str, Any]:
-        return {"spec-id": self.spec_id}
+    def apply(self, table: MetadataBuilder) -> None:
+        table.set_default_spec(self.spec_id)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AddSortOrder(Update):
-    """Add a sort order; its id is chosen by the table, and an equal order is reused."""
+    """Add a sort order; the table chooses its id, and reuses an equal order."""
 
     action: ClassVar[str] = "add-sort-order"
     sort_order: SortOrder
 
-    def apply(self, draft: Draft) -> None:
-        """See `Update.apply`."""
-        draft.add_sort_order(self.sort_order)
-
-    def _body(self) -> dict[str, Any]:
-        return {"sort-order": self.sort_order.to_dict()}
+    def apply(self, table: MetadataBuilder) -> None:
+        table.add_sort_order(self.sort_order)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SetDefaultSortOrder(Update):
-    """Make a sort order the one to write with; LAST_ADDED means the one that this change added last."""
+    """Make a sort order the default; LAST_ADDED is the order that this change added last."""
 
     action: ClassVar[str] = "set-default-sort-order"
     sort_order_id: int = LAST_ADDED
 
-    def apply(self, draft: Draft) -> None:
-        """See `Update.apply`."""
-        draft.set_default_sort_order(self.sort_order_id)
-
-    def _body(self) -> dict[str, Any]:
-        return {"sort-order-id": self.sort_order_id}
+    def apply(self, table: MetadataBuilder) -> None:
+        table.set_default_sort_order(self.sort_order_id)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AddSnapshot(Update):
-    """Add a snapshot, which no branch points to yet."""
+    """Add a snapshot; no branch points to it yet."""
 
     action: ClassVar[str] = "add-snapshot"
     snapshot: Snapshot
 
-    def apply(self, draft: Draft) -> None:
-        """See `Update.apply`."""
-        draft.add_snapshot(self.snapshot)
-
-    def _body(self) -> dict[str, Any]:
-        return {"snapshot": self.snapshot.to_dict()}
+    def apply(self, table: MetadataBuilder) -> None:
+        table.add_snapshot(self.snapshot)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -189,9 +161,8 @@ class SetSnapshotRef(Update):
     ref_name: str
     ref: SnapshotRef
 
-    def apply(self, draft: Draft) -> None:
-        """See `Update.apply`."""
-        draft.set_ref(self.ref_name, self.ref)
+    def apply(self, table: MetadataBuilder) -> None:
+        table.set_ref(self.ref_name, self.ref)
 
     def _body(self) -> dict[str, Any]:
         return {"ref-name": self.ref_name, **self.ref.to_dict()}
@@ -199,77 +170,57 @@ class SetSnapshotRef(Update):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RemoveSnapshots(Update):
-    """Remove snapshots, and with them what points to them."""
+    """Remove snapshots, with the branches, tags and statistics that refer to them."""
 
     action: ClassVar[str] = "remove-snapshots"
     snapshot_ids: tuple[int, ...]
 
-    def apply(self, draft: Draft) -> None:
-        """See `Update.apply`."""
-        draft.remove_snapshots(self.snapshot_ids)
-
-    def _body(self) -> dict[str, Any]:
-        return {"snapshot-ids": list(self.snapshot_ids)}
+    def apply(self, table: MetadataBuilder) -> None:
+        table.remove_snapshots(self.snapshot_ids)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RemoveSchemas(Update):
-    """Forget schemas that nothing uses any more."""
+    """Remove unused schemas."""
 
     action: ClassVar[str] = "remove-schemas"
     schema_ids: tuple[int, ...]
 
-    def apply(self, draft: Draft) -> None:
-        """See `Update.apply`."""
-        draft.remove_schemas(self.schema_ids)
-
-    def _body(self) -> dict[str, Any]:
-        return {"schema-ids": list(self.schema_ids)}
+    def apply(self, table: MetadataBuilder) -> None:
+        table.remove_schemas(self.schema_ids)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RemovePartitionSpecs(Update):
-    """Forget partition specs that no file is of any more."""
+    """Remove unused partition specs."""
 
     action: ClassVar[str] = "remove-partition-specs"
     spec_ids: tuple[int, ...]
 
-    def apply(self, draft: Draft) -> None:
-        """See `Update.apply`."""
-        draft.remove_specs(self.spec_ids)
-
-    def _body(self) -> dict[str, Any]:
-        return {"spec-ids": list(self.spec_ids)}
+    def apply(self, table: MetadataBuilder) -> None:
+        table.remove_specs(self.spec_ids)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RemoveSnapshotRef(Update):
-    """Remove a branch or tag; its snapshots stay."""
+    """Remove a branch or tag; its snapshots are kept."""
 
     action: ClassVar[str] = "remove-snapshot-ref"
     ref_name: str
 
-    def apply(self, draft: Draft) -> None:
-        """See `Update.apply`."""
-        draft.remove_ref(self.ref_name)
-
-    def _body(self) -> dict[str, Any]:
-        return {"ref-name": self.ref_name}
+    def apply(self, table: MetadataBuilder) -> None:
+        table.remove_ref(self.ref_name)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SetLocation(Update):
-    """Write new files elsewhere; what is there stays."""
+    """Set the location of new files; existing files are kept where they are."""
 
     action: ClassVar[str] = "set-location"
     location: str
 
-    def apply(self, draft: Draft) -> None:
-        """See `Update.apply`."""
-        draft.location = self.location
-
-    def _body(self) -> dict[str, Any]:
-        return {"location": self.location}
+    def apply(self, table: MetadataBuilder) -> None:
+        table.location = self.location
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -279,69 +230,53 @@ class SetProperties(Update):
     action: ClassVar[str] = "set-properties"
     updates: Mapping[str, str]
 
-    def apply(self, draft: Draft) -> None:
-        """See `Update.apply`."""
-        draft.set_properties(dict(self.updates))
-
-    def _body(self) -> dict[str, Any]:
-        return {"updates": dict(self.updates)}
+    def apply(self, table: MetadataBuilder) -> None:
+        table.set_properties(dict(self.updates))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RemoveProperties(Update):
-    """Remove table properties, those that are there."""
+    """Remove table properties, those that are set."""
 
     action: ClassVar[str] = "remove-properties"
     removals: tuple[str, ...]
 
-    def apply(self, draft: Draft) -> None:
-        """See `Update.apply`."""
+    def apply(self, table: MetadataBuilder) -> None:
         for key in self.removals:
-            draft.properties.pop(key, None)
-
-    def _body(self) -> dict[str, Any]:
-        return {"removals": list(self.removals)}
+            table.properties.pop(key, None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SetStatistics(Update):
-    """Name the statistics file of a snapshot.
+    """Set the statistics file of a snapshot.
 
     Attributes:
-        statistics: the document as it stands in table metadata, `snapshot-id` included.
+        statistics: the document of the table metadata, with `snapshot-id`.
     """
 
     action: ClassVar[str] = "set-statistics"
     snapshot_id: int
     statistics: Mapping[str, Any] = field(default_factory=dict)
 
-    def apply(self, draft: Draft) -> None:
-        """See `Update.apply`."""
-        others = [s for s in draft.statistics if s.get("snapshot-id") != self.snapshot_id]
-        draft.statistics = [*others, self.statistics]
-
-    def _body(self) -> dict[str, Any]:
-        return {"snapshot-id": self.snapshot_id, "statistics": dict(self.statistics)}
+    def apply(self, table: MetadataBuilder) -> None:
+        others = [s for s in table.statistics if s.get("snapshot-id") != self.snapshot_id]
+        table.statistics = [*others, self.statistics]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RemoveStatistics(Update):
-    """Forget the statistics file of a snapshot."""
+    """Remove the statistics file of a snapshot from the metadata."""
 
     action: ClassVar[str] = "remove-statistics"
     snapshot_id: int
 
-    def apply(self, draft: Draft) -> None:
-        """See `Update.apply`."""
-        draft.statistics = [s for s in draft.statistics if s.get("snapshot-id") != self.snapshot_id]
-
-    def _body(self) -> dict[str, Any]:
-        return {"snapshot-id": self.snapshot_id}
+    def apply(self, table: MetadataBuilder) -> None:
+        table.statistics = [s for s in table.statistics if s.get("snapshot-id") != self.snapshot_id]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """What to do, and what the table must be like for it."""
+    """The updates of a table, and the requirements that it must meet."""
 
     updates: tuple[Update, ...] = ()
     requirements: tuple[Requirement, ...] = ()
@@ -355,11 +290,11 @@ class Change:
 
 
 def apply_change(base: TableMetadata, change: Change, *, now_ms: int, base_location: str | None) -> TableMetadata:
-    """Return the table's next metadata; the base itself when the change changes nothing.
+    """Return the table's next metadata; the base itself if the change changes nothing.
 
     Args:
-        now_ms: the writer's clock; the table's own time never goes backwards whatever it says.
-        base_location: where the base is kept, for the metadata log; None when it is not kept anywhere.
+        now_ms: the writer's clock; the table's time never goes backwards, even if this clock does.
+        base_location: location of the base, for the metadata log; None if it is not stored.
     Raises:
         CommitConflictError: a requirement is not met; see `Requirement.check`.
         InvalidInputError: an update contradicts the table or the specification.
@@ -367,7 +302,7 @@ def apply_change(base: TableMetadata, change: Change, *, now_ms: int, base_locat
     """
     for requirement in change.requirements:
         requirement.check(base)
-    draft = Draft(base, now_ms=now_ms)
+    table = MetadataBuilder(base, now_ms=now_ms)
     for update in change.updates:
-        update.apply(draft)
-    return draft.finish(base_location)
+        update.apply(table)
+    return table.finish(base_location)

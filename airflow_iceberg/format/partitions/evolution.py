@@ -1,11 +1,11 @@
-"""A partition spec while it changes: fields added, removed, renamed, replaced.
+"""Partition evolution: fields added, removed, renamed, replaced.
 
-Here: one method a change, each of which leaves alone what is so already. Not here: the words for them (`evolution`),
-specs as such (`partitioning`).
+Here: one method for each change, without effect if the change was made already. Not here: the words of changes
+(`plan.alter_table`), specs (`spec`).
 
-Spec: Partition Evolution. From v2 on a removed field is gone, and one that comes back gets its old id again, since
-equal ids mean equal values. In v1 ids were not written down and count by position: a removed field stays as void, and
-new ones go to the end.
+Spec: Partition Evolution. From v2 on a removed field disappears, and if it is added again it gets its old id, since
+equal ids mean equal values. In v1 ids are not stored and follow the position: a removed field becomes void, and new
+fields are appended.
 """
 
 from __future__ import annotations
@@ -30,13 +30,10 @@ class PartitionEvolution:
     """A partition spec between two versions of a table.
 
     Args:
-        spec: to start from.
+        spec: the spec before the changes.
         history: all specs of the table.
-        last_partition_id: highest field id that the table ever gave out.
-        format_version: may be raised in the course of the changes.
-
-    Attributes:
-        fields: as they are now.
+        last_partition_id: highest field id that the table ever assigned.
+        format_version: version of the table; changes may raise it.
     """
 
     def __init__(
@@ -50,14 +47,14 @@ class PartitionEvolution:
 
     @property
     def spec(self) -> PartitionSpec:
-        """The spec as it is now; the table gives it its number."""
+        """The current spec; the table assigns its number."""
         return PartitionSpec(spec_id=self._start.spec_id, fields=tuple(self.fields))
 
     def add(self, term: str, schema: Schema, *, name: str | None = None) -> None:
-        """Add a field, such as `day(ts)` or `bucket(16, id) as shard`; one that is there stays as it is.
+        """Add a field, such as `day(ts)` or `bucket(16, id) as shard`, unless it exists.
 
         Raises:
-            AlreadyExistsError: it is there under another name, or the name is taken.
+            AlreadyExistsError: it exists with another name, or the name is used.
             InvalidInputError, NotFoundError: not a term, or not for the column.
         """
         text, named = split_name(term, schema)
@@ -83,11 +80,7 @@ class PartitionEvolution:
         PartitionSpec(0, (new,)).validate(schema)
 
     def drop(self, text: str, schema: Schema) -> None:
-        """Remove a field by its name or its term; one that was removed before stays so.
-
-        Raises:
-            NotFoundError: the table never had it.
-        """
+        """Remove a field by its name or its term; raises NotFoundError if the table never had it."""
         found = self._find(text, schema)
         if found is not None:
             self._drop(found)
@@ -100,7 +93,7 @@ class PartitionEvolution:
             self.fields[place] = replace(found, transform=VoidTransform(), source_ids=None)
 
     def rename(self, name: str, to: str) -> None:
-        """Rename a field; one that was renamed so before stays so.
+        """Rename a field, unless it has this name already.
 
         Raises:
             NotFoundError: the table has no such field.
@@ -119,7 +112,7 @@ class PartitionEvolution:
         self.fields[self.fields.index(found)] = replace(found, name=to)
 
     def set(self, terms: Iterable[str], schema: Schema) -> None:
-        """Partition by exactly these terms: others are removed, those that are there stay, in the order given."""
+        """Partition by exactly these terms, in this order: existing fields are kept, others are removed."""
         wanted = list(terms)
         parsed = [parse_term(split_name(term, schema)[0], schema) for term in wanted]
         keep = {(source.id, transform) for transform, source in parsed}
@@ -140,9 +133,9 @@ class PartitionEvolution:
         )
 
     def _find(self, text: str, schema: Schema) -> PartitionField | None:
-        """Return the field that is meant, None when it is gone already."""
+        """Return the field with a name or a term, None if it was removed already."""
         named = {field.name: field for field in self.fields}
-        # A name may begin or end with blanks, as columns do; what is written around one is no part of it.
+        # A name may begin or end with blanks, like a column; other blanks around it are ignored.
         text = text if text in named else text.strip()
         found = named.get(text)
         if found is not None:
@@ -158,11 +151,8 @@ class PartitionEvolution:
         except IcebergError as error:
             raise self._not_found(text) from error
         there = self._of(source.id, transform)
-        if there is None and not any(
-            (field.source_id, field.transform) == (source.id, transform)
-            for spec in self._history
-            for field in spec.fields
-        ):
+        known = {(field.source_id, field.transform) for spec in self._history for field in spec.fields}
+        if there is None and (source.id, transform) not in known:
             raise self._not_found(text)
         return there
 
@@ -176,7 +166,7 @@ class PartitionEvolution:
     # --- making ---
 
     def _restore(self, source_id: int, transform: Transform, name: str | None) -> bool:
-        """Undo a removal by the same list of changes: the field comes back as it was, where it was."""
+        """Undo a removal by the same list of changes: the field is restored at its old position."""
         for place, old in enumerate(self._start.fields):
             if (old.source_id, old.transform) != (source_id, transform) or name not in (None, old.name):
                 continue
@@ -190,7 +180,7 @@ class PartitionEvolution:
         return False
 
     def _recycled(self, source_id: int, transform: Transform, name: str | None) -> PartitionField | None:
-        """Return the field of an earlier spec that says the same.
+        """Return the equal field of an earlier spec.
 
         Spec: "Field IDs must be reused if an existing partition spec contains an equivalent field".
         """
@@ -209,11 +199,7 @@ class PartitionEvolution:
         return self.last_partition_id
 
     def _free_name(self, name: str) -> None:
-        """Make room for a name; a void field that has it moves aside, as in Iceberg Java.
-
-        Raises:
-            AlreadyExistsError: a field that is not void has it.
-        """
+        """Rename a void field that has the name, as in Iceberg Java; AlreadyExistsError if another field has it."""
         for place, field in enumerate(self.fields):
             if field.name != name:
                 continue
@@ -239,7 +225,7 @@ def check_partitioning(spec: PartitionSpec, before: Schema, after: Schema) -> No
 
 
 def _default_name(transform: Transform, column: str) -> str:
-    """Return the name that Iceberg Java gives a field that is added to a table, which is not that of a new table."""
+    """Return the name that Iceberg Java gives a field added to a table, which differs from that of a new table."""
     match transform:
         case IdentityTransform():
             return column

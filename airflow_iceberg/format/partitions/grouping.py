@@ -1,6 +1,6 @@
-"""Rows of an Arrow table by partition, in one pass: every partition field becomes small integers, these become one.
+"""Rows of an Arrow table by partition, in one pass: all partition fields become one small integer for each row.
 
-The rules (which transform, what is equal) stand in `partitioning` and `values`; here is only the arithmetic.
+The rules (transforms, equality) are in `spec` and `format.values`; here is only the arithmetic.
 """
 
 from collections.abc import Iterator
@@ -23,12 +23,29 @@ from airflow_iceberg.format.values.numbers import unscaled
 
 Longs = npt.NDArray[np.int64]
 
-# Integers in a range of at most this many values are codes as they are; others are dictionary-encoded.
+# Integers in a range of at most this many values are codes themselves; others are dictionary-encoded.
 _MAX_PLAIN_RANGE = 1 << 20
 
 
-def group_rows(table: pa.Table, spec: PartitionSpec, schema: Schema) -> Iterator[tuple[tuple[Value, ...], pa.Table]]:
-    """Yield the partitions of a table that is not empty, with a spec that has fields and is valid."""
+def group_by_partition(
+    table: "pa.Table", spec: PartitionSpec, schema: Schema
+) -> "Iterator[tuple[tuple[Value, ...], pa.Table]]":
+    """Yield each partition of a table of rows once: its tuple of canonical values and its rows, in their order.
+
+    Args:
+        table: rows whose columns have the names and types of the schema.
+    Yields:
+        Partitions in the order of their first row; nothing for an empty table. Floats are compared by their bits: 0.0
+        and −0.0 are two partitions, and NaN is one.
+    Raises:
+        InvalidInputError: the spec cannot be written with, or a truncated decimal exceeds its precision.
+    """
+    if not table.num_rows:
+        return
+    if not spec.fields:
+        yield (), table
+        return
+    spec.validate(schema)
     columns = [_partition_column(table, child, schema) for child in spec.fields]
     codes, count = _combined_codes(columns)
     if count == 1:
@@ -53,7 +70,7 @@ def _partition_column(table: pa.Table, child: PartitionField, schema: Schema) ->
         column = pc.struct_field(column, step.name)
     if not _is_encoded_first(child.transform.result_type(source.type)):
         return apply(child.transform, column, source.type)
-    # Encoded chunk by chunk: the strings of many chunks together may be more than one Arrow array can hold.
+    # Encoded by chunk: the strings of many chunks together may be too large for one Arrow array.
     chunks = [apply(child.transform, chunk, source.type).dictionary_encode() for chunk in column.chunks]
     return pa.chunked_array(chunks).unify_dictionaries().combine_chunks()
 
@@ -63,7 +80,7 @@ def _is_encoded_first(type_: IcebergType) -> bool:
 
 
 def _combined_codes(columns: list[pa.Array]) -> tuple["Longs", int]:
-    """Return the number of each row's partition, counted in order of first appearance, and how many there are."""
+    """Return the number of each row's partition, in the order of first appearance, and the number of partitions."""
     codes, size = np.zeros(len(columns[0]), np.int64), 1
     for column in columns:
         own, own_size = _codes(column)
@@ -75,13 +92,13 @@ def _combined_codes(columns: list[pa.Array]) -> tuple["Longs", int]:
 
 
 def _dense(codes: "Longs", size: int) -> tuple["Longs", int]:
-    """Return the codes counted in the order of first appearance, without gaps, and how many there are."""
+    """Return the codes numbered in the order of first appearance, without gaps, and their number."""
     if (codes[0] == codes).all():
         return np.zeros(len(codes), np.int64), 1
     if size > max(_MAX_PLAIN_RANGE, len(codes)):
         encoded = number_array(codes).dictionary_encode()
         return encoded.indices.to_numpy().astype(np.int64), len(encoded.dictionary)
-    # Written from the last row to the first, what stays of each code is its first row.
+    # Written from the last row to the first, so that the first row of each code remains.
     firsts = np.full(size, len(codes), np.int64)
     firsts[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
     found = np.flatnonzero(firsts < len(codes))
@@ -91,7 +108,7 @@ def _dense(codes: "Longs", size: int) -> tuple["Longs", int]:
 
 
 def _codes(column: pa.Array) -> tuple["Longs", int]:
-    """Return a number for each value of a column, equal where the values are, and one more than the highest."""
+    """Return a number for each value of a column, equal for equal values, and one more than the highest."""
     if column.null_count == len(column):
         return np.zeros(len(column), np.int64), 1
     kind = column.type
@@ -110,7 +127,7 @@ def _range_codes(column: pa.Array, dtype: Any) -> tuple["Longs", int] | None:
     if high - low >= _MAX_PLAIN_RANGE:
         return None
     codes = physical(column, dtype).astype(np.int64)
-    # In two steps: one below the lowest long is no long.
+    # In two steps: the lowest long minus one is not a long.
     codes -= low
     codes += 1
     if column.null_count:
@@ -125,18 +142,18 @@ def _encoded(column: pa.Array) -> tuple["Longs", int]:
 
 
 def _float_bits(column: pa.Array) -> pa.Array:
-    """Return floats as integers of their bits, every NaN as one."""
+    """Return floats as integers of their bits, with one form of NaN."""
     bits = pa.int32() if column.type.bit_width == 32 else pa.int64()
     one_nan = pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), column.type), column)
     return one_nan.view(bits)
 
 
 def _order(codes: "Longs", count: int) -> tuple["Longs | None", "Longs"]:
-    """Return the row order that puts partitions together, None where they are already, and where each one starts."""
+    """Return the row order that groups the partitions, None if they are grouped already, and the start of each."""
     changes = np.flatnonzero(codes[1:] != codes[:-1]) + 1
     if len(changes) == count - 1:
         return None, np.concatenate((np.zeros(1, np.int64), changes))
-    # Of 16 bits numpy's stable sort is a radix sort: linear.
+    # For 16 bits, numpy's stable sort is a radix sort: linear.
     narrow = codes.astype(np.uint16) if count <= 1 << 16 else codes
     starts = np.zeros(count, np.int64)
     np.cumsum(np.bincount(codes, minlength=count)[:-1], out=starts[1:])
@@ -156,34 +173,10 @@ def _values(columns: list[pa.Array], rows: "Longs", spec: PartitionSpec, schema:
 
 
 def _check_precision(child: PartitionField, type_: DecimalType, values: list[Value]) -> None:
-    """Refuse what truncation made of the smallest decimals: it cannot be stored, and Java writes it wrongly."""
+    """Reject truncated decimals that exceed their precision: they cannot be stored."""
+    # Differs from Java: Java writes them wrongly.
     for value in values:
         if value is not None and abs(unscaled(value, type_.scale)) >= 10**type_.precision:
             raise InvalidInputError(
                 f"partition '{child.name}': {child.transform} gives {value}, which type {type_} cannot hold"
             )
-
-
-def group_by_partition(
-    table: "pa.Table", spec: PartitionSpec, schema: Schema
-) -> "Iterator[tuple[tuple[Value, ...], pa.Table]]":
-    """Yield each partition of a table of rows once: its tuple of canonical values and its rows, in their order.
-
-    Args:
-        table: rows whose columns have the names and types of the schema.
-        spec: the spec to partition by.
-        schema: columns of the table.
-    Yields:
-        Partitions in the order of their first row; nothing for an empty table. Floats are told apart by their bits,
-        so 0.0 and −0.0 are two partitions and NaN is one.
-    Raises:
-        InvalidInputError: the spec cannot be written with, or a truncated decimal leaves its precision.
-    """
-    if not table.num_rows:
-        return
-    if not spec.fields:
-        yield (), table
-        return
-    spec.validate(schema)
-
-    yield from group_rows(table, spec, schema)

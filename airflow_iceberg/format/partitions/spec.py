@@ -1,7 +1,7 @@
-"""Partition specs: which transforms of which columns make up the partition of a file; paths; rows by partition.
+"""Partition specs: the transforms of columns that make the partition of a file, and partition paths.
 
-Not here: the transforms (`transforms`), which changes of a spec are legal (`evolution`), pruning
-(`expressions.projection`).
+Not here: the transforms (`transforms`), legal changes of a spec (`evolution`), pruning (`expressions.projection`), rows
+by partition (`grouping`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,10 +33,9 @@ class PartitionField:
     """One column of the partition tuple.
 
     Attributes:
-        source_id: field id of the source column; of a multi-argument transform the first one.
-        field_id: id of the partition field, from 1000, never reused for something else.
-        name: its name, unique in the spec.
-        transform: what is applied to the source.
+        source_id: field id of the source column; the first one of a multi-argument transform.
+        field_id: id of the partition field, from 1000, never reused for another one.
+        name: unique name in the spec.
         source_ids: field ids of all sources of a multi-argument transform (version 3), else None.
     """
 
@@ -60,11 +59,10 @@ class PartitionField:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSpec:
-    """A tuple of partition fields, by number inside its table.
+    """A tuple of partition fields, with its number in the table. Spec: Partitioning.
 
     Raises:
         InvalidInputError: a name is empty, or a name or field id is used twice.
-    Spec: Partitioning.
     """
 
     spec_id: int = 0
@@ -81,16 +79,12 @@ class PartitionSpec:
 
     @property
     def is_unpartitioned(self) -> bool:
-        """Whether all files are in one partition: no fields, or only void ones."""
+        """Whether all files are in one partition: no fields, or only void fields."""
         return all(isinstance(child.transform, VoidTransform) for child in self.fields)
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any], *, path: str | None = None, where: str = "spec") -> "PartitionSpec":
-        """Read a spec of metadata JSON.
-
-        Raises:
-            FormatError: malformed, or not a legal spec.
-        """
+        """Read a spec of metadata JSON; raises FormatError for an illegal one."""
         fields = Fields(value, where, path)
         return cls.from_fields(fields.list("fields"), spec_id=fields.int("spec-id"), path=path, where=f"{where}.fields")
 
@@ -98,9 +92,9 @@ class PartitionSpec:
     def from_fields(
         cls, values: Sequence[Any], *, spec_id: int = 0, path: str | None = None, where: str = "partition-spec"
     ) -> "PartitionSpec":
-        """Read a bare list of fields, as in version 1 and in the header of a manifest.
+        """Read a list of fields, as in version 1 and in the header of a manifest.
 
-        Field ids may be missing, in all fields or in none: then they count from 1000 in each spec.
+        If all field ids are missing, they are numbered from 1000.
 
         Raises:
             FormatError: malformed, or not a legal spec.
@@ -122,11 +116,11 @@ class PartitionSpec:
         return {"spec-id": self.spec_id, "fields": self.fields_to_list()}
 
     def fields_to_list(self) -> list[dict[str, Any]]:
-        """Return the bare list of fields, as version 1 and the header of a manifest have it."""
+        """Return the list of fields, as in version 1 and the header of a manifest."""
         return [child.to_dict() for child in self.fields]
 
     def same_fields(self, other: "PartitionSpec") -> bool:
-        """Tell whether two specs partition alike: same sources, transforms and names, whatever the ids.
+        """Tell whether two specs are compatible: same sources, transforms and names, whatever the ids.
 
         Spec: "Writers must not create a new partition spec if there already exists a compatible partition spec".
         """
@@ -135,20 +129,16 @@ class PartitionSpec:
     def partition_type(self, schema: Schema) -> StructType:
         """Return the type of the partition tuple: one optional field per partition field.
 
-        A dropped source column counts as unknown and an unknown transform gives a string, so that the files of old
-        specs can be read.
+        A dropped source column is unknown and an unknown transform gives a string, so that old files can be read.
         """
-        return StructType(
-            fields=tuple(
-                NestedField(id=child.field_id, name=child.name, type=_result_type(child, schema))
-                for child in self.fields
-            )
-        )
+        types = (child.transform.result_type(_source_type(child, schema)) for child in self.fields)
+        pairs = zip(self.fields, types, strict=True)
+        return StructType(fields=tuple(NestedField(id=c.field_id, name=c.name, type=type_) for c, type_ in pairs))
 
     def partition_path(self, values: Sequence[Value], schema: Schema) -> str:
         """Return the path of a partition under the data location: ``ts_day=2017-11-16/id_bucket=3``.
 
-        Paths are for people: nobody may read values from them. Names and values are URL-encoded as Java does.
+        Paths are for people: values must not be read from them. Names and values are URL-encoded, as in Java.
         """
         pairs = zip(self.fields, values, strict=True)
         return "/".join(f"{_encode(child.name)}={_encode(_human(child, value, schema))}" for child, value in pairs)
@@ -157,15 +147,12 @@ class PartitionSpec:
         """Check that rows of a schema can be written with this spec.
 
         Raises:
-            InvalidInputError: a source column is missing, nested in a list or map, of a type that the transform is
-                not for, or a transform is unknown.
+            InvalidInputError: a transform is unknown, or a source column is missing, of a wrong type, or nested in a
+                list or map.
         """
         for child in self.fields:
             if not isinstance(child.transform, VoidTransform):
                 _validate_source(child, schema)
-
-
-UNPARTITIONED = PartitionSpec()
 
 
 def sources_to_dict(source_id: int, source_ids: tuple[int, ...] | None) -> dict[str, Any]:
@@ -176,7 +163,7 @@ def sources_to_dict(source_id: int, source_ids: tuple[int, ...] | None) -> dict[
 def sources_from_dict(fields: Fields) -> tuple[int, tuple[int, ...] | None]:
     """Read the sources of a partition or sort field.
 
-    One id in ``source-ids`` is the same as ``source-id``; where both stand, the list wins.
+    One id in ``source-ids`` is the same as ``source-id``; if the field has both, the list wins.
 
     Raises:
         FormatError: neither is there, or the list is empty.
@@ -190,7 +177,7 @@ def sources_from_dict(fields: Fields) -> tuple[int, tuple[int, ...] | None]:
 
 
 def transform_from_dict(fields: Fields, source_ids: tuple[int, ...] | None) -> Transform:
-    """Read a transform; with several sources it is one that this version does not know."""
+    """Read a transform; with several sources it is unknown to this version."""
     text = fields.str("transform")
     return UnknownTransform(text) if source_ids else parse_transform(text)
 
@@ -216,16 +203,12 @@ def _source_type(child: PartitionField, schema: Schema) -> IcebergType:
     return source.type if source is not None else UnknownType()
 
 
-def _result_type(child: PartitionField, schema: Schema) -> IcebergType:
-    return child.transform.result_type(_source_type(child, schema))
-
-
 def _human(child: PartitionField, value: Value, schema: Schema) -> str:
     return child.transform.to_human_string(value, _source_type(child, schema))
 
 
 def _encode(text: str) -> str:
-    """URL-encode like Java's URLEncoder: a blank is ``+``, and of the marks only ``*-._`` stay."""
+    """URL-encode like Java's URLEncoder: a blank becomes ``+``, and only the marks ``*-._`` are kept."""
     return quote_plus(text, safe="*").replace("~", "%7E")
 
 
@@ -251,17 +234,16 @@ def _validate_source(child: PartitionField, schema: Schema) -> None:
 def spec_from_shorthand(
     items: Sequence[str | PartitionField] | PartitionSpec, schema: Schema, *, spec_id: int = 0
 ) -> PartitionSpec:
-    """Return a partition spec from terms as people write them; field ids from 1000.
+    """Return a partition spec of terms as users write them, with field ids from 1000.
 
     Args:
-        items: like ``["day(ts)", "bucket(16, id)", "truncate(4, s)", "country as land"]``. Ready fields keep their ids.
-        schema: the columns that the terms speak of.
+        items: like ``["day(ts)", "bucket(16, id)", "truncate(4, s)", "country as land"]``. PartitionFields keep their
+            ids. Terms without a name get Java's names for a new table: ts_day, id_bucket, s_trunc, ts (identity).
+        schema: the columns of the terms.
         spec_id: number of the new spec.
-    Returns:
-        Fields without a name get the ones that Java gives in a new table: ts_day, id_bucket, s_trunc, ts (identity).
     Raises:
-        InvalidInputError: an unknown transform, one that is not for the column, a name that a column has, or two fields
-            that say the same of one column (day and hour).
+        InvalidInputError: an unknown transform, a transform that is not for the column, a name that a column has, or
+            two fields of one column that contain each other (day and hour).
         NotFoundError: no such column; the message lists the columns.
     """
     if isinstance(items, PartitionSpec):
@@ -294,7 +276,7 @@ def _parse_field(text: str, schema: Schema, field_id: int) -> PartitionField:
 
 
 def split_name(text: str, schema: Schema) -> tuple[str, str | None]:
-    """Split ``term as name``. A column may itself be called 'x as y'; then it is meant."""
+    """Split ``term as name``, unless it is the name of a column ('x as y')."""
     if text in schema.names:
         return text, None
     place = text.lower().rfind(" as ")
@@ -313,11 +295,7 @@ def default_name(transform: Transform, column: str) -> str:
 
 
 def check_names(fields: Sequence[PartitionField], schema: Schema) -> None:
-    """Check that no partition field has the name of a column, but for the column itself.
-
-    Raises:
-        InvalidInputError: naming the partition field.
-    """
+    """Check that no partition field has the name of a column other than its source; raises InvalidInputError."""
     for child in fields:
         column_id = schema.names.get(child.name)
         may_equal = isinstance(child.transform, (IdentityTransform, VoidTransform)) and column_id == child.source_id

@@ -1,4 +1,4 @@
-"""What the value of a table property may be: one function for each kind of value, each with the error that it gives.
+"""The kinds of values of table properties: one function for each kind, which reads a text or raises.
 
 Here: reading one value. Not here: which property is of which kind (`table_properties`, `known`), what it does (the
 modules of the operations). Importing this module costs no pyarrow.
@@ -40,35 +40,43 @@ def optional_text(name: str, text: str) -> str | None:
 
 
 def word(name: str, text: str) -> str:
-    """Return a text in lower case; whoever uses it knows the words."""
+    """Return any text in lower case; the caller checks it."""
     return text.strip().lower()
 
 
 def location(name: str, text: str) -> str:
-    """Return a location, or nothing."""
+    """Return a location without a password."""
     check_no_password(text)
     return text
 
 
 def integer(name: str, text: str) -> int:
     """Return a whole number."""
-    return number(int, name, text)
+    return _number(int, name, text)
 
 
-def number(kind: Callable[[str], _Number], name: str, text: str) -> _Number:
-    """Return a number of a kind."""
+def _number(kind: Callable[[str], _Number], name: str, text: str) -> _Number:
     try:
         return kind(text.strip())
     except ValueError as error:
         raise InvalidInputError(f"property {name} is '{text}' (expected a number)") from error
 
 
-def positive(name: str, text: str) -> int:
-    """Return a whole number above 0."""
-    value = number(int, name, text)
-    if value <= 0:
-        raise InvalidInputError(f"property {name} is '{text}' (expected a number above 0)")
-    return value
+def _number_in_range(
+    kind: Callable[[str], _Number], is_legal: Callable[[_Number], bool], expected: str
+) -> Callable[[str, str], _Number]:
+    def read(name: str, text: str) -> _Number:
+        value = _number(kind, name, text)
+        if not is_legal(value):
+            raise InvalidInputError(f"property {name} is '{text}' (expected {expected})")
+        return value
+
+    return read
+
+
+positive = _number_in_range(int, lambda value: value > 0, "a number above 0")
+non_negative_int = _number_in_range(int, lambda value: value >= 0, "a number, 0 or above")
+fraction = _number_in_range(float, lambda value: 0.0 < value < 1.0, "a number between 0 and 1")
 
 
 def byte_count(name: str, text: str) -> int:
@@ -77,22 +85,6 @@ def byte_count(name: str, text: str) -> int:
     if not (digits.isascii() and digits.isdigit() and int(digits) > 0):
         raise InvalidInputError(f"property {name} is '{digits}' (expected a number of bytes above 0)")
     return int(digits)
-
-
-def non_negative_int(name: str, text: str) -> int:
-    """Return a whole number, 0 or above."""
-    value = number(int, name, text)
-    if value < 0:
-        raise InvalidInputError(f"property {name} is '{text}' (expected a number, 0 or above)")
-    return value
-
-
-def fraction(name: str, text: str) -> float:
-    """Return a number between 0 and 1, both excluded."""
-    value = number(float, name, text)
-    if not 0.0 < value < 1.0:
-        raise InvalidInputError(f"property {name} is '{text}' (expected a number between 0 and 1)")
-    return value
 
 
 def is_true(name: str, text: str) -> bool:
@@ -109,13 +101,13 @@ def boolean(name: str, text: str) -> bool:
 
 
 def compression_level(name: str, text: str) -> int | None:
-    """Return a compression level, None for the codec's own."""
+    """Return a compression level, None for the default of the codec."""
     # Java writes the absent level as the word null.
-    return None if text.strip().lower() in ("", "null") else number(int, name, text)
+    return None if text.strip().lower() in ("", "null") else _number(int, name, text)
 
 
 def one_of(*words: str) -> Callable[[str, str], str]:
-    """Return what reads one of some words; the case of letters does not matter."""
+    """Return a kind whose values are some words, in upper or lower case."""
 
     def read(name: str, text: str) -> str:
         found = word(name, text)
@@ -135,7 +127,7 @@ def codec(name: str, text: str) -> str:
 
 
 def property_text(place: str, name: str, value: Any) -> str:
-    """Return the value of a property as the table keeps it; numbers and booleans are taken for their texts.
+    """Return the value of a property as it is stored in the table: numbers and booleans become texts.
 
     Raises:
         InvalidInputError: anything else; the value, which may be a secret, is not in the message.

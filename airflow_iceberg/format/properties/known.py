@@ -1,8 +1,8 @@
-"""Every property that Iceberg's writers know, and what this one does about it.
+"""All table properties of Iceberg's writers, and whether this writer follows them.
 
-Here: properties that are not read as attributes of `TableProperties`, the list of all, held against
-`docs/write-properties.md` by a test, and what is said about properties that are set and not followed. Not here: what
-the values do (the modules of the operations).
+Here: the properties that are not attributes of `TableProperties`, the list of all properties (a test compares it with
+`docs/write-properties.md`), and the warnings about properties that are set and not followed. Not here: what the values
+do (the modules of the operations).
 """
 
 from __future__ import annotations
@@ -73,24 +73,23 @@ _NOT_READ = (
     unused("write.spark.auto-schema-evolution.enabled", kinds.boolean),
     warned("write.spark.advisory-partition-size-bytes", kinds.positive),
 )
-"""Followed are those of position delete files, which are read as those of data files (`data.write.options`)."""
+"""The `Known` ones, of position delete files, are followed: `data.write.options` reads them as those of data files."""
 
 _READ = tuple(each for each in vars(TableProperties).values() if isinstance(each, Known))
 PROPERTIES: Mapping[str, Known] = {each.name: each for each in (*_READ, *_NOT_READ)}
-"""By name; a name that ends in ".*" is a prefix. Where both fit, the full name counts."""
+"""By name; a name that ends in ".*" is a prefix. A full name takes precedence over a prefix."""
 
 
 def find_property(name: str) -> Known | None:
-    """Return what is known of a property, None if it is not a property of Iceberg's."""
-    exact = PROPERTIES.get(name)
-    if exact is not None:
-        return exact
+    """Return what is known of a property, None if it is not a property of Iceberg."""
+    if name in PROPERTIES:
+        return PROPERTIES[name]
     prefixes = [key for key in PROPERTIES if key.endswith(".*") and name.startswith(key[:-1])]
     return PROPERTIES[max(prefixes, key=len)] if prefixes else None
 
 
 def check_values(properties: Mapping[str, str]) -> None:
-    """Refuse values that are not of the kind of their property; properties that are not known may be anything.
+    """Refuse values that are not of the kind of their property; unknown properties may have any value.
 
     Raises:
         InvalidInputError: names the property, its value and what is expected.
@@ -104,9 +103,7 @@ def check_values(properties: Mapping[str, str]) -> None:
 def property_warnings(properties: Mapping[str, str]) -> tuple[str, ...]:
     """Return a text for each `write.*` property that is set and not followed."""
     found = []
-    for name in sorted(properties):
-        if not name.startswith(WRITE_PREFIX):
-            continue
+    for name in sorted(filter(lambda name: name.startswith(WRITE_PREFIX), properties)):
         known = find_property(name)
         if known is None:
             found.append(f"property {name} is set, and this writer does not know it")

@@ -5,16 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from airflow_iceberg.errors import InvalidInputError
 
-if TYPE_CHECKING:
-    pass
-
 
 class MetricsKind(Enum):
-    """What is kept of a column."""
+    """The metrics that are kept of a column."""
 
     NONE = "none"
     COUNTS = "counts"
@@ -45,11 +41,7 @@ class MetricsMode:
 
     @staticmethod
     def parse(text: str) -> MetricsMode:
-        """Read a mode; the case of letters does not matter.
-
-        Raises:
-            InvalidInputError: no such mode, or a length below 1.
-        """
+        """Read a mode, in any case; raises InvalidInputError for an unknown mode, or a length below 1."""
         word = text.strip().lower()
         if word in ("none", "counts", "full"):
             return MetricsMode(MetricsKind(word))

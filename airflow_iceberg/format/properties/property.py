@@ -1,6 +1,6 @@
-"""A table property as a value: its name, its kind, its default, and what is done about it.
+"""A table property: its name, its kind, its default, and whether this writer follows it.
 
-Here: what a property is, and how it is read from a table's texts. Not here: which properties there are
+Here: what a property is, and how it is read from the texts of a table. Not here: the list of properties
 (`table_properties`, `known`), the kinds (`kinds`).
 """
 
@@ -17,19 +17,19 @@ _T = TypeVar("_T")
 
 
 class State(Enum):
-    """What is done about a property."""
+    """Whether and how this writer follows a property."""
 
     FOLLOWED = "followed"
     WARNED = "warning"
-    """It is not followed, and a warning says so."""
+    """Not followed; a warning says so."""
     REFUSED = "refused"
-    """Values that cannot be followed are an error, since files would be wrong."""
+    """Values that cannot be followed are an error, because files would be wrong."""
     UNUSED = "no effect"
-    """It is about something that is not done here: other file formats, other engines, updates."""
+    """About something that is not done here: other file formats, other engines, updates."""
 
 
 class Texts(Protocol):
-    """What holds the texts of a table's properties."""
+    """An object with the texts of a table's properties."""
 
     @property
     def texts(self) -> Mapping[str, str]:
@@ -42,10 +42,10 @@ class Known:
 
     Attributes:
         name: the full name; one that ends in ".*" is a prefix.
-        check: raises InvalidInputError for values that are not of the property's kind, when the property is set here.
-        state: what is done about it.
-        moot: values, in lower case, that ask for what is done anyway; they give no warning and no error.
-        note: the end of the warning.
+        check: a function that raises InvalidInputError for an illegal value, when the property is set here.
+        state: whether and how this writer follows the property.
+        moot: values in lower case that ask for what is done anyway; they give no warning and no error.
+        note: end of the warning.
     """
 
     name: str
@@ -64,11 +64,11 @@ class Known:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Property(Known, Generic[_T]):
-    """A property that is read as an attribute of `TableProperties`; of the class, the attribute is the property itself.
+    """An attribute of `TableProperties`: of a table the value, of the class the property itself.
 
     Attributes:
-        read: the value of a text; other engines may have set more than `check` lets pass.
-        default: the value where the table does not have the property.
+        read: a function from text to value; it may accept more than `check`, because other engines set properties too.
+        default: value for tables without the property.
     """
 
     read: Callable[[str, str], _T]
@@ -87,14 +87,14 @@ class Property(Known, Generic[_T]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ColumnProperty(Known, Generic[_T]):
-    """A property of one column, whose name ends its own; `read` and `default` as in `Property`."""
+    """A property of one column, whose name ends with the column's; `read` and `default` as in `Property`."""
 
     read: Callable[[str, str], _T]
     default: _T
 
     @property
     def prefix(self) -> str:
-        """What the name of the column follows."""
+        """The part before the column's name."""
         return self.name.removesuffix("*")
 
     @overload
@@ -106,7 +106,7 @@ class ColumnProperty(Known, Generic[_T]):
 
 
 class ColumnValues(Generic[_T]):
-    """The values of one property by column; each is read when it is asked for."""
+    """The values of one property by column, each read on demand."""
 
     __slots__ = ("_property", "_texts")
 
@@ -115,7 +115,7 @@ class ColumnValues(Generic[_T]):
         self._texts = texts
 
     def columns(self) -> tuple[str, ...]:
-        """Return the columns with a value of their own, by full name, in the order of the table's properties."""
+        """Return the full names of the columns with an own value, in the order of the table's properties."""
         prefix = self._property.prefix
         return tuple(name.removeprefix(prefix) for name in self._texts if name.startswith(prefix))
 
@@ -134,7 +134,7 @@ def followed(name: str, read: Callable[[str, str], _T], default: _T, *, check: K
     """Return a property that is followed.
 
     Args:
-        check: refuses more values than `read` when the property is set here; by default the same.
+        check: as in `Known`; `read` if left out.
     """
     return Property(name=name, read=read, default=default, check=check or read)
 
@@ -149,12 +149,12 @@ def by_column(
 def refused(
     name: str, read: Callable[[str, str], _T], default: _T, *moot: str, check: Kind | None = None
 ) -> Property[_T]:
-    """Return a property of which only the moot values can be followed; `check` as in `followed`."""
+    """Return a property of which only the `moot` values can be followed; `check` as in `followed`."""
     return Property(name=name, read=read, default=default, check=check or read, state=State.REFUSED, moot=moot)
 
 
 def warned(name: str, check: Kind, *moot: str, note: str = "") -> Known:
-    """Return a property that is not followed, and of which a warning says so."""
+    """Return a property that is not followed; a warning says so."""
     return Known(name=name, check=check, state=State.WARNED, moot=moot, note=note)
 
 

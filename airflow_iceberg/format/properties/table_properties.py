@@ -1,10 +1,10 @@
-"""The properties of a table that are read here, as typed attributes: name, kind and default of each.
+"""The table properties that this writer reads, as typed attributes: name, kind and default of each.
 
-Here: what the code reads, `TableProperties.of(metadata.properties).gc_enabled`, and under which name
+Here: the values of a table (`TableProperties.of(metadata.properties).gc_enabled`) and the names of the properties
 (`TableProperties.gc_enabled.name`). Not here: properties that are known and not read (`known`), what a property does
 (the modules of the operations).
 
-A property is read when it is asked for, and not before: a bad value that an operation does not need must not fail it.
+Each property is read on demand: a bad value that an operation does not need must not fail it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TableProperties:
     """The properties of one table.
 
     Attributes:
-        texts: as the table's metadata has them.
+        texts: values by name, as in the table's metadata.
     """
 
     texts: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""A schema while it changes: finding fields in it by name, what of it must not change, and making new fields.
+"""The base of schema evolution: finding fields by name, fields that must not change, and making new fields.
 
 Not here: the changes themselves (`evolution`).
 """
@@ -7,36 +7,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from airflow_iceberg.errors import InvalidInputError, NotFoundError
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.partitions.spec import PartitionSpec
-from airflow_iceberg.format.schemas.evolving_fields import (
-    parse_field,
-    with_field,
-)
+from airflow_iceberg.format.schemas.evolving_fields import parse_field, with_field
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.schemas.shorthand import unquote
 from airflow_iceberg.format.values import bytes as values
 
 DEFAULTS_VERSION = 3
 MAX_FIELD_ID = 2_147_483_447
-"""Those above are reserved. Spec: Reserved Field IDs."""
+"""Higher ids are reserved. Spec: Reserved Field IDs."""
 
 
 class ChangingSchema:
     """A schema between two versions of a table.
 
     Args:
-        schema: to start from.
-        last_column_id: highest field id that the table ever gave out.
-        history: all schemas of the table; they tell a change that was made before from a mistake.
+        schema: the schema before the changes; as an attribute, the current state.
+        last_column_id: highest field id that the table ever assigned.
+        history: all schemas of the table, to recognize changes that were made before.
         specs: all partition specs of the table.
-        format_version: may be raised in the course of the changes.
-
-    Attributes:
-        schema: as it is now.
+        format_version: version of the table; changes may raise it.
     """
 
     def __init__(
@@ -72,7 +67,7 @@ class ChangingSchema:
         return NotFoundError(f"no column '{name}' (columns: {', '.join(self.schema.names) or 'none'})")
 
     def _earlier_ids(self, name: str) -> set[int]:
-        """Return the ids of columns that had a name in some schema of the table."""
+        """Return the ids of the columns with a name in any schema of the table."""
         return {schema.names[n] for schema in self._history for n in (name, unquote(name)) if n in schema.names}
 
     def _leaf(self, field_id: int) -> str | None:
@@ -80,7 +75,7 @@ class ChangingSchema:
         return None if found is None else found.name
 
     def _split(self, name: str) -> tuple[t.NestedField | None, str]:
-        """Return the struct that a new column goes to, None for the table, and its name there."""
+        """Return the struct of a new column, None for the table, and the column's name in it."""
         if not name.strip():
             raise InvalidInputError(f"a column name must be a text that is not empty, got {name!r}")
         if unquote(name) != name.strip() or "." not in name or name in {item.name for item in self.schema.fields}:
@@ -116,17 +111,11 @@ class ChangingSchema:
         known = ", ".join(item.name for item in siblings)
         raise NotFoundError(f"no column '{name}' beside '{moved}' (columns there: {known})")
 
-    # --- what must not change ---
+    # --- fields that must not change ---
 
     def _in_map_key(self, field: t.NestedField) -> bool:
-        inner = field
-        for around in (*self.schema.ancestors(field.id), None):
-            if around is None:
-                return False
-            if isinstance(around.type, t.MapType) and around.type.key_id == inner.id:
-                return True
-            inner = around
-        return False
+        path = pairwise((field, *self.schema.ancestors(field.id)))
+        return any(isinstance(around.type, t.MapType) and around.type.key_id == inner.id for inner, around in path)
 
     def _check_evolvable(self, field: t.NestedField) -> None:
         if self._in_map_key(field):
@@ -150,7 +139,7 @@ class ChangingSchema:
 
     def _next_id(self) -> int:
         if self.last_column_id >= MAX_FIELD_ID:
-            # Differs from Java, which goes on into the ids of `_pos`, `_file` and others.
+            # Differs from Java: Java would assign the reserved ids of `_pos`, `_file` and others.
             raise InvalidInputError(
                 f"no column can be added: the table has given out field ids up to {self.last_column_id}, and those "
                 f"above {MAX_FIELD_ID} are reserved"

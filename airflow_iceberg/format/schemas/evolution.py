@@ -1,9 +1,9 @@
-"""A schema while it changes: columns added, dropped, renamed, moved, promoted.
+"""Schema evolution: columns added, dropped, renamed, moved, promoted.
 
-Here: one method a change, each of which leaves alone what is so already. Not here: the words for them and what else
-changes with a schema (`evolution`), the promotions (`promotion`), partition specs (`partition_evolution`).
+Here: one method for each change, without effect if the change was made already. Not here: the words of changes
+(`plan.alter_table`), the promotions (`promotion`), partition specs (`partitions.evolution`).
 
-Ids are never used twice: what is dropped and added again is another column, without the old values.
+Ids are never reused: a column that is dropped and added again is another column, without the old values.
 """
 
 from __future__ import annotations
@@ -15,25 +15,14 @@ from typing import Any, Literal
 from airflow_iceberg.errors import AlreadyExistsError, InvalidInputError, NotFoundError
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.schemas.changing_schema import ChangingSchema
-from airflow_iceberg.format.schemas.evolving_fields import (
-    check_same,
-    fields_below,
-    new_leaf,
-    parse_type,
-    same_shape,
-)
+from airflow_iceberg.format.schemas.evolving_fields import check_same, new_leaf, parse_type, same_shape
 from airflow_iceberg.format.schemas.promotion import check_partitions, is_promotion, promote_default, what_may_become
 from airflow_iceberg.format.schemas.schema import Schema, fresh_type
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Position:
-    """Where a column is to stand among its siblings.
-
-    Attributes:
-        where: first, or before or after another one.
-        other: that one's name; empty for first.
-    """
+    """The new position of a column: first, or before or after another column of the same struct."""
 
     where: Literal["first", "before", "after"]
     other: str = ""
@@ -53,17 +42,17 @@ class SchemaEvolution(ChangingSchema):
         position: Position | None = None,
         allow_incompatible: bool = False,
     ) -> None:
-        """Add a column, or a field of a struct (`point.z`; of the structs in a list too).
+        """Add a column, or a field of a struct (`point.z`), also of structs in a list.
 
-        A column that is there with the same type and the same nullability stays as it is.
+        A column that exists with the same type and nullability is kept.
 
         Args:
-            default: the value of the column in rows that are there, and in new ones that leave it out; v3.
-            allow_incompatible: add a required column although rows that are there lack a value.
+            default: value of the column in existing rows, and in new rows without a value; v3.
+            allow_incompatible: whether the column may be required although existing rows have no value.
         Raises:
             AlreadyExistsError: another column has the name.
             InvalidInputError: a required column without a default, a default before v3, an unknown type.
-            NotFoundError: no such struct, or no such column to stand beside.
+            NotFoundError: no such struct, or the position names an unknown column.
         """
         parent, leaf = self._split(name)
         new = self._new_field(name, leaf, type_, doc=doc, required=required, default=default)
@@ -83,10 +72,10 @@ class SchemaEvolution(ChangingSchema):
             self.move(name, position)
 
     def drop_column(self, name: str) -> None:
-        """Drop a column; one that was dropped before stays so.
+        """Drop a column, unless it was dropped before.
 
         Raises:
-            NotFoundError: there never was such a column, or it has another name now.
+            NotFoundError: the column never existed, or has another name now.
             InvalidInputError: it identifies rows, is the last one, or is the element of a list or a part of a map.
         """
         found = self._find(name)
@@ -94,7 +83,7 @@ class SchemaEvolution(ChangingSchema):
             self._check_was_dropped(name)
             return
         self._check_struct_member(found, "dropped")
-        below = {found.id, *(item.id for item in fields_below(found))}
+        below = {item.id for item in t.walk_fields((found,))}
         for field_id in self.schema.identifier_field_ids:
             if field_id in below:
                 raise InvalidInputError(
@@ -108,22 +97,21 @@ class SchemaEvolution(ChangingSchema):
         self._edit_struct(parent, lambda fields: tuple(item for item in fields if item.id != found.id))
 
     def _check_was_dropped(self, name: str) -> None:
-        gone = False
-        for field_id in self._earlier_ids(name):
+        earlier = self._earlier_ids(name)
+        for field_id in earlier:
             now = self.schema.find_name(field_id)
             if now is not None:
                 raise NotFoundError(f"no column '{name}': it is called '{now}' now")
-            gone = True
-        if not gone:
+        if not earlier:
             raise self._not_found(name)
 
     # --- columns that change ---
 
     def rename_column(self, name: str, to: str) -> None:
-        """Rename a column, or a field of a struct; one that was renamed so before stays so.
+        """Rename a column, or a field of a struct, unless it has this name already.
 
         Args:
-            to: the new name of the field alone, or with the same struct before it.
+            to: the new name of the field, with or without the name of its struct.
         Raises:
             NotFoundError: no such column.
             AlreadyExistsError: another column has the new name.
@@ -142,11 +130,7 @@ class SchemaEvolution(ChangingSchema):
         self._edit_field(found, name=leaf)
 
     def move(self, name: str, position: Position) -> None:
-        """Move a column within its struct.
-
-        Raises:
-            NotFoundError: no such column, or no such sibling.
-        """
+        """Move a column within its struct; raises NotFoundError if the column or the other one does not exist."""
         found = self._require(name)
         self._check_struct_member(found, "moved")
         parent = self._parent(found)
@@ -164,8 +148,7 @@ class SchemaEvolution(ChangingSchema):
 
         Raises:
             NotFoundError: no such column.
-            InvalidInputError: not a promotion that the format version allows, or one that would change the partition
-                values of files that are there.
+            InvalidInputError: the format version does not allow the promotion, or it would change partition values.
         """
         found = self._require(name)
         new = parse_type(name, type_)
@@ -203,11 +186,7 @@ class SchemaEvolution(ChangingSchema):
             self._edit_field(found, required=False)
 
     def make_required(self, name: str, *, allow_incompatible: bool = False) -> None:
-        """Forbid nulls in a column.
-
-        Raises:
-            InvalidInputError: rows that are there may have nulls, and that was not said to be fine.
-        """
+        """Forbid nulls in a column; raises InvalidInputError without `allow_incompatible`: rows may have nulls."""
         found = self._require(name)
         if found.required:
             return
@@ -226,7 +205,7 @@ class SchemaEvolution(ChangingSchema):
         self._edit_field(found, doc=doc)
 
     def set_default(self, name: str, default: Any) -> None:
-        """Set the value that new rows get which leave the column out; rows that are there keep theirs. None removes it.
+        """Set the value of new rows without a value; existing rows keep theirs. None removes the default.
 
         Raises:
             InvalidInputError: not a value of the column's type, or before v3.
@@ -236,22 +215,22 @@ class SchemaEvolution(ChangingSchema):
         self._edit_field(found, write_default=self._default(name, found.type, default))
 
     def set_identifier_fields(self, names: Iterable[str]) -> None:
-        """Say which columns identify a row.
+        """Set the columns that identify a row.
 
         Raises:
             NotFoundError: no such column.
-            InvalidInputError: one that may be null, is a float, or is inside of a list or map.
+            InvalidInputError: a column may be null, is a float, or is inside a list or map.
         """
         ids = tuple(self._require(name).id for name in names)
         self.schema = replace(self.schema, identifier_field_ids=ids)
 
     def union_by_name(self, other: Schema) -> None:
-        """Add what another schema has more, and widen what it has wider; nothing is dropped or narrowed.
+        """Add the new columns of another schema, and promote columns to its wider types; nothing is dropped.
 
-        Columns come as optional ones, and become optional where the other schema has them so.
+        New columns are optional, and columns that are optional in the other schema become optional.
 
         Raises:
-            InvalidInputError: a column has a type that fits neither way.
+            InvalidInputError: a column has two types, of which neither can be promoted to the other.
         """
         self._union(None, other.fields, "")
 
@@ -262,10 +241,8 @@ class SchemaEvolution(ChangingSchema):
             if item.name in known:
                 self._union_field(known[item.name].id, item, name)
             else:
-                field_id = self._next_id()
-                new = t.NestedField(
-                    id=field_id, name=item.name, type=fresh_type(item.type, self._next_id), doc=item.doc
-                )
+                own_id, type_ = self._next_id(), fresh_type(item.type, self._next_id)
+                new = t.NestedField(id=own_id, name=item.name, type=type_, doc=item.doc)
                 self._edit_struct(parent, lambda fields, new=new: (*fields, new))  # type: ignore[misc]
             if parent is not None:
                 parent = self.schema.fields_by_id[parent.id]

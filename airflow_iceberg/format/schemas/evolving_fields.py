@@ -1,8 +1,7 @@
-"""Fields and types of a schema that changes: exchanged, parsed, compared. Part of `schema_evolution`."""
+"""Fields and types of a schema that changes: replaced, parsed, compared. Part of `evolution`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -10,16 +9,16 @@ from typing import Any
 from airflow_iceberg.errors import AlreadyExistsError, InvalidInputError
 from airflow_iceberg.format.schemas.schema import fresh_type
 from airflow_iceberg.format.schemas.shorthand import field_from_shorthand, unquote
-from airflow_iceberg.format.types import IcebergType, ListType, MapType, NestedField, StructType, child_fields
+from airflow_iceberg.format.types import IcebergType, ListType, MapType, NestedField, StructType
 
 
 def same_shape(one: IcebergType, other: IcebergType) -> bool:
-    """Tell whether two types are the same but for the ids in them."""
+    """Tell whether two types are equal except for their field ids."""
     return fresh_type(one, lambda: 0) == fresh_type(other, lambda: 0)
 
 
 def with_field(fields: tuple[NestedField, ...], new: NestedField) -> tuple[NestedField, ...]:
-    """Return fields with one at any depth exchanged, found by its id; keys of maps stay as they are."""
+    """Return fields with one field replaced, by its id, at any depth; keys of maps are never replaced."""
     return tuple(new if item.id == new.id else replace(item, type=_with_inner(item.type, new)) for item in fields)
 
 
@@ -33,13 +32,6 @@ def _with_inner(type_: IcebergType, new: NestedField) -> IcebergType:
         (value,) = with_field((type_.value_field,), new)
         return replace(type_, value=value.type, value_required=value.required)
     return type_
-
-
-def fields_below(field: NestedField) -> Iterable[NestedField]:
-    """Yield all fields inside of a field."""
-    for child in child_fields(field.type):
-        yield child
-        yield from fields_below(child)
 
 
 def new_leaf(name: str, to: str) -> str:
@@ -56,7 +48,7 @@ def new_leaf(name: str, to: str) -> str:
 
 
 def parse_field(name: str, leaf: str, type_: Any) -> NestedField:
-    """Return the field that a type as people write it describes; its ids are not real yet."""
+    """Return the field of a type as users write it, with temporary ids."""
     if isinstance(type_, IcebergType):
         return NestedField(id=0, name=leaf, type=type_)
     ids = count(1)
@@ -65,12 +57,12 @@ def parse_field(name: str, leaf: str, type_: Any) -> NestedField:
 
 
 def parse_type(name: str, type_: Any) -> IcebergType:
-    """Return the type that people wrote; its ids are not real yet."""
+    """Return a type that users wrote, with temporary ids."""
     return parse_field(name, name, type_).type
 
 
 def check_same(name: str, there: NestedField, wanted: NestedField) -> None:
-    """Raise where a column is there and is not what is to be added."""
+    """Raise AlreadyExistsError if an existing column differs from the one to add."""
     problem = None
     if not same_shape(there.type, wanted.type):
         problem = f"with type {there.type}, not {wanted.type}"

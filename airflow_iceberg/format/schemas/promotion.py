@@ -1,6 +1,6 @@
-"""Which type of a column may become which other one, and what that does to its defaults and partitions.
+"""The type promotions of columns, and their effect on defaults and partitions.
 
-Not here: reading old files in the new type (`data`), and the change of the schema itself (`schema_evolution`).
+Not here: reading old files in the new type (`data`), and the change of the schema (`evolution`).
 """
 
 from collections.abc import Iterable
@@ -9,13 +9,7 @@ from typing import Any
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.partitions.spec import PartitionField
-from airflow_iceberg.format.transforms.transform import (
-    DayTransform,
-    MonthTransform,
-    UnknownTransform,
-    VoidTransform,
-    YearTransform,
-)
+from airflow_iceberg.format.transforms.transform import DayTransform, MonthTransform, VoidTransform, YearTransform
 from airflow_iceberg.format.values import bytes as values
 from airflow_iceberg.format.values.calendar import MICROS_PER_SECOND, SECONDS_PER_DAY
 
@@ -23,10 +17,7 @@ _NANOS_PER_MICRO = 1000
 
 
 def is_promotion(old: t.IcebergType, new: t.IcebergType, format_version: int) -> bool:
-    """Tell whether a column of one type may become one of another; equal types are none.
-
-    Spec: Schema Evolution, valid primitive type promotions. A nested type is never promoted as a whole.
-    """
+    """Tell whether a type can be promoted to another one; nested and equal types cannot. Spec: Schema Evolution."""
     match old, new:
         case (t.IntegerType(), t.LongType()) | (t.FloatType(), t.DoubleType()):
             return True
@@ -40,7 +31,7 @@ def is_promotion(old: t.IcebergType, new: t.IcebergType, format_version: int) ->
 
 
 def what_may_become(old: t.IcebergType, format_version: int) -> str:
-    """Return the types that a column may be promoted to, in words for an error."""
+    """Return the types that a column can be promoted to, as text for an error."""
     match old:
         case t.IntegerType():
             return "it may become long"
@@ -64,25 +55,22 @@ def promote_default(old: t.IcebergType, new: t.IcebergType, default: Any) -> Any
 
 
 def check_partitions(name: str, old: t.IcebergType, new: t.IcebergType, fields: Iterable[PartitionField]) -> None:
-    """Refuse a promotion that would change the partition values of files that are there.
+    """Reject a promotion that would change the partition values of existing files.
 
     Args:
-        name: of the column.
-        fields: the partition fields of which it is a source, of all specs that the table has.
+        name: name of the column.
+        fields: partition fields with this source, of all specs of the table.
     Raises:
         InvalidInputError: naming the partition field.
     Spec: Schema Evolution: "Type promotion is not allowed for a field that is referenced by source-id or source-ids of
         a partition field if the partition transform would produce a different value after promoting the type".
     """
     if not isinstance(old, t.DateType):
-        # Integers, decimals and floats have equal values and hashes in both types, and of unknown all are null.
+        # Integers, decimals and floats have equal values and hashes in both types; values of unknown are null.
         return
+    unchanged = (YearTransform, MonthTransform, DayTransform, VoidTransform)
     for field in fields:
-        if field.source_ids or isinstance(field.transform, UnknownTransform):
-            same = False
-        else:
-            same = isinstance(field.transform, (YearTransform, MonthTransform, DayTransform, VoidTransform))
-        if not same:
+        if field.source_ids or not isinstance(field.transform, unchanged):
             raise InvalidInputError(
                 f"column '{name}' cannot become {new}: partition field '{field.name}' ({field.transform}) would get "
                 f"other values for files that the table has"

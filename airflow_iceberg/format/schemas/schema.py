@@ -1,7 +1,7 @@
 """A table's schema: fields by id and by full name, identifier fields, projection, fresh ids.
 
-Not here: the types themselves (`types`), how people write a type by hand (`_shorthand`), which changes of a schema are
-legal (`evolution`), Arrow schemas (`arrow`).
+Not here: the types (`types`), types as users write them (`shorthand`), legal changes of a schema (`evolution`), Arrow
+schemas (`arrow`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 ALL_COLUMNS = "*"
 
 Columns: TypeAlias = "Mapping[str, str | Mapping[str, Any]] | Schema | pa.Schema"
-"""What is accepted where a schema is written by hand."""
+"""The forms in which users give a schema."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The columns of a table. Equal ids mean the same column, whatever it is called.
+    """The columns of a table. Equal ids mean the same column, whatever its name.
 
     Attributes:
         fields: the top-level columns in order.
         schema_id: number of the schema inside its table.
-        identifier_field_ids: ids of the fields that identify a row, like a primary key that nobody enforces.
-        fields_by_id: every field at every depth; those in lists and maps are ``element``, ``key`` and ``value``.
+        identifier_field_ids: ids of the fields that identify a row, like a primary key that is not enforced.
+        fields_by_id: every field at every depth; the fields of lists and maps are ``element``, ``key`` and ``value``.
         names: full dotted name to id, like ``points.element.x``.
-        parents: id of each nested field to the id of the field around it.
+        parents: id of each nested field to the id of its parent.
     Raises:
-        InvalidInputError: an id or a name twice, or an identifier field that could be null or is a float.
+        InvalidInputError: a duplicate id or name, or an identifier field that could be null or is a float.
     Spec: Schemas and Data Types; Identifier Field IDs.
     """
 
@@ -58,11 +58,7 @@ class Schema:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any], *, path: str | None = None, where: str = "schema") -> "Schema":
-        """Read a schema of metadata JSON; without a ``schema-id`` (version 1) the id is 0.
-
-        Raises:
-            FormatError: malformed, or not a legal schema.
-        """
+        """Read a schema of metadata JSON, with id 0 by default (version 1); raises FormatError for an illegal one."""
         fields = Fields(value, where, path)
         struct = type_from_json({"type": "struct", **value}, path=path, where=where)
         if not isinstance(struct, t.StructType):
@@ -94,10 +90,9 @@ class Schema:
         return max(self.fields_by_id, default=0)
 
     def without_write_defaults(self) -> "Schema":
-        """Return the schema as rows of versions 1 and 2 are made by it, which know no defaults.
+        """Return the schema for writing rows of versions 1 and 2, which have no defaults.
 
-        The metadata keeps a write default that it has (Iceberg Java takes it in any version), and a table that is
-        upgraded follows it from then on.
+        The metadata keeps write defaults, which Iceberg Java accepts in any version; they apply after an upgrade.
 
         Spec: Default values; Version 3.
         """
@@ -107,7 +102,7 @@ class Schema:
         """Return a field at any depth.
 
         Args:
-            name_or_id: an id, or a full dotted name; ``points.x`` is understood for ``points.element.x``.
+            name_or_id: an id, or a full dotted name; ``points.x`` also means ``points.element.x``.
             case_sensitive: whether the case of a name matters.
         Raises:
             NotFoundError: no such field; the message lists the columns.
@@ -125,14 +120,14 @@ class Schema:
         return self._names_by_id.get(field_id)
 
     def same_fields(self, other: "Schema") -> bool:
-        """Tell whether two schemas say the same; only their own ids may differ."""
+        """Tell whether two schemas are equal except for their schema ids."""
         return self.fields == other.fields and set(self.identifier_field_ids) == set(other.identifier_field_ids)
 
     def select(self, names: Iterable[str], case_sensitive: bool = True) -> "Schema":
         """Return a schema of some columns, with their ids, in the order of this one.
 
         Args:
-            names: full dotted names; ``a.b`` keeps of struct ``a`` only ``b``; ``*`` keeps everything.
+            names: full dotted names; ``a.b`` keeps only ``b`` of struct ``a``; ``*`` keeps everything.
             case_sensitive: whether the case of the names matters.
         Raises:
             NotFoundError: a name fits no column.
@@ -208,7 +203,7 @@ def _type_without_write_defaults(type_: t.IcebergType) -> t.IcebergType:
 
 
 class _Index:
-    """Collects the lookups of a schema in one walk."""
+    """The lookups of a schema, collected in one pass."""
 
     def __init__(self) -> None:
         self.fields_by_id: dict[int, t.NestedField] = {}
@@ -220,19 +215,19 @@ class _Index:
     def add(
         self, fields: tuple[t.NestedField, ...], prefix: str, short_prefix: str, parent: t.NestedField | None
     ) -> None:
-        """Add fields and all below them.
+        """Add fields and their nested fields.
 
         Args:
             prefix: full name of the parent with its dot.
             short_prefix: the same without ``element`` and ``value`` of structs in lists and maps.
-            parent: the field around these, or None at the top.
+            parent: the field that contains these, or None at the top.
         """
         in_struct = parent is None or isinstance(parent.type, t.StructType)
         for child in fields:
             self._add_one(child, prefix + child.name, parent)
             short = short_prefix + child.name
             self.short_names.setdefault(short, child.id)
-            # Java lets `points.x` stand for `points.element.x`, but only where a struct is the element.
+            # As in Java, `points.x` means `points.element.x`, but only if the element is a struct.
             skip = not in_struct and child.name != "key" and isinstance(child.type, t.StructType)
             below = short_prefix if skip else short + "."
             nested = t.child_fields(child.type)
@@ -256,16 +251,9 @@ class _Index:
 
 
 def _prune(fields: tuple[t.NestedField, ...], ids: frozenset[int]) -> tuple[t.NestedField, ...]:
-    """Keep the fields whose id is wanted, whole, and the others as far as something below them is wanted."""
-    kept = []
-    for child in fields:
-        if child.id in ids:
-            kept.append(child)
-            continue
-        pruned = _prune_type(child.type, ids)
-        if pruned is not None:
-            kept.append(replace(child, type=pruned))
-    return tuple(kept)
+    """Keep the fields with a wanted id as a whole, and of the others the wanted nested fields."""
+    pruned = ((child, child.type if child.id in ids else _prune_type(child.type, ids)) for child in fields)
+    return tuple(replace(child, type=type_) for child, type_ in pruned if type_ is not None)
 
 
 def _prune_type(type_: t.IcebergType, ids: frozenset[int]) -> t.IcebergType | None:
@@ -277,17 +265,17 @@ def _prune_type(type_: t.IcebergType, ids: frozenset[int]) -> t.IcebergType | No
     if isinstance(type_, t.ListType):
         return replace(type_, element=kept[0].type)
     if isinstance(type_, t.MapType):
-        # A map is read with its whole key, whatever was asked of it.
+        # A map is always read with its whole key.
         value = next((child.type for child in kept if child.id == type_.value_id), type_.value)
         return replace(type_, value=value)
     return None
 
 
 def assign_fresh_ids(schema: Schema, *, first_id: int = 1) -> Schema:
-    """Return the schema with new field ids, in the order in which Java gives them.
+    """Return the schema with new field ids, in the same order as Java.
 
-    All fields of one struct first, then what is nested in the first of them, and so on; so the top-level columns
-    have the ids 1 to n whatever they hold.
+    All fields of one struct first, then the fields nested in the first of them, and so on; so the top-level columns
+    have the ids 1 to n.
     """
     ids = count(first_id)
     struct = fresh_type(schema.as_struct(), lambda: next(ids))
@@ -299,7 +287,7 @@ def assign_fresh_ids(schema: Schema, *, first_id: int = 1) -> Schema:
 
 
 def fresh_type(type_: t.IcebergType, next_id: Callable[[], int]) -> t.IcebergType:
-    """Return a type with new ids for all fields in it: those of one struct first, then what is nested in them."""
+    """Return a type with new ids for all its fields: those of one struct first, then the nested ones."""
     if isinstance(type_, t.StructType):
         ids = [next_id() for _ in type_.fields]
         fields = zip(ids, type_.fields, strict=True)

@@ -1,7 +1,4 @@
-"""Columns as people write them: ``long not null``, ``list<string>``, ``struct<x: double, y: double not null>``.
-
-Part of `schema`, which gives the real field ids.
-"""
+"""Columns as users write them: ``long not null``, ``list<string>``, ``struct<x: double, y: double not null>``."""
 
 from __future__ import annotations
 
@@ -22,9 +19,8 @@ def field_from_shorthand(name: str, spelled: Any, next_id: Callable[[], int]) ->
     """Return the field of a column.
 
     Args:
-        name: of the column.
         spelled: a type text or an object with ``type``.
-        next_id: gives temporary ids for the field and all in it.
+        next_id: source of temporary ids for the field and its nested fields.
     Raises:
         InvalidInputError: malformed, or an unknown type; the message names the column and the allowed types.
     """
@@ -68,7 +64,7 @@ _PARAMETRIC_ALIASES = (
     (re.compile(r"(?:varchar|char)\s*\(\s*\d+\s*\)", re.IGNORECASE), "string"),
     (re.compile(r"(?:fixed|binary)\s*\(\s*(\d+)\s*\)", re.IGNORECASE), r"fixed[\1]"),
 )
-# Words that end a type: what follows them says something about the field.
+# Words after a type, which describe the field.
 _NOT_NULL = re.compile(r"\s+(not\s+null|required)\s*$", re.IGNORECASE)
 _NULLABLE = re.compile(r"\s+(null|optional)\s*$", re.IGNORECASE)
 _COMMENT = re.compile(r"\s+comment\s+'((?:[^']|'')*)'\s*$", re.IGNORECASE)
@@ -78,12 +74,11 @@ _MEMBER = re.compile(r"\s*(`(?:[^`]|``)+`|[^\s:`]+)\s*(?::\s*|\s+)(\S.*)", re.DO
 
 @dataclass(frozen=True, slots=True)
 class _TypeText:
-    """A type as people write it, with what it says about null and its comment.
+    """A type as users write it, like ``list<string not null> not null comment 'words'``.
 
     Attributes:
         column: full name of the column, for errors.
-        text: like ``list<string not null> not null comment 'words'``.
-        next_id: gives temporary ids.
+        next_id: source of temporary ids.
     """
 
     column: str
@@ -154,7 +149,7 @@ class _TypeText:
         return found
 
     def _split(self, text: str) -> list[str]:
-        """Split at the commas that are outside of brackets and quotes."""
+        """Split at the commas outside brackets and quotes."""
         parts, depth, start, quote = [], 0, 0, ""
         for index, char in enumerate(text):
             if quote:
@@ -176,12 +171,12 @@ class _TypeText:
 
 
 def schema_from_shorthand(columns: Columns, *, schema_id: int = 0) -> Schema:
-    """Return a schema from columns as people write them; fresh ids from 1.
+    """Return a schema of columns as users write them, with fresh ids from 1.
 
     Args:
         columns: name to type, like ``{"id": "long not null", "tags": "list<string>", "p": "struct<x: double>"}``; a
             type may also be an object ``{"type": "long", "required": True, "doc": "…"}``. A Schema or an Arrow schema
-            is taken as it is, with fresh ids.
+            only gets fresh ids.
         schema_id: number of the new schema.
     Raises:
         InvalidInputError: an unknown or malformed type; the message names the column and the allowed types.

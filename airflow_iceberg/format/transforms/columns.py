@@ -16,16 +16,8 @@ from airflow_iceberg.format import types as t
 from airflow_iceberg.format.arrow.buffers import number_array, valid_of
 from airflow_iceberg.format.arrow.types import type_to_arrow
 from airflow_iceberg.format.transforms import murmur3
-from airflow_iceberg.format.transforms.transform import (
-    BucketTransform,
-    DayTransform,
-    HourTransform,
-    MonthTransform,
-    Transform,
-    TruncateTransform,
-    VoidTransform,
-    YearTransform,
-)
+from airflow_iceberg.format.transforms import transform as kinds
+from airflow_iceberg.format.transforms.transform import Transform
 from airflow_iceberg.format.values.numbers import units_per_second
 
 # Below this share of distinct values in a sample, a column of strings is dictionary-encoded before it is hashed.
@@ -33,7 +25,7 @@ _REPEATS_WORTH_ENCODING = 0.5
 _SAMPLE_ROWS = 8_192
 # Decimals of up to as many digits fit 64 bits.
 _LONG_DIGITS = 18
-# A range of days as wide as this (some 2,700 years) is looked up in a table instead of computed row by row.
+# Up to this range of days (some 2,700 years), results are looked up in a table instead of computed for each row.
 _MAX_LOOKUP_DAYS = 1_000_000
 
 
@@ -59,14 +51,14 @@ def _apply(transform: Transform, array: Any, source_type: t.IcebergType) -> pa.A
         return _apply(transform, array.dictionary, source_type).take(array.indices)
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
-    if isinstance(transform, VoidTransform):
+    if isinstance(transform, kinds.VoidTransform):
         return pa.nulls(len(array), _void_type(array, source_type))
     array = _as_type(array, source_type)
-    if isinstance(transform, BucketTransform):
+    if isinstance(transform, kinds.BucketTransform):
         return _bucket(array, source_type, transform.num_buckets)
-    if isinstance(transform, TruncateTransform):
+    if isinstance(transform, kinds.TruncateTransform):
         return _truncate(array, source_type, transform.width)
-    if isinstance(transform, (YearTransform, MonthTransform, DayTransform, HourTransform)):
+    if isinstance(transform, kinds.TimeTransform):
         return _since_epoch(transform, array, source_type)
     return array
 
@@ -236,9 +228,8 @@ def _since_epoch(transform: Any, array: pa.Array, source_type: t.IcebergType) ->
     per_second = units_per_second(source_type)
     values = physical(array, np.int32 if per_second is None else np.int64)
     result_type = type_to_arrow(transform.result_type(source_type))
-    if isinstance(transform, (YearTransform, MonthTransform)):
-        days = DayTransform().since_epoch(values, per_second)
-        result = _by_day(transform, days)
+    if isinstance(transform, (kinds.YearTransform, kinds.MonthTransform)):
+        result = _by_day(transform, kinds.DayTransform().since_epoch(values, per_second))
     else:
         result = transform.since_epoch(values, per_second)
     return with_nulls_of(result.astype(np.int32), array, result_type)

@@ -1,4 +1,4 @@
-"""Transforms of columns as people write them: ``day(ts)``, ``bucket(16, id)``, a column alone.
+"""Transforms of columns as users write them: ``day(ts)``, ``bucket(16, id)``, a column alone.
 
 Shared by partition specs and sort orders.
 """
@@ -10,32 +10,19 @@ from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.schemas.shorthand import unquote
 from airflow_iceberg.format.transforms.transform import (
+    PLAIN_TRANSFORMS,
     BucketTransform,
-    DayTransform,
-    HourTransform,
     IdentityTransform,
-    MonthTransform,
     Transform,
     TruncateTransform,
-    VoidTransform,
-    YearTransform,
 )
 from airflow_iceberg.format.types import NestedField
 
-# The plurals are Spark's; `date` and `date_hour` are its older names.
-_PLAIN: Mapping[str, Transform] = {
-    "identity": IdentityTransform(),
-    "year": YearTransform(),
-    "years": YearTransform(),
-    "month": MonthTransform(),
-    "months": MonthTransform(),
-    "day": DayTransform(),
-    "days": DayTransform(),
-    "date": DayTransform(),
-    "hour": HourTransform(),
-    "hours": HourTransform(),
-    "date_hour": HourTransform(),
-    "void": VoidTransform(),
+# Spark's plurals, and its older names `date` and `date_hour`.
+_ALIASES: Mapping[str, str] = {
+    **{f"{unit}s": unit for unit in ("year", "month", "day", "hour")},
+    "date": "day",
+    "date_hour": "hour",
 }
 _WITH_NUMBER: Mapping[str, type[BucketTransform] | type[TruncateTransform]] = {
     "bucket": BucketTransform,
@@ -61,14 +48,14 @@ def parse_term(text: str, schema: Schema) -> tuple[Transform, NestedField]:
     if name in _WITH_NUMBER:
         number, column = _number_and_column(text, bracketed, inner)
         return _WITH_NUMBER[name](number), schema.find_field(column)
-    transform = _PLAIN.get(name)
+    transform = PLAIN_TRANSFORMS.get(_ALIASES.get(name, name))
     if transform is None:
         raise InvalidInputError(f"unknown transform '{call[1]}' in '{text}' (allowed: {_ALLOWED})")
     return transform, schema.find_field(unquote(inner))
 
 
 def _number_and_column(text: str, bracketed: str | None, inner: str) -> tuple[int, str]:
-    """Return N and column of ``bucket(N, column)``; ``bucket(column, N)`` and ``bucket[N](column)`` are understood."""
+    """Return N and column of ``bucket(N, column)``; ``bucket(column, N)`` and ``bucket[N](column)`` also work."""
     if bracketed:
         return int(bracketed), unquote(inner)
     first, _, second = inner.partition(",")

@@ -1,4 +1,4 @@
-"""One value: as the bytes of bounds and partition summaries, as JSON, as a literal that people write, as a bound.
+"""One value: as the bytes of bounds and partition summaries, as JSON, as a user's literal, as a bound.
 
 Not here: which columns get bounds (`data.write.metrics`), values as Arrow (`arrow`), human strings (`transforms`).
 """
@@ -10,26 +10,7 @@ import uuid
 from collections.abc import Hashable, Mapping
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
-from airflow_iceberg.format.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    LongType,
-    StringType,
-    TimestampNsType,
-    TimestampType,
-    TimestamptzNsType,
-    TimestamptzType,
-    TimeType,
-    UnknownType,
-    UUIDType,
-    Value,
-)
+from airflow_iceberg.format import types as t
 from airflow_iceberg.format.values import calendar
 from airflow_iceberg.format.values.json import from_json, to_json
 from airflow_iceberg.format.values.literals import parse_literal, single
@@ -39,7 +20,6 @@ __all__ = [
     "canonical_key",
     "from_bytes",
     "from_json",
-    "is_canonical_equal",
     "lower_bound",
     "parse_literal",
     "single",
@@ -52,7 +32,7 @@ __all__ = [
 # --- bytes: Appendix D, Binary single-value serialization -------------------------------------------------------------
 
 
-def to_bytes(type_: IcebergType, value: Value) -> bytes:
+def to_bytes(type_: t.IcebergType, value: t.Value) -> bytes:
     """Return the single-value serialization of a canonical value.
 
     Raises:
@@ -66,14 +46,14 @@ def to_bytes(type_: IcebergType, value: Value) -> bytes:
         raise InvalidInputError(f"cannot write {value!r} as {type_}") from error
 
 
-def _to_bytes(type_: IcebergType, value: Value) -> bytes:
-    if isinstance(type_, StringType):
+def _to_bytes(type_: t.IcebergType, value: t.Value) -> bytes:
+    if isinstance(type_, t.StringType):
         return bytes(value, "utf-8")
     if isinstance(type_, RAW):
         return bytes(value)
-    if isinstance(type_, DecimalType):
+    if isinstance(type_, t.DecimalType):
         return minimal_bytes(unscaled(value, type_.scale))
-    if isinstance(type_, UUIDType):
+    if isinstance(type_, t.UUIDType):
         return bytes(value.bytes)
     layout = _LAYOUTS.get(type(type_))
     if layout is None:
@@ -81,26 +61,20 @@ def _to_bytes(type_: IcebergType, value: Value) -> bytes:
     return struct.pack(layout, value)
 
 
-_LAYOUTS: Mapping[type[IcebergType], str] = {
-    BooleanType: "<?",
-    IntegerType: "<i",
-    DateType: "<i",
-    LongType: "<q",
-    TimeType: "<q",
-    TimestampType: "<q",
-    TimestamptzType: "<q",
-    TimestampNsType: "<q",
-    TimestamptzNsType: "<q",
-    FloatType: "<f",
-    DoubleType: "<d",
+_LAYOUTS: Mapping[type[t.IcebergType], str] = {
+    t.BooleanType: "<?",
+    **dict.fromkeys((t.IntegerType, t.DateType), "<i"),
+    **dict.fromkeys((t.LongType, t.TimeType, *t.TIMESTAMPS), "<q"),
+    t.FloatType: "<f",
+    t.DoubleType: "<d",
 }
 
 
-def from_bytes(type_: IcebergType, data: bytes) -> Value:
+def from_bytes(type_: t.IcebergType, data: bytes) -> t.Value:
     """Return the value of a single-value serialization.
 
-    Bounds stay as they were written when a column is promoted: four bytes of a long are an int, of a double a float,
-    of a timestamp a date.
+    The promotion of a column does not change its bounds: four bytes of a long are an int, of a double a float, of a
+    timestamp a date.
 
     Raises:
         FormatError: the length fits neither the type nor one it was promoted from.
@@ -112,16 +86,16 @@ def from_bytes(type_: IcebergType, data: bytes) -> Value:
         raise FormatError(f"cannot read {len(data)} bytes as a value of type {type_}: {error}") from error
 
 
-def _from_bytes(type_: IcebergType, data: bytes) -> Value:
-    if isinstance(type_, StringType):
+def _from_bytes(type_: t.IcebergType, data: bytes) -> t.Value:
+    if isinstance(type_, t.StringType):
         return data.decode("utf-8")
-    if isinstance(type_, UnknownType):
+    if isinstance(type_, t.UnknownType):
         return None
     if isinstance(type_, RAW):
         return data
-    if isinstance(type_, DecimalType):
+    if isinstance(type_, t.DecimalType):
         return scaled(int.from_bytes(data, "big", signed=True), type_.scale)
-    if isinstance(type_, UUIDType):
+    if isinstance(type_, t.UUIDType):
         if len(data) != 16:
             raise struct.error("expected 16 bytes")
         return uuid.UUID(bytes=data)
@@ -139,7 +113,7 @@ def _from_bytes(type_: IcebergType, data: bytes) -> Value:
 # --- bounds -----------------------------------------------------------------------------------------------------------
 
 
-def lower_bound(type_: IcebergType, value: Value, length: int | None = None) -> Value | None:
+def lower_bound(type_: t.IcebergType, value: t.Value, length: int | None = None) -> t.Value | None:
     """Return a value that is not above the given minimum, short enough for a lower bound.
 
     Args:
@@ -148,28 +122,28 @@ def lower_bound(type_: IcebergType, value: Value, length: int | None = None) -> 
     Returns:
         None where there is no bound: for NaN. A zero becomes −0.0, which sorts below 0.0.
     """
-    if isinstance(type_, (FloatType, DoubleType)):
+    if isinstance(type_, (t.FloatType, t.DoubleType)):
         return _float_bound(value, -0.0)
-    if value is None or length is None or not isinstance(type_, (StringType, BinaryType)):
+    if value is None or length is None or not isinstance(type_, (t.StringType, t.BinaryType)):
         return value
     return value[:length]
 
 
-def upper_bound(type_: IcebergType, value: Value, length: int | None = None) -> Value | None:
+def upper_bound(type_: t.IcebergType, value: t.Value, length: int | None = None) -> t.Value | None:
     """Return a value that is not below the given maximum, short enough for an upper bound.
 
     Args:
         value: the greatest value of a column; None gives None.
         length: code points or bytes to keep of a string or binary; None keeps all.
     Returns:
-        What is cut is raised in its last place that can be. None where there is no bound: for NaN, and where no
-        place can be raised. A zero becomes 0.0, which sorts above −0.0.
+        A truncated value has its last possible character or byte incremented. None where there is no bound: for NaN,
+        and where nothing can be incremented. A zero becomes 0.0, which sorts above −0.0.
     """
-    if isinstance(type_, (FloatType, DoubleType)):
+    if isinstance(type_, (t.FloatType, t.DoubleType)):
         return _float_bound(value, 0.0)
-    if value is None or length is None or not isinstance(type_, (StringType, BinaryType)) or len(value) <= length:
+    if value is None or length is None or not isinstance(type_, (t.StringType, t.BinaryType)) or len(value) <= length:
         return value
-    return _raise_text(value[:length]) if isinstance(type_, StringType) else _raise_bytes(value[:length])
+    return _raise_text(value[:length]) if isinstance(type_, t.StringType) else _raise_bytes(value[:length])
 
 
 def _float_bound(value: float | None, zero: float) -> float | None:
@@ -198,10 +172,10 @@ def _raise_bytes(data: bytes) -> bytes | None:
 # --- equality ---------------------------------------------------------------------------------------------------------
 
 
-def canonical_key(value: Value) -> Hashable:
-    """Return something hashable that is equal exactly where two values of one type are the same.
+def canonical_key(value: t.Value) -> Hashable:
+    """Return a hashable key that is equal exactly where two values of one type are the same.
 
-    Floats go by their bits, so that 0.0 and −0.0 differ and every NaN is the same.
+    Floats are compared by their bits: 0.0 and −0.0 differ, and every NaN is the same.
     """
     if isinstance(value, float):
         return ("float", "NaN" if math.isnan(value) else struct.pack("<d", value))
@@ -210,8 +184,3 @@ def canonical_key(value: Value) -> Hashable:
     if isinstance(value, dict):
         return frozenset((canonical_key(key), canonical_key(item)) for key, item in value.items())
     return value if isinstance(value, Hashable) else bytes(value)
-
-
-def is_canonical_equal(left: Value, right: Value) -> bool:
-    """Tell whether two canonical values of one type are the same, as for the values of a partition."""
-    return canonical_key(left) == canonical_key(right)

@@ -1,7 +1,7 @@
 """Days, times and instants as integers: the proleptic Gregorian calendar by integer arithmetic, and ISO 8601 text.
 
-Python's `datetime` knows the years 1 to 9999 and microseconds; Iceberg's int and long reach further, and version 3 has
-nanoseconds. Everything here works on plain ints, `civil_from_days` also on numpy arrays of int64.
+Python's `datetime` is limited to the years 1 to 9999 and microseconds; Iceberg's int and long have a larger range, and
+version 3 has nanoseconds. All functions take plain ints, `civil_from_days` also numpy arrays of int64.
 """
 
 import re
@@ -23,11 +23,7 @@ _OFFSET = re.compile(r"\s?([Zz]|UTC|[+-]\d\d(?::?\d\d(?::?\d\d)?)?)$", re.ASCII)
 
 
 def civil_from_days(days: Any) -> tuple[Any, Any, Any]:
-    """Return year, month (1–12) and day (1–31) of days since 1970-01-01.
-
-    Args:
-        days: an int, or a numpy array of int64; the results are of the same kind.
-    """
+    """Return year, month (1–12) and day (1–31) of days since 1970-01-01; ints or numpy arrays, as `days` is."""
     shifted = days + _EPOCH_IN_ERAS
     era = shifted // _DAYS_PER_ERA
     day_of_era = shifted - era * _DAYS_PER_ERA
@@ -42,7 +38,7 @@ def civil_from_days(days: Any) -> tuple[Any, Any, Any]:
 
 
 def days_from_civil(year: int, month: int, day: int) -> int:
-    """Return the days since 1970-01-01 of a date. The date is not checked."""
+    """Return the days since 1970-01-01 of a date, which is not checked."""
     year -= month <= 2
     era = year // 400
     year_of_era = year - era * 400
@@ -63,23 +59,18 @@ def years_from_days(days: Any) -> Any:
 
 
 def format_date(days: int) -> str:
-    """Return a date as ISO 8601; years beyond 9999 carry a plus sign, as in Java."""
+    """Return a date as ISO 8601; years after 9999 have a plus sign, as in Java."""
     year, month, day = civil_from_days(days)
     return f"{_format_year(year)}-{month:02}-{day:02}"
 
 
 def format_time(micros: int) -> str:
-    """Return a time of day with seconds and as many digits of the fraction as it needs."""
+    """Return a time of day with seconds and no more digits of the fraction than necessary."""
     return _format_time_of_day(micros, MICROS_PER_SECOND)
 
 
 def format_timestamp(units: int, per_second: int) -> str:
-    """Return date and time as ISO 8601 with ``T``, without an offset.
-
-    Args:
-        units: micro- or nanoseconds since the epoch.
-        per_second: how many of them make a second.
-    """
+    """Return date and time as ISO 8601 with ``T``, without an offset, of units since the epoch."""
     days, rest = divmod(units, per_second * SECONDS_PER_DAY)
     return f"{format_date(days)}T{_format_time_of_day(rest, per_second)}"
 
@@ -119,12 +110,10 @@ def parse_time(text: str, per_second: int = MICROS_PER_SECOND) -> int:
 
 
 def parse_timestamp(text: str, per_second: int) -> tuple[int, int | None]:
-    """Return the units since the epoch of an ISO 8601 timestamp, and its offset.
+    """Return the units since the epoch of an ISO 8601 timestamp, and its offset in seconds or None.
 
-    A blank may stand for ``T``; a date alone is its midnight.
+    The units are an instant when there is an offset, else local time. ``T`` may be a space; a date is its midnight.
 
-    Returns:
-        Units as an instant when there is an offset, else as local time; and the offset in seconds, or None.
     Raises:
         ValueError: not a timestamp.
     """

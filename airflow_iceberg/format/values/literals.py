@@ -1,4 +1,4 @@
-"""Values as people write them, made canonical: texts, Python dates, numbers. Part of `values`."""
+"""Canonical values of what users write: texts, Python dates, numbers. Part of `values`."""
 
 import datetime
 import math
@@ -20,12 +20,12 @@ _MICROS_PER_DAY = calendar.SECONDS_PER_DAY * calendar.MICROS_PER_SECOND
 
 
 def parse_literal(type_: t.IcebergType, value: Any) -> t.Value:
-    """Return the canonical value of what a person wrote for a column: in a filter, in a default, in a test.
+    """Return the canonical value of what a user wrote for a column: in a filter, in a default, in a test.
 
     Args:
         type_: type of the column.
         value: a text like ``'2026-01-01'``, or a Python object: date, datetime, time, Decimal, UUID, bytes, a number;
-            canonical values are fine. For a timestamptz, what has no zone is UTC. None gives None.
+            canonical values are accepted. For a timestamptz, a value without a zone is UTC. None gives None.
     Raises:
         InvalidInputError: not a value of the type, out of its range, or not exact in it (0.125 as a decimal(9, 2)).
     """
@@ -63,10 +63,6 @@ def _text_to_boolean(type_: t.IcebergType, text: str) -> bool:
     return text.lower() == "true"
 
 
-def _text_to_float(type_: t.IcebergType, text: str) -> float:
-    return _to_float(type_, float(text))
-
-
 def _text_to_timestamp(type_: t.IcebergType, text: str) -> int:
     units, offset = calendar.parse_timestamp(text, units_per_second(type_) or 1)
     if offset is not None and not isinstance(type_, WITH_ZONE):
@@ -78,15 +74,12 @@ _TEXT_PARSERS: Mapping[type[t.IcebergType], Callable[[Any, str], t.Value]] = {
     t.BooleanType: _text_to_boolean,
     t.IntegerType: lambda type_, text: _integral(type_, Decimal(text)),
     t.LongType: lambda type_, text: _integral(type_, Decimal(text)),
-    t.FloatType: _text_to_float,
-    t.DoubleType: _text_to_float,
+    t.FloatType: lambda type_, text: _to_float(type_, float(text)),
+    t.DoubleType: lambda type_, text: _to_float(type_, float(text)),
     t.DecimalType: lambda type_, text: to_decimal(type_, Decimal(text)),
     t.DateType: lambda type_, text: in_range(type_, calendar.parse_date(text)),
     t.TimeType: lambda type_, text: calendar.parse_time(text),
-    t.TimestampType: _text_to_timestamp,
-    t.TimestamptzType: _text_to_timestamp,
-    t.TimestampNsType: _text_to_timestamp,
-    t.TimestamptzNsType: _text_to_timestamp,
+    **dict.fromkeys(TIMESTAMPS, _text_to_timestamp),
     t.StringType: lambda type_, text: text,
     t.UUIDType: lambda type_, text: uuid.UUID(text),
 }
@@ -154,19 +147,13 @@ def _to_float(type_: t.IcebergType, value: Any) -> float:
 
 
 def single(number: float) -> float:
-    """Return the 32-bit float that is nearest to a number.
-
-    Raises:
-        OverflowError: a finite number that is too large.
-    """
+    """Return the 32-bit float that is nearest to a number; raises OverflowError for a finite one that is too large."""
     return float(struct.unpack("<f", struct.pack("<f", number))[0])
 
 
 def to_decimal(type_: t.DecimalType, value: Decimal, exact_scale: bool = False) -> Decimal:
-    """Return a decimal with exactly the type's scale.
+    """Return a decimal with exactly the type's scale; with `exact_scale`, the value must have this scale.
 
-    Args:
-        exact_scale: whether the scale must be the type's already.
     Raises:
         InvalidInputError: not finite, or not exact in the type.
     """
@@ -175,7 +162,7 @@ def to_decimal(type_: t.DecimalType, value: Decimal, exact_scale: bool = False) 
     sign, digits, exponent = value.as_tuple()
     if exact_scale and exponent != -type_.scale:
         raise InvalidInputError(f"{value} has a scale of {-int(exponent)}, expected {type_.scale}")
-    # By digits and not by arithmetic, which an exponent of a million would keep busy.
+    # By digits, not by arithmetic: an exponent of a million would take too long.
     text = "".join(map(str, digits)).lstrip("0")
     shift = int(exponent) + type_.scale
     if text and len(text) + shift > type_.precision:
@@ -187,11 +174,7 @@ def to_decimal(type_: t.DecimalType, value: Decimal, exact_scale: bool = False) 
 
 
 def in_range(type_: t.IcebergType, value: int) -> int:
-    """Return the integer itself.
-
-    Raises:
-        InvalidInputError: the type cannot hold it.
-    """
+    """Return the integer itself; raises InvalidInputError if the type cannot hold it."""
     low, high = _INT_RANGE if isinstance(type_, (t.IntegerType, t.DateType)) else _LONG_RANGE
     if isinstance(type_, t.TimeType):
         low, high = 0, _MICROS_PER_DAY - 1
@@ -201,11 +184,7 @@ def in_range(type_: t.IcebergType, value: int) -> int:
 
 
 def fixed_length(type_: t.IcebergType, data: bytes) -> bytes:
-    """Return the bytes themselves.
-
-    Raises:
-        InvalidInputError: a fixed of another length.
-    """
+    """Return the bytes themselves; raises InvalidInputError for a fixed of another length."""
     if isinstance(type_, t.FixedType) and len(data) != type_.length:
         raise InvalidInputError(f"{len(data)} bytes do not fit type {type_}")
     return data

@@ -3,31 +3,19 @@
 from decimal import Decimal
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.format.types import (
-    BinaryType,
-    DateType,
-    FixedType,
-    GeographyType,
-    GeometryType,
-    IcebergType,
-    TimestampNsType,
-    TimestampType,
-    TimestamptzNsType,
-    TimestamptzType,
-    VariantType,
-)
+from airflow_iceberg.format import types as t
 from airflow_iceberg.format.values import calendar
 
-NANOS = (TimestampNsType, TimestamptzNsType)
-TIMESTAMPS = (TimestampType, TimestamptzType, *NANOS)
-WITH_ZONE = (TimestamptzType, TimestamptzNsType)
-RAW = (FixedType, BinaryType, GeometryType, GeographyType, VariantType)
+NANOS = (t.TimestampNsType, t.TimestamptzNsType)
+TIMESTAMPS = t.TIMESTAMPS
+WITH_ZONE = (t.TimestamptzType, t.TimestamptzNsType)
+RAW = (t.FixedType, t.BinaryType, t.GeometryType, t.GeographyType, t.VariantType)
 """The types whose canonical value is the bytes themselves."""
 
 
-def units_per_second(source_type: IcebergType) -> int | None:
+def units_per_second(source_type: t.IcebergType) -> int | None:
     """Return how many units of a timestamp's value make a second; None for a date, which counts days."""
-    if isinstance(source_type, DateType):
+    if isinstance(source_type, t.DateType):
         return None
     return calendar.NANOS_PER_SECOND if isinstance(source_type, NANOS) else calendar.MICROS_PER_SECOND
 
@@ -57,6 +45,6 @@ def scaled(number: int, scale: int) -> Decimal:
 
 
 def wrap(value: int, bits: int) -> int:
-    """Return an integer as Java casts it to that many bits: what is too large comes round."""
+    """Return an integer as Java casts it to that many bits: numbers that are too large wrap."""
     half = 1 << (bits - 1)
     return (value + half) % (1 << bits) - half

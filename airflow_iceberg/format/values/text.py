@@ -1,11 +1,12 @@
-"""Values as people read them, in the words of Java: that is how they stand in partition paths."""
+"""Values as text for people, formatted like Java: this is their form in partition paths."""
 
 import base64
 import math
-import struct
+from contextlib import suppress
 
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.values import calendar
+from airflow_iceberg.format.values.literals import single as nearest_single
 from airflow_iceberg.format.values.numbers import TIMESTAMPS, WITH_ZONE, units_per_second
 
 
@@ -45,12 +46,7 @@ def _human_time(micros: int) -> str:
 
 
 def java_float(value: float, *, single: bool) -> str:
-    """Return a float or double as Java's `toString` gives it: 1.5, 1.0E300, -0.0, NaN, Infinity.
-
-    Args:
-        value: the number.
-        single: whether it is a 32-bit float, whose shortest digits are fewer.
-    """
+    """Return a float (`single`) or double as Java's `toString` gives it: 1.5, 1.0E300, -0.0, NaN, Infinity."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -76,16 +72,10 @@ def _shortest(value: float, single: bool) -> tuple[str, int]:
 def _shortest_single(value: float) -> str:
     for precision in range(8):
         text = f"{value:.{precision}e}"
-        if _as_single(float(text)) == value:
-            return text
+        with suppress(OverflowError):
+            if nearest_single(float(text)) == value:
+                return text
     return f"{value:.8e}"
-
-
-def _as_single(value: float) -> float:
-    try:
-        return float(struct.unpack("<f", struct.pack("<f", value))[0])
-    except OverflowError:
-        return math.inf
 
 
 def _plain(digits: str, exponent: int) -> str:

@@ -17,45 +17,26 @@ from typing import Any
 from uuid import UUID
 
 from airflow_iceberg.errors import FormatError
-from airflow_iceberg.format.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    LongType,
-    StringType,
-    TimestampNsType,
-    TimestampType,
-    TimestamptzNsType,
-    TimestamptzType,
-    TimeType,
-    UnknownType,
-    UUIDType,
-    Value,
-)
+from airflow_iceberg.format import types as t
 
 NULL = b"\x00"
 _PRIMITIVE, _SHORT_STRING, _OBJECT, _ARRAY = range(4)
 _MAX_DEPTH = 200
 _EXACT = Context(prec=60)
 
-_NUMBERS: Mapping[int, tuple[str, IcebergType]] = {
-    3: ("<b", IntegerType()),
-    4: ("<h", IntegerType()),
-    5: ("<i", IntegerType()),
-    6: ("<q", LongType()),
-    7: ("<d", DoubleType()),
-    11: ("<i", DateType()),
-    12: ("<q", TimestamptzType()),
-    13: ("<q", TimestampType()),
-    14: ("<f", FloatType()),
-    17: ("<q", TimeType()),
-    18: ("<q", TimestamptzNsType()),
-    19: ("<q", TimestampNsType()),
+_NUMBERS: Mapping[int, tuple[str, t.IcebergType]] = {
+    3: ("<b", t.IntegerType()),
+    4: ("<h", t.IntegerType()),
+    5: ("<i", t.IntegerType()),
+    6: ("<q", t.LongType()),
+    7: ("<d", t.DoubleType()),
+    11: ("<i", t.DateType()),
+    12: ("<q", t.TimestamptzType()),
+    13: ("<q", t.TimestampType()),
+    14: ("<f", t.FloatType()),
+    17: ("<q", t.TimeType()),
+    18: ("<q", t.TimestamptzNsType()),
+    19: ("<q", t.TimestampNsType()),
 }
 _DECIMALS: Mapping[int, tuple[int, int]] = {8: (4, 9), 9: (8, 18), 10: (16, 38)}
 """Bytes and largest precision by the id of the primitive type."""
@@ -65,8 +46,8 @@ _DECIMALS: Mapping[int, tuple[int, int]] = {8: (4, 9), 9: (8, 18), 10: (16, 38)}
 class Primitive:
     """A value that is neither an object nor an array, with the Iceberg type that it has."""
 
-    type: IcebergType
-    value: Value
+    type: t.IcebergType
+    value: t.Value
 
 
 Node = Primitive | dict[str, Any] | list[Any]
@@ -115,7 +96,7 @@ def _decode(names: Sequence[str], data: bytes, depth: int) -> Node:
         return [_decode(names, child, depth + 1) for child in _array_items(data, header)]
     try:
         if kind == _SHORT_STRING:
-            return Primitive(StringType(), _slice(data, 1, 1 + header).decode("utf-8"))
+            return Primitive(t.StringType(), _slice(data, 1, 1 + header).decode("utf-8"))
         return _decode_primitive(header, data)
     except UnicodeDecodeError as error:
         raise FormatError(f"a text in a variant is not UTF-8 ({error})") from error
@@ -123,9 +104,9 @@ def _decode(names: Sequence[str], data: bytes, depth: int) -> Node:
 
 def _decode_primitive(kind: int, data: bytes) -> Primitive:
     if kind == 0:
-        return Primitive(UnknownType(), None)
+        return Primitive(t.UnknownType(), None)
     if kind in (1, 2):
-        return Primitive(BooleanType(), kind == 1)
+        return Primitive(t.BooleanType(), kind == 1)
     if kind in _NUMBERS:
         form, type_ = _NUMBERS[kind]
         return Primitive(type_, struct.unpack(form, _slice(data, 1, 1 + struct.calcsize(form)))[0])
@@ -135,12 +116,12 @@ def _decode_primitive(kind: int, data: bytes) -> Primitive:
         if scale > 38:
             raise FormatError(f"unexpected scale {scale} of a decimal in a variant")
         unscaled = int.from_bytes(_slice(data, 2, 2 + size), "little", signed=True)
-        return Primitive(DecimalType(max(precision, scale), scale), Decimal(unscaled).scaleb(-scale, _EXACT))
+        return Primitive(t.DecimalType(max(precision, scale), scale), Decimal(unscaled).scaleb(-scale, _EXACT))
     if kind in (15, 16):
         found = _slice(data, 5, 5 + _unsigned(data, 1, 4))
-        return Primitive(BinaryType(), found) if kind == 15 else Primitive(StringType(), found.decode("utf-8"))
+        return Primitive(t.BinaryType(), found) if kind == 15 else Primitive(t.StringType(), found.decode("utf-8"))
     if kind == 20:
-        return Primitive(UUIDType(), UUID(bytes=_slice(data, 1, 17)))
+        return Primitive(t.UUIDType(), UUID(bytes=_slice(data, 1, 17)))
     raise FormatError(f"unknown primitive type {kind} in a variant")
 
 
@@ -202,7 +183,7 @@ def _slice(data: bytes, start: int, stop: int) -> bytes:
 # --- putting together -------------------------------------------------------------------------------------------------
 
 
-def encode_primitive(type_: IcebergType, value: Value, *, int_size: int | None = None) -> bytes:
+def encode_primitive(type_: t.IcebergType, value: t.Value, *, int_size: int | None = None) -> bytes:
     """Return a primitive value as bytes.
 
     Args:
@@ -211,20 +192,20 @@ def encode_primitive(type_: IcebergType, value: Value, *, int_size: int | None =
     match type_:
         case _ if value is None:
             return NULL
-        case BooleanType():
+        case t.BooleanType():
             return _tag(1 if value else 2)
-        case IntegerType() | LongType():
-            size = int_size or (4 if isinstance(type_, IntegerType) else 8)
+        case t.IntegerType() | t.LongType():
+            size = int_size or (4 if isinstance(type_, t.IntegerType) else 8)
             return _tag({1: 3, 2: 4, 4: 5, 8: 6}[size]) + int(value).to_bytes(size, "little", signed=True)
-        case DecimalType():
+        case t.DecimalType():
             kind = next(kind for kind, (_, precision) in _DECIMALS.items() if type_.precision <= precision)
             unscaled = int(Decimal(value).scaleb(type_.scale, _EXACT))
             return _tag(kind) + bytes([type_.scale]) + unscaled.to_bytes(_DECIMALS[kind][0], "little", signed=True)
-        case StringType():
+        case t.StringType():
             return _encode_text(str(value))
-        case BinaryType():
+        case t.BinaryType():
             return _tag(15) + len(value).to_bytes(4, "little") + bytes(value)
-        case UUIDType():
+        case t.UUIDType():
             return _tag(20) + bytes(value.bytes)
     kind = next(kind for kind, (_, found) in _NUMBERS.items() if found == type_)
     return _tag(kind) + struct.pack(_NUMBERS[kind][0], value)

@@ -1,6 +1,6 @@
-"""Changes of a table as people write them, and what they make of its metadata.
+"""Changes of a table as users write them, and their effect on its metadata.
 
-A list of changes, each an object with one key that says what to do; the same in Python, JSON and YAML:
+A list of changes, each an object with one key that names the change; the same in Python, JSON and YAML:
 
     [
         {"add_column": {"name": "price", "type": "decimal(9, 2)", "after": "id"}},
@@ -9,5 +9,5 @@ A list of changes, each an object with one key that says what to do; the same in
         {"set_properties": {"write.target-file-size-bytes": "134217728"}},
     ]
 
-They are made in this order and land together, or not at all. docs/how-to/alter-a-table.md lists them.
+They are made in this order and committed together, or not at all. docs/how-to/alter-a-table.md lists them.
 """

@@ -1,7 +1,6 @@
-"""A table between two states: what the changes of a list work on, and the updates that they add up to.
+"""A table between two states, which a list of changes works on, and the resulting updates.
 
-Not here: what a change does to a schema (`format.schemas.evolution`) or a partition spec
-(`format.partitions.evolution`).
+Not here: the changes of a schema (`format.schemas.evolution`) or a partition spec (`format.partitions.evolution`).
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from airflow_iceberg.plan.alter_table.properties import follow_columns
 
 
 class Evolution:
-    """A table between two states: what the changes of a list work on."""
+    """A table between two states, which a list of changes works on."""
 
     def __init__(
         self, metadata: TableMetadata, *, schema: Schema | None = None, spec: PartitionSpec | None = None
@@ -76,11 +75,11 @@ class Evolution:
         return self.columns.schema
 
     def upgrade(self, version: int) -> None:
-        """Raise the format version; later changes may use what it brings.
+        """Raise the format version; later changes may use its features.
 
         Raises:
             InvalidInputError: the table has a higher one.
-            UnsupportedError: there is no such version here.
+            UnsupportedError: the version is unknown.
         """
         if version not in SUPPORTED_FORMAT_VERSIONS:
             raise UnsupportedError(f"format version {version} is not supported (supported: 1, 2, 3)")
@@ -89,7 +88,7 @@ class Evolution:
         self.format_version = self.columns.format_version = self.partitioning.format_version = version
 
     def change(self, new_uuid: str | None) -> Change:
-        """Return the updates from the base to here, and what they require of the base."""
+        """Return the updates of the base, and their requirements."""
         updates, needs = self._updates()
         if not updates:
             return Change()
@@ -143,8 +142,8 @@ class Evolution:
         if removed:
             yield RemoveProperties(removals=removed)
 
-    def stands_in(self, metadata: TableMetadata) -> bool:
-        """Whether this is just what the table is, but for the ids of columns that were added since the start."""
+    def equals(self, metadata: TableMetadata) -> bool:
+        """Whether this equals a table, except for the ids of columns that were added since the start."""
         known = _last_column_id(metadata, self._start)
         current = metadata.schema()
         return (
@@ -159,26 +158,26 @@ class Evolution:
         )
 
     def _same_partitioning(self, metadata: TableMetadata, known: int) -> bool:
-        """Compare by the names of columns where these are new: their ids are chosen anew each time."""
+        """Compare new columns by name: their ids are different each time."""
 
-        def said(spec: PartitionSpec, schema: Schema) -> list[Any]:
+        def described(spec: PartitionSpec, schema: Schema) -> list[Any]:
             sources = [
                 [i if i <= known else schema.find_name(i) for i in field.source_ids or (field.source_id,)]
                 for field in spec.fields
             ]
             return [(field.name, field.transform, of) for field, of in zip(spec.fields, sources, strict=True)]
 
-        return said(self.partitioning.spec, self.schema) == said(metadata.spec(), metadata.schema())
+        return described(self.partitioning.spec, self.schema) == described(metadata.spec(), metadata.schema())
 
 
 def _last_column_id(metadata: TableMetadata, schema: Schema) -> int:
-    """Return the highest id that the table had given out when a schema was new."""
+    """Return the highest id that the table had assigned when a schema was new."""
     upto = (s for s in metadata.schemas if s.schema_id <= schema.schema_id)
     return max((s.highest_field_id for s in upto), default=0)
 
 
 def _masked(schema: Schema, known: int) -> list[tuple[Any, ...]]:
-    """Return what a schema says, with 0 for the ids of newer columns."""
+    """Return the contents of a schema, with 0 for the ids of newer columns."""
     return [
         (
             *(schema.find_name(f.id), f.id if f.id <= known else 0, _kind(f.type)),
@@ -189,5 +188,5 @@ def _masked(schema: Schema, known: int) -> list[tuple[Any, ...]]:
 
 
 def _kind(type_: IcebergType) -> Any:
-    """Return a primitive type itself and the kind of a nested one, whose fields are walked over anyway."""
+    """Return a primitive type itself and the kind of a nested one, whose fields are compared one by one."""
     return type_ if isinstance(type_, PrimitiveType) else type(type_)

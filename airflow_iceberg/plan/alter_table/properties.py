@@ -1,7 +1,7 @@
-"""Table properties that name columns: what becomes of them when columns are renamed, dropped or added.
+"""Table properties that name columns, after columns are renamed, dropped or added.
 
-Properties of one column (`write.metadata.metrics.column.price`) follow its name and go with it. A name mapping
-(`schema.name-mapping.default`), by which files without field ids are read, learns new names and keeps the old ones.
+Properties of one column (`write.metadata.metrics.column.price`) are renamed or removed with it. A name mapping
+(`schema.name-mapping.default`), which is used to read files without field ids, gets new names and keeps the old ones.
 """
 
 from __future__ import annotations
@@ -23,22 +23,19 @@ def follow_columns(properties: Mapping[str, str], before: Schema, after: Schema)
     """Return a table's properties after a change of its schema.
 
     Args:
-        properties: those of before, and what the same change has set.
+        properties: the properties before, with those that the same change has set.
     """
     if before.same_fields(after):
         return dict(properties)
-    result: dict[str, str] = {}
-    for name, value in properties.items():
-        followed = _followed(name, before, after)
-        if followed is not None:
-            result[followed] = value
+    names = ((_followed(name, before, after), value) for name, value in properties.items())
+    result = {name: value for name, value in names if name is not None}
     if NAME_MAPPING in result:
         result[NAME_MAPPING] = _followed_mapping(result[NAME_MAPPING], before, after)
     return result
 
 
 def _followed(name: str, before: Schema, after: Schema) -> str | None:
-    """Return the new name of a property, None when its column is gone."""
+    """Return the new name of a property, None if its column was dropped."""
     prefix = next((prefix for prefix in COLUMN_PREFIXES if name.startswith(prefix)), None)
     if prefix is None:
         return name
@@ -57,14 +54,14 @@ def _followed_mapping(text: str, before: Schema, after: Schema) -> str:
             return text
         return json.dumps(_level(mapping, after.fields, before), separators=(",", ":"))
     except (ValueError, AttributeError, TypeError, KeyError):
-        # What is no mapping is refused where it is read; here it stays as it is.
+        # Readers reject an invalid mapping; here it is kept.
         return text
 
 
 def _level(mapping: Sequence[Mapping[str, Any]], fields: Sequence[NestedField], before: Schema) -> list[dict[str, Any]]:
-    """Return the mapping of one struct: new names and new columns in it, dropped columns as they were."""
+    """Return the mapping of one struct with new names and new columns; dropped columns are kept."""
     now = {field.id: field for field in fields}
-    # A name belongs to one column; the one that has it now takes it from the one that had it.
+    # A name belongs to one column: the one that has it now.
     taken = {field.name: field.id for field in fields if _is_news(field, before)}
     result = []
     for entry in mapping:

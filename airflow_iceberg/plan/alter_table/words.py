@@ -1,4 +1,4 @@
-"""The words of changes: what a list of them says, checked before anything is done."""
+"""The words of changes: a list of changes is read and checked before anything is done."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import Any, NoReturn
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.metadata.table_metadata import RESERVED_PROPERTIES
 from airflow_iceberg.format.properties.kinds import property_text
-from airflow_iceberg.format.schemas.evolution import Position
+from airflow_iceberg.format.schemas.evolution import Position, SchemaEvolution
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.sort_orders import sort_order_from_shorthand
 from airflow_iceberg.plan.alter_table.evolution import Evolution
 
 Changes = Sequence[Mapping[str, Any]]
 Step = Callable[[Evolution], None]
+_Take = Callable[["_Words", str], Any]
+_Read = Callable[[str, str, Any], Step]
 
 
 def read_changes(changes: Changes) -> tuple[Step, ...]:
@@ -29,14 +31,13 @@ def read_changes(changes: Changes) -> tuple[Step, ...]:
 
 
 class _Words:
-    """The words of one change; takes them out one by one, and refuses what is left over."""
+    """The words of one change; each is taken out once, and unknown words are rejected.
+
+    Args:
+        short: the word of a bare value: `{"drop_column": "a"}` means `{"drop_column": {"name": "a"}}`.
+    """
 
     def __init__(self, kind: str, place: str, given: Any, *, short: str | None = None) -> None:
-        """Take the words.
-
-        Args:
-            short: the word that a bare value stands for: `{"drop_column": "a"}` is `{"drop_column": {"name": "a"}}`.
-        """
         self._place = f"{place} ({kind})"
         if not isinstance(given, Mapping):
             if short is None:
@@ -102,84 +103,72 @@ def _step(item: Any, number: int) -> Step:
     return read(kind, place, given)
 
 
-def _add_column(kind: str, place: str, given: Any) -> Step:
-    words = _Words(kind, place, given)
-    name, type_, doc = words.text("name"), words.raw("type", required=True), words.opt_text("doc")
-    required, default, incompatible = words.flag("required"), words.raw("default"), words.flag("allow_incompatible")
-    position = words.position()
-    words.done()
-    return lambda to: to.columns.add_column(
-        name,
-        type_,
-        doc=doc,
-        required=required,
-        default=default,
-        position=position,
-        allow_incompatible=incompatible,
-    )
+# Words that are keywords of Python, or name something else in Python.
+_ARGUMENTS = {"from": "old", "to": "new", "type": "type_"}
 
 
-def _drop_column(kind: str, place: str, given: Any) -> Step:
-    words = _Words(kind, place, given, short="name")
-    name = words.text("name")
-    words.done()
-    return lambda to: to.columns.drop_column(name)
+def _object(apply: Callable[..., None], words: Mapping[str, _Take], *, short: str | None = None) -> _Read:
+    """Return the reader of a change that is an object.
+
+    Args:
+        apply: makes the change of a table with the words as arguments.
+        short: as in `_Words`.
+    """
+
+    def read(kind: str, place: str, given: Any) -> Step:
+        left = _Words(kind, place, given, short=short)
+        values = {_ARGUMENTS.get(word, word): take(left, word) for word, take in words.items()}
+        left.done()
+        return lambda to: apply(to, **values)
+
+    return read
 
 
-def _rename_column(kind: str, place: str, given: Any) -> Step:
-    words = _Words(kind, place, given)
-    name, new = words.text("from"), words.text("to")
-    words.done()
-    return lambda to: to.columns.rename_column(name, new)
+def _column(method: Callable[..., None], words: Mapping[str, _Take], *, short: str | None = None) -> _Read:
+    """Return the reader of a change that is a method of SchemaEvolution."""
+    return _object(lambda to, **values: method(to.columns, **values), words, short=short)
 
 
-def _move_column(kind: str, place: str, given: Any) -> Step:
-    words = _Words(kind, place, given)
-    name, position = words.text("name"), words.position(required=True)
-    words.done()
-    if position is None:
-        words.fail("expected true for 'first'")
-    return lambda to: to.columns.move(name, position)
+def _list(apply: Callable[[Evolution, tuple[str, ...]], None]) -> _Read:
+    """Return the reader of a change that is a list of texts."""
+
+    def read(kind: str, place: str, given: Any) -> Step:
+        if isinstance(given, str) or not isinstance(given, Sequence) or not all(isinstance(x, str) for x in given):
+            raise InvalidInputError(f"{place} ({kind}): expected a list of texts, got {_shown(given)}")
+        return lambda to: apply(to, tuple(given))
+
+    return read
 
 
-def _change_type(kind: str, place: str, given: Any) -> Step:
-    words = _Words(kind, place, given)
-    name, type_ = words.text("name"), words.raw("type", required=True)
-    words.done()
-    return lambda to: to.columns.change_type(name, type_)
+_TEXT, _OPTIONAL_TEXT, _FLAG, _RAW = _Words.text, _Words.opt_text, _Words.flag, _Words.raw
 
 
-def _make_optional(kind: str, place: str, given: Any) -> Step:
-    words = _Words(kind, place, given, short="name")
-    name = words.text("name")
-    words.done()
-    return lambda to: to.columns.make_optional(name)
+def _required(words: _Words, word: str) -> Any:
+    return words.raw(word, required=True)
 
 
-def _make_required(kind: str, place: str, given: Any) -> Step:
-    words = _Words(kind, place, given, short="name")
-    name, incompatible = words.text("name"), words.flag("allow_incompatible")
-    words.done()
-    return lambda to: to.columns.make_required(name, allow_incompatible=incompatible)
+def _position(words: _Words, _: str) -> Position | None:
+    return words.position()
 
 
-def _set_doc(kind: str, place: str, given: Any) -> Step:
-    words = _Words(kind, place, given)
-    name, doc = words.text("name"), words.opt_text("doc")
-    words.done()
-    return lambda to: to.columns.set_doc(name, doc)
+def _required_position(words: _Words, _: str) -> Position:
+    found = words.position(required=True)
+    return words.fail("expected true for 'first'") if found is None else found
 
 
-def _set_default(kind: str, place: str, given: Any) -> Step:
-    words = _Words(kind, place, given)
-    name, value = words.text("name"), words.raw("value", required=True)
-    words.done()
-    return lambda to: to.columns.set_default(name, value)
+def _replace_partition_field(to: Evolution, old: str, new: str, name: str | None) -> None:
+    to.partitioning.drop(old, to.schema)
+    to.partitioning.add(new, to.schema, name=name)
 
 
-def _set_identifier_fields(kind: str, place: str, given: Any) -> Step:
-    names = _texts(kind, place, given)
-    return lambda to: to.columns.set_identifier_fields(names)
+def _set_sort_order(to: Evolution, terms: Sequence[str]) -> None:
+    order = sort_order_from_shorthand(terms, to.schema)
+    to.sort_order = to.sort_order if order.same_fields(to.sort_order) else order
+
+
+def _remove_properties(to: Evolution, names: Sequence[str]) -> None:
+    for name in names:
+        to.properties.pop(name, None)
 
 
 def _union_by_name(kind: str, place: str, given: Any) -> Step:
@@ -188,54 +177,6 @@ def _union_by_name(kind: str, place: str, given: Any) -> Step:
     except (InvalidInputError, AttributeError, TypeError) as error:
         raise InvalidInputError(f"{place} ({kind}): {error}") from error
     return lambda to: to.columns.union_by_name(other)
-
-
-def _add_partition_field(kind: str, place: str, given: Any) -> Step:
-    words = _Words(kind, place, given, short="field")
-    field, name = words.text("field"), words.opt_text("name")
-    words.done()
-    return lambda to: to.partitioning.add(field, to.schema, name=name)
-
-
-def _drop_partition_field(kind: str, place: str, given: Any) -> Step:
-    words = _Words(kind, place, given, short="field")
-    field = words.text("field")
-    words.done()
-    return lambda to: to.partitioning.drop(field, to.schema)
-
-
-def _rename_partition_field(kind: str, place: str, given: Any) -> Step:
-    words = _Words(kind, place, given)
-    name, new = words.text("from"), words.text("to")
-    words.done()
-    return lambda to: to.partitioning.rename(name, new)
-
-
-def _replace_partition_field(kind: str, place: str, given: Any) -> Step:
-    words = _Words(kind, place, given)
-    old, new, name = words.text("from"), words.text("to"), words.opt_text("name")
-    words.done()
-
-    def step(to: Evolution) -> None:
-        to.partitioning.drop(old, to.schema)
-        to.partitioning.add(new, to.schema, name=name)
-
-    return step
-
-
-def _set_partitioning(kind: str, place: str, given: Any) -> Step:
-    terms = _texts(kind, place, given)
-    return lambda to: to.partitioning.set(terms, to.schema)
-
-
-def _set_sort_order(kind: str, place: str, given: Any) -> Step:
-    terms = _texts(kind, place, given)
-
-    def step(to: Evolution) -> None:
-        order = sort_order_from_shorthand(terms, to.schema)
-        to.sort_order = to.sort_order if order.same_fields(to.sort_order) else order
-
-    return step
 
 
 def _set_properties(kind: str, place: str, given: Any) -> Step:
@@ -250,16 +191,6 @@ def _property(place: str, name: str, value: Any) -> str:
         hint = "use upgrade_format_version" if name == "format-version" else "the table keeps it itself"
         raise InvalidInputError(f"{place}: property {name!r} cannot be set: {hint}")
     return property_text(place, name, value)
-
-
-def _remove_properties(kind: str, place: str, given: Any) -> Step:
-    names = _texts(kind, place, [given] if isinstance(given, str) else given)
-
-    def step(to: Evolution) -> None:
-        for name in names:
-            to.properties.pop(name, None)
-
-    return step
 
 
 def _upgrade_format_version(kind: str, place: str, given: Any) -> Step:
@@ -280,32 +211,49 @@ def _set_location(kind: str, place: str, given: Any) -> Step:
     return step
 
 
-def _texts(kind: str, place: str, given: Any) -> tuple[str, ...]:
-    if isinstance(given, str) or not isinstance(given, Sequence) or not all(isinstance(item, str) for item in given):
-        raise InvalidInputError(f"{place} ({kind}): expected a list of texts, got {_shown(given)}")
-    return tuple(given)
-
-
-_READERS: Mapping[str, Callable[[str, str, Any], Step]] = {
-    "add_column": _add_column,
-    "drop_column": _drop_column,
-    "rename_column": _rename_column,
-    "move_column": _move_column,
-    "change_type": _change_type,
-    "make_optional": _make_optional,
-    "make_required": _make_required,
-    "set_doc": _set_doc,
-    "set_default": _set_default,
-    "set_identifier_fields": _set_identifier_fields,
+_READERS: Mapping[str, _Read] = {
+    "add_column": _column(
+        SchemaEvolution.add_column,
+        {
+            "name": _TEXT,
+            "type": _required,
+            "doc": _OPTIONAL_TEXT,
+            "required": _FLAG,
+            "default": _RAW,
+            "allow_incompatible": _FLAG,
+            "position": _position,
+        },
+    ),
+    "drop_column": _column(SchemaEvolution.drop_column, {"name": _TEXT}, short="name"),
+    "rename_column": _object(lambda to, old, new: to.columns.rename_column(old, new), {"from": _TEXT, "to": _TEXT}),
+    "move_column": _column(SchemaEvolution.move, {"name": _TEXT, "position": _required_position}),
+    "change_type": _column(SchemaEvolution.change_type, {"name": _TEXT, "type": _required}),
+    "make_optional": _column(SchemaEvolution.make_optional, {"name": _TEXT}, short="name"),
+    "make_required": _column(SchemaEvolution.make_required, {"name": _TEXT, "allow_incompatible": _FLAG}, short="name"),
+    "set_doc": _column(SchemaEvolution.set_doc, {"name": _TEXT, "doc": _OPTIONAL_TEXT}),
+    "set_default": _object(
+        lambda to, name, value: to.columns.set_default(name, value), {"name": _TEXT, "value": _required}
+    ),
+    "set_identifier_fields": _list(lambda to, names: to.columns.set_identifier_fields(names)),
     "union_by_name": _union_by_name,
-    "add_partition_field": _add_partition_field,
-    "drop_partition_field": _drop_partition_field,
-    "rename_partition_field": _rename_partition_field,
-    "replace_partition_field": _replace_partition_field,
-    "set_partitioning": _set_partitioning,
-    "set_sort_order": _set_sort_order,
+    "add_partition_field": _object(
+        lambda to, field, name: to.partitioning.add(field, to.schema, name=name),
+        {"field": _TEXT, "name": _OPTIONAL_TEXT},
+        short="field",
+    ),
+    "drop_partition_field": _object(
+        lambda to, field: to.partitioning.drop(field, to.schema), {"field": _TEXT}, short="field"
+    ),
+    "rename_partition_field": _object(
+        lambda to, old, new: to.partitioning.rename(old, new), {"from": _TEXT, "to": _TEXT}
+    ),
+    "replace_partition_field": _object(_replace_partition_field, {"from": _TEXT, "to": _TEXT, "name": _OPTIONAL_TEXT}),
+    "set_partitioning": _list(lambda to, terms: to.partitioning.set(terms, to.schema)),
+    "set_sort_order": _list(_set_sort_order),
     "set_properties": _set_properties,
-    "remove_properties": _remove_properties,
+    "remove_properties": lambda kind, place, given: _list(_remove_properties)(
+        kind, place, [given] if isinstance(given, str) else given
+    ),
     "set_location": _set_location,
     "upgrade_format_version": _upgrade_format_version,
 }

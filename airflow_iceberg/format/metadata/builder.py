@@ -1,14 +1,14 @@
-"""Table metadata while it changes: what the updates of `changes` work on.
+"""The builder of table metadata, which updates change.
 
-Here: the rules that hold whatever the update is: ids are reused, main and the current snapshot agree, the logs have no
-holes, time does not run backwards. Not here: the updates themselves (`changes`) and the finished document (`metadata`).
+Here: the rules for every update: ids of equal parts are reused, main is the current snapshot, the logs have no holes,
+time does not go backwards. Not here: the updates (`updates`) and the finished document (`table_metadata`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from airflow_iceberg.errors import CommitConflictError, InvalidInputError, UnsupportedError
 from airflow_iceberg.format.metadata.table_metadata import (
@@ -25,13 +25,11 @@ from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef
 from airflow_iceberg.format.sort_orders import SortOrder
 
 LAST_ADDED = -1
-"""Stands for the id of what was added last in the same change."""
-
-_T = TypeVar("_T")
+"""Stands for the id of the schema, spec or order that was added last in the same change."""
 
 
-class Draft:
-    """A table's metadata between two versions; not frozen, and alive only inside `apply_change`."""
+class MetadataBuilder:
+    """A table's metadata between two versions; used only inside `apply_change`."""
 
     def __init__(self, base: TableMetadata, *, now_ms: int) -> None:
         self.base = base
@@ -56,14 +54,12 @@ class Draft:
         self.snapshot_log = list(base.snapshot_log)
         self._added_snapshots: set[int] = set()
         self._removed_snapshots = False
-        self._last_schema_id: int | None = None
-        self._last_spec_id: int | None = None
-        self._last_order_id: int | None = None
+        self._last_ids: dict[str, int] = {}
 
     # --- schemas, specs and orders ---
 
     def upgrade(self, version: int) -> None:
-        """Raise the format version; files written before stay as they are."""
+        """Raise the format version; existing files are kept."""
         if version not in SUPPORTED_FORMAT_VERSIONS:
             raise UnsupportedError(f"format version {version} is not supported (supported: 1, 2, 3)")
         if version < self.format_version:
@@ -75,75 +71,58 @@ class Draft:
             self.next_row_id = 0
 
     def add_schema(self, schema: Schema) -> None:
-        """Add a schema, or find an equal one."""
+        """Add a schema, unless there is an equal one."""
         check_schema(schema, self.format_version)
-        same = next((s.schema_id for s in self.schemas if s.same_fields(schema)), None)
-        if same is None:
-            same = max((s.schema_id for s in self.schemas), default=-1) + 1
-            self.schemas.append(replace(schema, schema_id=same))
+        self._add("schema", self.schemas, schema, "schema_id")
         self.last_column_id = max(self.last_column_id, schema.highest_field_id)
-        self._last_schema_id = same
 
     def set_current_schema(self, schema_id: int) -> None:
         """Make a schema the current one."""
-        self.current_schema_id = self._chosen(
-            "schema", schema_id, self._last_schema_id, [s.schema_id for s in self.schemas]
-        )
+        self.current_schema_id = self._chosen("schema", schema_id, [s.schema_id for s in self.schemas])
 
     def add_spec(self, spec: PartitionSpec) -> None:
-        """Add a partition spec, or find an equal one."""
-        same = next((s.spec_id for s in self.specs if s.same_fields(spec)), None)
-        if same is None:
-            same = max((s.spec_id for s in self.specs), default=-1) + 1
-            self.specs.append(replace(spec, spec_id=same))
+        """Add a partition spec, unless there is an equal one."""
+        self._add("partition spec", self.specs, spec, "spec_id")
         self.last_partition_id = max([self.last_partition_id, *(f.field_id for f in spec.fields)])
-        self._last_spec_id = same
 
     def set_default_spec(self, spec_id: int) -> None:
-        """Make a partition spec the one to write with."""
-        self.default_spec_id = self._chosen(
-            "partition spec", spec_id, self._last_spec_id, [s.spec_id for s in self.specs]
-        )
+        """Make a partition spec the default one."""
+        self.default_spec_id = self._chosen("partition spec", spec_id, [s.spec_id for s in self.specs])
 
     def remove_schemas(self, schema_ids: Sequence[int]) -> None:
-        """Forget schemas; the current one stays.
-
-        Raises:
-            InvalidInputError: one of them is the current schema.
-        """
+        """Remove schemas; raises InvalidInputError for the current one."""
         if self.current_schema_id in schema_ids:
             raise InvalidInputError(f"cannot remove schema {self.current_schema_id}: it is the current one")
         self.schemas = [schema for schema in self.schemas if schema.schema_id not in set(schema_ids)]
 
     def remove_specs(self, spec_ids: Sequence[int]) -> None:
-        """Forget partition specs; the default one stays.
-
-        Raises:
-            InvalidInputError: one of them is the default spec.
-        """
+        """Remove partition specs; raises InvalidInputError for the default one."""
         if self.default_spec_id in spec_ids:
             raise InvalidInputError(f"cannot remove partition spec {self.default_spec_id}: it is the default one")
         self.specs = [spec for spec in self.specs if spec.spec_id not in set(spec_ids)]
 
     def add_sort_order(self, order: SortOrder) -> None:
-        """Add a sort order, or find an equal one; order 0 is the unsorted one, always."""
-        same = next((o.order_id for o in self.orders if o.same_fields(order)), None)
-        if same is None:
-            same = max((o.order_id for o in self.orders), default=0) + 1 if order.fields else 0
-            self.orders.append(replace(order, order_id=same))
-        self._last_order_id = same
+        """Add a sort order, unless there is an equal one; order 0 is always the unsorted one."""
+        if not order.fields and not any(known.order_id == 0 for known in self.orders):
+            self.orders.append(replace(order, order_id=0))
+        self._add("sort order", self.orders, order, "order_id", first_id=1)
 
     def set_default_sort_order(self, order_id: int) -> None:
-        """Make a sort order the one to write with."""
-        self.default_order_id = self._chosen(
-            "sort order", order_id, self._last_order_id, [o.order_id for o in self.orders]
-        )
+        """Make a sort order the default one."""
+        self.default_order_id = self._chosen("sort order", order_id, [o.order_id for o in self.orders])
 
-    def _chosen(self, what: str, wanted: int, last: int | None, known: Sequence[int]) -> int:
+    def _add(self, what: str, known: list[Any], new: Any, id_name: str, *, first_id: int = 0) -> None:
+        same = next((getattr(item, id_name) for item in known if item.same_fields(new)), None)
+        if same is None:
+            same = max((getattr(item, id_name) for item in known), default=first_id - 1) + 1
+            known.append(replace(new, **{id_name: same}))
+        self._last_ids[what] = same
+
+    def _chosen(self, what: str, wanted: int, known: Sequence[int]) -> int:
         if wanted == LAST_ADDED:
-            if last is None:
+            if what not in self._last_ids:
                 raise InvalidInputError(f"no {what} was added in this change: there is no last one")
-            return last
+            return self._last_ids[what]
         if wanted not in known:
             raise InvalidInputError(
                 f"unknown {what} id {wanted}; table {self.location} has: {', '.join(map(str, known))}"
@@ -183,11 +162,11 @@ class Draft:
                 f"first-row-id {snapshot.first_row_id} of snapshot {snapshot.snapshot_id} is below {free}, "
                 f"the next one of table {self.location}"
             )
-        # Java adds to the table's own number; ids that the snapshot skipped would be given out twice.
+        # Differs from Java: Java adds to the table's own number, and would assign ids that the snapshot skipped twice.
         self.next_row_id = snapshot.first_row_id + snapshot.added_rows
 
     def set_ref(self, name: str, ref: SnapshotRef) -> None:
-        """Create or move a branch or tag; a move of main is written to the snapshot log."""
+        """Create or move a branch or tag; the snapshot log records moves of main."""
         if self.refs.get(name) == ref:
             return
         if ref.snapshot_id not in self.snapshots:
@@ -204,12 +183,12 @@ class Draft:
     def _log_main(self, snapshot_id: int) -> None:
         added = snapshot_id in self._added_snapshots
         changed_ms = self.snapshots[snapshot_id].timestamp_ms if added else self.now_ms
-        # Readers refuse a log whose times go backwards; the clocks of two writers may.
+        # Readers reject a log whose times go backwards, which the clocks of two writers may do.
         last_ms = self.snapshot_log[-1][0] if self.snapshot_log else changed_ms
         self.snapshot_log.append((max(changed_ms, last_ms), snapshot_id))
 
     def remove_ref(self, name: str) -> None:
-        """Remove a branch or tag, if it is there."""
+        """Remove a branch or tag, if it exists."""
         self.refs.pop(name, None)
 
     def remove_snapshots(self, snapshot_ids: Sequence[int]) -> None:
@@ -224,22 +203,24 @@ class Draft:
     # --- properties ---
 
     def set_properties(self, properties: dict[str, str]) -> None:
-        """Set properties; "format-version" upgrades, other words for fields of the metadata are never kept."""
+        """Set properties; "format-version" upgrades the table, other names of metadata fields are never kept."""
         version = TableProperties.of(properties).format_version
         if version is not None:
             self.upgrade(version)
         self.properties |= {key: value for key, value in properties.items() if key not in RESERVED_PROPERTIES}
 
-    # --- the end ---
+    # --- the result ---
 
     def finish(self, base_location: str | None) -> TableMetadata:
-        """Return the new metadata, or the base itself when nothing is different.
+        """Return the new metadata, or the base itself if it is equal.
 
         Raises:
             InvalidInputError: schema, partition spec and sort order do not fit together any more.
         """
         self._check()
         main = self.refs.get(MAIN_BRANCH)
+        current_id = None if main is None else main.snapshot_id
+        kept = tuple(s for s in self.base.partition_statistics if s.get("snapshot-id") in self.snapshots)
         result = replace(
             self.base,
             format_version=self.format_version,
@@ -253,16 +234,14 @@ class Draft:
             partition_specs=tuple(self.specs),
             last_partition_id=self.last_partition_id,
             properties=self.properties,
-            current_snapshot_id=None if main is None else main.snapshot_id,
+            current_snapshot_id=current_id,
             snapshots=tuple(self.snapshots.values()),
-            snapshot_log=tuple(self._final_log(None if main is None else main.snapshot_id)),
+            snapshot_log=tuple(self._final_log(current_id)),
             sort_orders=tuple(self.orders),
             default_sort_order_id=self.default_order_id,
             refs=self.refs,
             statistics=tuple(self.statistics),
-            partition_statistics=tuple(
-                s for s in self.base.partition_statistics if s.get("snapshot-id") in self.snapshots
-            ),
+            partition_statistics=kept,
             next_row_id=self.next_row_id,
         )
         if result == self.base:
@@ -277,13 +256,13 @@ class Draft:
         base = self.base
         chosen = (self.current_schema_id, self.default_spec_id, self.default_order_id)
         if chosen != (base.current_schema_id, base.default_spec_id, base.default_sort_order_id):
-            schema = _by_id(self.schemas, self.current_schema_id, lambda s: s.schema_id)
-            spec = _by_id(self.specs, self.default_spec_id, lambda s: s.spec_id)
-            order = _by_id(self.orders, self.default_order_id, lambda o: o.order_id)
+            schema = next(s for s in self.schemas if s.schema_id == self.current_schema_id)
+            spec = next(s for s in self.specs if s.spec_id == self.default_spec_id)
+            order = next(o for o in self.orders if o.order_id == self.default_order_id)
             check_fits(schema, spec, order, self.format_version)
 
     def _final_log(self, current_id: int | None) -> list[tuple[int, int]]:
-        """Return the snapshot log without steps inside this change, and without anything before a hole."""
+        """Return the snapshot log without steps inside this change, and without entries before a hole."""
         passed = self._added_snapshots - {current_id}
         old, new = self.base.snapshot_log, self.snapshot_log[len(self.base.snapshot_log) :]
         log = [*old, *(entry for entry in new if entry[1] not in passed)]
@@ -303,7 +282,3 @@ class Draft:
             log = (*log, (self.base.last_updated_ms, base_location))
         keep = max(1, TableProperties.of(self.properties).metadata_previous_versions_max)
         return log[-keep:]
-
-
-def _by_id(items: Sequence[_T], wanted: int, id_of: Callable[[_T], Any]) -> _T:
-    return next(item for item in items if id_of(item) == wanted)
