@@ -37,56 +37,47 @@ _NAMES = rf"{_STRONG}|auth|signature|{_HEADER}"
 SPARK_PATTERN = f"(?i){_NAMES}"
 """The same as `is_secret` for `spark.redaction.regex`: what matches is hidden in Spark's log, UI and events."""
 
-_SECRET_NAME = re.compile(_NAMES, re.IGNORECASE)
-_HEADER_NAME = re.compile(_HEADER, re.IGNORECASE)
-_STRONG_NAME = re.compile(rf"{_STRONG}|{_HEADER}", re.IGNORECASE)
-_NAMED_FOR_IT = re.compile(
-    r"(?:secret|passw\w*|passphrase|pwd|token|credentials?|key|key.?id|cookie|sas|jwt|string|authorization)$",
-    re.IGNORECASE,
+# Texts, compiled when they are first used: a DAG file imports this module and hides nothing.
+_STRONG_NAME = rf"(?i){_STRONG}|{_HEADER}"
+_NAMED_FOR_IT = (
+    r"(?i)(?:secret|passw\w*|passphrase|pwd|token|credentials?|key|key.?id|cookie|sas|jwt|string|authorization)$"
 )
 # Settings about a proof of identity, which are no secrets: "rest.auth.type", "oauth2-server-uri", "…authority-host".
-_ABOUT_IT = re.compile(
-    r"(?:type|mode|enabled?|ur[il]|endpoint|host|port|authority|authentication|authors?|issuer|scopes?|realm|mechanism"
-    r"|method|scheme|class|provider|name|email|version|algorithm|timeout|retries|ms|at|source|file|path)$",
-    re.IGNORECASE,
+_ABOUT_IT = (
+    r"(?i)(?:type|mode|enabled?|ur[il]|endpoint|host|port|authority|authentication|authors?|issuer|scopes?|realm"
+    r"|mechanism|method|scheme|class|provider|name|email|version|algorithm|timeout|retries|ms|at|source|file|path)$"
 )
-_PLAIN_WORD = re.compile(r"true|false|none|null|anon|cloud|https?://[^@?]*|", re.IGNORECASE)
-_NUMBER = re.compile(r"[0-9.]+")
+_PLAIN_WORD = r"(?i)true|false|none|null|anon|cloud|https?://[^@?]*|"
+_NUMBER = r"[0-9.]+"
 
-_LOGIN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<user>[^/]*?):(?!\d*(?:/|$))(?P<password>[^@]*)@")
-_PROOF = re.compile(r"^(?:Bearer|Basic|Token|ApiKey)\s+(\S+)$", re.IGNORECASE)
-_PAIR = re.compile(r"(?:^|[\s;&?,])(?:-D)?([\w.-]{1,100})=([^\s;&,'\"]+)")
-_SETTING = re.compile(r"[\w.-]+")
-_SIGNED_ADDRESS = re.compile(r"SharedAccessSignature=([^;]+)", re.IGNORECASE)
+_LOGIN = r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<user>[^/]*?):(?!\d*(?:/|$))(?P<password>[^@]*)@"
+_PROOF = r"(?i)^(?:Bearer|Basic|Token|ApiKey)\s+(\S+)$"
+_PAIR = r"(?:^|[\s;&?,])(?:-D)?([\w.-]{1,100})=([^\s;&,'\"]+)"
+_SETTING = r"[\w.-]+"
+_SIGNED_ADDRESS = r"(?i)SharedAccessSignature=([^;]+)"
 
 _QUOTE = r"\\*['\"]?"
-_LOGGED = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        # a header, as a dictionary shows it (in a document perhaps) or a line of its own; a parameter of an address
-        rf"(x-amz-security-token(?:{_QUOTE}\s*[:=]\s*b?{_QUOTE}|%3D))[^'\"\\\s,;&]+",
-        rf"(authorization{_QUOTE}\s*[:=]\s*b?{_QUOTE}(?:bearer|basic)\s+)[^'\"\\\s,;]+",
-        r"(credential=)[^/\s]+",
-        r"([?&](?:delegation|sig|access_token|token)=)[^'\"\\\s&]+",
-        # the answer to a login
-        r"(['\"]?(?:access_?token|refresh_?token|id_?token|SessionToken|SecretAccessKey)['\"]?\s*:\s*['\"])[^'\"]+",
-        r"(<(?:SessionToken|SecretAccessKey)>)[^<]+",
-    )
+_LOGGED = (
+    # a header, as a dictionary shows it (in a document perhaps) or a line of its own; a parameter of an address
+    rf"(?i)(x-amz-security-token(?:{_QUOTE}\s*[:=]\s*b?{_QUOTE}|%3D))[^'\"\\\s,;&]+",
+    rf"(?i)(authorization{_QUOTE}\s*[:=]\s*b?{_QUOTE}(?:bearer|basic)\s+)[^'\"\\\s,;]+",
+    r"(?i)(credential=)[^/\s]+",
+    r"(?i)([?&](?:delegation|sig|access_token|token)=)[^'\"\\\s&]+",
+    # the answer to a login
+    r"(?i)(['\"]?(?:access_?token|refresh_?token|id_?token|SessionToken|SecretAccessKey)['\"]?\s*:\s*['\"])[^'\"]+",
+    r"(?i)(<(?:SessionToken|SecretAccessKey)>)[^<]+",
 )
 # Anything else that is named like a secret: in a dictionary, or as a parameter of an address.
 _LOGGED_NAME = rf"([\w.-]{{0,60}}(?:{_STRONG}|auth|signature)[\w.-]{{0,60}})"
-_LOGGED_PAIRS = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        rf"(['\"]{_LOGGED_NAME}\\*['\"]\s*:\s*b?\\*['\"])([^'\"\\]+)",
-        rf"([?&]{_LOGGED_NAME}=)([^'\"\\\s&]+)",
-    )
+_LOGGED_PAIRS = (
+    rf"(?i)(['\"]{_LOGGED_NAME}\\*['\"]\s*:\s*b?\\*['\"])([^'\"\\]+)",
+    rf"(?i)([?&]{_LOGGED_NAME}=)([^'\"\\\s&]+)",
 )
 
 
 def is_secret(name: str) -> bool:
     """Tell whether the value of a property, header, parameter or variable may be a secret, by its name alone."""
-    return _SECRET_NAME.search(name) is not None
+    return re.search(SPARK_PATTERN, name) is not None
 
 
 def hide(name: str, value: Any) -> Any:
@@ -123,7 +114,7 @@ def hidden_texts(properties: Mapping[str, str]) -> list[str]:
     """
     found: set[str] = set()
     for name, value in properties.items():
-        shortest = _SHORTEST if is_secret(_HEADER_NAME.sub("", name)) else _SHORTEST_UNNAMED
+        shortest = _SHORTEST if is_secret(re.sub(f"(?i){_HEADER}", "", name)) else _SHORTEST_UNNAMED
         found |= {each for each in secrets_of({name: value}) if len(each) >= (shortest if each == value else _SHORTEST)}
     return sorted(found, key=len, reverse=True)
 
@@ -138,10 +129,14 @@ def replaced(text: str, secrets: Iterable[str]) -> str:
 def without_secrets(text: str) -> str:
     """Return a library's log message without secrets, which are recognised by the names before them."""
     for part in _LOGGED:
-        text = part.sub(rf"\1{HIDDEN}", text)
+        text = re.sub(part, rf"\1{HIDDEN}", text)
     for pair in _LOGGED_PAIRS:
-        text = pair.sub(lambda found: found[1] + (HIDDEN if _is_kept(found[2], found[3]) else found[3]), text)
+        text = re.sub(pair, _hide_pair, text)
     return text
+
+
+def _hide_pair(found: re.Match[str]) -> str:
+    return found[1] + (HIDDEN if _is_kept(found[2], found[3]) else found[3])
 
 
 def shown_command(command: Iterable[str]) -> str:
@@ -151,28 +146,28 @@ def shown_command(command: Iterable[str]) -> str:
 
 def _shown_argument(argument: str) -> str:
     name, equals, value = argument.partition("=")
-    return f"{name}={hide(name, value)}" if equals and _SETTING.fullmatch(name) else str(hide("", argument))
+    return f"{name}={hide(name, value)}" if equals and re.fullmatch(_SETTING, name) else str(hide("", argument))
 
 
 def _is_kept(name: str, value: str) -> bool:
     """Whether a value is a secret as a whole."""
-    if not is_secret(name) or _PLAIN_WORD.fullmatch(value.strip()):
+    if not is_secret(name) or re.fullmatch(_PLAIN_WORD, value.strip()):
         return False
-    if _NUMBER.fullmatch(value.strip()):
-        return _NAMED_FOR_IT.search(name) is not None
-    return bool(_STRONG_NAME.search(name)) or not _ABOUT_IT.search(name) or bool(re.search(r"[@?]", value))
+    if re.fullmatch(_NUMBER, value.strip()):
+        return re.search(_NAMED_FOR_IT, name) is not None
+    return bool(re.search(_STRONG_NAME, name)) or not re.search(_ABOUT_IT, name) or bool(re.search(r"[@?]", value))
 
 
 def _secrets_in(name: str, value: str) -> Iterator[str]:
     if _is_kept(name, value):
         yield value
-        yield from _PROOF.findall(value)
+        yield from re.findall(_PROOF, value)
         if name.lower().endswith("credential"):
             # "id:secret", whose second half gives access by itself.
             yield value.partition(":")[2]
     yield from _document_secrets(name, value)
-    yield from _SIGNED_ADDRESS.findall(value)
-    for key, inner in _PAIR.findall(value):
+    yield from re.findall(_SIGNED_ADDRESS, value)
+    for key, inner in re.findall(_PAIR, value):
         if _is_kept(key, inner):
             yield from dict.fromkeys((inner, unquote(inner)))
     for password in _passwords(value):
@@ -194,7 +189,11 @@ def _leaves(name: str, value: Any, *, below_secret: bool) -> Iterator[str]:
         for inner in value:
             yield from _leaves(name, inner, below_secret=below_secret)
     elif isinstance(value, str):
-        is_long = len(value) >= _SHORTEST_UNNAMED and not _PLAIN_WORD.fullmatch(value) and not _NUMBER.fullmatch(value)
+        is_long = (
+            len(value) >= _SHORTEST_UNNAMED
+            and not re.fullmatch(_PLAIN_WORD, value)
+            and not re.fullmatch(_NUMBER, value)
+        )
         if _is_kept(name, value) or (below_secret and is_long):
             # Plain, and in the spelling of a document.
             yield from dict.fromkeys((value, json.dumps(value)[1:-1]))
@@ -206,12 +205,12 @@ def _passwords(text: str) -> Iterator[str]:
     if "://" in text:
         with suppress(ValueError):
             yield urlsplit(text.removeprefix("jdbc:")).password or ""
-        yield from (found["password"] for found in _LOGIN.finditer(text))
+        yield from (found["password"] for found in re.finditer(_LOGIN, text))
 
 
 def check_no_password(location: str) -> None:
     """Raise `InvalidInputError` for a location with a password, which would be written into tables, logs and plans."""
-    found = _LOGIN.match(location.strip())
+    found = re.match(_LOGIN, location.strip())
     if found is not None:
         raise InvalidInputError(
             f"a location that begins with {found['scheme'].lower()}:// holds a user and a password, which would be "
