@@ -124,6 +124,21 @@ class Run:
         return xcom(self.dag_run, task_id, **which)
 
 
+class Instance:
+    """Stands in for a task instance where nothing but XCom is asked of it."""
+
+    map_index = -1
+
+    def __init__(self) -> None:
+        self.pushed: dict[str, Any] = {}
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        self.pushed[key] = value
+
+    def xcom_pull(self, **_: Any) -> list[Any]:
+        return list(self.pushed.values())
+
+
 _numbers = itertools.count()
 
 

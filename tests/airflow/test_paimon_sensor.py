@@ -13,7 +13,7 @@ from airflow_iceberg.errors import NotFoundError, SnapshotsLostError, StorageErr
 from airflow_iceberg.paimon import new_snapshot
 from airflow_iceberg.sensors import PaimonSnapshotSensor
 from airflow_iceberg.storage.stores.fsspec_io import FsspecFileIO
-from tests.airflow.conftest import DAY, operators
+from tests.airflow.conftest import DAY, Instance, operators
 from tests.airflow.paimon_lake import PaimonLake
 
 BOTH = pytest.mark.parametrize("deferrable", [False, True], ids=["poking", "deferring"])
@@ -92,21 +92,6 @@ class TestWhatIsNew:
             params={"location": lake.location},
         )
         assert run.result("wait")["snapshot_id"] == "2"
-
-
-class Instance:
-    """Stands in for a task instance where nothing but XCom is asked of it."""
-
-    map_index = -1
-
-    def __init__(self) -> None:
-        self.pushed: dict[str, Any] = {}
-
-    def xcom_push(self, key: str, value: Any) -> None:
-        self.pushed[key] = value
-
-    def xcom_pull(self, **_: Any) -> list[Any]:
-        return list(self.pushed.values())
 
 
 def poked(**options: Any) -> str | None:

@@ -13,7 +13,7 @@ from airflow_iceberg.format.snapshots import SnapshotRef
 from airflow_iceberg.operators import IcebergAppendOperator
 from airflow_iceberg.plan.new_snapshot import MAINTENANCE
 from airflow_iceberg.sensors import IcebergSnapshotSensor
-from tests.airflow.conftest import DAY, Lake, operators
+from tests.airflow.conftest import DAY, Instance, Lake, operators
 
 
 def maintain(lake: Lake, name: str) -> None:
@@ -159,7 +159,7 @@ class TestWaitingIsNotFailing:
         lake.create()
         # Also the first thing that a deferring sensor does.
         with pytest.raises(AirflowFailException) as caught:
-            wait(deferrable=deferrable, **options).execute({"ti": NoXCom(), "logical_date": DAY})
+            wait(deferrable=deferrable, **options).execute({"ti": Instance(), "logical_date": DAY})
         assert message in str(caught.value)
 
     def test_no_retry_mends_a_wrong_name(self, deferrable, lake, run_task):
@@ -188,12 +188,3 @@ class TestWaitingIsNotFailing:
         monkeypatch.setattr(SqlCatalog, "load", load)
         assert run_task(wait, deferrable=deferrable).state == "success"
         assert len(refused) == 3
-
-
-class NoXCom:
-    """Stands in for a task instance without XCom of earlier runs."""
-
-    map_index = -1
-
-    def xcom_pull(self, **_: Any) -> list[Any]:
-        return []

@@ -27,9 +27,6 @@ class TestItsSerializedForm:
         assert again.serialize() == (path, kwargs)
         assert again.condition == made.condition
 
-    def test_is_the_same_for_the_same_arguments(self):
-        assert trigger().serialize() == trigger().serialize()
-
 
 class TestItsEvent:
     """One event: the snapshot, or the error that made waiting pointless."""
