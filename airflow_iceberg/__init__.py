@@ -7,22 +7,24 @@ Importing this package costs nothing: it imports neither pyarrow nor pyspark nor
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 __version__ = "0.1.0"
 
 
-def import_name(package: str, modules: Mapping[str, str], name: str) -> Any:
-    """Import a name of a package when it is asked for (PEP 562): a DAG file pays for the operators that it uses.
+def lazy_names(package: str, **modules: str) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a package (PEP 562): a DAG file imports only the modules whose names it uses.
 
     Args:
-        modules: the module of each name.
-
-    Raises:
-        AttributeError: the package has no such name.
+        modules: the module of each name, below the package or, with a dot, below `airflow_iceberg`.
     """
-    if name not in modules:
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
-    return getattr(import_module(modules[name]), name)
+
+    def get(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module = modules[name]
+        return getattr(import_module(f"{__name__}.{module}" if "." in module else f"{package}.{module}"), name)
+
+    return get

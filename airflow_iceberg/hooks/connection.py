@@ -1,4 +1,4 @@
-"""An Airflow connection as the properties of a catalog, its secrets known and masked."""
+"""An Airflow connection as the properties of a catalog, with its secrets masked in all logs."""
 
 from __future__ import annotations
 
@@ -7,37 +7,49 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from airflow_iceberg.errors import InvalidInputError, NotFoundError
 from airflow_iceberg.redaction import secrets_of
 
 if TYPE_CHECKING:
-    from airflow.sdk import Connection
-
-
-# Keys of a connection's extra that are about the connection itself and never reach the catalog.
-NAME_KEY = "catalog_name"
-
-
-PROPERTIES_KEY = "properties"
+    from airflow.sdk import BaseHook, Connection
 
 
 # Catalogs that take user and password of a database in their URI.
 _SQL_TYPES = frozenset({"sql", "jdbc"})
-
-
 _DEFAULT_SCHEMES = {"rest": "https", "hive": "thrift", "nessie": "https", "glue": "https"}
+
+
+class Config(Protocol):
+    """What a hook reads from its connection."""
+
+    @classmethod
+    def from_connection(cls, connection: Connection, extra: Mapping[str, Any] | None = None) -> Self:
+        """Read a connection.
+
+        Args:
+            extra: the connection's extra, where it was read already, as in a trigger.
+
+        Raises:
+            InvalidInputError: the extra's `properties` are not a JSON object.
+        """
+
+    def secrets(self) -> list[str]:
+        """Return every text that no log may show."""
+
+
+ConfigT = TypeVar("ConfigT", bound=Config)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CatalogConfig:
-    """What `load_catalog` is called with.
+    """The arguments of `load_catalog`, from a connection of type `iceberg_catalog` or of the official provider.
 
     Attributes:
-        name: name of the catalog; SQL catalogs keep it in their rows, so it must be the one that others use.
-        properties: under PyIceberg's names; secrets included, hence not shown.
+        name: the name of the catalog. SQL catalogs store it in their rows: all programs must use the same name.
+        properties: the properties, with PyIceberg's names; secrets included, hence not shown.
     """
 
     name: str
@@ -45,17 +57,10 @@ class CatalogConfig:
 
     @classmethod
     def from_connection(cls, connection: Connection, extra: Mapping[str, Any] | None = None) -> CatalogConfig:
-        """Read a connection of type `iceberg_catalog`, or one of the official provider's type `iceberg`.
-
-        Args:
-            extra: the connection's extra where the caller has it already (in a trigger it is read asynchronously).
-        Raises:
-            InvalidInputError: the extra's `properties` are not a JSON object.
-        """
+        """See `Config`."""
         found = dict(connection.extra_dejson if extra is None else extra)
-        conn_id = connection.conn_id or ""
-        name = str(found.pop(NAME_KEY, None) or conn_id)
-        properties = {**nested_properties(found.pop(PROPERTIES_KEY, None), conn_id), **text_properties(found)}
+        name = str(found.pop("catalog_name", None) or connection.conn_id or "")
+        properties = properties_of(found, connection.conn_id or "")
         if connection.conn_type == "iceberg":
             # The official provider takes a connection without a type for a REST catalog.
             properties.setdefault("type", "rest")
@@ -64,20 +69,49 @@ class CatalogConfig:
         return cls(name=name, properties=properties)
 
     def secrets(self) -> list[str]:
-        """Return every text that no log may show."""
+        """See `Config`."""
         return secrets_of(self.properties)
 
 
-@contextmanager
-def existing(conn_id: str, kind: str, conn_type: str) -> Iterator[None]:
-    """Tell a connection that is not there from a service that does not answer: trying again helps only the second.
+def read_config(hook: BaseHook, conn_id: str, kind: str, conn_type: str, config: type[ConfigT]) -> ConfigT:
+    """Read the connection of a hook, and mask its secrets in all logs.
 
     Args:
-        kind: what it leads to, for the message.
-        conn_type: the type to create it with.
+        kind: the kind of the connection, for the message.
+
     Raises:
-        NotFoundError: Airflow, asked inside of the block, has no such connection.
+        NotFoundError: the connection does not exist.
     """
+    from airflow.sdk.log import mask_secret
+
+    with _existing(conn_id, kind, conn_type):
+        connection = hook.get_connection(conn_id)
+    found = config.from_connection(connection)
+    for secret in found.secrets():
+        mask_secret(secret)
+    return found
+
+
+async def read_config_async(conn_id: str, kind: str, conn_type: str, config: type[ConfigT]) -> ConfigT:
+    """Read a connection in a trigger, and mask its secrets in all logs.
+
+    A synchronous call to the supervisor, from the event loop of the triggerer, can deadlock.
+
+    Raises:
+        NotFoundError: the connection does not exist.
+    """
+    from airflow.providers.common.compat.connection import get_async_connection, get_async_extra_dejson
+
+    with _existing(conn_id, kind, conn_type):
+        connection = await get_async_connection(conn_id)
+    found = config.from_connection(connection, await get_async_extra_dejson(connection))
+    await _mask_async(found.secrets())
+    return found
+
+
+@contextmanager
+def _existing(conn_id: str, kind: str, conn_type: str) -> Iterator[None]:
+    """Raise an error that is not retried if Airflow, which the block asks, does not know the connection."""
     from airflow.providers.common.compat.sdk import AirflowNotFoundException
 
     try:
@@ -89,8 +123,7 @@ def existing(conn_id: str, kind: str, conn_type: str) -> Iterator[None]:
         ) from error
 
 
-async def mask_async(secrets: Sequence[str]) -> None:
-    """Mask secrets in all logs, from a trigger."""
+async def _mask_async(secrets: Sequence[str]) -> None:
     try:
         from airflow.sdk.log import amask_secret
     except ImportError:  # Airflow before 3.3.2: the triggerer's own process masks, which is where the trigger logs
@@ -103,26 +136,30 @@ async def mask_async(secrets: Sequence[str]) -> None:
         await amask_secret(secret)
 
 
-def nested_properties(value: Any, conn_id: str) -> dict[str, str]:
-    """Read the extra's field `properties`: a JSON object, or its text as a form field keeps it."""
-    if isinstance(value, str):
+def properties_of(extra: Mapping[str, Any], conn_id: str) -> dict[str, str]:
+    """Return the properties in a connection's extra: its keys, and those of its field `properties`.
+
+    The field is a JSON object, or its text if it was entered in a form.
+    """
+    nested = extra.get("properties")
+    if isinstance(nested, str):
         try:
-            value = json.loads(value) if value.strip() else {}
+            nested = json.loads(nested) if nested.strip() else {}
         except ValueError as error:
             raise InvalidInputError(
                 f"extra field 'properties' of connection {conn_id!r} is not JSON (line {getattr(error, 'lineno', 1)}); "
                 f'expected an object such as {{"s3.endpoint": "…"}}'
             ) from None  # the decoder's error holds the text, and with it secrets
-    if value is not None and not isinstance(value, dict):
+    if nested is not None and not isinstance(nested, dict):
         raise InvalidInputError(
-            f"extra field 'properties' of connection {conn_id!r} is of type {type(value).__name__}, "
+            f"extra field 'properties' of connection {conn_id!r} is of type {type(nested).__name__}, "
             f'expected an object such as {{"s3.endpoint": "…"}}'
         )
-    return text_properties(value or {})
+    return {**_texts(nested or {}), **_texts({name: value for name, value in extra.items() if name != "properties"})}
 
 
-def text_properties(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the values as catalogs take them: text; fields that a form left empty are no fields."""
+def _texts(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the values as text, without those that a form left empty."""
     found = {}
     for key, value in values.items():
         if value is None or value == "":
@@ -154,7 +191,7 @@ def _with_port(uri: str, port: int | None) -> str:
 
 
 def _add_login(properties: dict[str, str], login: str | None, password: str | None) -> None:
-    """Put login and password where the catalog's type looks for them; what the extra says explicitly wins."""
+    """Add login and password under the names of the catalog's type; values of the extra take precedence."""
     if not login and not password:
         return
     uri, kind = properties.get("uri", ""), properties.get("type")
@@ -182,6 +219,6 @@ def _add_login(properties: dict[str, str], login: str | None, password: str | No
 def _with_login(uri: str, login: str, password: str) -> str:
     parts = urlsplit(uri)
     if not parts.netloc or "@" in parts.netloc:
-        return uri  # a file such as SQLite's knows no users; a user in the URI itself wins
+        return uri  # a file such as SQLite's has no users; a user in the URI itself takes precedence
     user = quote(login, safe="") + (f":{quote(password, safe='')}" if password else "")
     return urlunsplit(parts._replace(netloc=f"{user}@{parts.netloc}"))

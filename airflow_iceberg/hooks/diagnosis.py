@@ -1,17 +1,14 @@
-"""What the button "Test" of a connection finds out: step by step, until one fails.
-
-Here: the steps and what each failure asks the person for. Not here: how a connection is read (`hooks`), and what the
-catalog and the stores say of their failures themselves (`catalogs`, `storage`).
-"""
+"""The steps that the button "Test" of a connection tries, one after the other, until one fails."""
 
 from __future__ import annotations
 
 import re
 import socket
 import ssl
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -22,7 +19,7 @@ if TYPE_CHECKING:
     from airflow_iceberg.catalogs.base import Catalog, TableState
     from airflow_iceberg.storage.base import FileIO
 
-# Properties that hold an address; a uri of the Hive Metastore may be several.
+# Properties with an address; the uri of a Hive Metastore may be several.
 _ADDRESSES = ("uri", "s3.endpoint", "glue.endpoint", "gcs.service.host", "oauth2-server-uri")
 _PORTS = {
     "http": 80,
@@ -40,55 +37,45 @@ _NOT_YET = "it does not exist yet"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """One thing that is tried.
+    """A step.
 
     Attributes:
-        what: as in "could not <what>".
-        run: tries it; returns what was found, for a person, or nothing.
+        what: the step, as in "could not <what>".
+        run: tries the step, and returns what was found, for the user, or None.
     """
 
     what: str
     run: Callable[[], str | None]
 
 
+@dataclass(kw_only=True, slots=True)
 class Diagnosis:
-    """Runs steps in order and remembers what worked.
-
-    Args:
-        secrets: texts that no answer may show.
+    """What the steps have found so far.
 
     Attributes:
-        cautions: what is no failure, and what a person who mistyped something has to see first.
+        secrets: texts that the answer must not show.
+        cautions: findings that are no errors, but that a user who mistyped something must see first.
     """
 
-    def __init__(self, secrets: Sequence[str] = ()) -> None:
-        self.secrets = list(secrets)
-        self.cautions: list[str] = []
-        self._worked: list[str] = []
+    secrets: Sequence[str] = ()
+    cautions: list[str] = field(default_factory=list)
 
-    def follow(self, steps: Iterator[Step]) -> str | None:
-        """Run the steps; return why one failed and what worked before, or None if all did."""
+    def follow(self, steps: Iterable[Step], result: Callable[[], str]) -> tuple[bool, str]:
+        """Try the steps; return whether all worked, and a text for the user.
+
+        Args:
+            result: names the thing that works if all steps do.
+        """
+        worked: list[str] = []
         for step in steps:
             try:
                 found = step.run()
-            except Exception as error:  # noqa: BLE001 - whatever a driver raises is what the person waits for
-                before = f" (worked: {'; '.join(self._worked)})" if self._worked else ""
-                return self._clean(f"could not {step.what}: {_explained(error)}{before}")
-            self._worked.append(step.what + (f": {found}" if found else ""))
-        return None
-
-    @property
-    def worked(self) -> str:
-        """What worked, in order."""
-        return self._clean("; ".join(self._worked))
-
-    def report(self, what: str) -> str:
-        """Return the text for a connection whose steps all worked: the cautions, then what works and which steps.
-
-        Args:
-            what: what the connection leads to.
-        """
-        return self._clean("".join(f"{caution}. " for caution in self.cautions) + f"{what} works: {self.worked}")
+            except Exception as error:  # noqa: BLE001 - the user needs to see whatever a driver raises
+                before = f" (worked: {'; '.join(worked)})" if worked else ""
+                return False, self._clean(f"could not {step.what}: {_explained(error)}{before}")
+            worked.append(step.what + (f": {found}" if found else ""))
+        cautions = "".join(f"{caution}. " for caution in self.cautions)
+        return True, self._clean(f"{cautions}{result()} works: {'; '.join(worked)}")
 
     def _clean(self, text: str) -> str:
         for secret in sorted(self.secrets, key=len, reverse=True):
@@ -97,24 +84,28 @@ class Diagnosis:
         return text
 
 
+def diagnose(steps_of: Callable[[Diagnosis], Iterable[Step]], result: Callable[[], str]) -> tuple[bool, str]:
+    """Try the steps of a connection; see `Diagnosis.follow`."""
+    diagnosis = Diagnosis()
+    return diagnosis.follow(steps_of(diagnosis), result)
+
+
 def network_steps(properties: Mapping[str, str]) -> Iterator[Step]:
-    """Yield what can be said of the addresses in a catalog's properties before anybody logs in."""
+    """Yield the steps that test the addresses in a catalog's properties: name, port, TLS."""
     for scheme, host, port in _addresses(properties):
-        yield Step(what=f"resolve the name {host}", run=lambda host=host: _resolve(host))  # type: ignore[misc]
-        if port is not None:
-            where = f"{host}:{port}"
-            yield Step(what=f"connect to {where}", run=lambda host=host, port=port: _connect(host, port))  # type: ignore[misc]
-            if scheme == "https":
-                yield Step(what=f"speak TLS with {where}", run=lambda host=host, port=port: _speak_tls(host, port))  # type: ignore[misc]
+        yield Step(what=f"resolve the name {host}", run=partial(_resolve, host))
+        yield Step(what=f"connect to {host}:{port}", run=partial(_connect, host, port))
+        if scheme == "https":
+            yield Step(what=f"speak TLS with {host}:{port}", run=partial(_speak_tls, host, port))
 
 
 def catalog_steps(catalog: Catalog, cautions: list[str]) -> Iterator[Step]:
-    """Yield what a catalog is asked for, from its namespaces to a file of its warehouse.
+    """Yield the steps that test a catalog, from its namespaces to a file of its warehouse.
 
-    No step creates what the first table would create: a mistyped name would then exist. A caution says so instead.
+    No step creates what the first table would create, since the name may be mistyped. A caution names it instead.
 
     Args:
-        cautions: filled by the steps.
+        cautions: the list to which the steps add theirs.
     """
     spaces: list[tuple[str, ...]] = []
     loaded: list[TableState] = []
@@ -145,10 +136,11 @@ def catalog_steps(catalog: Catalog, cautions: list[str]) -> Iterator[Step]:
 
 
 def look_into(io: FileIO, warehouse: str, cautions: list[str]) -> str:
-    """Return whether there is any file below a location, for a person.
+    """Return whether there is any file below a location, for the user.
 
     Args:
-        cautions: gets a sentence if the location does not exist yet.
+        cautions: the list to which a sentence is added if the location does not exist yet.
+
     Raises:
         NotFoundError: neither the location nor the folder above it exists.
     """
@@ -169,7 +161,7 @@ def look_into(io: FileIO, warehouse: str, cautions: list[str]) -> str:
     return _NOT_YET
 
 
-def _addresses(properties: Mapping[str, str]) -> Iterator[tuple[str, str, int | None]]:
+def _addresses(properties: Mapping[str, str]) -> Iterator[tuple[str, str, int]]:
     seen = set()
     for name in _ADDRESSES:
         for text in properties.get(name, "").split(","):
@@ -191,7 +183,7 @@ def _connect(host: str, port: int) -> None:
 
 
 def _speak_tls(host: str, port: int) -> str | None:
-    # Whether the certificate is to be trusted is for the catalog's own client to say: it may have a CA of its own.
+    # Whether the certificate is trusted is decided by the catalog's own client, which may have a CA of its own.
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -235,7 +227,7 @@ def _is_below(error: BaseException, kind: type[BaseException]) -> bool:
     return False
 
 
-# What to do, by what lies below an error; the first that fits.
+# What to do, by the cause of an error; the first that fits.
 _ADVICE: tuple[tuple[type[BaseException], str], ...] = (
     (socket.gaierror, "check the spelling of the host and the DNS of this machine"),
     (

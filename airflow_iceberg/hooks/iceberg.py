@@ -1,25 +1,24 @@
-"""From an Airflow connection to a catalog and its tables.
+"""The hook of Iceberg catalogs: from an Airflow connection to a catalog and its tables.
 
-Here: how the fields of a connection become the properties of a catalog, the hook, and the test behind the button
-"Test". Not here: what a catalog does (`catalogs`), what a table does (`table`), and what an error means to Airflow
-(`failures`). Importing this module is cheap; a catalog's client is loaded when the catalog is.
+Importing this module is cheap; a catalog's client is imported when the catalog is opened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
 
-from airflow_iceberg.hooks.connection import CatalogConfig, existing, mask_async
+from airflow_iceberg.hooks.connection import CatalogConfig, read_config, read_config_async
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from airflow_iceberg.catalogs.base import Catalog
     from airflow_iceberg.format.schemas.schema import Schema
+    from airflow_iceberg.hooks.diagnosis import Diagnosis, Step
     from airflow_iceberg.table import Table
 
 
@@ -43,14 +42,7 @@ class IcebergHook(BaseHook):
     @cached_property
     def config(self) -> CatalogConfig:
         """The connection, read once; its secrets are masked in all logs from here on."""
-        from airflow.sdk.log import mask_secret
-
-        with existing(self.iceberg_conn_id, "catalog", self.conn_type):
-            connection = self.get_connection(self.iceberg_conn_id)
-        config = CatalogConfig.from_connection(connection)
-        for secret in config.secrets():
-            mask_secret(secret)
-        return config
+        return read_config(self, self.iceberg_conn_id, "catalog", self.conn_type, CatalogConfig)
 
     @cached_property
     def catalog(self) -> Catalog:
@@ -99,12 +91,21 @@ class IcebergHook(BaseHook):
         )
 
     def test_connection(self) -> tuple[bool, str]:
-        """Walk from the connection to the warehouse and name the first step that fails.
+        """Test each step from the connection to the warehouse, up to the first that fails.
 
         Returns:
-            Whether all steps worked, and a text for the person who pressed "Test".
+            Whether all steps worked, and the text that the button "Test" shows.
         """
-        from airflow_iceberg.hooks.diagnosis import Diagnosis, Step, catalog_steps, network_steps
+        from airflow_iceberg.hooks.diagnosis import diagnose
+
+        def result() -> str:
+            kind = self.config.properties.get("type", "guessed from its uri")
+            return f"catalog {self.config.name!r} (type {kind})"
+
+        return diagnose(self._steps, result)
+
+    def _steps(self, diagnosis: Diagnosis) -> Iterator[Step]:
+        from airflow_iceberg.hooks.diagnosis import Step, catalog_steps, network_steps
 
         def read_the_connection() -> None:
             diagnosis.secrets = self.config.secrets()
@@ -112,32 +113,17 @@ class IcebergHook(BaseHook):
         def open_the_catalog() -> None:
             _ = self.catalog
 
-        diagnosis = Diagnosis()
-        failed = (
-            diagnosis.follow(iter([Step(what="read the connection", run=read_the_connection)]))
-            or diagnosis.follow(network_steps(self.config.properties))
-            or diagnosis.follow(iter([Step(what="open the catalog", run=open_the_catalog)]))
-            or diagnosis.follow(catalog_steps(self.catalog, diagnosis.cautions))
-        )
-        if failed:
-            return False, failed
-        kind = self.config.properties.get("type", "guessed from its uri")
-        return True, diagnosis.report(f"catalog {self.config.name!r} (type {kind})")
+        yield Step(what="read the connection", run=read_the_connection)
+        yield from network_steps(self.config.properties)
+        yield Step(what="open the catalog", run=open_the_catalog)
+        yield from catalog_steps(self.catalog, diagnosis.cautions)
 
 
 async def load_catalog_async(iceberg_conn_id: str) -> Catalog:
-    """Open a connection's catalog from a trigger without blocking the triggerer's event loop.
-
-    Secrets are masked asynchronously too: a synchronous call to the supervisor from the event loop can deadlock.
-    """
+    """Open a connection's catalog from a trigger without blocking the triggerer's event loop."""
     import asyncio
 
-    from airflow.providers.common.compat.connection import get_async_connection, get_async_extra_dejson
-
-    with existing(iceberg_conn_id, "catalog", IcebergHook.conn_type):
-        connection = await get_async_connection(iceberg_conn_id)
-    config = CatalogConfig.from_connection(connection, await get_async_extra_dejson(connection))
-    await mask_async(config.secrets())
+    config = await read_config_async(iceberg_conn_id, "catalog", IcebergHook.conn_type, CatalogConfig)
 
     def load() -> Catalog:
         from airflow_iceberg.catalogs.load import load_catalog

@@ -1,8 +1,6 @@
-"""From an Airflow connection to Apache Paimon tables, whose metadata is read without Paimon.
+"""The hook of Apache Paimon tables: from an Airflow connection to tables, whose metadata is read without Paimon.
 
-Here: what the fields of a connection of type `paimon` mean, the hook, and the test behind the button "Test". Not here:
-what a table holds (`paimon.table`, `paimon.system_tables`) and waiting for it (`sensors.paimon`, `triggers.paimon`).
-Importing this module is cheap; a store's client is loaded when the store is.
+Importing this module is cheap; a store's client is imported when the store is opened.
 """
 
 from __future__ import annotations
@@ -15,14 +13,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseHook
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.hooks.connection import (
-    PROPERTIES_KEY,
-    CatalogConfig,
-    existing,
-    mask_async,
-    nested_properties,
-    text_properties,
-)
+from airflow_iceberg.hooks.connection import properties_of, read_config, read_config_async
+from airflow_iceberg.redaction import secrets_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -36,14 +28,14 @@ MAIN_BRANCH = "main"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PaimonConfig:
-    """Where tables are, and what it takes to get there.
+    """The location of tables, and the properties of their store.
 
     Attributes:
-        conn_id: of the connection, for the errors.
-        warehouse: location of databases, `<warehouse>/<database>.db/<table>`; None for a connection to one table.
-        path: location of the one table; None for a connection to a warehouse.
-        properties: of the store, under PyIceberg's names; secrets included, hence not shown. A location may have a
-            password, too.
+        conn_id: the id of the connection, for the errors.
+        warehouse: the location of databases, `<warehouse>/<database>.db/<table>`; None for a connection to one table.
+        path: the location of the one table; None for a connection to a warehouse.
+        properties: the properties of the store, with PyIceberg's names. They may contain secrets, and so may the
+            locations: neither are shown.
     """
 
     conn_id: str
@@ -53,20 +45,12 @@ class PaimonConfig:
 
     @classmethod
     def from_connection(cls, connection: Connection, extra: Mapping[str, Any] | None = None) -> PaimonConfig:
-        """Read a connection of type `paimon`.
-
-        Args:
-            extra: the connection's extra where the caller has it already (in a trigger it is read asynchronously).
-        Raises:
-            InvalidInputError: the extra's `properties` are not a JSON object.
-        """
-        found = dict(connection.extra_dejson if extra is None else extra)
+        """See `Config`."""
         conn_id = connection.conn_id or ""
-        properties = {**nested_properties(found.pop(PROPERTIES_KEY, None), conn_id), **text_properties(found)}
-        host = (connection.host or "").strip()
+        properties = properties_of(connection.extra_dejson if extra is None else extra, conn_id)
         return cls(
             conn_id=conn_id,
-            warehouse=_location(properties.pop("warehouse", None) or host),
+            warehouse=_location(properties.pop("warehouse", None) or (connection.host or "").strip()),
             path=_location(properties.pop("path", None)),
             properties=properties,
         )
@@ -75,9 +59,9 @@ class PaimonConfig:
         """Return the location of a table.
 
         Args:
-            table: `database.table`, or a location of its own; None for the table of the connection.
+            table: `database.table`, or a location; None for the table of the connection.
         Raises:
-            InvalidInputError: the connection does not lead there.
+            InvalidInputError: the name is wrong, or the connection has no warehouse or path for it.
         """
         if not table:
             if self.path is None:
@@ -100,13 +84,12 @@ class PaimonConfig:
         return f"{self.warehouse}/{database}.db/{name}"
 
     def secrets(self) -> list[str]:
-        """Return every text that no log may show."""
-        locations = {"warehouse": self.warehouse or "", "path": self.path or ""}
-        return CatalogConfig(name=self.conn_id, properties={**self.properties, **locations}).secrets()
+        """See `Config`."""
+        return secrets_of({**self.properties, "warehouse": self.warehouse or "", "path": self.path or ""})
 
 
 class PaimonHook(BaseHook):
-    """Opens Paimon tables, to inspect their metadata.
+    """Opens Paimon tables to inspect their metadata.
 
     Args:
         paimon_conn_id: the id of a connection of type `paimon`.
@@ -124,24 +107,17 @@ class PaimonHook(BaseHook):
     @cached_property
     def config(self) -> PaimonConfig:
         """The connection, read once; its secrets are masked in all logs from here on."""
-        from airflow.sdk.log import mask_secret
-
-        with existing(self.paimon_conn_id, "Paimon", self.conn_type):
-            connection = self.get_connection(self.paimon_conn_id)
-        config = PaimonConfig.from_connection(connection)
-        for secret in config.secrets():
-            mask_secret(secret)
-        return config
+        return read_config(self, self.paimon_conn_id, "Paimon", self.conn_type, PaimonConfig)
 
     @cached_property
     def io(self) -> FileIO:
-        """Reads the store, opened once."""
+        """The store, opened once."""
         from airflow_iceberg.storage import load_file_io
 
         return load_file_io(self.config.properties)
 
     def get_conn(self) -> FileIO:
-        """Return what reads the store."""
+        """Return the store."""
         return self.io
 
     def get_table(self, table: str | None = None, *, branch: str = MAIN_BRANCH) -> PaimonTable:
@@ -157,16 +133,14 @@ class PaimonHook(BaseHook):
         return PaimonTable.load(self.config.location(table), self.io, branch=branch)
 
     def test_connection(self) -> tuple[bool, str]:
-        """Walk from the connection to the table or the warehouse and name the first step that fails.
+        """Test each step from the connection to the table or the warehouse, up to the first that fails.
 
         Returns:
-            Whether all steps worked, and a text for the person who pressed "Test".
+            Whether all steps worked, and the text that the button "Test" shows.
         """
-        from airflow_iceberg.hooks.diagnosis import Diagnosis
+        from airflow_iceberg.hooks.diagnosis import diagnose
 
-        diagnosis = Diagnosis()
-        failed = diagnosis.follow(self._steps(diagnosis))
-        return (False, failed) if failed else (True, diagnosis.report("the connection"))
+        return diagnose(self._steps, lambda: "the connection")
 
     def _steps(self, diagnosis: Diagnosis) -> Iterator[Step]:
         from airflow_iceberg.hooks.diagnosis import Step, look_into, network_steps
@@ -174,7 +148,7 @@ class PaimonHook(BaseHook):
         def read_the_connection() -> None:
             diagnosis.secrets = self.config.secrets()
             if self.config.path is None and self.config.warehouse is None:
-                raise InvalidInputError("it has neither a warehouse nor a path; one of them says where tables are")
+                raise InvalidInputError("it has neither a warehouse nor a path; set one of them")
 
         def open_the_table() -> str:
             latest = self.get_table().latest_snapshot_id()
@@ -193,14 +167,8 @@ class PaimonHook(BaseHook):
 
 
 async def load_config_async(paimon_conn_id: str) -> PaimonConfig:
-    """Read a connection from a trigger without blocking the triggerer's event loop, and mask its secrets."""
-    from airflow.providers.common.compat.connection import get_async_connection, get_async_extra_dejson
-
-    with existing(paimon_conn_id, "Paimon", PaimonHook.conn_type):
-        connection = await get_async_connection(paimon_conn_id)
-    config = PaimonConfig.from_connection(connection, await get_async_extra_dejson(connection))
-    await mask_async(config.secrets())
-    return config
+    """Read a connection from a trigger without blocking the triggerer's event loop."""
+    return await read_config_async(paimon_conn_id, "Paimon", PaimonHook.conn_type, PaimonConfig)
 
 
 def _location(text: str | None) -> str | None:

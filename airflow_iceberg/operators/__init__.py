@@ -1,14 +1,14 @@
-"""Operators, one a module; `from airflow_iceberg.operators import IcebergAppendOperator`.
+"""Operators; `from airflow_iceberg.operators import IcebergAppendOperator`.
 
-Each is a request, the work, a verb of `operations` and a report; what the verb does is decided there. Importing this
-package imports no operator: a name is imported when it is asked for.
+Each builds a request, calls an operation and reports its result. Importing this package imports no operator: a name is
+imported when it is used.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from airflow_iceberg import import_name
+from airflow_iceberg import lazy_names
 
 if TYPE_CHECKING:
     from airflow_iceberg.backends.config import SparkConfig
@@ -41,21 +41,18 @@ __all__ = [
     "SparkConfig",
 ]
 
-_MODULES = {
-    "FileOptions": "airflow_iceberg.operators._rows",
-    "IcebergAlterTableOperator": "airflow_iceberg.operators.alter_table",
-    "IcebergAppendOperator": "airflow_iceberg.operators.append",
-    "IcebergCompactOperator": "airflow_iceberg.operators.compact",
-    "IcebergCreateTableOperator": "airflow_iceberg.operators.create_table",
-    "IcebergDeleteOperator": "airflow_iceberg.operators.delete",
-    "IcebergExpireSnapshotsOperator": "airflow_iceberg.operators.expire_snapshots",
-    "IcebergOverwriteOperator": "airflow_iceberg.operators.overwrite",
-    "IcebergRemoveOrphanFilesOperator": "airflow_iceberg.operators.remove_orphan_files",
-    "IcebergRestoreOrphanFilesOperator": "airflow_iceberg.operators.remove_orphan_files",
-    "IcebergRewriteManifestsOperator": "airflow_iceberg.operators.rewrite_manifests",
-    "SparkConfig": "airflow_iceberg.backends.config",
-}
-
-
-def __getattr__(name: str) -> Any:
-    return import_name(__name__, _MODULES, name)
+__getattr__ = lazy_names(
+    __name__,
+    FileOptions="_rows",
+    IcebergAlterTableOperator="alter_table",
+    IcebergAppendOperator="append",
+    IcebergCompactOperator="compact",
+    IcebergCreateTableOperator="create_table",
+    IcebergDeleteOperator="delete",
+    IcebergExpireSnapshotsOperator="expire_snapshots",
+    IcebergOverwriteOperator="overwrite",
+    IcebergRemoveOrphanFilesOperator="remove_orphan_files",
+    IcebergRestoreOrphanFilesOperator="remove_orphan_files",
+    IcebergRewriteManifestsOperator="rewrite_manifests",
+    SparkConfig="backends.config",
+)

@@ -1,4 +1,4 @@
-"""Arguments of operators as DAG authors and templates give them: moments, numbers, yes or no."""
+"""Arguments of operators in the forms that DAG authors and templates give them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,7 @@ from airflow_iceberg.errors import InvalidInputError
 
 
 def moment_ms(name: str, value: Any) -> int | None:
-    """Return a moment in milliseconds since the epoch: a datetime, an ISO text, or an age before now.
-
-    Raises:
-        InvalidInputError: none of these.
-    """
+    """Return a moment in milliseconds since the epoch, given as a datetime, as ISO text, or as an age before now."""
     if value is None or value == "":
         return None
     if isinstance(value, timedelta):
@@ -34,11 +30,7 @@ def moment_ms(name: str, value: Any) -> int | None:
 
 
 def whole_number(name: str, value: Any) -> int | None:
-    """Return a whole number, given as one or as text.
-
-    Raises:
-        InvalidInputError: it is none.
-    """
+    """Return a whole number, given as one or as text."""
     if value is None or value == "" or value == "None":
         return None
     try:
@@ -50,11 +42,7 @@ def whole_number(name: str, value: Any) -> int | None:
 
 
 def yes_or_no(name: str, value: Any) -> bool:
-    """Return a truth value, given as one or as the text that a template makes of it.
-
-    Raises:
-        InvalidInputError: it is none.
-    """
+    """Return a truth value, given as one or as text."""
     if isinstance(value, bool):
         return value
     text = str(value).strip().lower()
@@ -64,13 +52,10 @@ def yes_or_no(name: str, value: Any) -> bool:
 
 
 def from_json(name: str, expected: str, value: Any) -> Any:
-    """Return what was given, parsed where a template made it text.
+    """Return a value, parsed if a template made it text.
 
     Args:
-        expected: of the value, for the message.
-
-    Raises:
-        InvalidInputError: not JSON.
+        expected: the expected value, for the error.
     """
     if not isinstance(value, str):
         return value

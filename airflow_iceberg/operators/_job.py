@@ -1,14 +1,14 @@
-"""What operators share: the work that they ask for, how options are rendered, the jobs that they run, what they report.
+"""What operators share: the work of their task, the rendering of options, jobs, the report.
 
-`execute` of each operator is: request, work, verb, report. Not here: what an operation does (`operations`), where a job
-runs (`backends`), what an error means to Airflow (`retries`).
+`execute` of each operator builds a request, calls an operation with its work, and reports the result. Not here: what an
+operation does (`operations`), where a job runs (`backends`), which error is retried (`retries`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
 
@@ -32,12 +32,14 @@ if TYPE_CHECKING:
 
 
 class TableOperator(BaseOperator):
-    """An operator whose work is done on one table, in this process.
+    """An operator that works on one table, in this process.
 
     Args:
         table: the namespace and name of the table, `sales.orders`.
         iceberg_conn_id: the id of the catalog's connection.
     """
+
+    template_fields: Sequence[str] = ("table", "iceberg_conn_id")
 
     def __init__(self, *, table: str, iceberg_conn_id: str = IcebergHook.default_conn_name, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -45,7 +47,7 @@ class TableOperator(BaseOperator):
         self.iceberg_conn_id = iceberg_conn_id
 
     def work(self, context: Context) -> Work:
-        """Load the table, and return the work of this task on it."""
+        """Load the table, and return the work of this task."""
         from airflow_iceberg.operations.work import Work
 
         return Work(
@@ -55,7 +57,7 @@ class TableOperator(BaseOperator):
         )
 
     def report(self, context: Context, result: OperationResult, lines: Iterable[str]) -> dict[str, Any]:
-        """Say what happened, in the log, in the asset events and in XCom: the same for work done and work found."""
+        """Report the result in the log, in asset events and in XCom; the same if an earlier try has committed it."""
         for line in lines:
             self.log.info("%s: %s", result.table, line)
         xcom = result.to_xcom()
@@ -63,7 +65,7 @@ class TableOperator(BaseOperator):
         return xcom
 
     def _add_to_asset_events(self, context: Context, extra: Mapping[str, Any]) -> None:
-        """Add the result to the event of every asset that the task writes; an alias names no asset by itself."""
+        """Add the result to the events of the task's outlets, except aliases, which name no asset by themselves."""
         from airflow.sdk import Asset
         from airflow.sdk.definitions.asset import AssetRef
 
@@ -74,7 +76,7 @@ class TableOperator(BaseOperator):
     def render_template(
         self, content: Any, context: Context, jinja_env: Any = None, seen_oids: set[int] | None = None
     ) -> Any:
-        """Render the fields of option classes, too: they are frozen, so a rendered copy replaces them."""
+        """Render the fields of option classes, too, into a copy, since they are frozen."""
         if not is_dataclass(content) or isinstance(content, type):
             return super().render_template(content, context, jinja_env, seen_oids)
         rendered = {
@@ -91,6 +93,8 @@ class JobOperator(TableOperator):
         spark_config: resources and options of the Spark jobs, a `SparkConfig` or a dictionary of its fields.
     """
 
+    template_fields: Sequence[str] = (*TableOperator.template_fields, "spark_conn_id", "spark_config")
+    template_fields_renderers: ClassVar[dict[str, str]] = {"spark_config": "json"}
     _backend: Backend | None = None
     _is_killed: bool = False
 
@@ -106,18 +110,18 @@ class JobOperator(TableOperator):
         self.spark_config = spark_config
 
     def work(self, context: Context) -> Work:
-        """Load the table, and return the work of this task, whose jobs run where the connection says."""
+        """Load the table, and return the work of this task, whose jobs run on the Spark connection."""
         work = super().work(context)
         return replace(work, run=lambda plan: self.run_job(work.table, plan, name=str(work.operation_key)))
 
     def on_kill(self) -> None:
-        """Cancel the job and start no other; what it staged stays unreferenced, and the next try starts afresh."""
+        """Cancel the job, and start no other; the next try starts from the beginning."""
         self._is_killed = True
         if self._backend is not None:
             self._backend.cancel()
 
     def open_backend(self, table: OpenTable, source: Source | None, *, name: str) -> Backend:
-        """Return what runs jobs; whatever can be known to be missing is found here."""
+        """Return the back end that runs jobs, after checking that it can."""
         from airflow_iceberg.backends.backend import open_backend
 
         config = SparkConfig.of(self.spark_config)
@@ -129,12 +133,12 @@ class JobOperator(TableOperator):
             )
         self._backend = open_backend(self.spark_conn_id, config, table=table, source=source, name=name)
         if self._is_killed:
-            # By a signal between two jobs of the task, or while its first one was planned.
+            # Killed by a signal between two jobs of the task, or while its first one was planned.
             self._backend.cancel()
         return self._backend
 
     def run_job(self, table: OpenTable, plan: JobPlan, *, name: str) -> JobResult:
-        """Run a job where the connection says and return what it staged; raises the job's own error."""
+        """Run a job on the Spark connection, and return the files that it staged; raises the job's own error."""
         from airflow_iceberg.backends.backend import run_job
 
         return run_job(self.open_backend(table, plan.source, name=name), table, plan)
@@ -147,17 +151,19 @@ class InventoryOperator(JobOperator):
         spark_from_files: the number of files from which on a Spark job reads them; 1,000,000.
     """
 
+    template_fields: Sequence[str] = (*JobOperator.template_fields, "spark_from_files")
+
     def __init__(self, *, spark_from_files: int | str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.spark_from_files = spark_from_files
 
     def work(self, context: Context) -> Work:
-        """Return the work of this task; without a Spark connection every table is read in this process."""
+        """Return the work of this task; without a Spark connection it has no jobs."""
         work = super().work(context)
         return work if self.spark_conn_id is not None else replace(work, run=None)
 
     def open_inventory(self, work: Work) -> FileInventory:
-        """Return what reads the table's files; what a job would lack is found before anything is changed."""
+        """Return the file inventory, after checking that a job can run if one is needed."""
         from airflow_iceberg.operations.file_inventory import FileInventory, expected_files
 
         inventory = FileInventory(work, spark_from_files=whole_number("spark_from_files", self.spark_from_files))
@@ -167,11 +173,10 @@ class InventoryOperator(JobOperator):
 
 
 def operation_key_of(context: Context) -> OperationKey:
-    """Return the key of this task's work: the same at every automatic retry, another one after a person cleared it.
+    """Return the operation key of a task: the same at every automatic retry, another one after a person cleared it.
 
     Clearing sets `max_tries` to the tries so far plus the task's retries, so the difference counts the tries before the
-    clear. It is kept between 0 and the tries before this one: a DAG whose `retries` were edited between two tries would
-    otherwise come to numbers that no clear can have given.
+    clear. It is kept between 0 and the number of earlier tries, because a DAG author may edit `retries` between tries.
     """
     from airflow_iceberg.commit.operation_key import OperationKey
 
@@ -190,7 +195,7 @@ def operation_key_of(context: Context) -> OperationKey:
 
 
 def _beginnings_ms(context: Context) -> list[int]:
-    """Return when the run could have begun and when it did, in ms; of a backfill these are years apart."""
+    """Return when the run could have begun and when it did, in ms; for a backfill these are years apart."""
     run = context.get("dag_run")
     moments = (getattr(run, "run_after", None), getattr(run, "start_date", None))
     return [int(moment.timestamp() * 1000) for moment in moments if moment]

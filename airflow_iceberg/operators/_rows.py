@@ -1,4 +1,4 @@
-"""What the operators share that write new rows: their sources, and what they report when there are no rows."""
+"""What operators that write new rows share: their sources, and their report."""
 
 from __future__ import annotations
 
@@ -40,36 +40,22 @@ class FileOptions:
         return given if isinstance(given, cls) else cls(**checked_fields(cls, "file_options", given))
 
     def serialize(self) -> dict[str, Any]:
-        """Return what Airflow shows and keeps of the DAG."""
+        """Return the form that Airflow stores and shows."""
         return {"file_format": self.file_format, "format_options": dict(self.format_options)}
 
 
 class RowsOperator(JobOperator):
-    """What operators share that bring rows: their sources, and what Airflow is told afterwards."""
+    """An operator that writes new rows; its arguments are those of `IcebergAppendOperator`."""
 
     template_fields: Sequence[str] = (
-        "table",
-        "files",
-        "sql",
-        "python_callable",
-        "op_kwargs",
-        "file_options",
-        "iceberg_conn_id",
-        "spark_conn_id",
-        "spark_config",
-        "branch",
-        "snapshot_properties",
-        "on_rerun",
-        "on_empty",
-        "schema_evolution",
+        *JobOperator.template_fields,
+        *("files", "sql", "python_callable", "op_kwargs", "file_options"),
+        *("branch", "snapshot_properties", "on_rerun", "on_empty", "schema_evolution"),
     )
     template_ext: Sequence[str] = (".sql",)
     template_fields_renderers: ClassVar[dict[str, str]] = {
-        "sql": "sql",
-        "op_kwargs": "json",
-        "file_options": "json",
-        "spark_config": "json",
-        "snapshot_properties": "json",
+        **JobOperator.template_fields_renderers,
+        **{"sql": "sql", "op_kwargs": "json", "file_options": "json", "snapshot_properties": "json"},
     }
     known_on_empty: ClassVar[tuple[str, ...]] = ("nothing", "skip", "fail")
 
@@ -101,7 +87,7 @@ class RowsOperator(JobOperator):
         self.schema_evolution = schema_evolution
 
     def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
-        """Render the templates; a function object is refused first, since Airflow would call it to get a value."""
+        """Render the templates; reject a function object first, since Airflow would call it to get a value."""
         if callable(self.python_callable):
             raise AirflowFailException(
                 f"task {self.task_id}: python_callable runs in the Spark job, not here: give its name as "
@@ -110,7 +96,7 @@ class RowsOperator(JobOperator):
         super().render_template_fields(context, jinja_env)
 
     def rows_request(self, kind: Callable[..., Request], **more: Any) -> Request:
-        """Return the request of the write, of the operation's own kind."""
+        """Return the request of the operation, of this kind."""
         if self.on_empty not in self.known_on_empty:
             raise InvalidInputError(f"unknown on_empty {self.on_empty!r}; one of {', '.join(self.known_on_empty)}")
         return kind(
@@ -126,7 +112,7 @@ class RowsOperator(JobOperator):
         from airflow_iceberg.jobs.protocol.source import Source
 
         given = {"files": self.files, "sql": self.sql, "python_callable": self.python_callable}
-        # A template that renders to nothing is given, and wrong: it must not look like the absence of a source.
+        # A template that renders to nothing is wrong. It must not be taken for a source that is not given.
         named = [name for name, value in given.items() if value is not None]
         if len(named) != 1:
             raise InvalidInputError(
@@ -142,7 +128,7 @@ class RowsOperator(JobOperator):
         return Source.from_files(files, file_format=options.file_format, format_options=options.format_options)
 
     def report_rows(self, context: Context, result: WriteResult) -> dict[str, Any]:
-        """Report a write; where there were no rows, do what `on_empty` says."""
+        """Report a write; if the source has no rows, do what `on_empty` says."""
         if result.outcome == "nothing" and self.on_empty == "skip":
             raise AirflowSkipException(f"the source of table {result.table} has no rows")
         if result.outcome == "nothing" and self.on_empty == "fail":

@@ -30,21 +30,16 @@ class IcebergAlterTableOperator(TableOperator):
         the fields of `AlterTableResult`, as plain values; see docs/reference.md.
     """
 
-    template_fields: Sequence[str] = ("table", "changes", "iceberg_conn_id")
+    template_fields: Sequence[str] = (*TableOperator.template_fields, "changes")
     template_fields_renderers: ClassVar[dict[str, str]] = {"changes": "json"}
     ui_color = "#dbeeff"
 
-    def __init__(
-        self,
-        *,
-        changes: Sequence[Mapping[str, Any]] | str,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *, changes: Sequence[Mapping[str, Any]] | str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.changes = changes
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Make the changes, or find them made."""
+        """Make the changes."""
         from airflow_iceberg.operations.alter_table import AlterTableRequest, alter_table
 
         with airflow_failures():

@@ -46,7 +46,7 @@ class IcebergAppendOperator(RowsOperator):
     ui_color = "#dbeeff"
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Append the rows, or find them appended."""
+        """Append the rows."""
         from airflow_iceberg.operations.append import AppendRequest, append
 
         with airflow_failures():

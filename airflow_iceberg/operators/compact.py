@@ -1,8 +1,4 @@
-"""Keeping tables in shape: compaction, rewriting of manifests, expiry of snapshots, orphan files.
-
-Here: the words of the DAG author. Which files are rewritten decides `plan.compact`, what is committed
-`operations.compact`.
-"""
+"""The operator that compacts data files."""
 
 from __future__ import annotations
 
@@ -42,22 +38,12 @@ class IcebergCompactOperator(JobOperator):
     """
 
     template_fields: Sequence[str] = (
-        "table",
-        "strategy",
-        "sort_by",
-        "where",
-        "options",
-        "branch",
-        "snapshot_properties",
-        "iceberg_conn_id",
-        "spark_conn_id",
-        "spark_config",
+        *JobOperator.template_fields,
+        *("strategy", "sort_by", "where", "options", "branch", "snapshot_properties"),
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {
-        "where": "sql",
-        "options": "json",
-        "snapshot_properties": "json",
-        "spark_config": "json",
+        **JobOperator.template_fields_renderers,
+        **{"where": "sql", "options": "json", "snapshot_properties": "json"},
     }
     ui_color = "#e4f0da"
 
@@ -81,13 +67,13 @@ class IcebergCompactOperator(JobOperator):
         self.snapshot_properties = snapshot_properties
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Look what is to be rewritten, run the job and commit what it wrote."""
+        """Compact the files."""
         from airflow_iceberg.operations.compact import CompactRequest, compact
 
         with airflow_failures():
             request = CompactRequest(
                 where=self.where,
-                # Written by people; Iceberg's procedure takes it in any case, too.
+                # Like Iceberg's procedure, in upper and lower case.
                 strategy=str(self.strategy).lower(),
                 sort_by=(self.sort_by,) if isinstance(self.sort_by, str) else tuple(self.sort_by or ()),
                 options=self.options or {},

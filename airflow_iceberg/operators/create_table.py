@@ -1,7 +1,4 @@
-"""Creating and changing tables: `IcebergCreateTableOperator`, `IcebergAlterTableOperator`.
-
-Here: the words of the DAG author. What a legal table is decide `spec` and `table`.
-"""
+"""The operator that creates a table."""
 
 from __future__ import annotations
 
@@ -42,20 +39,12 @@ class IcebergCreateTableOperator(TableOperator):
     """
 
     template_fields: Sequence[str] = (
-        "table",
-        "schema",
-        "partition_by",
-        "sort_by",
-        "properties",
-        "location",
-        "iceberg_conn_id",
+        *TableOperator.template_fields,
+        *("schema", "partition_by", "sort_by", "properties", "location"),
     )
-    template_fields_renderers: ClassVar[dict[str, str]] = {
-        "schema": "json",
-        "partition_by": "json",
-        "sort_by": "json",
-        "properties": "json",
-    }
+    template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("schema", "partition_by", "sort_by", "properties"), "json"
+    )
     ui_color = "#dbeeff"
 
     def __init__(
@@ -80,7 +69,7 @@ class IcebergCreateTableOperator(TableOperator):
         self.create_namespace = create_namespace
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Create the table, or find it."""
+        """Create the table."""
         with airflow_failures():
             result = self._create(IcebergHook(self.iceberg_conn_id).catalog, context)
         what = "exists already" if result.outcome == "nothing" else "was created"
@@ -106,7 +95,7 @@ class IcebergCreateTableOperator(TableOperator):
             return CreateTableResult.of(create_table(catalog, table, request), outcome="committed", operation_key=key)
         except AlreadyExistsError:
             there = catalog.load(table)
-            # A task that died after it had created its table must find it, or its retry would fail for its success.
+            # A try that died after it had created the table has succeeded: the next try must not fail for it.
             mine = there.metadata.properties.get(CREATED_BY) == mark
             if not (mine or self.if_not_exists):
                 raise
@@ -121,7 +110,7 @@ class IcebergCreateTableOperator(TableOperator):
         return {**given, **own}
 
     def _warn_of_difference(self, table: TableState) -> None:
-        """Say where the table that is there is not the one that is described; it may have been altered since."""
+        """Log how the existing table differs from the described one; it may have been altered since."""
         from airflow_iceberg.operations.alter_table import differences
 
         for difference in differences(table.metadata, from_json("schema", "a JSON object", self.schema)):
@@ -132,7 +121,7 @@ CREATED_BY = "airflow.created-by"
 
 
 def _mark(context: Context) -> str:
-    """Return what the table keeps as its maker: one task of one run, over all its tries."""
+    """Return the table property that identifies the task that creates it, the same for all its tries."""
     ti = context["ti"]
     index = -1 if ti.map_index is None else ti.map_index
     return f"{ti.dag_id}/{ti.run_id}/{ti.task_id}/{index}"

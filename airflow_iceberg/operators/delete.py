@@ -41,21 +41,12 @@ class IcebergDeleteOperator(JobOperator):
     """
 
     template_fields: Sequence[str] = (
-        "table",
-        "predicate",
-        "mode",
-        "max_rows",
-        "isolation_level",
-        "branch",
-        "snapshot_properties",
-        "iceberg_conn_id",
-        "spark_conn_id",
-        "spark_config",
+        *JobOperator.template_fields,
+        *("predicate", "mode", "max_rows", "isolation_level", "branch", "snapshot_properties"),
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {
-        "predicate": "sql",
-        "snapshot_properties": "json",
-        "spark_config": "json",
+        **JobOperator.template_fields_renderers,
+        **{"predicate": "sql", "snapshot_properties": "json"},
     }
     ui_color = "#fbe0e0"
 
@@ -79,7 +70,7 @@ class IcebergDeleteOperator(JobOperator):
         self.snapshot_properties = snapshot_properties
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Look which files are concerned, run the job if there is need for one, and commit."""
+        """Delete the rows."""
         from airflow_iceberg.operations.delete import DeleteRequest, delete
 
         with airflow_failures():

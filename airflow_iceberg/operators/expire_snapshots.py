@@ -44,14 +44,8 @@ class IcebergExpireSnapshotsOperator(InventoryOperator):
     """
 
     template_fields: Sequence[str] = (
-        "table",
-        "older_than",
-        "retain_last",
-        "snapshot_ids",
-        "iceberg_conn_id",
-        "spark_conn_id",
-        "spark_config",
-        "spark_from_files",
+        *InventoryOperator.template_fields,
+        *("older_than", "retain_last", "snapshot_ids"),
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {"snapshot_ids": "json", "spark_config": "json"}
     ui_color = "#e4f0da"
@@ -75,7 +69,7 @@ class IcebergExpireSnapshotsOperator(InventoryOperator):
         self._is_dry_run = dry_run
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Expire the snapshots and delete their files, or finish what an earlier try began."""
+        """Expire the snapshots and delete their files, or finish the work of an earlier try."""
         from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
 
         with airflow_failures():
@@ -92,11 +86,11 @@ class IcebergExpireSnapshotsOperator(InventoryOperator):
 
 
 def _snapshot_ids(given: Any) -> list[int]:
-    """Return snapshot ids, as a list or as the text that a template made of one."""
+    """Return snapshot ids, given as a list or as text."""
     if isinstance(given, str):
         given = [part for part in given.strip("[]() ").split(",") if part.strip()]
     if isinstance(given, int):
         given = [given]
     found = [whole_number("snapshot_ids", item) for item in given or ()]
-    # One that a template left empty is none of the table's.
+    # An id that a template left empty is no snapshot of the table.
     return [-1 if item is None else item for item in found]

@@ -1,8 +1,4 @@
-"""Changing the rows of a table: `IcebergOverwriteOperator`, `IcebergDeleteOperator`.
-
-Here: the words of the DAG author. Which files are touched decides `operations.row_changes`, what is committed
-`operations.overwrite` and `operations.delete`.
-"""
+"""The operator that overwrites rows."""
 
 from __future__ import annotations
 
@@ -59,12 +55,7 @@ class IcebergOverwriteOperator(RowsOperator):
         the fields of `WriteResult`, as plain values; see docs/reference.md.
     """
 
-    template_fields: Sequence[str] = (
-        "overwrite_filter",
-        "replace",
-        "isolation_level",
-        *RowsOperator.template_fields,
-    )
+    template_fields: Sequence[str] = ("overwrite_filter", "replace", "isolation_level", *RowsOperator.template_fields)
     template_fields_renderers: ClassVar[dict[str, str]] = {
         "overwrite_filter": "sql",
         **RowsOperator.template_fields_renderers,
@@ -86,7 +77,7 @@ class IcebergOverwriteOperator(RowsOperator):
         self.isolation_level = isolation_level
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Look whether the work is done; if not run the jobs and commit what they staged."""
+        """Replace the rows."""
         from airflow_iceberg.operations.overwrite import OverwriteRequest, overwrite
 
         with airflow_failures():

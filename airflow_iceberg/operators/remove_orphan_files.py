@@ -47,16 +47,8 @@ class IcebergRemoveOrphanFilesOperator(InventoryOperator):
     """
 
     template_fields: Sequence[str] = (
-        "table",
-        "action",
-        "older_than",
-        "location",
-        "options",
-        "purge_older_than",
-        "iceberg_conn_id",
-        "spark_conn_id",
-        "spark_config",
-        "spark_from_files",
+        *InventoryOperator.template_fields,
+        *("action", "older_than", "location", "options", "purge_older_than"),
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {"options": "json", "spark_config": "json"}
     ui_color = "#e4f0da"
@@ -64,6 +56,7 @@ class IcebergRemoveOrphanFilesOperator(InventoryOperator):
     def __init__(
         self,
         *,
+        # Differs from Java: its procedure deletes the files, which nobody can undo.
         action: Literal["quarantine", "delete", "dry_run"] = "quarantine",
         older_than: datetime | timedelta | str | None = None,
         location: str | None = None,
@@ -79,7 +72,7 @@ class IcebergRemoveOrphanFilesOperator(InventoryOperator):
         self.purge_older_than = purge_older_than
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Look for orphans and put them out of the way."""
+        """Find the orphan files, and move or delete them."""
         from airflow_iceberg.operations.remove_orphan_files import remove_orphan_files
 
         with airflow_failures():
@@ -127,7 +120,7 @@ class IcebergRestoreOrphanFilesOperator(TableOperator):
         the fields of `RestoreResult`, as plain values; see docs/reference.md.
     """
 
-    template_fields: Sequence[str] = ("table", "quarantine", "iceberg_conn_id")
+    template_fields: Sequence[str] = (*TableOperator.template_fields, "quarantine")
     ui_color = "#e4f0da"
 
     def __init__(self, *, quarantine: str, **kwargs: Any) -> None:
@@ -135,7 +128,7 @@ class IcebergRestoreOrphanFilesOperator(TableOperator):
         self.quarantine = quarantine
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Move the files back, or find them moved back."""
+        """Move the files back."""
         from airflow_iceberg.operations.quarantine import restore_quarantine
 
         with airflow_failures():

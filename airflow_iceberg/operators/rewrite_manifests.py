@@ -29,7 +29,7 @@ class IcebergRewriteManifestsOperator(TableOperator):
         the fields of `RewriteManifestsResult`, as plain values; see docs/reference.md.
     """
 
-    template_fields: Sequence[str] = ("table", "spec_id", "branch", "snapshot_properties", "iceberg_conn_id")
+    template_fields: Sequence[str] = (*TableOperator.template_fields, "spec_id", "branch", "snapshot_properties")
     template_fields_renderers: ClassVar[dict[str, str]] = {"snapshot_properties": "json"}
     ui_color = "#e4f0da"
 
@@ -47,7 +47,7 @@ class IcebergRewriteManifestsOperator(TableOperator):
         self.snapshot_properties = snapshot_properties
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Rewrite the manifests, or find them rewritten."""
+        """Rewrite the manifests."""
         from airflow_iceberg.operations.rewrite_manifests import RewriteManifestsRequest, rewrite_manifests
 
         with airflow_failures():

@@ -1,7 +1,4 @@
-"""BinaryRow: rows as bytes, the form of partitions, keys and bounds in every manifest.
-
-Here: the decoding of a row of any types, arrays, maps and rows in it included. Not here: which fields a row has
-(`stats`, `entries`).
+"""BinaryRow: the serialized form of partitions, keys and bounds in every manifest.
 
     blob    arity, 4 bytes, big-endian | row
     row     header byte (row kind) and null bits, in whole words | one slot of 8 bytes a field | variable part
@@ -9,9 +6,9 @@ Here: the decoding of a row of any types, arrays, maps and rows in it included. 
     map     size of the key array, 4 bytes | key array | value array
     vector  elements, as wide as they are, without nulls; how many the type says
 
-All but the arity is little-endian. What does not fit into a slot lies in the variable part; the slot then holds where,
-counted from the start of the row or array, and how long. Bytes are not trusted: the parts that the slots of one row
-name must lie inside it and may not be longer than it together, so that the work is bound by the size.
+All but the arity is little-endian. A value that does not fit into a slot is stored in the variable part; the slot then
+has its offset, from the start of the row or array, and its length. Bytes are not trusted: the parts of one row must be
+inside it, and together not be longer than it, so that the size of the bytes limits the work.
 """
 
 from __future__ import annotations
@@ -52,7 +49,7 @@ _WIDTHS = {"BOOLEAN": 1, "TINYINT": 1, "SMALLINT": 2, "INT": 4, "DATE": 4, "TIME
 
 
 def row_arity(blob: bytes, *, where: str = "row", path: str | None = None) -> int:
-    """Return how many fields a row has; bytes without any are a row without fields.
+    """Return the number of fields of a row; no bytes are a row without fields.
 
     Raises:
         FormatError: the bytes are shorter than a row of so many fields.
@@ -70,10 +67,10 @@ def row_arity(blob: bytes, *, where: str = "row", path: str | None = None) -> in
 
 
 class RowDecoder:
-    """Decodes rows of the same types, many of them.
+    """Decodes rows of the same types.
 
     Args:
-        types: of the fields; a null is returned whatever the type says of it.
+        types: the types of the fields; a null is returned even if a type is not nullable.
     """
 
     __slots__ = ("_slots", "_start", "arity")
@@ -88,11 +85,12 @@ class RowDecoder:
         """Return the values of a serialized row.
 
         Args:
-            where: name of the column that the bytes stand in, for the errors.
-            path: the manifest that they stand in.
+            where: the name of the column, for the errors.
+            path: the manifest, for the errors.
+
         Raises:
-            FormatError: another number of fields, or bytes that are no row of these types.
-            UnsupportedError: a value of a type that this package does not know.
+            FormatError: the bytes are no row of these types.
+            UnsupportedError: the type of a value is unknown.
         """
         arity = row_arity(blob, where=where, path=path)
         if arity != self.arity:
@@ -105,7 +103,7 @@ class RowDecoder:
             raise UnsupportedError(f"{error} in '{where}' of {path}") from None
 
     def row(self, region: _Region) -> tuple[Value, ...]:
-        """Return the values of a row without the arity before it."""
+        """Return the values of a row, without its arity."""
         if len(region.data) < self._start + 8 * self.arity:
             if not region.data and not self.arity:
                 return ()
@@ -123,7 +121,7 @@ def decode_row(
 
 
 class _Region:
-    """The bytes of a row or an array, and how many of them its slots have not claimed yet."""
+    """The bytes of a row or an array, and the number of bytes that no slot has claimed yet."""
 
     __slots__ = ("data", "left")
 
@@ -132,9 +130,9 @@ class _Region:
         self.left = len(data)
 
     def array(self, decode: Decode, width: int) -> tuple[Value, ...]:
-        """Return the elements of an array; `width` is the bytes that each of them takes in the fixed part."""
+        """Return the elements of an array, of so many bytes each in the fixed part."""
         count = int.from_bytes(self.data[:4], "little", signed=True)
-        # Every element takes a byte at least, so this bounds what is made for it.
+        # Every element has at least one byte, so this limits the memory.
         if len(self.data) < 4 or not 0 <= count <= len(self.data):
             raise FormatError(f"unexpected {count} elements of an array in {len(self.data)} bytes")
         start = 4 + (count + 31) // 32 * 4
@@ -157,14 +155,14 @@ class _Region:
 
     def claim(self, offset: int, length: int) -> memoryview:
         if length < 0 or offset < 0 or offset + length > len(self.data):
-            raise FormatError(f"{length} bytes at {offset} lie outside of a row of {len(self.data)} bytes")
+            raise FormatError(f"{length} bytes at {offset} are outside of a row of {len(self.data)} bytes")
         self.left -= length
         if self.left < 0:
             raise FormatError(f"the parts of a row of {len(self.data)} bytes overlap")
         return self.data[offset : offset + length]
 
     def string(self, position: int) -> bytes:
-        """Return bytes: up to 7 from the slot itself, marked by its highest bit, more from where it says."""
+        """Return bytes: up to 7 from the slot itself, marked by its highest bit, more from the variable part."""
         mark = self.data[position + 7]
         if not mark & 0x80:
             return bytes(self.part(position))
@@ -178,7 +176,7 @@ Decode = Callable[[_Region, int], Value]
 
 
 def _null_bits(arity: int) -> int:
-    """Return the bytes of the header and the null bits: one byte and a bit for each field, in words of 8 bytes."""
+    """Return the size of the header and the null bits: one byte and a bit for each field, in words of 8 bytes."""
     return (arity + 63 + 8) // 64 * 8
 
 
@@ -187,11 +185,11 @@ def _width(type_: PaimonType) -> int:
 
 
 def _decoder(type_: PaimonType) -> Decode:
-    """Return what decodes the value of a type in the slot at a position."""
+    """Return the function that decodes the value in the slot at a position."""
     fixed = _FIXED.get(type_.root)
     if fixed is not None:
         return lambda region, position: fixed.unpack_from(region.data, position)[0]
-    return _DECODERS.get(type_.root, _unknown)(type_)
+    return _SIMPLE.get(type_.root) or _DECODERS.get(type_.root, _unknown)(type_)
 
 
 def _unknown(type_: PaimonType) -> Decode:
@@ -201,28 +199,20 @@ def _unknown(type_: PaimonType) -> Decode:
     return fail
 
 
-def _boolean(type_: PaimonType) -> Decode:
-    return lambda region, position: region.data[position] != 0
+def _boolean(region: _Region, position: int) -> bool:
+    return region.data[position] != 0
 
 
-def _time(type_: PaimonType) -> Decode:
-    return lambda region, position: _INT.unpack_from(region.data, position)[0] * 1000
+def _time(region: _Region, position: int) -> int:
+    return int(_INT.unpack_from(region.data, position)[0]) * 1000
 
 
-def _text(type_: PaimonType) -> Decode:
-    return _decode_text
-
-
-def _decode_text(region: _Region, position: int) -> str:
+def _text(region: _Region, position: int) -> str:
     data = region.string(position)
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise FormatError(f"bytes {data[:40]!r} are no text in UTF-8") from error
-
-
-def _bytes(type_: PaimonType) -> Decode:
-    return lambda region, position: region.string(position)
 
 
 def _decimal(type_: PaimonType) -> Decode:
@@ -308,11 +298,7 @@ def _row(type_: PaimonType) -> Decode:
     return lambda region, position: fields.row(_Region(region.part(position)))
 
 
-def _variant(type_: PaimonType) -> Decode:
-    return _decode_variant
-
-
-def _decode_variant(region: _Region, position: int) -> tuple[bytes, bytes]:
+def _variant(region: _Region, position: int) -> tuple[bytes, bytes]:
     """Return value and metadata: the length of the value, 4 bytes, comes before both."""
     data = region.part(position)
     size = int.from_bytes(data[:4], "little", signed=True)
@@ -323,18 +309,16 @@ def _decode_variant(region: _Region, position: int) -> tuple[bytes, bytes]:
 
 def _part_of(type_: PaimonType, part: PaimonType | None) -> PaimonType:
     if part is None:
-        raise UnsupportedError(f"type {type_.root} does not say what it is made of")
+        raise UnsupportedError(f"type {type_.root} has no type of its elements, keys or values")
     return part
 
 
+_SIMPLE: dict[str, Decode] = {
+    **{"BOOLEAN": _boolean, "TIME": _time, "CHAR": _text, "VARCHAR": _text, "VARIANT": _variant},
+    **dict.fromkeys(("BINARY", "VARBINARY", "BLOB"), _Region.string),
+}
+# Those that depend on the parameters of the type.
 _DECODERS: dict[str, Callable[[PaimonType], Decode]] = {
-    "BOOLEAN": _boolean,
-    "TIME": _time,
-    "CHAR": _text,
-    "VARCHAR": _text,
-    "BINARY": _bytes,
-    "VARBINARY": _bytes,
-    "BLOB": _bytes,
     "DECIMAL": _decimal,
     "TIMESTAMP": _timestamp,
     "TIMESTAMP_LTZ": _timestamp,
@@ -342,6 +326,5 @@ _DECODERS: dict[str, Callable[[PaimonType], Decode]] = {
     "MAP": _map,
     "MULTISET": _multiset,
     "ROW": _row,
-    "VARIANT": _variant,
     "VECTOR": _vector,
 }

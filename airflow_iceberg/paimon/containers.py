@@ -1,10 +1,8 @@
 """The containers of manifests, manifest lists and index manifests: Avro today, ORC and Parquet in older tables.
 
-Here: records by the names of their fields, as dictionaries (small files) or as columns (data manifests). Not here: what
-the fields mean (`manifests`, `entries`, `index_manifests`).
-
-Neither the names of records nor the order of fields are the same with all writers, and some wrap records in unions with
-null: values are taken by field name alone, and a field that a writer does not know is null.
+Records are read as dictionaries (small files) or as columns (data manifests). The names of records and the order of
+fields depend on the writer, and some writers wrap records in unions with null. Values are therefore read by field name
+alone, and a missing field is null.
 """
 
 from __future__ import annotations
@@ -37,10 +35,10 @@ class Column:
     """A column to read.
 
     Attributes:
-        name: of the column that is made.
-        path: names of the fields that lead to it, outermost first.
-        type: name of its Arrow type.
-        is_required: null is an error, and so is a file that does not know the field.
+        name: the name of the column in the result.
+        path: the names of the nested fields, outermost first.
+        type: the name of the Arrow type.
+        is_required: whether a null, or a file without the field, is an error.
     """
 
     name: str
@@ -53,8 +51,8 @@ def read_records(data: bytes, *, path: str | None = None) -> list[Record]:
     """Return the records of a small file.
 
     Raises:
-        FormatError: a torn or foreign file.
-        UnsupportedError: a codec whose package is not installed.
+        FormatError: the file is torn or foreign.
+        UnsupportedError: the package of the codec is not installed.
     """
     kind = _container(data, path)
     if kind == "avro":
@@ -71,8 +69,8 @@ def read_columns(data: bytes, columns: Sequence[Column], *, path: str | None = N
     """Return fields of the records of a file as columns, in the order of `columns`.
 
     Raises:
-        FormatError: a torn or foreign file, or a required value is null or missing.
-        UnsupportedError: a codec whose package is not installed.
+        FormatError: the file is torn or foreign, or a required value is null or missing.
+        UnsupportedError: the package of the codec is not installed.
     """
     import pyarrow as pa
 
@@ -137,18 +135,14 @@ def _arrow_table(data: bytes, kind: str, path: str | None) -> pa.Table:
             sizes = [file.metadata.row_group(number).total_byte_size for number in groups]
             _refuse_bomb(file.metadata.num_rows, len(data), max(sizes, default=0))
             table = file.read()
-        table.validate(full=True)  # offsets and texts, which later steps rely on
+        table.validate(full=True)  # later steps do not check offsets and texts
         return table
     except Exception as error:
         raise FormatError(f"damaged {kind} file of {len(data)} bytes ({_first_line(error)})", path=path) from error
 
 
 def _refuse_bomb(rows: int, size: int, unpacked: int = 0) -> None:
-    """Refuse a file that claims to hold more than its bytes can: every record has a file name of its own.
-
-    Raises:
-        ValueError: it does.
-    """
+    """Reject a file that claims to have more records than its bytes allow: every record has its own file name."""
     if rows > size or unpacked > _MOST_UNPACKED + 1000 * size:
         raise ValueError(f"it claims {rows} records and {unpacked} bytes of them")
 
@@ -227,14 +221,17 @@ def _batch(
 
 def _avro_records(data: bytes, path: str | None) -> list[Record]:
     header = read_header(data, path=path)
-    schema = _reading_schema(header.metadata.get("avro.schema", b""), path)
+    try:
+        schema = _parsed(header.metadata.get("avro.schema", b""))
+    except Exception as error:
+        raise _no_schema(error, path) from error
     return [
         record for count, block in read_blocks(data, header, path=path) for record in _block(schema, count, block, path)
     ]
 
 
 def _block(schema: Any, count: int, block: bytes, path: str | None) -> list[Record]:
-    """Return the records of a block: it is read as one array of them, which is a single call into C."""
+    """Return the records of a block, read as one array by a single call into C."""
     from fastavro import schemaless_reader
 
     if not count:
@@ -253,11 +250,7 @@ def _block(schema: Any, count: int, block: bytes, path: str | None) -> list[Reco
 
 @lru_cache(maxsize=64)
 def _schema(text: bytes) -> Any:
-    """Return the schema in a file, checked.
-
-    Raises:
-        Exception: of any kind, since the text may be anything.
-    """
+    """Return the schema in a file, checked; raises any exception, since the text may be anything."""
     physical = _Names().written_out(_physical(json.loads(text)))
     _check(physical, 0)
     record = physical[-1] if isinstance(physical, list) else physical
@@ -275,19 +268,12 @@ def _parsed(text: bytes) -> Any:
     return parse_schema({"type": "array", "items": _schema(text)})
 
 
-def _reading_schema(text: bytes, path: str | None) -> Any:
-    try:
-        return _parsed(text)
-    except Exception as error:
-        raise _no_schema(error, path) from error
-
-
 def _no_schema(error: Exception, path: str | None) -> FormatError:
     return FormatError(f"unexpected Avro schema ({_first_line(error)})", path=path)
 
 
 def _physical(schema: Any) -> Any:
-    """Return the schema without logical types: fastavro would make Python objects of them, one by one."""
+    """Return the schema without logical types, for which fastavro would create a Python object for each value."""
     if isinstance(schema, list):
         return [_physical(item) for item in schema]
     if not isinstance(schema, Mapping):
@@ -299,18 +285,14 @@ def _physical(schema: Any) -> Any:
         if isinstance(result.get(key), (dict, list)):
             result[key] = _physical(result[key])
     if "fields" in result:
-        result["fields"] = [_physical_field(field) for field in result["fields"]]
+        result["fields"] = [{**field, "type": _physical(field["type"])} for field in result["fields"]]
     return result
 
 
-def _physical_field(field: Mapping[str, Any]) -> dict[str, Any]:
-    return {**field, "type": _physical(field["type"])}
-
-
 class _Names:
-    """Writes records out where a schema only names one that stands before; early versions of pypaimon do that.
+    """Replaces the name of an earlier record by the record, since early versions of pypaimon write names.
 
-    A record inside of itself is left as a name, and so is one whose name another has too: `_check` refuses both.
+    The name of an enclosing record, and an ambiguous name, are kept: `_check` rejects both.
     """
 
     def __init__(self) -> None:
@@ -318,10 +300,10 @@ class _Names:
         self._fields = self._records = 0
 
     def written_out(self, schema: Any) -> Any:
-        """Return a schema without names, and with another name for every record: two of one name are no schema.
+        """Return a schema without references, in which every record has its own name.
 
         Raises:
-            ValueError: it grows too large; names in named records multiply.
+            ValueError: the schema grows too large, because named records contain names.
         """
         if isinstance(schema, list):
             return [self.written_out(item) for item in schema]
@@ -347,11 +329,7 @@ class _Names:
 
 
 def _check(schema: Any, depth: int) -> None:
-    """Refuse what no manifest has and what would let few bytes stand for endless values: recursion, empty items.
-
-    Raises:
-        ValueError: such a schema.
-    """
+    """Reject what no manifest has, and with which few bytes could be endless values: recursion, empty items."""
     if depth > _DEEPEST:
         raise ValueError("nested too deep")
     if isinstance(schema, str):
@@ -372,7 +350,7 @@ def _check(schema: Any, depth: int) -> None:
 
 
 def _is_nothing(schema: Any) -> bool:
-    """Return whether values of a schema take no bytes, so that a number stands for as many of them as it says."""
+    """Return whether values of a schema have no bytes, so that their number has no limit."""
     if isinstance(schema, Mapping) and schema["type"] == "record":
         return all(_is_nothing(field["type"]) for field in schema["fields"])
     if isinstance(schema, Mapping) and schema["type"] not in ("array", "map"):

@@ -1,9 +1,7 @@
-"""Data manifests: the files that were added and deleted, as columns, and the merge of both into the live files.
+"""Data manifests: the files that were added and deleted, and the live files that remain.
 
-Here: `FileEntries`, many entries at once; `FileEntry`, one of them. Not here: manifest lists (`manifests`).
-
-Entries stay in Arrow columns, with bounds and keys as they are serialized: a snapshot may have a hundred thousand
-files, and most questions concern a few columns of them.
+Entries are kept in Arrow columns, with serialized bounds and keys: a snapshot may have a hundred thousand files, and
+most callers need a few of the columns.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ Partition = tuple[Any, ...]
 
 
 class FileKind(IntEnum):
-    """What an entry says of its file."""
+    """Whether an entry adds or deletes its file."""
 
     ADD = 0
     DELETE = 1
@@ -80,7 +78,7 @@ COLUMNS: Sequence[Column] = (
     _file("write_cols_sequences", "list int64"),
 )
 _NOT_NEGATIVE = ("file_size", "row_count", "level")
-# Entries are of one file when all of this is the same; partitions by their values, since writers differ in the bytes.
+# Two entries are of one file if all of this is equal; partitions by value, since writers serialize them differently.
 _IDENTITY = ("partition", "bucket", "level", "file_name", "extra_files", "embedded_file_index", "external_path")
 
 
@@ -89,17 +87,17 @@ class FileEntry:
     """One entry of a manifest.
 
     Attributes:
-        partition: values of the partition keys, in the order of the keys.
-        bucket: 0 and up; -1 without buckets, -2 for postponed ones.
-        total_buckets: number of buckets when the file was written; -1 where there is no fixed number.
+        partition: the values of the partition keys, in the order of the keys.
+        bucket: the number of the bucket, from 0; -1 without buckets, -2 for a postponed bucket.
+        total_buckets: the number of buckets when the file was written; -1 if it is not fixed.
         min_key, max_key: serialized rows of the primary key without partition keys.
-        level: of the tree of sorted runs; 0 is not compacted.
-        extra_files: names of files beside this one that belong to it.
-        creation_time: wall clock of the writer, in a zone that is not known.
-        delete_row_count: rows in the file that delete others, None for unknown.
-        file_source: 0 written, 1 by a compaction, None for unknown.
+        level: the level in the tree of sorted runs; 0 is not compacted.
+        extra_files: the names of further files that belong to this one.
+        creation_time: the local time of the writer, in an unknown zone.
+        delete_row_count: the number of rows in the file that delete others, None for unknown.
+        file_source: 0 for a write, 1 for a compaction, None for unknown.
         value_stats_cols, write_cols: see `stats.stats_fields`.
-        manifest: file name of the manifest that the entry stands in.
+        manifest: the location of the entry's manifest.
     """
 
     kind: FileKind
@@ -144,7 +142,7 @@ class FileEntries:
 
     @classmethod
     def concat(cls, parts: Iterable[FileEntries], partition_fields: Sequence[PaimonField]) -> FileEntries:
-        """Return entries one after the other."""
+        """Return all entries of the parts, in order."""
         import pyarrow as pa
 
         empty = with_manifest(pa.Table.from_batches([], arrow_schema(COLUMNS)), "")
@@ -158,7 +156,7 @@ class FileEntries:
             try:
                 columns = batch.to_pydict()
             except (OverflowError, ValueError) as error:
-                # Only times have values that Arrow can hold and Python cannot.
+                # Only times have values that Arrow allows and Python does not.
                 path = batch.column("manifest")[0].as_py()
                 raise FormatError(f"a file was created at a time that no calendar has: {error}", path=path) from error
             names = list(columns)
@@ -185,7 +183,7 @@ class FileEntries:
         """The values of every partition, by its bytes.
 
         Raises:
-            FormatError: bytes that are no row of the partition keys; the manifest is named.
+            FormatError: the bytes are no row of the partition keys.
         """
         import pyarrow.compute as pc
 
@@ -206,7 +204,7 @@ class FileEntries:
         return FileEntries(self.columns.take(number_array(rows)), self.partition_fields)
 
     def matching(self, wanted: FileFilter) -> FileEntries:
-        """Return the entries of files that a filter wants."""
+        """Return the entries of the wanted files."""
         import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -224,18 +222,18 @@ class FileEntries:
         return self if mask.all() else self.take(np.flatnonzero(mask))
 
     def added_records(self) -> int:
-        """Return how many records more were added than deleted; negative when fewer were."""
+        """Return the number of added records minus the number of deleted ones."""
         signs = 1 - 2 * _numbers_of(self.columns["kind"]).astype("i8")
         return int((signs * _numbers_of(self.columns["row_count"])).sum())
 
     def live(self) -> FileEntries:
-        """Return the entries of the files that are there when all entries have been followed.
+        """Return the entries of the live files: those that were added once more than they were deleted.
 
-        The order of the entries does not matter, since manifests may be sorted: a file lives when it was added once
-        more than it was deleted. A compaction that moves a file to another level deletes and adds it, with one name.
+        The order of the entries does not matter, since manifests may be sorted. A compaction that moves a file to
+        another level deletes and adds it, with one name.
 
         Raises:
-            FormatError: a file was deleted that was never added, or added twice.
+            FormatError: a file was deleted but never added, or added twice.
         """
         import numpy as np
         import pyarrow as pa
@@ -254,7 +252,7 @@ class FileEntries:
         return self.take(np.sort(np.concatenate([kept, others])))
 
     def _balanced(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the rows that live of those whose file names are in several."""
+        """Return the rows of live files among those whose file name occurs in several rows."""
         import numpy as np
 
         balance: dict[Any, int] = {}
@@ -281,7 +279,7 @@ class FileEntries:
         entry = next(iter(self.take(rows[:1])))
         raise FormatError(
             f"file {entry.file_name} in bucket {entry.bucket} at level {entry.level} was {problem} "
-            f"(a manifest is missing, or stands in its list twice) by an entry",
+            f"(a manifest is missing, or its list names it twice) by an entry",
             path=entry.manifest,
         )
 
@@ -293,14 +291,14 @@ def _numbers_of(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
 
 
 def _exact(value: Any) -> Any:
-    """Return a value that is equal to another one only if a partition is the same: -0.0 is not 0.0, NaN is NaN."""
+    """Return a value that is equal for equal partitions only: -0.0 is not 0.0, NaN is NaN."""
     if isinstance(value, float):
         return ("NaN",) if math.isnan(value) else struct.pack("<d", value)
     return value
 
 
 def with_manifest(columns: pa.Table, name: str) -> pa.Table:
-    """Return entries with the name of their manifest in a column, once for all of them."""
+    """Return entries with a column for the name of their manifest, a dictionary with one value."""
     import numpy as np
     import pyarrow as pa
 
@@ -317,11 +315,12 @@ def read_manifest(
     """Return the entries of a data manifest.
 
     Args:
-        manifest: its line in the manifest list, whose counts must be those of the entries.
-        path: location of the manifest, for the errors and for `manifest` of the entries.
+        manifest: the line of the manifest list, whose counts are compared with the entries.
+        path: the location of the manifest, for the errors and for `manifest` of the entries.
+
     Raises:
-        FormatError: a torn or foreign file.
-        UnsupportedError: another version of the format.
+        FormatError: the file is torn or foreign.
+        UnsupportedError: the version of the format is unknown.
     """
     import pyarrow.compute as pc
 

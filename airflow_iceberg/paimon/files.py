@@ -1,4 +1,4 @@
-"""The files of a Paimon snapshot: which are read for a question, and where they are."""
+"""The files of a Paimon snapshot, and their locations."""
 
 from __future__ import annotations
 
@@ -34,24 +34,19 @@ class DeletionVector:
     """A deletion vector that has not been read yet.
 
     Attributes:
-        index: the file that it lies in.
-        vector: where it lies there, and the data file that it is of.
+        index: the file of the vector.
+        vector: its place in that file, and its data file.
     """
 
     index: IndexFile
     vector: VectorRange
-
-    @property
-    def key(self) -> tuple[Partition, int, str]:
-        """Partition, bucket and name of the data file."""
-        return self.index.partition, self.index.bucket, self.vector.data_file
 
 
 class PaimonFiles(PaimonHistory):
     """One branch of a Paimon table, and the files of its snapshots."""
 
     def manifests(self, snapshot: Snapshot, kind: ListKind = "base") -> tuple[ManifestMeta, ...]:
-        """Return the manifests of a snapshot: those it found, those it wrote, or those of its changelog."""
+        """Return the manifests of a snapshot: those it found (base), wrote (delta) or those of its changelog."""
         name, size = {
             "base": (snapshot.base_manifest_list, snapshot.base_manifest_list_size),
             "delta": (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size),
@@ -64,13 +59,13 @@ class PaimonFiles(PaimonHistory):
         return read_manifest_list(data, path=location)
 
     def filter_of(self, snapshot: Snapshot, partition: Mapping[str, Any] | None) -> FileFilter:
-        """Return a filter for the files of a partition, of all of them for None; its values in words of `literals`."""
+        """Return a filter for the files of a partition, None for all files; `literals` reads the values."""
         if partition is None:
             return _ANY
         return FileFilter(partition=partition_values(self.schema(snapshot.schema_id), partition))
 
     def live_files(self, snapshot: Snapshot, wanted: FileFilter = _ANY) -> FileEntries:
-        """Return the files that a snapshot consists of, deleted rows and all levels included.
+        """Return the live files of a snapshot, on all levels.
 
         Raises:
             FormatError: the manifests contradict each other, or one of them is torn or foreign.
@@ -80,11 +75,11 @@ class PaimonFiles(PaimonHistory):
         return self._entries(snapshot, manifests, wanted).live()
 
     def delta_files(self, snapshot: Snapshot, wanted: FileFilter = _ANY) -> FileEntries:
-        """Return what a snapshot added and deleted."""
+        """Return the files that a snapshot added and deleted."""
         return self._entries(snapshot, self.manifests(snapshot, "delta"), wanted)
 
     def changelog_files(self, snapshot: Snapshot, wanted: FileFilter = _ANY) -> FileEntries:
-        """Return the files of a snapshot's changelog, which are never part of the table's state."""
+        """Return the files of a snapshot's changelog, which are not live files."""
         return self._entries(snapshot, self.manifests(snapshot, "changelog"), wanted)
 
     def _entries(self, snapshot: Snapshot, manifests: Iterable[ManifestMeta], wanted: FileFilter) -> FileEntries:
@@ -101,7 +96,7 @@ class PaimonFiles(PaimonHistory):
         return FileEntries.concat(parts, fields)
 
     def stats(self, entries: Iterable[FileEntry]) -> Iterator[dict[str, ColumnStats]]:
-        """Yield the statistics of each file, by the names that columns had when it was written."""
+        """Yield the statistics of each file, by the names of its columns when it was written."""
         decoder = StatsDecoder(_Schemas(self))
         for entry in entries:
             if entry.value_stats is None:
@@ -119,21 +114,21 @@ class PaimonFiles(PaimonHistory):
 
     @cached_property
     def path_rules(self) -> PathRules:
-        """How the table names its directories."""
+        """The names of the table's directories."""
         return PathRules.of(self.schema())
 
     def data_file_location(self, entry: FileEntry) -> str:
-        """Return where a data file should be, without looking."""
+        """Return the location that a data file should have."""
         if entry.external_path:
             return entry.external_path
         directory = self.path_rules.bucket_directory(self.schema(entry.schema_id), entry.partition, entry.bucket)
         return f"{self.location}/{directory}/{entry.file_name}"
 
     def find_data_file(self, entry: FileEntry) -> str:
-        """Return where a data file is: where Java writes it, where pypaimon did, or where a listing finds it.
+        """Return the location of an existing data file: where Java or pypaimon write it, or where a listing finds it.
 
         Raises:
-            NotFoundError: at none of these places.
+            NotFoundError: it does not exist.
         """
         expected = self.data_file_location(entry)
         if self.io.exists(expected):
@@ -153,7 +148,7 @@ class PaimonFiles(PaimonHistory):
         raise NotFoundError(f"no data file at {expected}, which manifest {entry.manifest} names")
 
     def index_file_location(self, index: IndexFile) -> str:
-        """Return where an index file should be."""
+        """Return the location that an index file should have."""
         if index.external_path:
             return index.external_path
         rules = self.path_rules
@@ -185,25 +180,22 @@ class PaimonFiles(PaimonHistory):
         Raises:
             FormatError: a data file has two of them.
         """
-        found = [
-            DeletionVector(index=index, vector=vector)
-            for index in self.index_files(snapshot)
-            if index.index_type == DELETION_VECTORS
-            for vector in index.vectors
-        ]
-        keys = set()
-        for item in found:
-            if item.key in keys:
-                name, path = item.vector.data_file, f"{self.location}/manifest/{snapshot.index_manifest}"
-                raise FormatError(f"two deletion vectors of data file {name}", path=path)
-            keys.add(item.key)
-        return tuple(found)
+        indexes = (index for index in self.index_files(snapshot) if index.index_type == DELETION_VECTORS)
+        found: dict[tuple[Partition, int, str], DeletionVector] = {}
+        for index in indexes:
+            for vector in index.vectors:
+                key = (index.partition, index.bucket, vector.data_file)
+                if key in found:
+                    path = f"{self.location}/manifest/{snapshot.index_manifest}"
+                    raise FormatError(f"two deletion vectors of data file {vector.data_file}", path=path)
+                found[key] = DeletionVector(index=index, vector=vector)
+        return tuple(found.values())
 
     def read_vectors(self, vectors: Iterable[DeletionVector]) -> Iterator[tuple[DeletionVector, RowPositions]]:
-        """Yield the deleted rows of data files; each index file is read once where its vectors come together.
+        """Yield the deleted rows of data files; an index file is read once if its vectors are adjacent.
 
         Raises:
-            FormatError: a torn or foreign file, or another number of rows than the manifest says.
+            FormatError: a file is torn or foreign, or its number of rows is wrong.
         """
         location, data = "", b""
         for item in vectors:
@@ -214,7 +206,7 @@ class PaimonFiles(PaimonHistory):
             yield item, read_vector(data[item.vector.offset :], item.vector, path=place)
 
     def statistics(self, snapshot: Snapshot) -> Statistics | None:
-        """Return the statistics file of a snapshot, None where no ANALYZE was run before it."""
+        """Return the statistics file of a snapshot, None if no ANALYZE ran before it."""
         if not snapshot.statistics:
             return None
         location = f"{self.location}/statistics/{snapshot.statistics}"
@@ -222,7 +214,7 @@ class PaimonFiles(PaimonHistory):
 
 
 class _Schemas(Mapping[int, PaimonSchema]):
-    """The schemas of a table by id, read when they are asked for."""
+    """The schemas of a table by id, read when they are used."""
 
     def __init__(self, table: PaimonFiles) -> None:
         self._table = table

@@ -1,7 +1,6 @@
 """Schemas, snapshots, tags and branches of a Paimon table, and the rules by which the latest snapshot is found.
 
-All I/O of the package is here, through a `FileIO`; what the bytes mean is in the other modules. Not here: the files of
-a snapshot (`files`).
+The I/O of `paimon` is here and in `files` (the files of a snapshot), through a `FileIO`.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ _NUMBER = re.compile(r"0|[1-9][0-9]*")
 
 
 class PaimonHistory:
-    """One branch of a Paimon table. Schemas are read once; snapshots, hints and tags anew each time.
+    """One branch of a Paimon table. Schemas are read once; snapshots, hints and tags each time.
 
     Args:
-        location: directory of the table.
-        io: reads the location.
-        branch: `main`, or a branch: it has snapshots, schemas and tags of its own, and shares all other files.
+        location: the location of the table.
+        io: the store.
+        branch: `main`, or a branch. A branch has its own snapshots, schemas and tags, and shares all other files.
     """
 
     def __init__(self, location: str, io: FileIO, *, branch: str = MAIN_BRANCH) -> None:
@@ -38,10 +37,10 @@ class PaimonHistory:
 
     @classmethod
     def load(cls, location: str, io: FileIO, *, branch: str = MAIN_BRANCH) -> Self:
-        """Return a table after making sure that there is one.
+        """Return a table.
 
         Raises:
-            NotFoundError: there is no schema at the location, or no such branch.
+            NotFoundError: the table, or this branch of it, does not exist: there is no schema.
         """
         table = cls(location, io, branch=branch)
         table.schema()
@@ -56,7 +55,7 @@ class PaimonHistory:
         """Return the numbers of all schemas, ascending.
 
         Raises:
-            NotFoundError: there are none: this is no Paimon table, or no branch of it.
+            NotFoundError: there are none, so the table or this branch of it does not exist.
         """
         ids = self._numbers("schema", "schema-")
         if not ids:
@@ -83,41 +82,40 @@ class PaimonHistory:
     # --- snapshots ----------------------------------------------------------------------------------------------------
 
     def latest_snapshot_id(self) -> int | None:
-        """Return the id of the latest snapshot, None for a table that nothing was written to yet.
+        """Return the id of the latest snapshot, None for a table without snapshots.
 
-        The hint is believed only when its snapshot is there and the next one is not: it is written after the snapshot,
-        and not every writer gets that far.
+        The hint is used only if its snapshot exists and the next one does not: it is written after the snapshot, and a
+        writer may die in between.
 
         Raises:
-            FormatError: there is a hint, and no snapshot.
+            FormatError: there is a hint, but no snapshot.
         """
-        hint = self._hint("LATEST")
-        if hint is not None and self._has(hint) and not self._has(hint + 1):
-            return hint
-        ids = self._numbers("snapshot", "snapshot-")
-        if not ids:
-            self._refuse_hints_without_files()
-        return ids[-1] if ids else None
+        return self._end("LATEST", 1)
 
     def earliest_snapshot_id(self) -> int | None:
-        """Return the id of the earliest snapshot that has not expired, None for a table without any."""
-        hint = self._hint("EARLIEST")
-        if hint is not None and self._has(hint) and not self._has(hint - 1):
+        """Return the id of the earliest snapshot that has not expired, None for a table without snapshots."""
+        return self._end("EARLIEST", -1)
+
+    def _end(self, name: str, step: int) -> int | None:
+        hint = self._hint(name)
+        if hint is not None and self._has(hint) and not self._has(hint + step):
             return hint
+        ids = self._listed_ids()
+        return (max if step > 0 else min)(ids, default=None)
+
+    def _listed_ids(self) -> tuple[int, ...]:
         ids = self._numbers("snapshot", "snapshot-")
         if not ids:
             self._refuse_hints_without_files()
-        return ids[0] if ids else None
+        return ids
 
     def snapshot_ids(self) -> tuple[int, ...]:
         """Return the ids of all snapshots that have not expired, ascending.
 
         Raises:
-            FormatError: one in the middle is missing: snapshots expire from one end and are rolled back at the other.
+            FormatError: one in the middle is missing: the oldest snapshots expire, and the newest are rolled back.
         """
-        ids = self._numbers("snapshot", "snapshot-")
-        if not ids:
-            self._refuse_hints_without_files()
+        ids = self._listed_ids()
         for before, after in pairwise(ids):
             if after != before + 1:
                 missing = self._snapshot_location(before + 1)
@@ -125,7 +123,7 @@ class PaimonHistory:
         return ids
 
     def snapshots(self) -> Iterator[Snapshot]:
-        """Yield all snapshots that have not expired, oldest first; one that goes away before it is read is left out."""
+        """Yield all snapshots, oldest first, without those that expire before they are read."""
         for number in self.snapshot_ids():
             found = self.find_snapshot(number)
             if found is None:
@@ -139,7 +137,7 @@ class PaimonHistory:
         """Return a snapshot by its id.
 
         Raises:
-            NotFoundError: it has expired, was rolled back or never was; the message says which there are.
+            NotFoundError: it has expired, was rolled back or never existed.
         """
         found = self.find_snapshot(snapshot_id)
         if found is None:
@@ -149,26 +147,24 @@ class PaimonHistory:
         return found
 
     def find_snapshot(self, snapshot_id: int) -> Snapshot | None:
-        """Return a snapshot by its id, or None where there is none."""
+        """Return a snapshot by its id, None if it does not exist."""
         location = self._snapshot_location(snapshot_id)
         try:
             data = self.io.read(location)
         except NotFoundError:
             return None
-        return self._checked(Snapshot.from_json(data, path=location), snapshot_id, location)
+        snapshot = Snapshot.from_json(data, path=location)
+        if snapshot.id != snapshot_id:
+            raise FormatError(f"unexpected snapshot id {snapshot.id} (expected {snapshot_id})", path=location)
+        return snapshot
 
     def latest_snapshot(self) -> Snapshot | None:
-        """Return the latest snapshot, None for a table that nothing was written to yet; see `latest_snapshot_id`."""
+        """Return the latest snapshot, None for a table without snapshots; see `latest_snapshot_id`."""
         hint = self._hint("LATEST")
         if hint is not None and not self._has(hint + 1) and (found := self.find_snapshot(hint)) is not None:
             return found
         number = self.latest_snapshot_id()
         return None if number is None else self.snapshot(number)
-
-    def _checked(self, snapshot: Snapshot, expected: int, location: str) -> Snapshot:
-        if snapshot.id != expected:
-            raise FormatError(f"unexpected snapshot id {snapshot.id} (expected {expected})", path=location)
-        return snapshot
 
     def _snapshot_location(self, snapshot_id: int) -> str:
         return f"{self._root}/snapshot/snapshot-{snapshot_id}"
@@ -177,7 +173,7 @@ class PaimonHistory:
         return self.io.exists(self._snapshot_location(snapshot_id))
 
     def _hint(self, name: str) -> int | None:
-        """Return the number in a hint, None where there is none or it is no number."""
+        """Return the number in a hint, None if there is none."""
         try:
             text = self.io.read(f"{self._root}/snapshot/{name}", length=32).decode("ascii", "replace").strip()
         except NotFoundError:
@@ -190,7 +186,8 @@ class PaimonHistory:
             if self.io.exists(location):
                 text = self.io.read(location, length=32).decode("ascii", "replace").strip()
                 raise FormatError(
-                    f"the hint says snapshot {text!r}, expected files snapshot-* beside it, found none", path=location
+                    f"the hint says snapshot {text!r}, expected files snapshot-* in the same folder, found none",
+                    path=location,
                 )
 
     # --- tags and branches --------------------------------------------------------------------------------------------
@@ -200,14 +197,14 @@ class PaimonHistory:
         return tuple(sorted(name.removeprefix("tag-") for name in self._names("tag") if name.startswith("tag-")))
 
     def has_tag(self, name: str) -> bool:
-        """Tell whether there is a tag of this name."""
+        """Return whether a tag of this name exists."""
         return self.io.exists(f"{self._root}/tag/tag-{name}")
 
     def tag(self, name: str) -> Tag:
         """Return a tag.
 
         Raises:
-            NotFoundError: there is none of this name; the message says which there are.
+            NotFoundError: it does not exist.
         """
         location = f"{self._root}/tag/tag-{name}"
         try:
@@ -231,7 +228,7 @@ class PaimonHistory:
         """Return a branch as a table of its own.
 
         Raises:
-            NotFoundError: there is none of this name; the message says which there are.
+            NotFoundError: it does not exist.
         """
         if name != MAIN_BRANCH and name not in self.branches():
             known = ", ".join((MAIN_BRANCH, *self.branches()))
@@ -248,7 +245,7 @@ class PaimonHistory:
         return f"{self.location}/branch/branch-{self.branch_name}"
 
     def _read(self, location: str, what: str, size: int | None = None) -> bytes:
-        """Return a file that the table needs, after checking its size where that is known."""
+        """Return a file that the table needs, after checking its size if that is known."""
         try:
             data = self.io.read(location)
         except NotFoundError as error:

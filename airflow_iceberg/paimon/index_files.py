@@ -1,13 +1,13 @@
 """Index files as bytes: deletion vectors of 32 and of 64 bits, and hashes.
 
-Here: the file formats. Not here: the bitmaps themselves, which are Iceberg's (`format.deletion_vectors`), and which
-vector belongs to which file (`index_manifests`).
+Not here: the bitmaps, which are Iceberg's (`format.deletion_vectors`), and the files of the vectors
+(`index_manifests`).
 
     file        version, 1 byte | vectors
     32 bits     size, 4 bytes | magic 5E43F2D0 | one roaring bitmap | CRC-32 of magic and bitmap
     64 bits     size, 4 bytes | magic D1D33964 | bitmaps by their upper 32 bits | CRC-32: Iceberg's own form
 
-Sizes and checksums are big-endian. Both kinds may stand in one file, and a manifest counts different bytes of them.
+Sizes and checksums are big-endian. One file may have both kinds, and a manifest counts different bytes of them.
 """
 
 from __future__ import annotations
@@ -32,23 +32,14 @@ _FRAME = 8  # size and checksum
 
 
 def check_vector_file(data: bytes, index: IndexFile, *, path: str | None = None) -> None:
-    """Check the size and the first byte of a file of deletion vectors.
-
-    Raises:
-        FormatError: another size than the index manifest says.
-        UnsupportedError: another version.
-    """
+    """Check the size and the version of a file of deletion vectors."""
     check_size(data, index, path=path)
     if data[:1] != bytes([VERSION]):
         raise UnsupportedError(f"version {data[:1].hex() or 'nothing'} of deletion vectors (known: 01) of {path}")
 
 
 def check_size(data: bytes, index: IndexFile, *, path: str | None = None) -> None:
-    """Check the size of an index file against its manifest.
-
-    Raises:
-        FormatError: another size: the file is torn, or another one.
-    """
+    """Check the size of an index file against its manifest."""
     if len(data) != index.file_size_bytes:
         raise FormatError(f"unexpected {len(data)} bytes (expected {index.file_size_bytes} by its manifest)", path=path)
 
@@ -57,9 +48,10 @@ def read_vector(data: bytes, vector: VectorRange, *, path: str | None = None) ->
     """Return the deleted rows of one data file.
 
     Args:
-        data: bytes of the index file from the vector's offset on, at least those that it takes.
+        data: the bytes of the index file from the vector's offset on.
+
     Raises:
-        FormatError: bytes that are no vector, another checksum, or another number of rows than the manifest says.
+        FormatError: the bytes are no vector, or its checksum or its number of rows is wrong.
     """
     magic = bytes(data[4:_HEAD])
     size = int.from_bytes(data[:4], "big", signed=True)
@@ -79,7 +71,7 @@ def read_vector(data: bytes, vector: VectorRange, *, path: str | None = None) ->
 
 
 def _as_64(blob: bytes, where: str, path: str | None) -> bytes:
-    """Return a vector of 32 bits in the form of 64: the one bitmap is that of the upper bits 0."""
+    """Return a vector of 32 bits in the form of 64, as the bitmap of the upper bits 0."""
     covered = blob[4:-4]
     if zlib.crc32(covered) != int.from_bytes(blob[-4:], "big"):
         raise FormatError(f"the checksum differs in the {where}; the file is damaged", path=path)
@@ -88,11 +80,7 @@ def _as_64(blob: bytes, where: str, path: str | None) -> bytes:
 
 
 def read_hashes(data: bytes, index: IndexFile, *, path: str | None = None) -> npt.NDArray[np.int32]:
-    """Return the hashes of the keys in a bucket, in the order of the file.
-
-    Raises:
-        FormatError: another size or another number of hashes than the index manifest says.
-    """
+    """Return the hashes of the keys in a bucket, in the order of the file."""
     import numpy as np
 
     check_size(data, index, path=path)

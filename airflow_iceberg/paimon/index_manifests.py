@@ -1,8 +1,4 @@
-"""Index manifests: the index files of a snapshot, always all of them.
-
-Here: hash indexes, deletion vectors and global indexes as entries. Not here: what stands in the files
-(`deletion_vectors`); global indexes are named, and left alone.
-"""
+"""Index manifests: all index files of a snapshot. The content of the files is read by `index_files`."""
 
 from __future__ import annotations
 
@@ -23,13 +19,13 @@ DELETION_VECTORS = "DELETION_VECTORS"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VectorRange:
-    """Where the deletion vector of one data file lies.
+    """The place of one data file's deletion vector.
 
     Attributes:
-        data_file: name of the data file.
-        offset: first byte of the vector in the index file.
-        length: as it stands there: of the vector's content with 32 bits, of all of it with 64.
-        cardinality: number of deleted rows; None in files of Paimon 0.9 and older.
+        data_file: the name of the data file.
+        offset: the first byte of the vector in the index file.
+        length: the bytes of the vector's content with 32 bits, of the whole vector with 64.
+        cardinality: the number of deleted rows; None in files of Paimon 0.9 and older.
     """
 
     data_file: str
@@ -40,12 +36,7 @@ class VectorRange:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GlobalIndex:
-    """What a global index is of.
-
-    Attributes:
-        first_row_id, last_row_id: the rows that it covers, both ends included.
-        field_id: of the column.
-    """
+    """The rows (first and last included) and columns of a global index."""
 
     first_row_id: int
     last_row_id: int
@@ -59,9 +50,9 @@ class IndexFile:
 
     Attributes:
         index_type: HASH, DELETION_VECTORS, or the name of a global index.
-        row_count: hashes of a hash index, vectors of deletion vectors.
-        vectors: of DELETION_VECTORS, empty for others.
-        external_path: location of the file where it does not lie in the table.
+        row_count: the number of hashes or of deletion vectors.
+        vectors: the deletion vectors; empty for other types.
+        external_path: the location of the file if it is not below the table.
     """
 
     partition: Partition
@@ -76,12 +67,7 @@ class IndexFile:
 
 
 def read_index_manifest(data: bytes, schema: PaimonSchema, *, path: str | None = None) -> tuple[IndexFile, ...]:
-    """Return the index files that an index manifest names.
-
-    Raises:
-        FormatError: a torn or foreign file; entries that delete are not allowed here.
-        UnsupportedError: another version of the format.
-    """
+    """Return the index files that an index manifest names."""
     decoder = RowDecoder(field.type for field in schema.partition_fields)
     records = read_records(data, path=path)
     return tuple(_index_file(Fields(record, f"[{index}]", path), decoder) for index, record in enumerate(records))

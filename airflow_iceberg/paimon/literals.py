@@ -1,8 +1,4 @@
-"""Values of partition keys as people write them, turned into the values that this package compares.
-
-Here: text, numbers and Python's own dates and times, by the type of the key. Not here: what the values mean in bytes
-(`binary_row`) and in the names of directories (`paths`).
-"""
+"""Values of partition keys as users write them: text, numbers and Python's own dates and times, by the key's type."""
 
 from __future__ import annotations
 
@@ -19,32 +15,25 @@ from airflow_iceberg.paimon.types import PaimonType
 
 _EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_WIDE = Context(prec=76)  # Python's own has 28 digits, a DECIMAL up to 38
+_WIDE = Context(prec=76)  # Python's default has 28 digits, a DECIMAL up to 38
 _BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 
 
 def partition_values(schema: PaimonSchema, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of partition keys as entries have them.
+    """Return the values of partition keys in the form of manifest entries.
 
     Args:
         given: some or all of the keys; `{"dt": "2026-11-21", "region": "eu", "hour": 7}`, None for null.
+
     Raises:
-        InvalidInputError: a name that is no partition key, or a value that its type does not have.
+        InvalidInputError: a name is no partition key, or a value does not fit its type.
     """
-    types = {field.name: field.type for field in schema.partition_fields}
-    unknown = [name for name in given if name not in types]
-    if unknown:
-        keys = ", ".join(schema.partition_keys) or "none"
-        raise InvalidInputError(f"'{unknown[0]}' is no partition key; the table has {keys}")
-    return {name: internal_value(value, types[name], name=name) for name, value in given.items()}
+    schema.check_partition_keys(given)
+    return {name: internal_value(value, schema.field(name).type, name=name) for name, value in given.items()}
 
 
 def internal_value(value: Any, type_: PaimonType, *, name: str) -> Any:
-    """Return a value as `types` says that values of its type are; numbers of dates and times are taken as they are.
-
-    Raises:
-        InvalidInputError: not a value of the type.
-    """
+    """Return a value in the form that `types` describes; a date or time that is a number is not changed."""
     if value is None:
         return None
     try:
@@ -126,7 +115,7 @@ def _timestamp(value: Any, type_: PaimonType) -> int:
 
 
 def _beyond_micros(text: str) -> int:
-    """Return the nanoseconds of a time, which Python reads over."""
+    """Return the nanoseconds of a time beyond its microseconds, which Python ignores."""
     found = re.search(r"[.,]\d{6}(\d+)", text)
     digits = found[1].rstrip("0") if found else ""
     return _refuse() if len(digits) > 3 else int(f"{digits:0<3}")

@@ -1,8 +1,4 @@
-"""Manifest lists: which manifests make up a snapshot, and which of them can be left out.
-
-Here: one line of a manifest list and the choice by partition, bucket and level. Not here: what stands in the manifests
-themselves (`entries`).
-"""
+"""Manifest lists: the manifests of a snapshot, and which of them a filter by partition, bucket and level needs."""
 
 from __future__ import annotations
 
@@ -27,8 +23,8 @@ class ManifestMeta:
     """A line of a manifest list.
 
     Attributes:
-        partition_stats: bounds and null counts of the partition keys.
-        min_bucket, max_bucket, min_level, max_level, min_row_id, max_row_id: None where the writer did not say.
+        partition_stats: the bounds and null counts of the partition keys.
+        min_bucket, max_bucket, min_level, max_level, min_row_id, max_row_id: ranges; None if they are unknown.
     """
 
     file_name: str
@@ -47,11 +43,11 @@ class ManifestMeta:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileFilter:
-    """Which files are wanted; what is left out is not looked at.
+    """Which files are wanted.
 
     Attributes:
-        partition: values of some or all partition keys, None for null.
-        buckets, levels: the numbers that are wanted.
+        partition: the values of some or all partition keys, None for null.
+        buckets, levels: the wanted numbers; None for all.
     """
 
     partition: Mapping[str, Any] | None = None
@@ -59,18 +55,11 @@ class FileFilter:
     levels: frozenset[int] | None = None
 
     def check(self, schema: PaimonSchema) -> None:
-        """Check that the filter fits a table.
-
-        Raises:
-            InvalidInputError: a name that is no partition key.
-        """
-        unknown = [name for name in self.partition or () if name not in schema.partition_keys]
-        if unknown:
-            keys = ", ".join(schema.partition_keys) or "none"
-            raise InvalidInputError(f"'{unknown[0]}' is no partition key; the table has {keys}")
+        """Check that the filter's names are partition keys."""
+        schema.check_partition_keys(self.partition or ())
 
     def may_hold(self, manifest: ManifestMeta, fields: Sequence[PaimonField], *, path: str | None = None) -> bool:
-        """Tell whether a manifest can have entries of files that are wanted.
+        """Return whether a manifest can have entries of wanted files.
 
         Args:
             fields: the partition keys.
@@ -84,7 +73,7 @@ class FileFilter:
 
     def _may_have_partition(self, stats: SimpleStats | None, fields: Sequence[PaimonField], path: str | None) -> bool:
         if stats is None or not row_arity(stats.min_values, where="_PARTITION_STATS._MIN_VALUES", path=path):
-            return True  # a writer that keeps no statistics leaves rows without fields
+            return True  # a writer without statistics writes rows without fields
         types = [field.type for field in fields]
         lows = decode_row(stats.min_values, types, where="_PARTITION_STATS._MIN_VALUES", path=path)
         highs = decode_row(stats.max_values, types, where="_PARTITION_STATS._MAX_VALUES", path=path)
@@ -102,7 +91,7 @@ class FileFilter:
         return True
 
     def takes(self, partition: Sequence[Any], keys: Sequence[str]) -> bool:
-        """Tell whether files of a partition are wanted."""
+        """Return whether the files of a partition are wanted."""
         wanted = self.partition or {}
         pairs = zip(keys, partition, strict=True)
         return all(name not in wanted or _is_equal(wanted[name], value) for name, value in pairs)
@@ -129,12 +118,7 @@ def _is_between(low: Any, value: Any, high: Any) -> bool:
 
 
 def read_manifest_list(data: bytes, *, path: str | None = None) -> tuple[ManifestMeta, ...]:
-    """Return the manifests that a manifest list names, in its order.
-
-    Raises:
-        FormatError: a torn or foreign file.
-        UnsupportedError: another version of the format.
-    """
+    """Return the manifests that a manifest list names, in its order."""
     records = read_records(data, path=path)
     return tuple(_manifest(Fields(record, f"[{index}]", path)) for index, record in enumerate(records))
 
@@ -170,11 +154,7 @@ def _stats(item: Fields) -> SimpleStats | None:
 
 
 def bytes_of(item: Fields, key: str) -> bytes:
-    """Return bytes of a record.
-
-    Raises:
-        FormatError: missing, or something else.
-    """
+    """Return a value of a record, which must be bytes."""
     value = item.raw(key)
     if not isinstance(value, bytes):
         item.fail(key, f"unexpected {type(value).__name__} (expected bytes)")
@@ -182,11 +162,7 @@ def bytes_of(item: Fields, key: str) -> bytes:
 
 
 def check_version(item: Fields, expected: int, what: str) -> None:
-    """Check the `_VERSION` of a record.
-
-    Raises:
-        UnsupportedError: another version; 1 is from before Paimon, and its tables have to be made anew.
-    """
+    """Check the `_VERSION` of a record; 1 is from before Paimon, and its tables must be created again."""
     version = item.int("_VERSION")
     if version != expected:
         raise UnsupportedError(f"unexpected version {version} of the {what} (known: {expected}) of {item.path}")

@@ -1,12 +1,11 @@
 """What a Paimon sensor waits for: one decision, shared by the sensor and its trigger.
 
-Here: the condition and what was seen so far as values, and one look at the table. Not here: polling, and how an event
-becomes the end of a task (the sensor and its trigger). Imports no Arrow: sensors are parsed with every DAG file.
+Here: the condition, the progress, and one look at the table. Not here: polling, and how an event ends a task (the
+sensor and its trigger). This module does not import Arrow: sensors are parsed with every DAG file.
 
-A look reads the hint and as a rule one snapshot file. What it saw goes into the next look, so that every snapshot is
-judged once; the newest ones first, so that a long way back costs nothing when the latest one will do. Snapshot ids are
-used again after a rollback and expire at the other end: a look that finds either says so at once, since what was waited
-for may be among what is gone.
+A look usually reads the hint and one snapshot file. Its progress is the start of the next look, so every snapshot is
+checked once, the newest first. Snapshot ids are used again after a rollback, and old snapshots expire: a look that
+finds either ends the wait, since the snapshot that the user waits for may be lost.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PaimonCondition:
-    """Which snapshot counts as news; everything that is given has to hold for it.
+    """Which snapshot ends the wait; it must meet all conditions that are given.
 
     Attributes:
-        after_ms: only snapshots committed strictly later than this time, milliseconds since the epoch.
-        commit_kinds: some of APPEND, COMPACT, OVERWRITE, ANALYZE; None for any.
-        min_watermark: the snapshot's watermark is at least this, milliseconds since the epoch.
-        min_new_records: so many records came, in all snapshots of these kinds since the one last seen together, those
-            below the watermark included; of the partition, where one is given.
-        partition: values of partition keys, in the words of `literals`: the snapshot changed files of this partition,
-            or which of their rows are deleted.
-        tag: the snapshot has this tag; nothing else is looked at before there is one.
-        fully_compacted: every bucket (of the partition, where one is given) is one sorted run above level 0. Only
-            tables with a primary key have such levels.
+        after_ms: the time after which snapshots count, in milliseconds since the epoch.
+        commit_kinds: some of APPEND, COMPACT, OVERWRITE, ANALYZE; None for all.
+        min_watermark: the minimum watermark of the snapshot, in milliseconds since the epoch.
+        min_new_records: the minimum number of records that were added since the start, in all snapshots of these kinds
+            together, whatever their watermark; in the partition, if there is one.
+        partition: values of partition keys, as `literals` reads them: the snapshot must change files or deletion
+            vectors of this partition.
+        tag: the tag of the snapshot; nothing else is read until it exists.
+        fully_compacted: whether every bucket (of the partition, if there is one) must have only one sorted run, and
+            that above level 0. Only tables with a primary key have levels.
     """
 
     after_ms: int | None = None
@@ -67,20 +66,15 @@ class PaimonCondition:
         kinds = None if self.commit_kinds is None else list(self.commit_kinds)
         return {**asdict(self), "commit_kinds": kinds}
 
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> PaimonCondition:
-        """Read what `to_dict` returned."""
-        return cls(**value)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seen:
-    """How far the table has been looked at.
+    """How far the table has been checked.
 
     Attributes:
-        snapshot_id: this snapshot and all before it have been judged; 0 for none.
-        identity: of that snapshot; None where only its id is known, and nothing can be said of a rollback to it.
-        new_records: of the snapshots that were judged since the wait began.
+        snapshot_id: the last snapshot that was checked; 0 for none.
+        identity: the identity of that snapshot; None if only its id is known, and a rollback to it cannot be noticed.
+        new_records: the records that were added by the snapshots checked since the wait began.
     """
 
     snapshot_id: int
@@ -88,7 +82,7 @@ class Seen:
     new_records: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it in JSON types; the id is text, as everywhere in XCom."""
+        """Return the progress in JSON types; the id is text, as in all XComs."""
         return {"snapshot_id": str(self.snapshot_id), "identity": self.identity, "new_records": self.new_records}
 
     @classmethod
@@ -102,7 +96,7 @@ class Seen:
 
 
 class EventKind(Enum):
-    """What a look found."""
+    """Why the wait ends."""
 
     SNAPSHOT = "snapshot"
     ROLLED_BACK = "rolled_back"
@@ -111,14 +105,14 @@ class EventKind(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PaimonEvent:
-    """The end of waiting.
+    """The end of the wait.
 
     Attributes:
-        snapshot: the one that was waited for; or, after a rollback or behind a gap, the latest one, None for a table
-            that has none any more.
-        seen: what had been seen before.
-        new_records: that came with what was judged since the wait began; None unless they were counted.
-        missed: first and last id of the snapshots that expired unseen.
+        snapshot: the snapshot that meets the condition; after a rollback or a gap the latest one, None if there is
+            none.
+        seen: the progress before this look.
+        new_records: the records that were added since the wait began; None unless they were counted.
+        missed: the first and last id of the snapshots that expired unseen.
     """
 
     kind: EventKind
@@ -132,47 +126,37 @@ class PaimonEvent:
         """Id of the snapshot."""
         return None if self.snapshot is None else self.snapshot.id
 
-    @property
-    def identity(self) -> str | None:
-        """Identity of the snapshot."""
-        return None if self.snapshot is None else self.snapshot.identity
-
     def to_dict(self) -> dict[str, Any]:
-        """Return the event in JSON types; ids as text, as everywhere in XCom."""
+        """Return the event in JSON types; ids are text, as in all XComs."""
         snapshot = self.snapshot
         return {
             "event": self.kind.value,
             "snapshot_id": None if snapshot is None else str(snapshot.id),
-            "identity": self.identity,
-            **{name: None if snapshot is None else getattr(snapshot, ours) for name, ours in _HANDED_ON.items()},
+            **{name: None if snapshot is None else getattr(snapshot, ours) for name, ours in _IN_XCOM.items()},
             "new_records": self.new_records,
             "seen_snapshot_id": None if self.seen is None else str(self.seen.snapshot_id),
             "missed": None if self.missed is None else [str(number) for number in self.missed],
         }
 
 
-# What of a snapshot goes into XCom, under which name.
-_HANDED_ON = {
-    **{"timestamp_ms": "time_ms", "commit_kind": "commit_kind", "schema_id": "schema_id", "watermark": "watermark"},
-    **{"total_records": "total_record_count", "delta_records": "delta_record_count"},
+# Attributes of a snapshot by their names in XCom.
+_IN_XCOM = {
+    **{"identity": "identity", "timestamp_ms": "time_ms", "commit_kind": "commit_kind", "schema_id": "schema_id"},
+    **{"watermark": "watermark", "total_records": "total_record_count", "delta_records": "delta_record_count"},
 }
 
 
 def lost(event: Mapping[str, Any], table: str) -> SnapshotsLostError:
-    """Return the error that an event of lost snapshots is, for those who do not go on behind it.
-
-    Args:
-        event: as `PaimonEvent.to_dict` returned it, of a rollback or a gap.
-    """
+    """Return the error for a rollback or a gap, given as `PaimonEvent.to_dict` returned it."""
     now = "no snapshot any more" if event["snapshot_id"] is None else f"snapshot {event['snapshot_id']}"
     if event["event"] == EventKind.EXPIRED_GAP.value:
         first, last = event["missed"]
         what = f"snapshots {first} to {last} of {table} expired before they were seen"
-        remedy = "keep snapshots for longer, or look more often"
+        remedy = "keep snapshots longer, or check more often"
     else:
-        what = f"{table} was rolled back or made anew behind snapshot {event['seen_snapshot_id']}, the last one seen"
-        remedy = "what was read from the snapshots that are gone is no part of it any more"
-    return SnapshotsLostError(f"{what}; it is at {now} now: {remedy}, and read the table as a whole once")
+        what = f"{table} was rolled back or created again after snapshot {event['seen_snapshot_id']}, the last one seen"
+        remedy = "discard what was read from the lost snapshots"
+    return SnapshotsLostError(f"{what}; it is now at {now}: {remedy}, and read the whole table once")
 
 
 Look = tuple[Seen | None, PaimonEvent | None]
@@ -182,18 +166,20 @@ def look(table: PaimonTable, condition: PaimonCondition, seen: Seen | None = Non
     """Look at the table once.
 
     Args:
-        seen: what the look before returned, or where to start: only later snapshots count. None starts with all
-            snapshots that there are (when full compaction is asked for, with the newest of them that counts).
+        seen: the progress that the last look returned, or the start: only later snapshots count. None starts with all
+            existing snapshots (for full compaction, with the newest of them that counts).
+
     Returns:
-        What to give to the next look, and the event, None while there is nothing to tell.
+        The progress, and the event, None if the wait continues.
+
     Raises:
-        NotFoundError: there is no such table.
-        InvalidInputError: what is asked for does not fit the table.
+        NotFoundError: the table does not exist.
+        InvalidInputError: the condition does not fit the table.
     """
     try:
         return _look_once(table, condition, seen)
     except NotFoundError:
-        # Snapshots, and manifests with them, go away while they are being read. The next try sees what is left.
+        # Snapshots, with their manifests, may expire while they are read. The second try reads the others.
         before = _range(table)
     try:
         return _look_once(table, condition, seen)
@@ -210,7 +196,7 @@ def _range(table: PaimonTable) -> tuple[int | None, int | None]:
 def _look_once(table: PaimonTable, condition: PaimonCondition, seen: Seen | None) -> Look:
     head = table.latest_snapshot()
     if head is None:
-        table.schema_ids()  # an error when there is no table at all
+        table.schema_ids()  # raises an error if the table does not exist
         if seen is None or not seen.snapshot_id:
             return seen, None
         return Seen(snapshot_id=0), PaimonEvent(kind=EventKind.ROLLED_BACK, snapshot=None, seen=seen)
@@ -223,7 +209,7 @@ def _look_once(table: PaimonTable, condition: PaimonCondition, seen: Seen | None
 
 
 def _look_at_tag(table: PaimonTable, condition: PaimonCondition, tag: str, seen: Seen | None) -> Look:
-    """Look at the snapshot of a tag: it may have been put on one that was there long before."""
+    """Look at the snapshot of a tag, which may be an old one."""
     if not table.has_tag(tag):
         return seen, None
     snapshot = table.tag(tag).snapshot
@@ -231,7 +217,10 @@ def _look_at_tag(table: PaimonTable, condition: PaimonCondition, tag: str, seen:
     if not is_new or not _is_wanted(snapshot, condition) or not _has_watermark(snapshot, condition):
         return seen, None
     records = None if condition.min_new_records is None else _records(table, snapshot, condition)
-    if (records or 0) < (condition.min_new_records or 0) or not _holds_wanted_files(table, snapshot, condition):
+    if (records or 0) < (condition.min_new_records or 0):
+        return seen, None
+    # Manifests are read last, and only if they have to be.
+    if not (_changes_partition(table, snapshot, condition) and _is_compacted_enough(table, snapshot, condition)):
         return seen, None
     event = PaimonEvent(kind=EventKind.SNAPSHOT, snapshot=snapshot, seen=seen, new_records=records)
     return Seen(snapshot_id=snapshot.id, identity=snapshot.identity), event
@@ -255,19 +244,19 @@ def _look_behind(table: PaimonTable, condition: PaimonCondition, seen: Seen | No
 def _newest(
     table: PaimonTable, condition: PaimonCondition, unseen: Iterable[Snapshot], seen: Seen | None
 ) -> Snapshot | None:
-    """Return the first of these snapshots that is what is waited for; manifests are read for as few as possible."""
+    """Return the first of these snapshots that meets the condition; manifests are read for as few as possible."""
     for snapshot in unseen:
         if not _has_watermark(snapshot, condition) or not _changes_partition(table, snapshot, condition):
             continue
         if _is_compacted_enough(table, snapshot, condition):
             return snapshot
         if seen is None:
-            return None  # what files an old snapshot had is worth a look at all manifests to nobody
+            return None  # the files of older snapshots are not worth reading all their manifests
     return None
 
 
 def _what_went_away(table: PaimonTable, condition: PaimonCondition, seen: Seen, head: Snapshot) -> PaimonEvent | None:
-    """Return the event that the table was rolled back behind what was seen, or that snapshots expired unseen."""
+    """Return the event that the table was rolled back to before the progress, or that snapshots expired unseen."""
     rolled_back = PaimonEvent(kind=EventKind.ROLLED_BACK, snapshot=head, seen=seen)
     if head.id < seen.snapshot_id:
         return rolled_back
@@ -286,7 +275,7 @@ def _what_went_away(table: PaimonTable, condition: PaimonCondition, seen: Seen, 
 
 
 def _unseen(table: PaimonTable, condition: PaimonCondition, seen: Seen | None, head: Snapshot) -> Iterator[Snapshot]:
-    """Yield the snapshots that have not been judged and are of the wanted kind, newest first."""
+    """Yield the snapshots of the wanted kinds that have not been checked, newest first."""
     number, snapshot, first = head.id, head, 0 if seen is None else seen.snapshot_id + 1
     while number >= first:
         if condition.after_ms is not None and snapshot.time_ms <= condition.after_ms:
@@ -300,7 +289,7 @@ def _unseen(table: PaimonTable, condition: PaimonCondition, seen: Seen | None, h
 
 
 def _is_wanted(snapshot: Snapshot, condition: PaimonCondition) -> bool:
-    """Tell whether a snapshot is late enough and of a wanted kind: its records count."""
+    """Return whether a snapshot is late enough and of a wanted kind, so that its records count."""
     if condition.after_ms is not None and snapshot.time_ms <= condition.after_ms:
         return False
     return condition.commit_kinds is None or snapshot.commit_kind in condition.commit_kinds
@@ -313,15 +302,10 @@ def _has_watermark(snapshot: Snapshot, condition: PaimonCondition) -> bool:
 
 
 def _records(table: PaimonTable, snapshot: Snapshot, condition: PaimonCondition) -> int:
-    """Return how many records a snapshot added; one that took some away added none."""
+    """Return the number of records that a snapshot added; 0 if it removed some."""
     if condition.partition is None and snapshot.delta_record_count is not None:
         return max(snapshot.delta_record_count, 0)
     return max(table.delta_files(snapshot, table.filter_of(snapshot, condition.partition)).added_records(), 0)
-
-
-def _holds_wanted_files(table: PaimonTable, snapshot: Snapshot, condition: PaimonCondition) -> bool:
-    """Tell whether the files of the snapshot are what is waited for; manifests are read only when they have to be."""
-    return _changes_partition(table, snapshot, condition) and _is_compacted_enough(table, snapshot, condition)
 
 
 def _changes_partition(table: PaimonTable, snapshot: Snapshot, condition: PaimonCondition) -> bool:
@@ -332,10 +316,10 @@ def _changes_partition(table: PaimonTable, snapshot: Snapshot, condition: Paimon
 
 
 def _changes_vectors(table: PaimonTable, snapshot: Snapshot, wanted: FileFilter) -> bool:
-    """Tell whether a snapshot changed deletion vectors: one that only deletes rows leaves the data files alone.
+    """Return whether a snapshot changed deletion vectors, as a delete does that changes no data files.
 
-    Every snapshot names all index files, so that the one before has to be looked at. Where it has expired, a commit
-    that changed no data files at all is taken for one that changed vectors.
+    Every snapshot names all index files, so they are compared with those of the snapshot before. If that one has
+    expired, a commit that changed no data files is assumed to have changed vectors.
     """
     before = table.find_snapshot(snapshot.id - 1) if snapshot.id > 1 else None
     if before is not None:
@@ -356,17 +340,13 @@ def _vectors(table: PaimonTable, snapshot: Snapshot, wanted: FileFilter) -> set[
 def _is_compacted_enough(table: PaimonTable, snapshot: Snapshot, condition: PaimonCondition) -> bool:
     if not condition.fully_compacted:
         return True
-    return _is_fully_compacted(table, snapshot, table.filter_of(snapshot, condition.partition))
-
-
-def _is_fully_compacted(table: PaimonTable, snapshot: Snapshot, wanted: FileFilter) -> bool:
     if not table.schema(snapshot.schema_id).primary_keys:
         raise InvalidInputError(
             f"fully_compacted is asked of {table.location}, which has no primary key: the files of such a table "
             f"have no levels; ask for commit_kinds=('COMPACT',) instead"
         )
     levels: dict[tuple[str, int], set[int]] = {}
-    entries = table.live_files(snapshot, wanted)
+    entries = table.live_files(snapshot, table.filter_of(snapshot, condition.partition))
     sums = entries.columns.select(["partition", "bucket", "level"]).group_by(["partition", "bucket", "level"])
     for row in sums.aggregate([]).to_pylist():
         levels.setdefault((repr(entries.partitions[row["partition"]]), row["bucket"]), set()).add(row["level"])
@@ -374,10 +354,10 @@ def _is_fully_compacted(table: PaimonTable, snapshot: Snapshot, wanted: FileFilt
 
 
 def should_keep(table: PaimonTable, kept: Seen | None, now: Seen) -> bool:
-    """Tell whether what was seen should be written down, since what was written down before is getting old.
+    """Return whether the progress should be stored, because the stored progress is old.
 
-    Who waits in memory begins at what is written down when it is started anew. As soon as half of the snapshots that
-    there are came before that, it is not far from expiring, and later it would look like a gap.
+    A restarted triggerer starts at the stored progress. Once half of the existing snapshots are newer than it, it may
+    soon expire, and a restart would then look like a gap.
     """
     earliest = table.earliest_snapshot_id() or now.snapshot_id
     return (0 if kept is None else kept.snapshot_id) < earliest + (now.snapshot_id - earliest) // 2

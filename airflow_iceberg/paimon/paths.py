@@ -1,10 +1,8 @@
-"""Where the files of a table are: the names of partition and bucket directories, as Java and as Python write them.
+"""The names of partition and bucket directories, relative to the table, as Java and as Python write them.
 
-Here: pure names, relative to the table. Not here: looking whether a file is there (`table`).
-
-A directory of a partition is `<key>=<value>`. With `partition.legacy-name`, on by default, the value is what Java's
-`toString` gives for Paimon's internal value (the days of a DATE), otherwise the value cast to text. pypaimon wrote
-Python's `str` of the value, of old without escaping anything, and still does so for bytes.
+A directory of a partition is `<key>=<value>`. With `partition.legacy-name`, on by default, the value is Java's
+`toString` of Paimon's internal value (the days of a DATE), otherwise it is cast to text. pypaimon wrote Python's `str`
+of the value, in old versions without escaping, and still does so for bytes.
 """
 
 from __future__ import annotations
@@ -30,13 +28,13 @@ _NO_BREAK = frozenset("\u00a0\u2007\u202f")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PathRules:
-    """What a table's options say of its directories.
+    """The table's options for its directories.
 
     Attributes:
-        directory: directory of the data files below the table, or empty.
-        default_name: stands for null and for blank text, which therefore share a directory.
-        legacy_names: values as Java's `toString` gives them rather than as text.
-        index_in_data: index files lie beside the data files of their bucket.
+        directory: the directory of the data files below the table, or empty.
+        default_name: the name of null and of blank text, which therefore share a directory.
+        legacy_names: whether values are written by Java's `toString`, not cast to text.
+        index_in_data: whether index files are stored in the directory of their bucket.
     """
 
     directory: str = ""
@@ -59,7 +57,7 @@ class PathRules:
         return self._join(self.partition_names(schema, partition), bucket)
 
     def python_bucket_directories(self, schema: PaimonSchema, partition: Sequence[Any], bucket: int) -> tuple[str, ...]:
-        """Return the directories of a bucket that versions of pypaimon have written it to."""
+        """Return the directories of a bucket in the versions of pypaimon."""
         pairs = [
             (field.name, self.default_name if _is_blank(value) else python_text(value, field.type))
             for field, value in zip(schema.partition_fields, partition, strict=True)
@@ -83,12 +81,12 @@ class PathRules:
 
 
 def escape(text: str) -> str:
-    """Return text with the characters that Hive does not allow in directories as `%XX`."""
+    """Return text with `%XX` for the characters that Hive does not allow in directories."""
     return "".join(f"%{ord(char):02X}" if char in _ESCAPED else char for char in text)
 
 
 def _is_blank(value: Any) -> bool:
-    """Tell whether a value is null or text of nothing but what Java calls whitespace."""
+    """Return whether a value is null or only of characters that are whitespace to Java."""
     if isinstance(value, str):
         return all(_is_java_space(char) for char in value)
     return value is None
@@ -102,7 +100,7 @@ def _is_java_space(char: str) -> bool:
 
 
 def legacy_text(value: Any, type_: PaimonType) -> str:
-    """Return what Java's `toString` gives for the internal value."""
+    """Return Java's `toString` of the internal value."""
     if type_.root == "TIME":
         return str(value // 1000)
     if type_.root in ("TIMESTAMP", "TIMESTAMP_LTZ"):
@@ -111,19 +109,20 @@ def legacy_text(value: Any, type_: PaimonType) -> str:
 
 
 def cast_text(value: Any, type_: PaimonType) -> str:
-    """Return the value cast to text; a TIMESTAMP_LTZ in UTC, where Java takes its own zone."""
+    """Return the value cast to text, a TIMESTAMP_LTZ in UTC."""
     if type_.root == "DATE":
         return _date(value)
     if type_.root == "TIME":
         return _clock(value // 1_000_000) + _fraction(value % 1_000_000 * 1000, type_.precision)
     if type_.root in ("TIMESTAMP", "TIMESTAMP_LTZ"):
+        # Differs from Java: it writes a TIMESTAMP_LTZ in the zone of its process, which is not known here.
         seconds, nanos = _instant(value, type_.precision)
         return f"{_date(seconds // _DAY)} {_clock(seconds % _DAY)}{_fraction(nanos, type_.precision)}"
     return _text(value, type_)
 
 
 def python_text(value: Any, type_: PaimonType) -> str:
-    """Return what Python's `str` gives for the value as a Python object."""
+    """Return Python's `str` of the value as a Python object."""
     if type_.root == "DATE":
         return _date(value)
     if type_.root == "BOOLEAN":
@@ -149,7 +148,7 @@ def _text(value: Any, type_: PaimonType) -> str:
 
 
 def java_float(value: float, root: str) -> str:
-    """Return what Java's `Float.toString` or `Double.toString` gives, by the rule of JDK 19 and later: shortest."""
+    """Return Java's `Float.toString` or `Double.toString`, in the shortest form, as JDK 19 and later do."""
     if value != value or value in (float("inf"), float("-inf")):
         return "NaN" if value != value else ("Infinity" if value > 0 else "-Infinity")
     if value == 0:
@@ -184,8 +183,7 @@ def _local_date_time(value: int, precision: int) -> str:
 def _fraction(nanos: int, precision: int) -> str:
     """Return the fraction of a second with at least the digits of the type, as Java's cast does."""
     digits = f"{nanos:09}"
-    while len(digits) > precision and digits.endswith("0"):
-        digits = digits[:-1]
+    digits = digits[:precision] + digits[precision:].rstrip("0")
     return f".{digits}" if digits else ""
 
 
@@ -194,8 +192,8 @@ def _clock(seconds: int) -> str:
 
 
 def _date(days: int) -> str:
-    """Return a date as Java writes it, outside of the years that Python's dates know too."""
-    # 400 years have 146,097 days in the Gregorian calendar: move any day into the years that Python knows.
+    """Return a date as Java writes it, also outside of the years of Python's dates."""
+    # 400 years of the Gregorian calendar have 146,097 days: move the day into the years of Python's dates.
     cycles, rest = divmod(days + _EPOCH - 1, 146_097)
     date = dt.date.fromordinal(rest + 1)
     year = date.year + 400 * cycles

@@ -1,23 +1,20 @@
-"""Schema files: the columns of a table, its keys and its options, one file for each version of them.
-
-Here: `schema/schema-N` as a value. Not here: types (`types`), and which schema belongs to what (`table`).
-"""
+"""Schema files, `schema/schema-N`: the columns of a table, its keys and its options."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_iceberg.errors import FormatError, UnsupportedError
+from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
 from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.paimon.types import PaimonField, parse_field, parse_type
 
 NEWEST_VERSION = 3
 DEFAULT_PARTITION_NAME = "__DEFAULT_PARTITION__"
 
-# Columns that Paimon adds to data files itself: they may stand in `_WRITE_COLS` and `_VALUE_STATS_COLS`.
+# Columns that Paimon adds to data files: `_WRITE_COLS` and `_VALUE_STATS_COLS` may name them.
 _SYSTEM_TYPES = {"_SEQUENCE_NUMBER": "BIGINT NOT NULL", "_VALUE_KIND": "TINYINT NOT NULL", "_ROW_ID": "BIGINT"}
 SYSTEM_FIELDS: Mapping[str, PaimonField] = {
     name: PaimonField(id=2147483647 - index, name=name, type=parse_type(text))
@@ -30,10 +27,10 @@ class PaimonSchema:
     """One version of a table's columns, keys and options.
 
     Attributes:
-        version: version of the file's format, 1 to 3.
-        id: number of the schema; after a rollback of schemas a number can be used again, with other fields.
-        options: settings of the table, as text, without defaults.
-        time_ms: when the schema was made, milliseconds since the epoch; None in old files.
+        version: the version of the file's format, 1 to 3.
+        id: the number of the schema; after a rollback it can be used again, with other fields.
+        options: the options of the table, as text, without defaults.
+        time_ms: the time of the schema, in milliseconds since the epoch; None in old files.
     """
 
     version: int
@@ -59,36 +56,32 @@ class PaimonSchema:
     def from_json(cls, data: bytes, *, path: str | None = None) -> PaimonSchema:
         """Read a schema file.
 
+        Unknown keys are ignored, since every version of Paimon adds some.
+
         Raises:
-            FormatError: no JSON, or something in it is missing or of another type; keys that are not known are kept
-                quiet about, since every version of Paimon adds some.
-            UnsupportedError: the format is newer than this package.
+            FormatError: the file is no JSON document, or an entry is missing or of another type.
+            UnsupportedError: the version of the format is unknown.
         """
         item = Fields(load_json(data, path), "", path)
         version = item.opt_int("version") or 1
         if version > NEWEST_VERSION:
             raise UnsupportedError(f"version {version} of a schema (known: 1 to {NEWEST_VERSION}) of {path}")
         try:
-            return cls._from_fields(item, version)
+            return cls(
+                version=version,
+                id=item.int("id"),
+                fields=tuple(parse_field(field) for field in item.items("fields")),
+                highest_field_id=item.int("highestFieldId"),
+                partition_keys=_names(item, "partitionKeys"),
+                primary_keys=_names(item, "primaryKeys"),
+                options=item.str_map("options") if "options" in item else {},
+                comment=item.opt_str("comment"),
+                time_ms=item.opt_int("timeMillis"),
+            )
         except FormatError as error:
             if error.path is not None or path is None:
                 raise
             raise FormatError(str(error), path=path) from error
-
-    @classmethod
-    def _from_fields(cls, item: Fields, version: int) -> PaimonSchema:
-        options = item.str_map("options") if "options" in item else {}
-        return cls(
-            version=version,
-            id=item.int("id"),
-            fields=tuple(parse_field(field) for field in item.items("fields")),
-            highest_field_id=item.int("highestFieldId"),
-            partition_keys=_names(item, "partitionKeys"),
-            primary_keys=_names(item, "primaryKeys"),
-            options=options,
-            comment=item.opt_str("comment"),
-            time_ms=item.opt_int("timeMillis"),
-        )
 
     @property
     def partition_fields(self) -> tuple[PaimonField, ...]:
@@ -96,10 +89,10 @@ class PaimonSchema:
         return tuple(self.field(key) for key in self.partition_keys)
 
     def field(self, name: str) -> PaimonField:
-        """Return a field by its name.
+        """Return a field by a name from a file.
 
         Raises:
-            FormatError: there is none; names come from files, not from people.
+            FormatError: it does not exist.
         """
         found = self.find(name)
         if found is None:
@@ -110,25 +103,28 @@ class PaimonSchema:
         """Return a field by its name, or None."""
         return next((field for field in self.fields if field.name == name), None)
 
+    def check_partition_keys(self, names: Iterable[str]) -> None:
+        """Check that names from the user are partition keys."""
+        unknown = [name for name in names if name not in self.partition_keys]
+        if unknown:
+            keys = ", ".join(self.partition_keys) or "none"
+            raise InvalidInputError(f"'{unknown[0]}' is no partition key; the table has {keys}")
+
     def option(self, name: str, default: str = "") -> str:
-        """Return a setting."""
-        # What files of old versions leave out is not what the option's default is today.
+        """Return an option."""
+        # Files of old versions have other defaults.
         old = {"bucket": "1"} if self.version < 2 else {}
         old |= {"file.format": "orc"} if self.version < NEWEST_VERSION else {}
         return self.options.get(name, old.get(name, default))
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """Return a setting that is true or false."""
+        """Return an option that is true or false."""
         text = self.options.get(name)
         return default if text is None else text.strip().lower() == "true"
 
 
 def load_json(data: bytes, path: str | None) -> Any:
-    """Return the JSON value of a file.
-
-    Raises:
-        FormatError: it is none: the file is torn, or foreign.
-    """
+    """Return the JSON value of a file."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:

@@ -1,7 +1,4 @@
-"""Snapshots, tags and statistics files as values.
-
-Here: the JSON documents. Not here: which files there are (`table`), and what manifests hold (`manifests`).
-"""
+"""Snapshots, tags and statistics files: the JSON documents as values."""
 
 from __future__ import annotations
 
@@ -16,22 +13,23 @@ from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.paimon.schema import load_json
 
 NEWEST_VERSION = 3
+_NO_WATERMARK = -(2**63)
 COMMIT_KINDS = ("APPEND", "COMPACT", "OVERWRITE", "ANALYZE")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Snapshot:
-    """A snapshot: one commit, and what it made of the table.
+    """A snapshot: the state of the table after one commit.
 
     Attributes:
-        id: counted from 1; used again after a rollback, so that `identity` is needed to tell two apart.
-        uuid: only newer writers give one.
-        base_manifest_list, delta_manifest_list: what was there before, and what the commit changed.
-        index_manifest: all index files, whatever commit they are from.
+        id: the number of the snapshot, from 1. It is used again after a rollback; `identity` is not.
+        uuid: a unique id, from newer writers only.
+        base_manifest_list, delta_manifest_list: the files before the commit, and the files that it changed.
+        index_manifest: all index files of the table.
         commit_identifier: 9223372036854775807 for every batch commit; it identifies nothing.
-        total_record_count: rows in all live files, deleted and superseded ones included; None in the oldest files.
-        time_ms: when it was committed, milliseconds since the epoch.
-        watermark: milliseconds since the epoch; None where there is none.
+        total_record_count: the rows in all live files, with deleted and superseded rows; None in the oldest files.
+        time_ms: the time of the commit, in milliseconds since the epoch.
+        watermark: milliseconds since the epoch; None if there is none.
     """
 
     version: int
@@ -61,26 +59,26 @@ class Snapshot:
 
     @property
     def identity(self) -> str:
-        """What tells this snapshot from all others of the table, those with the same id included."""
+        """A text that is unique in the table, other than the id."""
         return self.uuid or f"{self.commit_user}/{self.commit_identifier}/{self.time_ms}/{self.delta_manifest_list}"
 
     @classmethod
     def from_json(cls, data: bytes, *, path: str | None = None) -> Snapshot:
-        """Read a snapshot file; keys that are not known are kept quiet about.
+        """Read a snapshot file; unknown keys are ignored.
 
         Raises:
-            FormatError: no JSON, or something in it is missing or of another type.
-            UnsupportedError: the format is newer than this package.
+            FormatError: the file is no JSON document, or an entry is missing or of another type.
+            UnsupportedError: the version of the format is unknown.
         """
         return _snapshot(Fields(load_json(data, path), "", path))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tag:
-    """A name for a snapshot, which keeps it and its files from being expired.
+    """A name of a snapshot, which keeps the snapshot and its files.
 
     Attributes:
-        create_time: as it stands in the file, in the writer's zone; None where it does not.
+        create_time: the time of the tag, in the writer's zone; None if unknown.
         retained_seconds: how long the tag is kept from then on; None for ever.
     """
 
@@ -93,21 +91,16 @@ class Tag:
     def from_json(cls, name: str, data: bytes, *, path: str | None = None) -> Tag:
         """Read a tag file: a snapshot with two more keys."""
         item = Fields(load_json(data, path), "", path)
-        return cls(
-            name=name,
-            snapshot=_snapshot(item),
-            create_time=_time(item),
-            retained_seconds=_seconds(item),
-        )
+        return cls(name=name, snapshot=_snapshot(item), create_time=_time(item), retained_seconds=_seconds(item))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Statistics:
-    """What an ANALYZE found.
+    """The result of an ANALYZE.
 
     Attributes:
-        merged_record_count: rows that a reader sees.
-        columns: by name, as they stand in the file: distinct count, min, max, null count, average and greatest length.
+        merged_record_count: the number of rows that a reader sees.
+        columns: the statistics of columns, by name: distinct count, min, max, null count, average and greatest length.
     """
 
     snapshot_id: int
@@ -155,7 +148,7 @@ def _snapshot(item: Fields) -> Snapshot:
         total_record_count=item.opt_int("totalRecordCount"),
         delta_record_count=item.opt_int("deltaRecordCount"),
         changelog_record_count=item.opt_int("changelogRecordCount"),
-        watermark=_watermark(item),
+        watermark=None if item.opt_int("watermark") == _NO_WATERMARK else item.opt_int("watermark"),
         statistics=item.opt_str("statistics"),
         next_row_id=item.opt_int("nextRowId"),
         writer_version=item.opt_str("writerVersion"),
@@ -164,14 +157,8 @@ def _snapshot(item: Fields) -> Snapshot:
     )
 
 
-def _watermark(item: Fields) -> int | None:
-    """Return the watermark; Java's smallest number stands for none."""
-    value = item.opt_int("watermark")
-    return None if value == -(2**63) else value
-
-
 def _time(item: Fields) -> dt.datetime | None:
-    """Return the time a tag was made: Java writes numbers from year to nanosecond, others ISO 8601."""
+    """Return the time of a tag: Java writes numbers from year to nanosecond, others ISO 8601."""
     if "tagCreateTime" not in item:
         return None
     value = item.raw("tagCreateTime")
@@ -191,15 +178,11 @@ def _seconds(item: Fields) -> float | None:
     value = item.raw("tagTimeRetained")
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return float(value)
-    return _duration(item, str(value))
+    match = _DURATION.fullmatch(str(value).upper())
+    if match is None:
+        item.fail("tagTimeRetained", f"unexpected duration {str(value)!r}")
+    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 _DURATION = re.compile(r"PT?(?:(\d+)D)?T?(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?")
-
-
-def _duration(item: Fields, text: str) -> float:
-    match = _DURATION.fullmatch(text.upper())
-    if match is None:
-        item.fail("tagTimeRetained", f"unexpected duration {text!r}")
-    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
-    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds

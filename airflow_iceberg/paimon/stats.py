@@ -1,8 +1,4 @@
-"""SimpleStats: bounds and null counts of the columns of a file, and which columns those are.
-
-Here: the columns that statistics are of (dense statistics, written columns), and their values. Not here: the row format
-(`binary_row`).
-"""
+"""SimpleStats: bounds and null counts of the columns of a file, and which columns those are."""
 
 from __future__ import annotations
 
@@ -18,17 +14,17 @@ from airflow_iceberg.paimon.types import PaimonField
 
 Value = Any
 
-# Columns in files of their own: with "write-cols" left out, other files are without them.
+# Columns that are stored in their own files: without "write-cols", other files do not have them.
 _DEDICATED = ("BLOB", "VECTOR")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SimpleStats:
-    """Statistics as they stand in a manifest: decoded only when somebody asks.
+    """The statistics in a manifest, not decoded yet.
 
     Attributes:
-        min_values, max_values: serialized BinaryRows.
-        null_counts: one for each column, None for unknown.
+        min_values, max_values: the bounds, serialized BinaryRows.
+        null_counts: the null count of each column, None for unknown.
     """
 
     min_values: bytes
@@ -38,11 +34,10 @@ class SimpleStats:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ColumnStats:
-    """What is known of one column in one file.
+    """The statistics of one column in one file; None for unknown.
 
     Attributes:
-        min, max: bounds, not always values that occur: text and bytes may be cut. None is "unknown or all null".
-        null_count: None for unknown.
+        min, max: the bounds. Text and bytes may be truncated. None also if all values are null.
     """
 
     min: Value
@@ -53,37 +48,35 @@ class ColumnStats:
 def stats_fields(
     schema: PaimonSchema, value_stats_cols: Sequence[str] | None, write_cols: Sequence[str] | None, arity: int
 ) -> tuple[PaimonField, ...]:
-    """Return the fields that the columns of `_VALUE_STATS` stand for.
+    """Return the fields of the columns in `_VALUE_STATS`.
 
     Args:
-        schema: of the file, by its `_SCHEMA_ID`, not of the snapshot.
+        schema: the schema of the file, by its `_SCHEMA_ID`, not of the snapshot.
         value_stats_cols: `_VALUE_STATS_COLS`: exactly these columns; empty for no statistics at all.
-        write_cols: `_WRITE_COLS`: the columns that the file has; those of the schema count, others are the system's.
-        arity: of the row of bounds: it tells whether columns in files of their own were counted.
+        write_cols: `_WRITE_COLS`: the columns of the file; with or without Paimon's own.
+        arity: the number of bounds, which shows whether Paimon's own columns, or columns in other files, are counted.
+
     Raises:
-        FormatError: a dense column that the schema does not have.
+        FormatError: `value_stats_cols` names a column that the schema does not have.
     """
     if value_stats_cols is not None:
         return tuple(SYSTEM_FIELDS.get(name) or schema.field(name) for name in value_stats_cols)
     if write_cols is not None:
         fields = tuple(field for name in write_cols if (field := schema.find(name)) is not None)
-        if arity != len(fields):
-            return tuple(field for name in write_cols if (field := _find(schema, name)) is not None)
-        return fields
+        if arity == len(fields):
+            return fields
+        found = (schema.find(name) or SYSTEM_FIELDS.get(name) for name in write_cols)
+        return tuple(field for field in found if field is not None)
     if arity != len(schema.fields):
         return tuple(field for field in schema.fields if field.type.root not in _DEDICATED)
     return schema.fields
-
-
-def _find(schema: PaimonSchema, name: str) -> PaimonField | None:
-    return schema.find(name) or SYSTEM_FIELDS.get(name)
 
 
 class StatsDecoder:
     """Decodes the statistics of files, many of which have the same columns.
 
     Args:
-        schemas: by id, of every file that will be asked for.
+        schemas: the schemas of the files, by id.
     """
 
     def __init__(self, schemas: Mapping[int, PaimonSchema]) -> None:
@@ -99,15 +92,13 @@ class StatsDecoder:
         write_cols: Sequence[str] | None,
         path: str | None = None,
     ) -> dict[str, ColumnStats]:
-        """Return the statistics of a file by the names that the columns had when it was written.
-
-        A column that is not among them has none. Paimon's own columns are left out.
+        """Return the statistics of a file by the names of its columns, without Paimon's own columns.
 
         Raises:
-            FormatError: the bounds are no rows of these columns, or a column is none of the schema's.
+            FormatError: the bounds are no rows of these columns, or the schema does not have a column.
         """
         arity = row_arity(stats.min_values, where="_VALUE_STATS._MIN_VALUES", path=path)
-        if not arity:  # what writers leave who keep no statistics
+        if not arity:  # a writer without statistics writes rows without fields
             return {}
         dense = None if value_stats_cols is None else tuple(value_stats_cols)
         written = None if write_cols is None else tuple(write_cols)
@@ -138,6 +129,6 @@ def _null_counts(stats: SimpleStats, size: int, path: str | None) -> tuple[int |
     counts = stats.null_counts or ()
     if len(counts) > size:
         raise FormatError(f"{len(counts)} null counts for {size} columns in '_VALUE_STATS._NULL_COUNTS'", path=path)
-    # Some writers mean unknown by -1.
+    # Some writers write -1 for unknown.
     known = tuple(None if count is None or count < 0 else count for count in counts)
     return known + (None,) * (size - len(counts))

@@ -1,7 +1,6 @@
-"""What a Paimon table holds, as Arrow tables: one method for each question.
+"""What a Paimon table holds, as Arrow tables.
 
-Here: the columns of the answers. Not here: reading (`files`). Times are in UTC; a file's `creation_time` is the wall
-clock of its writer, in a zone that nobody wrote down.
+Times are in UTC, except a file's `creation_time`: the local time of its writer, in an unknown zone.
 """
 
 from __future__ import annotations
@@ -36,127 +35,52 @@ class PaimonInspection:
 
     def snapshots(self) -> pa.Table:
         """Return all snapshots that have not expired, oldest first."""
-        import pyarrow as pa
-
-        rows = [
-            {
-                "snapshot_id": item.id,
-                "schema_id": item.schema_id,
-                "commit_user": item.commit_user,
-                "commit_identifier": item.commit_identifier,
-                "commit_kind": item.commit_kind,
-                "operation": item.operation,
-                "commit_time": item.time_ms,
-                "base_manifest_list": item.base_manifest_list,
-                "delta_manifest_list": item.delta_manifest_list,
-                "changelog_manifest_list": item.changelog_manifest_list,
-                "index_manifest": item.index_manifest,
-                "statistics": item.statistics,
-                "total_record_count": item.total_record_count,
-                "delta_record_count": item.delta_record_count,
-                "changelog_record_count": item.changelog_record_count,
-                "watermark": item.watermark,
-                "next_row_id": item.next_row_id,
-                "identity": item.identity,
-                "writer_version": item.writer_version,
-            }
-            for item in self._table.snapshots()
-        ]
+        names = {"snapshot_id": "id", "commit_time": "time_ms"}
         return _table(
-            rows, _SNAPSHOT_COLUMNS, {**dict.fromkeys(_SNAPSHOT_TEXTS, pa.string()), "commit_time": _instant()}
+            _SNAPSHOTS,
+            ([getattr(item, names.get(name, name)) for name in _SNAPSHOTS] for item in self._table.snapshots()),
         )
 
     def schemas(self) -> pa.Table:
         """Return all schemas, oldest first; the types of fields are in Paimon's words."""
-        import pyarrow as pa
-
-        field = pa.struct([("id", pa.int32()), ("name", pa.string()), ("type", pa.string()), ("comment", pa.string())])
-        rows = [
-            {
-                "schema_id": item.id,
-                "fields": [
-                    {"id": column.id, "name": column.name, "type": str(column.type), "comment": column.description}
-                    for column in item.fields
-                ],
-                "partition_keys": item.partition_keys,
-                "primary_keys": item.primary_keys,
-                "options": list(item.options.items()),
-                "comment": item.comment,
-                "update_time": item.time_ms,
-            }
-            for item in self._table.schemas()
-        ]
-        names = pa.list_(pa.string())
-        types = {
-            "schema_id": pa.int64(),
-            "fields": pa.list_(field),
-            "partition_keys": names,
-            "primary_keys": names,
-            "options": pa.map_(pa.string(), pa.string()),
-            "comment": pa.string(),
-            "update_time": _instant(),
-        }
-        return _table(rows, tuple(types), types)
+        rows = []
+        for item in self._table.schemas():
+            fields = [
+                {"id": column.id, "name": column.name, "type": str(column.type), "comment": column.description}
+                for column in item.fields
+            ]
+            options = list(item.options.items())
+            rows.append((item.id, fields, item.partition_keys, item.primary_keys, options, item.comment, item.time_ms))
+        return _table(_SCHEMAS, rows)
 
     def tags(self) -> pa.Table:
         """Return all tags, sorted by name."""
-        import pyarrow as pa
-
-        rows = [
-            {
-                "tag_name": tag.name,
-                "snapshot_id": tag.snapshot.id,
-                "schema_id": tag.snapshot.schema_id,
-                "commit_time": tag.snapshot.time_ms,
-                "record_count": tag.snapshot.total_record_count,
-                "create_time": None if tag.create_time is None else tag.create_time.replace(tzinfo=None),
-                "retained_seconds": tag.retained_seconds,
-                "identity": tag.snapshot.identity,
-            }
-            for tag in self._table.tags()
-        ]
-        types = {
-            "tag_name": pa.string(),
-            "commit_time": _instant(),
-            "create_time": pa.timestamp("us"),
-            "retained_seconds": pa.float64(),
-            "identity": pa.string(),
-        }
-        columns = "tag_name snapshot_id schema_id commit_time record_count create_time retained_seconds identity"
-        return _table(rows, columns.split(), types)
+        rows = []
+        for tag in self._table.tags():
+            item, created = tag.snapshot, tag.create_time
+            created = None if created is None else created.replace(tzinfo=None)
+            counts = (item.id, item.schema_id, item.time_ms, item.total_record_count)
+            rows.append((tag.name, *counts, created, tag.retained_seconds, item.identity))
+        return _table(_TAGS, rows)
 
     def branches(self) -> pa.Table:
         """Return all branches but `main`, sorted by name, with the range of their snapshots."""
-        import pyarrow as pa
-
         rows = []
         for name in self._table.branches():
             branch = self._table.branch(name)
-            ids = branch.snapshot_ids()
-            rows.append(
-                {
-                    "branch_name": name,
-                    "earliest_snapshot_id": ids[0] if ids else None,
-                    "latest_snapshot_id": ids[-1] if ids else None,
-                    "schema_id": branch.schema().id,
-                }
-            )
-        columns = ("branch_name", "earliest_snapshot_id", "latest_snapshot_id", "schema_id")
-        return _table(rows, columns, {"branch_name": pa.string()})
+            ids = branch.snapshot_ids() or (None,)
+            rows.append((name, ids[0], ids[-1], branch.schema().id))
+        return _table(_BRANCHES, rows)
 
     def manifests(self, snapshot_id: int | None = None) -> pa.Table:
         """Return the manifests of a snapshot: those it found (base), wrote (delta) and those of its changelog."""
-        import pyarrow as pa
-
         snapshot = self._snapshot(snapshot_id)
-        rows: list[dict[str, Any]] = []
+        rows: list[tuple[Any, ...]] = []
         if snapshot is not None:
             fields = self._table.schema(snapshot.schema_id).partition_fields
             for kind in ("base", "delta", "changelog"):
                 rows += [_manifest_row(kind, item, fields) for item in self._table.manifests(snapshot, kind)]
-        texts = dict.fromkeys(("list", "file_name"), pa.string())
-        bounds = dict.fromkeys(("min_partition", "max_partition"), _texts())
-        return _table(rows, _MANIFEST_COLUMNS, {**texts, **bounds})
+        return _table(_MANIFESTS, rows)
 
     def files(self, snapshot_id: int | None = None, wanted: FileFilter = _ANY, *, stats: bool = True) -> pa.Table:
         """Return the live files of a snapshot.
@@ -190,46 +114,28 @@ class PaimonInspection:
 
     def index_files(self, snapshot_id: int | None = None) -> pa.Table:
         """Return the index files of a snapshot, global indexes too."""
-        import pyarrow as pa
-
         snapshot = self._snapshot(snapshot_id)
-        found = () if snapshot is None else self._table.index_files(snapshot)
         rows = [
-            {
-                "partition": self._partition_texts(item.partition),
-                "bucket": item.bucket,
-                "index_type": item.index_type,
-                "file_path": self._table.index_file_location(item),
-                "file_size_in_bytes": item.file_size_bytes,
-                "row_count": item.row_count,
-            }
-            for item in found
+            (
+                *(self._partition_texts(item.partition), item.bucket, item.index_type),
+                *(self._table.index_file_location(item), item.file_size_bytes, item.row_count),
+            )
+            for item in (() if snapshot is None else self._table.index_files(snapshot))
         ]
-        texts = dict.fromkeys(("index_type", "file_path"), pa.string())
-        columns = ("partition", "bucket", "index_type", "file_path", "file_size_in_bytes", "row_count")
-        return _table(rows, columns, {**texts, "partition": _texts(), "bucket": pa.int32()})
+        return _table(_INDEX_FILES, rows)
 
     def deletion_vectors(self, snapshot_id: int | None = None) -> pa.Table:
         """Return the deletion vectors of a snapshot; each of them is read, and counted."""
-        import pyarrow as pa
-
         snapshot = self._snapshot(snapshot_id)
         found = () if snapshot is None else self._table.deletion_vectors(snapshot)
         rows = [
-            {
-                "partition": self._partition_texts(item.index.partition),
-                "bucket": item.index.bucket,
-                "data_file": item.vector.data_file,
-                "index_file": item.index.file_name,
-                "offset": item.vector.offset,
-                "length": item.vector.length,
-                "cardinality": positions.cardinality,
-            }
+            (
+                *(self._partition_texts(item.index.partition), item.index.bucket, item.vector.data_file),
+                *(item.index.file_name, item.vector.offset, item.vector.length, positions.cardinality),
+            )
             for item, positions in self._table.read_vectors(found)
         ]
-        texts = dict.fromkeys(("data_file", "index_file"), pa.string())
-        columns = ("partition", "bucket", "data_file", "index_file", "offset", "length", "cardinality")
-        return _table(rows, columns, {**texts, "partition": _texts(), "bucket": pa.int32()})
+        return _table(_DELETION_VECTORS, rows)
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
@@ -246,15 +152,11 @@ class PaimonInspection:
 
     def _partition_column(self, entries: FileEntries) -> dict[str, pa.Array]:
         """Return the partition of each file in a column; an unpartitioned table has no such column."""
-        import pyarrow as pa
-
         if not entries.partition_fields:
             return {}
         encoded = entries.columns["partition"].combine_chunks().dictionary_encode()
-        type_ = pa.struct([(field.name, arrow_type(field.type)) for field in entries.partition_fields])
-        names = [field.name for field in entries.partition_fields]
-        values = [dict(zip(names, entries.partitions[blob], strict=True)) for blob in encoded.dictionary.to_pylist()]
-        return {"partition": pa.array(values, type_).take(encoded.indices)}
+        values = [entries.partitions[blob] for blob in encoded.dictionary.to_pylist()]
+        return {"partition": _structs(entries.partition_fields, values).take(encoded.indices)}
 
     def _stats_columns(self, entries: FileEntries) -> dict[str, pa.Array]:
         import pyarrow as pa
@@ -286,10 +188,8 @@ class PaimonInspection:
         )
         result = {key: sums[key] for key in keys}
         if entries.partition_fields:
-            type_ = pa.struct([(field.name, arrow_type(field.type)) for field in entries.partition_fields])
-            names = [field.name for field in entries.partition_fields]
-            values = [dict(zip(names, first[code], strict=True)) for code in sums["code"].to_pylist()]
-            result = {"partition": pa.array(values, type_), **result}
+            values = [first[code] for code in sums["code"].to_pylist()]
+            result = {"partition": _structs(entries.partition_fields, values), **result}
         return pa.table(
             {
                 **result,
@@ -316,21 +216,41 @@ def arrow_type(type_: PaimonType) -> pa.DataType:
     return pa.type_for_alias(names.get(type_.root, "binary"))
 
 
-_SNAPSHOT_TEXTS = (
-    *("commit_user", "commit_kind", "operation", "base_manifest_list", "delta_manifest_list"),
-    *("changelog_manifest_list", "index_manifest", "statistics", "identity", "writer_version"),
-)
-_SNAPSHOT_COLUMNS = (
-    *("snapshot_id", "schema_id", "commit_user", "commit_identifier", "commit_kind", "operation", "commit_time"),
-    *("base_manifest_list", "delta_manifest_list", "changelog_manifest_list", "index_manifest", "statistics"),
-    *("total_record_count", "delta_record_count", "changelog_record_count", "watermark", "next_row_id"),
-    *("identity", "writer_version"),
-)
+# Columns of the answers, with their types.
+_SNAPSHOTS = {
+    **{"snapshot_id": "int64", "schema_id": "int64", "commit_user": "string", "commit_identifier": "int64"},
+    **{"commit_kind": "string", "operation": "string", "commit_time": "instant", "base_manifest_list": "string"},
+    **{"delta_manifest_list": "string", "changelog_manifest_list": "string", "index_manifest": "string"},
+    **{"statistics": "string", "total_record_count": "int64", "delta_record_count": "int64"},
+    **{"changelog_record_count": "int64", "watermark": "int64", "next_row_id": "int64", "identity": "string"},
+    **{"writer_version": "string"},
+}
+_SCHEMAS = {
+    **{"schema_id": "int64", "fields": "fields", "partition_keys": "names", "primary_keys": "names"},
+    **{"options": "texts", "comment": "string", "update_time": "instant"},
+}
+_TAGS = {
+    **{"tag_name": "string", "snapshot_id": "int64", "schema_id": "int64", "commit_time": "instant"},
+    **{"record_count": "int64", "create_time": "timestamp[us]", "retained_seconds": "float64", "identity": "string"},
+}
+_BRANCHES = {
+    "branch_name": "string",
+    **dict.fromkeys(("earliest_snapshot_id", "latest_snapshot_id", "schema_id"), "int64"),
+}
 _RANGES = ("min_bucket", "max_bucket", "min_level", "max_level", "min_row_id", "max_row_id")
-_MANIFEST_COLUMNS = (
-    *("list", "file_name", "file_size_in_bytes", "added_files", "deleted_files", "schema_id"),
-    *("min_partition", "max_partition", *_RANGES),
-)
+_MANIFESTS = {
+    **{"list": "string", "file_name": "string", "file_size_in_bytes": "int64", "added_files": "int64"},
+    **{"deleted_files": "int64", "schema_id": "int64", "min_partition": "texts", "max_partition": "texts"},
+    **dict.fromkeys(_RANGES, "int64"),
+}
+_INDEX_FILES = {
+    **{"partition": "texts", "bucket": "int32", "index_type": "string", "file_path": "string"},
+    **{"file_size_in_bytes": "int64", "row_count": "int64"},
+}
+_DELETION_VECTORS = {
+    **{"partition": "texts", "bucket": "int32", "data_file": "string", "index_file": "string"},
+    **{"offset": "int64", "length": "int64", "cardinality": "int64"},
+}
 # What the columns of entries are called here: Paimon's own words for them in its system tables.
 _FILE_COLUMNS = {
     **{"schema_id": "schema_id", "level": "level", "row_count": "record_count", "file_size": "file_size_in_bytes"},
@@ -339,18 +259,12 @@ _FILE_COLUMNS = {
 }
 
 
-def _manifest_row(kind: str, item: ManifestMeta, fields: Sequence[PaimonField]) -> dict[str, Any]:
-    return {
-        "list": kind,
-        "file_name": item.file_name,
-        "file_size_in_bytes": item.file_size_bytes,
-        "added_files": item.added_files,
-        "deleted_files": item.deleted_files,
-        "schema_id": item.schema_id,
-        "min_partition": _partition_bound(item, "min_values", fields),
-        "max_partition": _partition_bound(item, "max_values", fields),
-        **{name: getattr(item, name) for name in _RANGES},
-    }
+def _manifest_row(kind: str, item: ManifestMeta, fields: Sequence[PaimonField]) -> tuple[Any, ...]:
+    return (
+        *(kind, item.file_name, item.file_size_bytes, item.added_files, item.deleted_files, item.schema_id),
+        *(_partition_bound(item, name, fields) for name in ("min_values", "max_values")),
+        *(getattr(item, name) for name in _RANGES),
+    )
 
 
 def _partition_bound(item: ManifestMeta, name: str, fields: Sequence[PaimonField]) -> list[tuple[str, str | None]]:
@@ -378,18 +292,26 @@ def _text(value: Any, type_: PaimonType | None) -> str:
     return str(value) if type_ is None else cast_text(value, type_)
 
 
-def _table(rows: list[dict[str, Any]], names: Iterable[str], types: Mapping[str, pa.DataType]) -> pa.Table:
-    """Return rows as a table; columns without a type are whole numbers."""
+def _structs(fields: Sequence[PaimonField], partitions: Iterable[Sequence[Any]]) -> pa.Array:
     import pyarrow as pa
 
-    schema = pa.schema([(name, types.get(name, pa.int64())) for name in names])
-    return pa.Table.from_pylist(rows, schema=schema)
+    names = [field.name for field in fields]
+    type_ = pa.struct([(field.name, arrow_type(field.type)) for field in fields])
+    return pa.array([dict(zip(names, values, strict=True)) for values in partitions], type_)
 
 
-def _instant() -> pa.DataType:
+def _table(columns: Mapping[str, str], rows: Iterable[Sequence[Any]]) -> pa.Table:
     import pyarrow as pa
 
-    return pa.timestamp("ms", tz="UTC")
+    text = pa.string()
+    types = {
+        "instant": pa.timestamp("ms", tz="UTC"),
+        "names": pa.list_(text),
+        "texts": _texts(),
+        "fields": pa.list_(pa.struct([("id", pa.int32()), ("name", text), ("type", text), ("comment", text)])),
+    }
+    schema = pa.schema([(name, types.get(kind) or pa.type_for_alias(kind)) for name, kind in columns.items()])
+    return pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in rows], schema=schema)
 
 
 def _texts() -> pa.DataType:

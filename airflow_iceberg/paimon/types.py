@@ -1,9 +1,6 @@
-"""Paimon's types: what stands in a schema file, taken apart.
+"""Paimon's types: one class for all of them, read from the text of an atomic type or the object of a nested one.
 
-Here: one class for all types, and the reading of both spellings, the string of an atomic type and the object of a
-nested one. Not here: fields and schemas (`schema`), values as bytes (`binary_row`).
-
-Values of these types, everywhere in this package: boolean bool; integers int; FLOAT, DOUBLE float; DECIMAL
+Values of these types, everywhere in `paimon`: boolean bool; integers int; FLOAT, DOUBLE float; DECIMAL
 decimal.Decimal with exactly the type's scale; CHAR, VARCHAR str; BINARY, VARBINARY, BLOB bytes; DATE int, days since
 1970-01-01; TIME int, microseconds; TIMESTAMP int, microseconds since the epoch up to precision 6, nanoseconds from
 precision 7 on; ARRAY, VECTOR and ROW tuple; MAP dict; MULTISET dict of counts; VARIANT a pair of bytes (value,
@@ -24,13 +21,13 @@ MAX_LENGTH = 2147483647
 """Length of STRING, which is VARCHAR of it, and of BYTES, which is VARBINARY of it."""
 
 _ALIASES = {"INTEGER": "INT", "NUMERIC": "DECIMAL", "DEC": "DECIMAL", "REAL": "FLOAT", "DOUBLE PRECISION": "DOUBLE"}
-# The parameters that a type has when none are written.
+# The parameters of a type that is written without them.
 _DEFAULTS: Mapping[str, tuple[int, ...]] = {
     **{"CHAR": (1,), "VARCHAR": (1,), "BINARY": (1,), "VARBINARY": (1,)},
     **{"DECIMAL": (10, 0), "TIME": (0,), "TIMESTAMP": (6,), "TIMESTAMP_LTZ": (6,)},
 }
 _ATOMIC_TEXT = re.compile(r"([A-Z][A-Z0-9_]*(?: PRECISION)?)(?: ?\( ?(\d+) ?(?:, ?(\d+) ?)?\))?((?: [A-Z]+)*)")
-# Their parameters are texts, in quotes or not, whose case counts: OGC:CRS84.
+# The parameters of these types are case-sensitive texts, in quotes or not: OGC:CRS84.
 _GEO_TEXT = re.compile(r"(GEOMETRY|GEOGRAPHY)\s*(\(.*\))(\s+NOT\s+NULL|\s+NULL)?", re.IGNORECASE | re.DOTALL)
 _LIMITS = {"DECIMAL": 38, "TIME": 9, "TIMESTAMP": 9, "TIMESTAMP_LTZ": 9}
 _DEEPEST = 64
@@ -41,8 +38,8 @@ class PaimonField:
     """A field of a table or of a ROW.
 
     Attributes:
-        id: counted from 0 and never used again.
-        default: default of written rows, as the text in the schema.
+        id: the number of the field, from 0; it is never used again.
+        default: the default of written rows, as text.
     """
 
     id: int
@@ -57,12 +54,11 @@ class PaimonType:
     """A type.
 
     Attributes:
-        root: name without parameters; STRING is VARCHAR, BYTES is VARBINARY, and a name that this package does not
-            know stays as it is.
-        parameters: length; or precision; or precision and scale; empty where the type has none.
-        element: of ARRAY, MULTISET and VECTOR.
-        key, value: of MAP.
-        fields: of ROW.
+        root: the name without parameters; STRING is VARCHAR, BYTES is VARBINARY, and an unknown name is kept.
+        parameters: length; or precision; or precision and scale; empty if the type has none.
+        element: the type of the elements of ARRAY, MULTISET and VECTOR.
+        key, value: the types of the keys and values of MAP.
+        fields: the fields of ROW.
     """
 
     root: str
@@ -75,12 +71,12 @@ class PaimonType:
 
     @property
     def precision(self) -> int:
-        """Digits of a DECIMAL, digits of the fraction of a second of TIME and TIMESTAMP; 0 for others."""
+        """The digits of a DECIMAL, or of the fraction of a second of TIME and TIMESTAMP; 0 for others."""
         return self.parameters[0] if self.parameters else 0
 
     @property
     def scale(self) -> int:
-        """Digits behind the point of a DECIMAL; 0 for others."""
+        """The digits of a DECIMAL after the point; 0 for others."""
         return self.parameters[1] if len(self.parameters) > 1 else 0
 
     def __str__(self) -> str:
@@ -101,11 +97,12 @@ class PaimonType:
 
 
 def parse_type(value: Any, *, where: str = "type", path: str | None = None, depth: int = 0) -> PaimonType:
-    """Return the type that a JSON value of a schema file stands for.
+    """Return the type that a JSON value of a schema file describes.
 
     Args:
         value: text for an atomic type, an object for a nested one.
-        where: place of the value in its document, for the errors.
+        where: the place of the value in its document, for the errors.
+
     Raises:
         FormatError: the value is no type.
     """
@@ -119,7 +116,7 @@ def parse_type(value: Any, *, where: str = "type", path: str | None = None, dept
 
 
 def parse_field(item: Fields, *, depth: int = 0) -> PaimonField:
-    """Return the field that a JSON object of a schema file stands for."""
+    """Return the field that a JSON object of a schema file describes."""
     return PaimonField(
         id=item.int("id"),
         name=item.str("name"),
@@ -154,7 +151,7 @@ def _parse_nested(item: Fields, depth: int) -> PaimonType:
 
 def _parse_atomic(text: str, where: str, path: str | None) -> PaimonType:
     geo = _GEO_TEXT.fullmatch(text.strip())
-    if geo is not None:  # a type whose values are not read: its name and its parameters stay together
+    if geo is not None:  # values of this type are not read: its name keeps the parameters
         return PaimonType(root=f"{geo[1].upper()}{geo[2]}", nullable="NOT" not in (geo[3] or "").upper())
     match = _ATOMIC_TEXT.fullmatch(" ".join(text.upper().split()))
     if match is None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from airflow_iceberg import import_name
+from airflow_iceberg import lazy_names
 
 if TYPE_CHECKING:
     from airflow_iceberg.sensors.iceberg import IcebergSnapshotSensor
@@ -12,11 +12,4 @@ if TYPE_CHECKING:
 
 __all__ = ["IcebergSnapshotSensor", "PaimonSnapshotSensor"]
 
-_MODULES = {
-    "IcebergSnapshotSensor": "airflow_iceberg.sensors.iceberg",
-    "PaimonSnapshotSensor": "airflow_iceberg.sensors.paimon",
-}
-
-
-def __getattr__(name: str) -> Any:
-    return import_name(__name__, _MODULES, name)
+__getattr__ = lazy_names(__name__, IcebergSnapshotSensor="iceberg", PaimonSnapshotSensor="paimon")

@@ -1,8 +1,7 @@
-"""Waiting for a snapshot of an Apache Paimon table.
+"""The sensor that waits for a snapshot of an Apache Paimon table.
 
-Here: which snapshots count as new to this task (the words of the DAG author, the run's date, what the DAG saw before),
-and the choice between poking and deferring. What a look at the table finds decides `paimon.new_snapshot`; what its
-failures mean is in `triggers.paimon`, where the asynchronous half lives.
+Here: which snapshots are new to this task. Which snapshot meets the condition decides `paimon.new_snapshot`; one look
+at the table is in `triggers.paimon`.
 """
 
 from __future__ import annotations
@@ -10,23 +9,13 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
-
-from airflow.providers.common.compat.sdk import conf
-from airflow.sdk import BaseSensorOperator, PokeReturnValue
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.hooks.paimon import MAIN_BRANCH, PaimonHook
+from airflow_iceberg.hooks.paimon import PaimonHook
 from airflow_iceberg.paimon.new_snapshot import EventKind, PaimonCondition, Seen, lost
 from airflow_iceberg.retries import airflow_failures, from_event
-from airflow_iceberg.sensors._starting_points import (
-    LAST_SEEN,
-    after_to_ms,
-    check_one_start,
-    iso_ms,
-    map_index_of,
-    snapshot_id_of,
-)
+from airflow_iceberg.sensors._sensor import LAST_SEEN, SnapshotSensor, after_to_ms, iso_ms, snapshot_id_of
 from airflow_iceberg.triggers.paimon import PaimonSnapshotTrigger, look
 
 if TYPE_CHECKING:
@@ -34,11 +23,8 @@ if TYPE_CHECKING:
 
     from airflow_iceberg.paimon.table import PaimonTable
 
-# Under a key of its own, so that it is kept when the task's result is not, and when the task fails.
-PAIMON_LAST_SEEN_KEY = "paimon_last_seen"
 
-
-class PaimonSnapshotSensor(BaseSensorOperator):
+class PaimonSnapshotSensor(SnapshotSensor):
     """Waits until a Paimon table has a snapshot that is new to this task, and returns the newest one that counts.
 
     The snapshot must meet all conditions that are given. If the table was rolled back to before what this task has
@@ -76,7 +62,7 @@ class PaimonSnapshotSensor(BaseSensorOperator):
         *("table", "paimon_conn_id", "branch", "after_snapshot_id", "after", "commit_kinds", "min_watermark"),
         *("min_new_records", "partition", "tag"),
     )
-    ui_color = "#dbeeff"
+    last_seen_key = "paimon_last_seen"
 
     # More parameters than others have: each is one filter of the same sentence, and a DAG author names one or two.
     def __init__(
@@ -84,9 +70,6 @@ class PaimonSnapshotSensor(BaseSensorOperator):
         *,
         table: str | None = None,
         paimon_conn_id: str = PaimonHook.default_conn_name,
-        branch: str = MAIN_BRANCH,
-        after_snapshot_id: str | int | None = None,
-        after: str | None = None,
         commit_kinds: Sequence[str] | None = None,
         min_watermark: str | int | None = None,
         min_new_records: str | int | None = None,
@@ -94,16 +77,11 @@ class PaimonSnapshotSensor(BaseSensorOperator):
         tag: str | None = None,
         fully_compacted: bool = False,
         on_lost_snapshots: Literal["fail", "return"] = "fail",
-        wait_for_table: bool = False,
-        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.table = table
         self.paimon_conn_id = paimon_conn_id
-        self.branch = branch
-        self.after_snapshot_id = after_snapshot_id
-        self.after = after
         self.commit_kinds = commit_kinds
         self.min_watermark = min_watermark
         self.min_new_records = min_new_records
@@ -111,42 +89,26 @@ class PaimonSnapshotSensor(BaseSensorOperator):
         self.tag = tag
         self.fully_compacted = fully_compacted
         self.on_lost_snapshots = on_lost_snapshots
-        self.wait_for_table = wait_for_table
-        self.deferrable = deferrable
         self._table: PaimonTable | None = None
-        self._wanted: PaimonCondition | None = None
+        self._condition: PaimonCondition | None = None
         self._seen: Seen | None = None
 
-    def execute(self, context: Context) -> Any:
-        """Poke until the snapshot is there, or look once and leave the rest to the triggerer."""
-        if not self.deferrable:
-            return super().execute(context)
-        found = self.poke(context)
-        if not found:
-            self._defer(time.time() + self.timeout)
-        return found.xcom_value
-
-    def poke(self, context: Context) -> PokeReturnValue:
-        """Look at the table once."""
-        with airflow_failures():
-            if self._wanted is None:
-                # Once per process: what was seen last is asked from Airflow's database, not at every poke. First,
-                # since a poke that fails here may be followed by another one.
-                start = self._start(context)
-                self._prepare(context)
-                self._seen = start
-            self._seen, event = look(self._open(), self._condition(), self._seen, wait_for_table=self.wait_for_table)
-            if event is None:
-                return PokeReturnValue(is_done=False)
-            return PokeReturnValue(is_done=True, xcom_value=self._done(context, event))
+    def _look(self, context: Context) -> dict[str, Any] | None:
+        if self._condition is None:
+            # Once per process: what was seen last is read from Airflow's database, not at every poke. The condition is
+            # set last, since a poke that fails here may be followed by another one.
+            self._seen = self._start(context)
+            self._condition = self._condition_of(context)
+        self._seen, event = look(self._open(), self._condition, self._seen, wait_for_table=self.wait_for_table)
+        return None if event is None else self._done(context, event)
 
     def execute_complete(
         self, context: Context, event: Mapping[str, Any] | None = None, deadline: float = 0.0
     ) -> dict[str, Any]:
-        """Go on where the trigger stopped: return the snapshot, raise what the trigger ran into, or wait on.
+        """Return the snapshot that the trigger has found, raise its error, or defer again.
 
         Args:
-            deadline: when the time is up, seconds since the epoch.
+            deadline: the time at which the sensor times out, in seconds since the epoch.
         """
         event = dict(event or {})
         with airflow_failures():
@@ -155,18 +117,17 @@ class PaimonSnapshotSensor(BaseSensorOperator):
             self._seen = None if event["seen"] is None else Seen.from_dict(event["seen"])
             if event["status"] == "found":
                 return self._done(context, dict(event["event"]))
-            self._prepare(context)
-        self._defer(deadline)
+            self._condition = self._condition_of(context)
+        self._defer_until(deadline)
         raise AssertionError("unreachable: deferring ends the task's process")
 
-    def _defer(self, deadline: float) -> None:
-        condition = self._condition().to_dict()
+    def _defer_until(self, deadline: float) -> None:
         trigger = PaimonSnapshotTrigger(
             table=self._open().location,
             paimon_conn_id=self.paimon_conn_id,
             branch=self.branch,
             seen=None if self._seen is None else self._seen.to_dict(),
-            **condition,
+            **cast(PaimonCondition, self._condition).to_dict(),
             wait_for_table=self.wait_for_table,
             poll_interval=self.poke_interval,
         )
@@ -174,16 +135,16 @@ class PaimonSnapshotSensor(BaseSensorOperator):
         self.defer(trigger=trigger, method_name="execute_complete", kwargs={"deadline": deadline}, timeout=timeout)
 
     def _done(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """Write down what was seen, for the next run, and return the event or fail with it."""
+        """Store what was seen, and return the event or raise it as an error."""
         seen = self._seen or Seen(snapshot_id=0)
-        context["ti"].xcom_push(
-            key=PAIMON_LAST_SEEN_KEY,
-            value={
-                **{"table": event["table"], "branch": event["branch"], "map_index": map_index_of(context["ti"])},
-                **{"snapshot_id": str(seen.snapshot_id), "identity": seen.identity},
-                "seen_at_ms": time.time_ns() // 1_000_000,
-            },
-        )
+        # The latest run is found by the time of its look: the snapshots of a table that was rolled back are older than
+        # those before.
+        stored = {
+            "snapshot_id": str(seen.snapshot_id),
+            "identity": seen.identity,
+            "seen_at_ms": time.time_ns() // 1_000_000,
+        }
+        self._write_seen(context, event["table"], stored)
         if event["event"] != EventKind.SNAPSHOT.value:
             error = lost(event, event["table"])
             if self.on_lost_snapshots != "return":
@@ -200,27 +161,14 @@ class PaimonSnapshotSensor(BaseSensorOperator):
             self._table = PaimonTable(hook.config.location(self.table), hook.io, branch=self.branch)
         return self._table
 
-    def _condition(self) -> PaimonCondition:
-        if self._wanted is None:
-            raise InvalidInputError(f"sensor {self.task_id} was not prepared")
-        return self._wanted
-
-    def _prepare(self, context: Context) -> None:
-        """Turn the DAG author's words into the condition.
-
-        Raises:
-            InvalidInputError: words that mean nothing, or contradict each other.
-        """
-        check_one_start(self.task_id, self.after, self.after_snapshot_id)
+    def _condition_of(self, context: Context) -> PaimonCondition:
+        self._check_one_start()
         if self.on_lost_snapshots not in ("fail", "return"):
             raise InvalidInputError(f"on_lost_snapshots is {self.on_lost_snapshots!r}, expected 'fail' or 'return'")
-        after_ms = None
-        if self.after and self.after != LAST_SEEN:
-            after_ms = after_to_ms(self.after, context)
         kinds = (self.commit_kinds,) if isinstance(self.commit_kinds, str) else self.commit_kinds
         partition = self.partition
-        self._wanted = PaimonCondition(
-            after_ms=after_ms,
+        return PaimonCondition(
+            after_ms=after_to_ms(self.after, context) if self.after and self.after != LAST_SEEN else None,
             commit_kinds=None if kinds is None else tuple(kinds),
             min_watermark=None if self.min_watermark is None else _moment_ms(self.min_watermark),
             min_new_records=None if self.min_new_records is None else _count(self.min_new_records),
@@ -234,21 +182,10 @@ class PaimonSnapshotSensor(BaseSensorOperator):
         if self.after_snapshot_id is not None:
             number = snapshot_id_of(self.after_snapshot_id)
             return None if number is None else Seen(snapshot_id=number)
-        after = self.after or (None if self.tag else LAST_SEEN)
-        return self._last_seen(context) if after == LAST_SEEN else None
-
-    def _last_seen(self, context: Context) -> Seen | None:
-        """Return what the latest earlier run of this task had seen, None at the first run.
-
-        In XCom, for the reasons that `sensors` gives. The time that counts is the one when it was seen: the snapshots
-        of a table that was rolled back are older than the ones before.
-        """
-        ti = context["ti"]
-        found = ti.xcom_pull(task_ids=[self.task_id], key=PAIMON_LAST_SEEN_KEY, include_prior_dates=True)
-        mine = (self._open().location, self.branch, map_index_of(ti))
-        seen = [item for item in found or () if item and (item["table"], item["branch"], item["map_index"]) == mine]
-        newest = max(seen, key=lambda item: int(item["seen_at_ms"]), default=None)
-        return None if newest is None else Seen.from_dict(newest)
+        if (self.after or (None if self.tag else LAST_SEEN)) != LAST_SEEN:
+            return None
+        seen = self._read_seen(context, self._open().location, "seen_at_ms")
+        return None if seen is None else Seen.from_dict(seen)
 
 
 def _plain(value: Any) -> Any:

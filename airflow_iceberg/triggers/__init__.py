@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from airflow_iceberg import import_name
+from airflow_iceberg import lazy_names
 
 if TYPE_CHECKING:
     from airflow_iceberg.triggers.iceberg import IcebergSnapshotTrigger
@@ -12,11 +12,4 @@ if TYPE_CHECKING:
 
 __all__ = ["IcebergSnapshotTrigger", "PaimonSnapshotTrigger"]
 
-_MODULES = {
-    "IcebergSnapshotTrigger": "airflow_iceberg.triggers.iceberg",
-    "PaimonSnapshotTrigger": "airflow_iceberg.triggers.paimon",
-}
-
-
-def __getattr__(name: str) -> Any:
-    return import_name(__name__, _MODULES, name)
+__getattr__ = lazy_names(__name__, IcebergSnapshotTrigger="iceberg", PaimonSnapshotTrigger="paimon")

@@ -1,65 +1,47 @@
-"""The asynchronous half of waiting: looks at a table until a snapshot meets a condition.
+"""The trigger of `IcebergSnapshotSensor`, and `look`, one look at a table, which the sensor calls too.
 
-Which snapshot that is decides `plan.new_snapshot`; `look` below, one look at a table and what its failures mean to
-someone who waits, is shared with the sensor. The triggerer runs many triggers on one event loop: all reading happens in
-threads, and this module imports nothing heavy.
+Which snapshot meets the condition decides `plan.new_snapshot`. This module imports nothing heavy.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from airflow.triggers.base import BaseTrigger, TriggerEvent
-
-from airflow_iceberg.errors import IcebergError, NotFoundError
+from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.plan.new_snapshot import SnapshotCondition, find_snapshot
-from airflow_iceberg.retries import is_final, to_event
+from airflow_iceberg.triggers._trigger import SnapshotTrigger, wait_on
 
 if TYPE_CHECKING:
     from airflow_iceberg.catalogs.base import Catalog
     from airflow_iceberg.format.snapshots import Snapshot
 
-log = logging.getLogger(__name__)
-
-# Counts of a snapshot's summary that are handed on, where the writer recorded them.
-_COUNTS = (
-    "added-data-files",
-    "added-records",
-    "deleted-data-files",
-    "deleted-records",
-    "total-data-files",
-    "total-records",
-)
+# Counts of a snapshot's summary that are part of the result, where the writer recorded them.
+_COUNTS = tuple(f"{change}-{what}" for change in ("added", "deleted", "total") for what in ("data-files", "records"))
 
 
 def look(
     catalog: Catalog, table: str, condition: SnapshotCondition, *, wait_for_table: bool = False
 ) -> dict[str, Any] | None:
-    """Look at a table once; None means: go on waiting.
+    """Look at a table once.
 
-    Waiting is not failing: a store or a catalog that does not answer is logged and looked at again later.
+    A store or a catalog that does not answer is logged, and is no error.
 
     Args:
-        wait_for_table: whether a table (or branch) that is not there is waited for, too.
+        wait_for_table: whether a table or branch that does not exist is no error.
+
     Returns:
-        The snapshot, as it goes into XCom.
+        The snapshot in the form of XCom; None if the wait continues.
+
     Raises:
-        IcebergError: waiting longer is pointless, e.g. there is no such table.
+        IcebergError: no later look can succeed, for example because the table does not exist.
     """
     try:
         snapshot = find_snapshot(catalog.load(table).metadata, condition)
-    except NotFoundError as error:
-        if not wait_for_table:
-            raise
-        log.info("still waiting: %s", error)
-        return None
     except IcebergError as error:
-        if is_final(error):
-            raise
-        log.warning("could not look at table %s, will look again: %s", table, error)
+        wait_on(error, table, wait_for_table=wait_for_table)
         return None
     return None if snapshot is None else describe(snapshot, table=table, branch=condition.branch)
 
@@ -83,14 +65,14 @@ def _int(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() else None
 
 
-class IcebergSnapshotTrigger(BaseTrigger):
-    """Fires once, when a branch has a snapshot that meets the condition, or when no snapshot can meet it any more.
+class IcebergSnapshotTrigger(SnapshotTrigger):
+    """Fires once: when a branch has a snapshot that meets the condition, or when no snapshot can meet it any more.
 
     Args:
         table: the namespace and name of the table, `sales.orders`.
         iceberg_conn_id: the id of the catalog's connection.
         branch, after_snapshot_id, after_snapshot_ms, after_ms, operations, include_maintenance: see
-            `SnapshotCondition`; the id as text.
+            `SnapshotCondition`; the id may be text.
         wait_for_table: whether the trigger waits for a table or branch that does not exist, instead of failing.
         poll_interval: seconds between two checks.
     """
@@ -101,7 +83,7 @@ class IcebergSnapshotTrigger(BaseTrigger):
         table: str,
         iceberg_conn_id: str,
         branch: str = "main",
-        after_snapshot_id: str | None = None,
+        after_snapshot_id: str | int | None = None,
         after_snapshot_ms: int | None = None,
         after_ms: int | None = None,
         operations: Sequence[str] | None = None,
@@ -109,68 +91,41 @@ class IcebergSnapshotTrigger(BaseTrigger):
         wait_for_table: bool = False,
         poll_interval: float = 60.0,
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.table = table
+        super().__init__(table=table, wait_for_table=wait_for_table, poll_interval=poll_interval)
         self.iceberg_conn_id = iceberg_conn_id
-        self.branch = branch
-        self.after_snapshot_id = after_snapshot_id
-        self.after_snapshot_ms = after_snapshot_ms
-        self.after_ms = after_ms
-        self.operations = operations
-        self.include_maintenance = include_maintenance
-        self.wait_for_table = wait_for_table
-        self.poll_interval = poll_interval
+        self.condition = SnapshotCondition(
+            branch=branch,
+            after_snapshot_id=None if after_snapshot_id is None else int(after_snapshot_id),
+            after_snapshot_ms=after_snapshot_ms,
+            after_ms=after_ms,
+            operations=None if operations is None else tuple(operations),
+            include_maintenance=include_maintenance,
+        )
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return what makes an equal trigger again; the same for equal triggers."""
+        """Return the class and the arguments of an equal trigger; the same for equal triggers."""
+        after, operations = self.condition.after_snapshot_id, self.condition.operations
         return (
             "airflow_iceberg.triggers.iceberg.IcebergSnapshotTrigger",
             {
+                **asdict(self.condition),
+                "after_snapshot_id": None if after is None else str(after),
+                "operations": None if operations is None else list(operations),
                 "table": self.table,
                 "iceberg_conn_id": self.iceberg_conn_id,
-                "branch": self.branch,
-                "after_snapshot_id": None if self.after_snapshot_id is None else str(self.after_snapshot_id),
-                "after_snapshot_ms": self.after_snapshot_ms,
-                "after_ms": self.after_ms,
-                "operations": None if self.operations is None else list(self.operations),
-                "include_maintenance": self.include_maintenance,
                 "wait_for_table": self.wait_for_table,
                 "poll_interval": self.poll_interval,
             },
         )
 
-    @property
-    def condition(self) -> SnapshotCondition:
-        """What is waited for."""
-        after = self.after_snapshot_id
-        return SnapshotCondition(
-            branch=self.branch,
-            after_snapshot_id=None if after is None else int(after),
-            after_snapshot_ms=self.after_snapshot_ms,
-            after_ms=self.after_ms,
-            operations=None if self.operations is None else tuple(self.operations),
-            include_maintenance=self.include_maintenance,
-        )
-
-    async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look until there is something to say, and say it once."""
-        event: Mapping[str, Any]
-        try:
-            found = await self._wait()
-        except IcebergError as error:
-            event = to_event(error)
-        else:
-            event = {"status": "found", "snapshot": found}
-        yield TriggerEvent(event)  # type: ignore[no-untyped-call]
-
     async def _wait(self) -> Mapping[str, Any]:
         # One catalog for all looks: a client per look would log in and open connections each time.
         from airflow_iceberg.hooks.iceberg import load_catalog_async
 
-        condition = self.condition
         catalog = await load_catalog_async(self.iceberg_conn_id)
+        options = {"wait_for_table": self.wait_for_table}
         while True:
-            found = await asyncio.to_thread(look, catalog, self.table, condition, wait_for_table=self.wait_for_table)
+            found = await asyncio.to_thread(look, catalog, self.table, self.condition, **options)
             if found is not None:
-                return found
+                return {"status": "found", "snapshot": found}
             await asyncio.sleep(self.poll_interval)

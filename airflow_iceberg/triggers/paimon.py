@@ -1,28 +1,21 @@
-"""The asynchronous half of waiting for an Apache Paimon table.
+"""The trigger of `PaimonSnapshotSensor`, and `look`, one look at a table, which the sensor calls too.
 
-What a look at a table finds decides `paimon.new_snapshot`; `look` below, what the failures of a look mean to someone
-who waits, is shared with the sensor. The triggerer runs many triggers on one event loop: all reading happens in
-threads, and this module imports nothing heavy.
+Which snapshot meets the condition decides `paimon.new_snapshot`. This module imports nothing heavy.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-
-from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_iceberg.errors import IcebergError, NotFoundError
 from airflow_iceberg.paimon import new_snapshot
 from airflow_iceberg.paimon.new_snapshot import PaimonCondition, Seen
-from airflow_iceberg.retries import is_final, to_event
+from airflow_iceberg.triggers._trigger import SnapshotTrigger, log, wait_on
 
 if TYPE_CHECKING:
     from airflow_iceberg.paimon.table import PaimonTable
-
-log = logging.getLogger(__name__)
 
 
 def look(
@@ -30,45 +23,49 @@ def look(
 ) -> tuple[Seen | None, dict[str, Any] | None]:
     """Look at a table once.
 
-    Waiting is not failing: a store that does not answer is logged and looked at again later.
+    A store that does not answer is logged, and is no error.
 
     Args:
-        wait_for_table: whether a table (or branch) that is not there is waited for, too.
+        wait_for_table: whether a table or branch that does not exist is no error.
+
     Returns:
-        What to give to the next look, and the event as it goes into XCom, None while there is nothing to tell.
+        The argument `seen` of the next look, and the event in the form of XCom; None if the wait continues.
+
     Raises:
-        IcebergError: waiting longer is pointless, e.g. there is no such table.
+        IcebergError: no later look can succeed, for example because the table does not exist.
     """
     try:
-        seen, event = new_snapshot.look(table, condition, seen)
+        try:
+            seen, event = new_snapshot.look(table, condition, seen)
+        except NotFoundError:
+            if not (wait_for_table and _exists(table)):
+                raise
+            # The table was created after this look, or has lost a file. In the second case another look fails, too.
+            wait_for_table = False
+            seen, event = new_snapshot.look(table, condition, seen)
     except IcebergError as error:
-        if isinstance(error, NotFoundError) and wait_for_table and not _is_there(table):
-            log.info("still waiting: %s", error)
-            return seen, None
-        if is_final(error):
-            raise
-        log.warning("could not look at table %s, will look again: %s", table.location, error)
+        wait_on(error, table.location, wait_for_table=wait_for_table)
         return seen, None
     if event is None:
         return seen, None
     return seen, {"table": table.location, "branch": table.branch_name, **event.to_dict()}
 
 
-def _is_there(table: PaimonTable) -> bool:
+def _exists(table: PaimonTable) -> bool:
     try:
         return bool(table.schema_ids())
     except NotFoundError:
         return False
 
 
-class PaimonSnapshotTrigger(BaseTrigger):
+class PaimonSnapshotTrigger(SnapshotTrigger):
     """Fires when a table has a snapshot that meets the condition, or when no snapshot can meet it any more.
 
     It also fires, with the status `moved`, when the progress should be stored: a restarted triggerer starts where the
     trigger had started, and the snapshots after that point must not have expired by then.
 
     Args:
-        table: the location of the table, which the connection gives for its name.
+        table: the location of the table.
         paimon_conn_id: the id of the connection.
         branch: the branch to check.
         seen: how far the table had been checked, as `Seen.to_dict` gives it.
@@ -94,8 +91,7 @@ class PaimonSnapshotTrigger(BaseTrigger):
         wait_for_table: bool = False,
         poll_interval: float = 60.0,
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.table = table
+        super().__init__(table=table, wait_for_table=wait_for_table, poll_interval=poll_interval)
         self.paimon_conn_id = paimon_conn_id
         self.branch = branch
         self.seen = None if seen is None else Seen.from_dict(seen)
@@ -108,11 +104,9 @@ class PaimonSnapshotTrigger(BaseTrigger):
             tag=tag,
             fully_compacted=fully_compacted,
         )
-        self.wait_for_table = wait_for_table
-        self.poll_interval = poll_interval
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return what makes an equal trigger again; the same for equal triggers."""
+        """Return the class and the arguments of an equal trigger; the same for equal triggers."""
         return (
             "airflow_iceberg.triggers.paimon.PaimonSnapshotTrigger",
             {
@@ -125,15 +119,6 @@ class PaimonSnapshotTrigger(BaseTrigger):
                 "poll_interval": self.poll_interval,
             },
         )
-
-    async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look until there is something to say, and say it once."""
-        event: Mapping[str, Any]
-        try:
-            event = await self._wait()
-        except IcebergError as error:
-            event = to_event(error)
-        yield TriggerEvent(event)  # type: ignore[no-untyped-call]
 
     async def _wait(self) -> Mapping[str, Any]:
         table = await self._open()

@@ -1,5 +1,6 @@
 """A lake in a folder, an Airflow connection to it, and DAGs that run in this process."""
 
+import asyncio
 import itertools
 import json
 import os
@@ -11,6 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.airflow.paimon_lake import CONN_ID as PAIMON_CONN_ID
+from tests.airflow.paimon_lake import PaimonLake
+from tests.support.airflow_home import register, xcom
 
 CONN_ID = "iceberg_catalog_default"
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
@@ -84,11 +89,29 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     return made
 
 
+@pytest.fixture
+def paimon_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PaimonLake:
+    """A Paimon warehouse behind the default connection; its table is created by the first commit."""
+    made = PaimonLake(tmp_path / "warehouse")
+    monkeypatch.setenv(f"AIRFLOW_CONN_{PAIMON_CONN_ID.upper()}", json.dumps(made.connection))
+    return made
+
+
 @dataclass(frozen=True)
 class Run:
-    """A DAG run that ended."""
+    """A DAG run that ended, and what its tasks raised."""
 
     dag_run: Any
+    failures: list[BaseException]
+
+    @property
+    def refusal(self) -> str:
+        """What the only try says, which has failed for good."""
+        from airflow.sdk.exceptions import AirflowFailException
+
+        (error,) = self.failures
+        assert (self.state, type(error)) == ("failed", AirflowFailException)
+        return str(error)
 
     @property
     def state(self) -> str:
@@ -97,21 +120,23 @@ class Run:
     def task(self, task_id: str, map_index: int = -1) -> Any:
         return next(t for t in self.dag_run.get_task_instances() if (t.task_id, t.map_index) == (task_id, map_index))
 
-    def result(self, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
-        from airflow.models.xcom import XComModel
-        from airflow.utils.session import create_session
+    def result(self, task_id: str, **which: Any) -> Any:
+        return xcom(self.dag_run, task_id, **which)
 
-        with create_session() as session:
-            found = session.scalars(
-                XComModel.get_many(
-                    run_id=self.dag_run.run_id,
-                    dag_ids=self.dag_run.dag_id,
-                    task_ids=task_id,
-                    key=key,
-                    map_indexes=map_index,
-                )
-            ).first()
-            return None if found is None else XComModel.deserialize_value(found)
+
+class Instance:
+    """Stands in for a task instance where nothing but XCom is asked of it."""
+
+    map_index = -1
+
+    def __init__(self) -> None:
+        self.pushed: dict[str, Any] = {}
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        self.pushed[key] = value
+
+    def xcom_pull(self, **_: Any) -> list[Any]:
+        return list(self.pushed.values())
 
 
 _numbers = itertools.count()
@@ -148,19 +173,47 @@ def new_dag(failures: list[BaseException]) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def run_dag(airflow_db: Path) -> Callable[..., Run]:
+def run_dag(airflow_db: Path, failures: list[BaseException]) -> Callable[..., Run]:
     """Runs a DAG with `dag.test()`."""
-    from airflow.dag_processing.bundles.manager import DagBundlesManager
-    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
 
     def run(dag: Any, day: datetime | None = DAY, **options: Any) -> Run:
-        DagBundlesManager().sync_bundles_to_db()
-        bag = DagBag(os.devnull)
-        bag.bag_dag(dag)
-        sync_bag_to_db(bag, "dags-folder", None)
-        return Run(dag.test(logical_date=day, **options))
+        register(dag)
+        before = len(failures)
+        return Run(dag.test(logical_date=day, **options), failures[before:])
 
     return run
+
+
+@pytest.fixture
+def run_task(new_dag: Callable[..., Any], run_dag: Callable[..., Run]) -> Callable[..., Run]:
+    """Runs a new DAG of one task, of the operator and the arguments that are given."""
+
+    def run(operator: Callable[..., Any], /, day: datetime | None = DAY, **options: Any) -> Run:
+        with new_dag() as dag:
+            operator(**options)
+        return run_dag(dag, day=day)
+
+    return run
+
+
+def operators(kind: Callable[..., Any], **defaults: Any) -> Callable[..., Any]:
+    """Return what makes operators of a kind, by default for the table `s.t` and with jobs in this process."""
+    return lambda **options: kind(**{"table": "s.t", **defaults, **options})
+
+
+def dying(kind: type[Any], then: Callable[[], Any] = lambda: None) -> type[Any]:
+    """Return an operator whose first try fails after it has done its work, and after something else has happened."""
+    from airflow.sdk.exceptions import AirflowException
+
+    class Dies(kind):
+        def execute(self, context: Any) -> Any:
+            result = super().execute(context)
+            if context["ti"].try_number == 1:
+                then()
+                raise AirflowException("after the commit")
+            return result
+
+    return Dies
 
 
 @pytest.fixture
@@ -190,22 +243,23 @@ def clear(airflow_db: Path) -> Callable[[Any, Run], Run]:
     return rerun
 
 
+async def _first(trigger: Any) -> Any:
+    async for event in trigger.run():
+        return event.payload
+    raise AssertionError("the trigger ended without an event")
+
+
+def first_event(trigger: Any, timeout: float | None = None) -> Any:
+    """Run a trigger until its first event."""
+    return asyncio.run(asyncio.wait_for(_first(trigger), timeout))
+
+
 @pytest.fixture
-def run_async() -> Callable[[Any], Any]:
-    """Runs a coroutine to its end."""
-    import asyncio
-
-    return asyncio.run
-
-
-@pytest.fixture
-def run_beside(run_async: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Runs a coroutine in which a function is held up until the event loop has moved on, and returns its result."""
-    import asyncio
-
+def event_beside(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Runs a trigger that calls a function, which is held up until the event loop has moved on."""
     began, moved = threading.Event(), threading.Event()
 
-    def run(owner: Any, name: str, coroutine: Any) -> Any:
+    def run(owner: Any, name: str, trigger: Any) -> Any:
         real = getattr(owner, name)
 
         def held(*arguments: Any, **options: Any) -> Any:
@@ -214,14 +268,14 @@ def run_beside(run_async: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch)
             return real(*arguments, **options)
 
         async def watch() -> Any:
-            new_snapshot = asyncio.create_task(coroutine)
+            event = asyncio.create_task(_first(trigger))
             while not began.is_set():
                 await asyncio.sleep(0.01)
             moved.set()
-            return await new_snapshot
+            return await event
 
         monkeypatch.setattr(owner, name, held)
-        return run_async(watch())
+        return asyncio.run(watch())
 
     return run
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -41,19 +40,3 @@ class PaimonLake:
     def write(self, name: str, *, day: int = 0, rows: int = 1, level: int = 0, **more: Any) -> dict[str, Any]:
         """Commit a snapshot with a file in the partition of a day since 1970."""
         return self.table.commit([self.table.add(name, partition=(day,), rows=rows, level=level)], **more)
-
-    def roll_back(self, to: int) -> None:
-        """Go back to a snapshot, as `rollback_to` does."""
-        for number in range(to + 1, len(self.table.snapshots) + 1):
-            Path(f"{self.location}/snapshot/snapshot-{number}").unlink()
-        del self.table.snapshots[to:]
-        self.table.base = [line for line in self.table.base if line in self.table.base[:to]]
-        self.table.write("snapshot/LATEST", str(to).encode())
-
-    def expire(self, before: int) -> None:
-        """Forget the snapshots before one."""
-        for number in range(1, before):
-            Path(f"{self.location}/snapshot/snapshot-{number}").unlink(missing_ok=True)
-
-    def tag(self, name: str, snapshot: int) -> None:
-        self.table.write(f"tag/tag-{name}", json.dumps(self.table.snapshots[snapshot - 1]).encode())

@@ -8,11 +8,6 @@ def numbers(spark: Any, first: int, count: int) -> Any:
     return spark.range(first, first + count)
 
 
-def broken(spark: Any) -> Any:
-    """Fail as users' code does."""
-    raise RuntimeError("the moon is in the wrong phase")
-
-
 def fatal(spark: Any) -> Any:
     """Die without a word."""
     import os

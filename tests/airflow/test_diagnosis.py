@@ -1,7 +1,5 @@
 """The test button on connections that fail at each step, against real servers: the step and what to do are named."""
 
-import datetime as dt
-import ipaddress
 import json
 import ssl
 from collections.abc import Callable, Iterator
@@ -13,6 +11,7 @@ import pytest
 from airflow_iceberg.hooks.iceberg import IcebergHook
 from tests.services.launch import free_ports
 from tests.services.seaweedfs import SeaweedFS
+from tests.support.certificates import make_certificates
 from tests.support.http_server import HttpServer, Reply
 from tests.support.postgresql import PostgreSQL
 
@@ -22,12 +21,12 @@ NO_RETRIES = {"rest.client.max-retries": "0"}
 
 @pytest.fixture
 def press(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """Presses the button for a connection that does not work, and gives the answer."""
+    """Presses the button for a connection, which by default does not work, and gives the answer."""
 
-    def run(**fields: Any) -> str:
+    def run(works: bool = False, **fields: Any) -> str:
         monkeypatch.setenv("AIRFLOW_CONN_TRIED", json.dumps({"conn_type": "iceberg_catalog", **fields}))
         worked, message = IcebergHook("tried").test_connection()
-        assert not worked
+        assert worked == works
         assert WRONG not in message
         return message
 
@@ -41,14 +40,9 @@ def files_below(folder: Path) -> list[Path]:
 class TestNothingIsCreated:
     """What the first table would create is missing for a mistyped name, too: it is said first, and stays missing."""
 
-    def pressed(self, monkeypatch: pytest.MonkeyPatch, **fields: Any) -> tuple[bool, str]:
-        monkeypatch.setenv("AIRFLOW_CONN_TRIED", json.dumps({"conn_type": "iceberg_catalog", **fields}))
-        return IcebergHook("tried").test_connection()
-
-    def test_a_warehouse_that_may_be_new_or_mistyped(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_warehouse_that_may_be_new_or_mistyped(self, tmp_path, press):
         warehouse = (tmp_path / "warehose").as_uri()
-        worked, message = self.pressed(monkeypatch, extra={"type": "hadoop", "warehouse": warehouse})
-        assert worked
+        message = press(works=True, extra={"type": "hadoop", "warehouse": warehouse})
         assert message == (
             f"the warehouse {warehouse} does not exist yet: the first table creates it; if it should exist, correct "
             "the warehouse of the connection. catalog 'tried' (type hadoop) works: read the connection; open the "
@@ -57,7 +51,7 @@ class TestNothingIsCreated:
         )
         assert files_below(tmp_path) == []
 
-    def test_a_warehouse_in_a_folder_that_does_not_exist(self, tmp_path: Path, press: Callable) -> None:
+    def test_a_warehouse_in_a_folder_that_does_not_exist(self, tmp_path, press):
         warehouse = (tmp_path / "dta" / "warehouse").as_uri()
         message = press(extra={"type": "hadoop", "warehouse": warehouse})
         assert message.startswith(
@@ -66,52 +60,44 @@ class TestNothingIsCreated:
         )
         assert files_below(tmp_path) == []
 
-    def test_a_warehouse_that_is_a_file(self, tmp_path: Path, press: Callable) -> None:
+    def test_a_warehouse_that_is_a_file(self, tmp_path, press):
         (tmp_path / "w").write_text("")
         warehouse = (tmp_path / "w").as_uri()
         message = press(extra={"type": "hadoop", "warehouse": warehouse})
         assert message.startswith(f"could not list the warehouse {warehouse}: cannot use {warehouse} as a directory: ")
 
-    def test_an_empty_warehouse_is_written_to_and_left_empty(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        worked, message = self.pressed(monkeypatch, extra={"type": "hadoop", "warehouse": tmp_path.as_uri()})
-        assert worked
+    def test_an_empty_warehouse_is_written_to_and_left_empty(self, tmp_path, press):
+        message = press(works=True, extra={"type": "hadoop", "warehouse": tmp_path.as_uri()})
         assert message.startswith("catalog 'tried' (type hadoop) works: ")
         assert f"create a file in {tmp_path.as_uri()} only if it isn't there" in message
         assert files_below(tmp_path) == []
 
-    def test_the_database_of_a_sql_catalog(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_database_of_a_sql_catalog(self, tmp_path, press):
         extra = {"type": "sql", "warehouse": tmp_path.as_uri()}
-        worked, message = self.pressed(monkeypatch, host=f"sqlite:///{tmp_path}/catalgo.db", extra=extra)
-        assert worked
+        message = press(works=True, host=f"sqlite:///{tmp_path}/catalgo.db", extra=extra)
         assert message.startswith(
             f"the sqlite database {tmp_path}/catalgo.db does not exist yet: the first table creates it; if it should "
             "exist, correct the connection. catalog 'tried' (type sql) works: "
         )
         assert files_below(tmp_path) == []
 
-    def test_the_tables_of_a_sql_catalog(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_tables_of_a_sql_catalog(self, tmp_path, press):
         import sqlite3
 
         path = tmp_path / "airflow.db"
         with sqlite3.connect(path) as connection:
             connection.execute("create table dag (id int)")
         extra = {"type": "sql", "warehouse": tmp_path.as_uri()}
-        worked, message = self.pressed(monkeypatch, host=f"sqlite:///{path}", extra=extra)
-        assert worked
+        message = press(works=True, host=f"sqlite:///{path}", extra=extra)
         assert message.startswith(f"the sqlite database {path} has no Iceberg tables yet: the first table creates ")
         with sqlite3.connect(path) as connection:
             assert connection.execute("select name from sqlite_master").fetchall() == [("dag",)]
 
-    def test_an_object_store_has_no_folder_that_could_be_missing(
-        self, seaweedfs: SeaweedFS, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_an_object_store_has_no_folder_that_could_be_missing(self, seaweedfs, press):
         from airflow_iceberg.storage import load_file_io
 
         extra = {**seaweedfs.s3_properties, "type": "hadoop", "warehouse": "s3://lake/new/warehose"}
-        worked, message = self.pressed(monkeypatch, extra=extra)
-        assert worked
+        message = press(works=True, extra=extra)
         assert message.startswith("the warehouse s3://lake/new/warehose does not exist yet: the first table creates ")
         assert list(load_file_io(seaweedfs.s3_properties).list("s3://lake/new")) == []
 
@@ -129,17 +115,17 @@ class TestNames:
             ("glue", "https://no-such-host.invalid"),
         ],
     )
-    def test_of_the_catalog(self, kind: str, uri: str, press: Callable) -> None:
+    def test_of_the_catalog(self, kind, uri, press):
         message = press(host=uri, extra={"type": kind, "warehouse": "file:///tmp/w"})
         assert message.startswith("could not resolve the name no-such-host.invalid: ")
         assert "check the spelling of the host and the DNS of this machine (worked: read the connection" in message
 
-    def test_of_the_store(self, tmp_path: Path, press: Callable) -> None:
+    def test_of_the_store(self, tmp_path, press):
         extra = {"type": "sql", "warehouse": "s3://lake/w", "s3.endpoint": "http://no-such-host.invalid:9000"}
         message = press(host=f"sqlite:///{tmp_path}/c.db", extra=extra)
         assert message.startswith("could not resolve the name no-such-host.invalid: ")
 
-    def test_a_port_where_nobody_listens(self, press: Callable) -> None:
+    def test_a_port_where_nobody_listens(self, press):
         (port,) = free_ports(1)
         message = press(host=f"http://127.0.0.1:{port}", extra={"type": "rest"})
         assert message.startswith(f"could not connect to 127.0.0.1:{port}: ")
@@ -149,7 +135,7 @@ class TestNames:
 class TestTls:
     """Its failure is told from that of the name and that of the login."""
 
-    def test_a_server_that_does_not_speak_it(self, press: Callable) -> None:
+    def test_a_server_that_does_not_speak_it(self, press):
         with HttpServer(lambda request: Reply()) as server:
             place = server.uri.removeprefix("http://")
             message = press(host=f"https://{place}", extra={"type": "rest"})
@@ -157,12 +143,12 @@ class TestTls:
         assert "TLS: check that the address is one of TLS (https) and no proxy is between" in message
         assert f"connect to {place})" in message
 
-    def test_a_certificate_that_is_not_trusted_and_then_is(self, tmp_path: Path, press: Callable) -> None:
-        certificate = self_signed(tmp_path)
+    def test_a_certificate_that_is_not_trusted_and_then_is(self, tmp_path, press):
+        certificates = make_certificates(tmp_path)
         config = {"defaults": {}, "overrides": {}}
         with HttpServer(lambda request: Reply(status=401, body=json.dumps(config).encode())) as server:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(certificate)
+            context.load_cert_chain(certificates.server)
             server._server.socket = context.wrap_socket(server._server.socket, server_side=True)
             place = server.uri.removeprefix("http://")
             extra = {"type": "rest", "token": WRONG, **NO_RETRIES}
@@ -170,34 +156,9 @@ class TestTls:
             assert message.startswith("could not ")
             assert "speak TLS with" not in message.partition("(worked")[0]
             assert "TLS: its certificate is not trusted here, let the process trust its CA" in message
-            message = press(host=f"https://{place}", extra={**extra, "ssl.cabundle": str(certificate)})
+            message = press(host=f"https://{place}", extra={**extra, "ssl.cabundle": str(certificates.authority)})
             assert "not trusted" not in message
             assert f"speak TLS with {place}: TLSv1." in message
-
-
-def self_signed(folder: Path) -> Path:
-    """A certificate of 127.0.0.1 and its key, in one file."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import NameOID
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "catalog")])
-    now = dt.datetime.now(dt.UTC)
-    made = (
-        x509.CertificateBuilder(issuer_name=name, subject_name=name, public_key=key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    plain = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    path = folder / "certificate.pem"
-    path.write_bytes(plain + made.public_bytes(pem))
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -217,23 +178,25 @@ def postgresql() -> Iterator[PostgreSQL]:
 class TestLogins:
     """A wrong one is the step of the login, with everything before it named as working."""
 
-    def test_of_a_rest_catalog(self, seaweedfs: SeaweedFS, press: Callable) -> None:
+    def parted(self, message: str) -> tuple[str, str]:
+        step, _, worked = message.partition("(worked: ")
+        assert step.startswith(("could not log in and list the namespaces: ", "could not open the catalog: "))
+        return step, worked
+
+    def test_of_a_rest_catalog(self, seaweedfs, press):
         properties = dict(seaweedfs.catalog_properties)
         client = properties.pop("credential").partition(":")[0]
         message = press(host=properties.pop("uri"), login=client, password=WRONG, extra=properties)
-        step, _, worked = message.partition("(worked: ")
-        assert step.startswith(("could not log in and list the namespaces: ", "could not open the catalog: "))
-        assert "connect to 127.0.0.1:" in worked
+        assert "connect to 127.0.0.1:" in self.parted(message)[1]
 
-    def test_of_postgresql(self, postgresql: PostgreSQL, press: Callable) -> None:
+    def test_of_postgresql(self, postgresql, press):
         host = f"postgresql://127.0.0.1:{postgresql.port}/postgres"
         message = press(host=host, login="lab", password=WRONG, extra={"type": "sql", "warehouse": "file:///tmp/w"})
-        step, _, worked = message.partition("(worked: ")
-        assert step.startswith(("could not log in and list the namespaces: ", "could not open the catalog: "))
+        step, worked = self.parted(message)
         assert "authentication failed" in step
         assert f"connect to 127.0.0.1:{postgresql.port}" in worked
 
-    def test_of_the_store(self, seaweedfs: SeaweedFS, tmp_path: Path, press: Callable) -> None:
+    def test_of_the_store(self, seaweedfs, tmp_path, press):
         extra = {**seaweedfs.s3_properties, "s3.secret-access-key": WRONG}
         extra |= {"type": "sql", "warehouse": "s3://lake/w"}
         message = press(host=f"sqlite:///{tmp_path}/c.db", extra=extra)
@@ -242,11 +205,9 @@ class TestLogins:
         assert f"log in and list the namespaces: the sqlite database {tmp_path}/c.db does not exist yet" in worked
 
     @pytest.mark.parametrize(("kind", "path"), [("nessie", "/api/v2"), ("glue", ""), ("rest", "")])
-    def test_of_a_server_that_refuses_everybody(self, kind: str, path: str, press: Callable) -> None:
+    def test_of_a_server_that_refuses_everybody(self, kind, path, press):
         refusal = {"message": "no", "__type": "UnrecognizedClientException", "error": {"message": "no", "code": 401}}
         with HttpServer(lambda request: Reply(status=401, body=json.dumps(refusal).encode())) as server:
             extra = {"type": kind, "warehouse": "file:///tmp/w", "glue.region": "eu-central-1", **NO_RETRIES}
             message = press(host=f"{server.uri}{path}", login="me", password=WRONG, extra=extra)
-        step, _, worked = message.partition("(worked: ")
-        assert step.startswith(("could not log in and list the namespaces: ", "could not open the catalog: "))
-        assert "connect to 127.0.0.1:" in worked
+        assert "connect to 127.0.0.1:" in self.parted(message)[1]

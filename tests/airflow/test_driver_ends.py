@@ -149,7 +149,7 @@ class TestAProcessThatIsKilled:
         "victim",
         ["task", *(pytest.param(name, marks=WITH_SERVICES) for name in ("worker", "spark-submit", "driver"))],
     )
-    def test_takes_all_others_along(self, victim: str, lake: Lake, start: Callable[..., Chain]) -> None:
+    def test_takes_all_others_along(self, victim, lake, start):
         chain = start()
         chain.wait_until_it_works()[victim].kill()
         reap(chain)
@@ -165,7 +165,7 @@ class TestAProcessThatIsKilled:
             assert "killed; nothing was committed" in chain.log()
 
     @pytest.mark.parametrize("victim", ["task", pytest.param("spark-submit", marks=WITH_SERVICES)])
-    def test_and_its_guard_before_it(self, victim: str, start: Callable[..., Chain]) -> None:
+    def test_and_its_guard_before_it(self, victim, start):
         """A function that keeps Python's lock, too: no thread of the driver could notice anything."""
         chain = start(keeps_lock=True)
         found = chain.wait_until_it_works()
@@ -177,7 +177,7 @@ class TestAProcessThatIsKilled:
         chain.check_all_end()
 
     @pytest.mark.parametrize("moment", ["spark-submit", pytest.param("driver", marks=WITH_SERVICES)])
-    def test_while_the_driver_is_starting(self, moment: str, start: Callable[..., Chain]) -> None:
+    def test_while_the_driver_is_starting(self, moment, start):
         chain = start()
         chain.wait_for(moment)["task"].kill()
         reap(chain)
@@ -202,7 +202,7 @@ class TestAScriptBetweenTaskAndSpark:
         script.chmod(0o755)
         return str(home)
 
-    def test_a_killed_task_ends_them_through_the_driver(self, path: str, start: Callable[..., Chain]) -> None:
+    def test_a_killed_task_ends_them_through_the_driver(self, path, start):
         chain = start(path=path, keeps_lock=True)
         chain.wait_until_it_works()["task"].kill()
         reap(chain)
@@ -210,9 +210,7 @@ class TestAScriptBetweenTaskAndSpark:
         assert "killed; nothing was committed (the task has ended)" in chain.log()
 
     @pytest.mark.services
-    def test_a_driver_that_starts_after_the_tasks_end_does_nothing(
-        self, path: str, start: Callable[..., Chain]
-    ) -> None:
+    def test_a_driver_that_starts_after_the_tasks_end_does_nothing(self, path, start):
         chain = start(path=path)
         chain.wait_for("spark-submit")["task"].kill()
         reap(chain)
@@ -223,7 +221,7 @@ class TestAScriptBetweenTaskAndSpark:
 class TestATaskThatIsCancelled:
     """By Airflow, with SIGTERM, or after its execution timeout: it waits until its driver has ended, and says so."""
 
-    def test_after_its_timeout(self, lake: Lake, start: Callable[..., Chain]) -> None:
+    def test_after_its_timeout(self, lake, start):
         chain = start(keeps_lock=True)
         chain.wait_until_it_works()["task"].send_signal(signal.SIGALRM)
         reap(chain)
@@ -234,9 +232,7 @@ class TestATaskThatIsCancelled:
 
     @pytest.mark.services
     @pytest.mark.parametrize("alarm", [False, True])
-    def test_by_a_signal_and_by_its_timeout_meanwhile(
-        self, alarm: bool, lake: Lake, start: Callable[..., Chain]
-    ) -> None:
+    def test_by_a_signal_and_by_its_timeout_meanwhile(self, alarm, lake, start):
         chain = start(alarm_while_cancelled=alarm)
         chain.wait_until_it_works()["task"].send_signal(signal.SIGTERM)
         reap(chain)

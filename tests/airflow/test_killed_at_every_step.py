@@ -171,48 +171,34 @@ def litter_is_back(lake: Lake, result: dict[str, Any]) -> None:
 
 
 APPENDED = Counter({100: 1, 101: 1})
+ODD = Counter(n for n in ROWS if n % 2)
+FILES = {"files": "{folder}/source-{run}.parquet"}
 CASES = {
-    "append": Case(
-        "IcebergAppendOperator",
-        {"files": "{folder}/source-{run}.parquet"},
-        after=ROWS + APPENDED,
-        after_clear=ROWS + Counter([102]),
-    ),
+    "append": Case("IcebergAppendOperator", FILES, after=ROWS + APPENDED, after_clear=ROWS + Counter([102])),
     "overwrite matching": Case(
         "IcebergOverwriteOperator",
-        {"files": "{folder}/source-{run}.parquet", "overwrite_filter": "id = 5 or id >= 39 and id < 200"},
+        {**FILES, "overwrite_filter": "id = 5 or id >= 39 and id < 200"},
         after=without(5, 39) + APPENDED,
         after_clear=without(5, 39) + Counter([102]),
     ),
     "overwrite partitions": Case(
         "IcebergOverwriteOperator",
-        {"files": "{folder}/source-{run}.parquet", "replace": "partitions"},
-        after=Counter(n for n in ROWS if n % 2) + APPENDED,
-        after_clear=Counter(n for n in ROWS if n % 2) + Counter([102]),
+        {**FILES, "replace": "partitions"},
+        after=ODD + APPENDED,
+        after_clear=ODD + Counter([102]),
     ),
     "delete, copy-on-write": Case(
-        "IcebergDeleteOperator",
-        {"predicate": "id in (1, 12)", "mode": "copy-on-write"},
-        after=without(1, 12),
+        "IcebergDeleteOperator", {"predicate": "id in (1, 12)", "mode": "copy-on-write"}, after=without(1, 12)
     ),
     "delete, merge-on-read": Case(
-        "IcebergDeleteOperator",
-        {"predicate": "id in (1, 2, 12)", "mode": "merge-on-read"},
-        after=without(1, 2, 12),
+        "IcebergDeleteOperator", {"predicate": "id in (1, 2, 12)", "mode": "merge-on-read"}, after=without(1, 2, 12)
     ),
-    "delete of whole files": Case(
-        "IcebergDeleteOperator",
-        {"predicate": "part = 'a'"},
-        after=Counter(n for n in ROWS if n % 2),
-    ),
+    "delete of whole files": Case("IcebergDeleteOperator", {"predicate": "part = 'a'"}, after=ODD),
     "compact": Case(
-        "IcebergCompactOperator",
-        {"options": {"rewrite-all": True, "partial-progress.enabled": True}},
-        commits=None,
+        "IcebergCompactOperator", {"options": {"rewrite-all": True, "partial-progress.enabled": True}}, commits=None
     ),
     "compact, sorted": Case(
-        "IcebergCompactOperator",
-        {"strategy": "sort", "sort_by": ["id"], "options": {"min-input-files": 2}},
+        "IcebergCompactOperator", {"strategy": "sort", "sort_by": ["id"], "options": {"min-input-files": 2}}
     ),
     "rewrite manifests": Case("IcebergRewriteManifestsOperator"),
     "expire": Case(
@@ -222,18 +208,9 @@ CASES = {
         prepare=overwritten,
         finished=expiry_is_finished,
     ),
-    "remove orphans": Case(
-        "IcebergRemoveOrphanFilesOperator",
-        commits=0,
-        prepare=litter,
-        finished=orphans_are_aside,
-    ),
+    "remove orphans": Case("IcebergRemoveOrphanFilesOperator", commits=0, prepare=litter, finished=orphans_are_aside),
     "remove orphans for good": Case(
-        "IcebergRemoveOrphanFilesOperator",
-        {"action": "delete"},
-        commits=0,
-        prepare=litter,
-        finished=orphans_are_gone,
+        "IcebergRemoveOrphanFilesOperator", {"action": "delete"}, commits=0, prepare=litter, finished=orphans_are_gone
     ),
     "restore": Case(
         "IcebergRestoreOrphanFilesOperator",
@@ -335,16 +312,8 @@ class Scene:
         text = json.dumps({**case.arguments, **(SPARK_LESS if case.operator in WITH_JOBS else {})})
         for word, meaning in words.items():
             text = text.replace(word, meaning)
-        return self.program.ask(
-            {
-                "operator": case.operator,
-                "arguments": {"table": "s.t", **json.loads(text)},
-                "try": try_number,
-                "epoch": epoch,
-                "die_at": die_at,
-                **more,
-            }
-        )
+        order = {"operator": case.operator, "arguments": {"table": "s.t", **json.loads(text)}}
+        return self.program.ask({**order, "try": try_number, "epoch": epoch, "die_at": die_at, **more})
 
     def _quarantine(self) -> str:
         (name,) = os.listdir(self._template / folder_of(self.lake).relative_to(self.lake.folder) / ".quarantine")
@@ -423,7 +392,7 @@ class TestAnOperatorThatIsKilled:
     """Its next try finishes what it has begun; the work is done once, and no row of it is doubled by a clear."""
 
     @pytest.mark.parametrize("scene", ["overwrite matching", "expire"], indirect=True)
-    def test_at_some_steps(self, scene: Scene) -> None:
+    def test_at_some_steps(self, scene):
         steps = count_steps(scene)
         step_through(scene, range(steps // 3, steps + 1, max(1, steps // 3)))
 
@@ -435,21 +404,18 @@ class TestAnOperatorThatIsKilled:
             pytest.param(8, id="every eighth step", marks=pytest.mark.services),
         ],
     )
-    def test_at_each_of_its_steps(self, scene: Scene, every: int) -> None:
+    def test_at_each_of_its_steps(self, scene, every):
         step_through(scene, range(1 + list(CASES).index(scene.name) % every, count_steps(scene) + 1, every))
 
     @pytest.mark.parametrize(
         ("scene", "every"),
         [
             *(pytest.param(name, 3, marks=pytest.mark.long) for name in CASES),
-            *(
-                pytest.param(name, 20, marks=pytest.mark.services)
-                for name in ("overwrite matching", "compact", "expire")
-            ),
+            *(pytest.param(name, 20, marks=pytest.mark.services) for name in AGAIN),
         ],
         indirect=["scene"],
     )
-    def test_and_killed_again(self, scene: Scene, every: int) -> None:
+    def test_and_killed_again(self, scene, every):
         """The second try dies as well, somewhere else."""
         steps = count_steps(scene)
         for step in range(2, steps, every):

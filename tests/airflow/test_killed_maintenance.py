@@ -86,7 +86,7 @@ class TestAChange:
 
     @pytest.mark.parametrize("kind", CHANGES)
     @pytest.mark.parametrize("moment", SWAP)
-    def test_is_made_once(self, kind: str, moment: str, lake: Lake, airflow: LiveAirflow) -> None:
+    def test_is_made_once(self, kind, moment, lake, airflow):
         dag_id = f"{kind}_{moment}"
         result = result_of(airflow, lake, dag_id)
         assert result["outcome"] == ("found" if moment == "after_the_swap" else "committed")
@@ -95,7 +95,7 @@ class TestAChange:
         assert lake.ids(f"s.{dag_id}") == CHANGES[kind]
 
     @pytest.mark.parametrize("kind", CHANGES)
-    def test_that_is_cleared_is_not_made_twice(self, kind: str, lake: Lake, airflow: LiveAirflow) -> None:
+    def test_that_is_cleared_is_not_made_twice(self, kind, lake, airflow):
         dag_id = f"{kind}_after_the_swap"
         result_of(airflow, lake, dag_id)
         airflow.clear(dag_id, airflow.runs(dag_id)[0]["dag_run_id"])
@@ -110,7 +110,7 @@ class TestMaintenance:
 
     @pytest.mark.parametrize("kind", MAINTENANCE)
     @pytest.mark.parametrize("moment", SWAP)
-    def test_that_rewrites(self, kind: str, moment: str, lake: Lake, airflow: LiveAirflow) -> None:
+    def test_that_rewrites(self, kind, moment, lake, airflow):
         dag_id = f"{kind}_{moment}"
         result = result_of(airflow, lake, dag_id)
         assert result["outcome"] == ("found" if moment == "after_the_swap" else "committed")
@@ -118,7 +118,7 @@ class TestMaintenance:
         assert lake.ids(f"s.{dag_id}") == list(range(20))
 
     @pytest.mark.parametrize("dag_id", EXPIRY)
-    def test_that_removes_files(self, dag_id: str, lake: Lake, airflow: LiveAirflow) -> None:
+    def test_that_removes_files(self, dag_id, lake, airflow):
         assert result_of(airflow, lake, dag_id)["outcome"] == "finished"
         table = lake.load(f"s.{dag_id}")
         assert len(table.snapshots()) == 1
@@ -128,7 +128,7 @@ class TestMaintenance:
         assert not [path for path in there if known.classify(path) == "orphan"]
         assert lake.ids(f"s.{dag_id}") == list(range(20))
 
-    def test_that_puts_orphans_aside(self, lake: Lake, airflow: LiveAirflow) -> None:
+    def test_that_puts_orphans_aside(self, lake, airflow):
         result = result_of(airflow, lake, CLEANING)
         table, root = lake.load(f"s.{CLEANING}"), folder(lake, f"s.{CLEANING}")
         assert (result["outcome"], result["orphan_files"]) == ("committed", len(LITTER))

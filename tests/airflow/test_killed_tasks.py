@@ -70,7 +70,7 @@ class TestATaskThatIsKilled:
     """Wherever the first try dies, the second leaves the rows in the table once."""
 
     @pytest.mark.parametrize("point", sampled(NOTHING_COMMITTED))
-    def test_before_its_commit_does_the_work_again(self, point: str, lake: Lake, airflow: LiveAirflow) -> None:
+    def test_before_its_commit_does_the_work_again(self, point, lake, airflow):
         run_id, _, (task,) = ended(airflow, f"kill_{point}")
         assert task["try_number"] > killed_try(lake, point)
         assert lake.ids(f"s.{point}") == [1, 2, 3]
@@ -79,7 +79,7 @@ class TestATaskThatIsKilled:
         assert (result["outcome"], result["done_by_this_try"]) == ("committed", True)
 
     @pytest.mark.parametrize("point", sampled(COMMITTED))
-    def test_after_its_commit_finds_it(self, point: str, lake: Lake, airflow: LiveAirflow) -> None:
+    def test_after_its_commit_finds_it(self, point, lake, airflow):
         run_id, _, (task,) = ended(airflow, f"kill_{point}")
         assert task["try_number"] > killed_try(lake, point)
         assert lake.ids(f"s.{point}") == [1, 2, 3]
@@ -90,7 +90,7 @@ class TestATaskThatIsKilled:
         assert snapshot.summary["airflow.try-number"] == str(killed_try(lake, point))
 
     @pytest.mark.parametrize("point", sampled(COMMITTED))
-    def test_and_found_work_gives_the_same_asset_event(self, point: str, airflow: LiveAirflow) -> None:
+    def test_and_found_work_gives_the_same_asset_event(self, point, airflow):
         run_id, _, _ = ended(airflow, f"kill_{point}")
         assets = airflow.call("GET", f"/api/v2/assets?name_pattern=asset_{point}")["assets"]
         (asset,) = (asset for asset in assets if asset["name"] == f"asset_{point}")
@@ -99,7 +99,7 @@ class TestATaskThatIsKilled:
 
     @pytest.mark.spark
     @pytest.mark.parametrize("point", sampled(SPARK))
-    def test_while_spark_runs_or_with_spark_itself(self, point: str, lake: Lake, airflow: LiveAirflow) -> None:
+    def test_while_spark_runs_or_with_spark_itself(self, point, lake, airflow):
         _, _, (task,) = ended(airflow, f"kill_{point}")
         assert task["try_number"] > killed_try(lake, point)
         assert lake.ids(f"s.{point}") == [1, 2, 3]
@@ -108,7 +108,7 @@ class TestATaskThatIsKilled:
             # The task outlives its worker, as long as it takes to end its Spark.
             assert (lake.folder / "ended-with-its-worker").read_text() == "the job was cancelled"
 
-    def test_each_index_of_a_mapped_task_for_itself(self, lake: Lake, airflow: LiveAirflow) -> None:
+    def test_each_index_of_a_mapped_task_for_itself(self, lake, airflow):
         run_id, _, tasks = ended(airflow, "kill_mapped")
         assert all(task["try_number"] > killed_try(lake, "after_swap", task["map_index"]) for task in tasks)
         assert lake.ids("s.mapped") == [1, 2, 3]
@@ -120,7 +120,7 @@ class TestATaskThatIsKilled:
 class TestAClearedTask:
     """A person clears a run that succeeded: its rows are replaced in one commit, or doubled, or kept, as was chosen."""
 
-    def test_that_was_killed_at_its_first_run_replaces_its_rows(self, lake: Lake, airflow: LiveAirflow) -> None:
+    def test_that_was_killed_at_its_first_run_replaces_its_rows(self, lake, airflow):
         run_id, _, (before,) = ended(airflow, "kill_after_swap")
         airflow.clear("kill_after_swap", run_id)
         airflow.wait_for(lambda: airflow.runs("kill_after_swap")[0]["state"] != "success", "the run to start again")
@@ -135,7 +135,7 @@ class TestAClearedTask:
 class TestASensorInATriggerer:
     """It gives its worker back, and wakes up when the snapshot is there."""
 
-    def test_waits_for_a_table_that_is_created_and_loaded_later(self, lake: Lake, airflow: LiveAirflow) -> None:
+    def test_waits_for_a_table_that_is_created_and_loaded_later(self, lake, airflow):
         def deferred() -> bool:
             runs = airflow.runs("wait")
             return bool(runs) and airflow.tasks("wait", runs[0]["dag_run_id"])[0]["state"] == "deferred"
@@ -148,9 +148,7 @@ class TestASensorInATriggerer:
         assert (found["snapshot_id"], found["added_records"]) == (str(result.snapshot_id), 2)
         assert task["state"] == "success"
 
-    def test_runs_without_a_logical_date_wait_for_what_earlier_ones_have_not_seen(
-        self, lake: Lake, airflow: LiveAirflow
-    ) -> None:
+    def test_runs_without_a_logical_date_wait_for_what_earlier_ones_have_not_seen(self, lake, airflow):
         lake.create("s.seen")
         first = lake.append([1], "s.seen")
         airflow.wait_for(lambda: parsed(airflow, "seen"), "the DAG to be parsed")

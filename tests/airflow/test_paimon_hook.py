@@ -1,7 +1,6 @@
 """From the fields of a `paimon` connection to tables."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,10 +30,10 @@ class TestWhereTablesAre:
             ({"properties": {"warehouse": "file:///w"}}, "db.t", "file:///w/db.db/t"),
         ],
     )
-    def test_by_name_by_location_or_by_the_connection_alone(self, extra: Any, table: Any, location: str) -> None:
+    def test_by_name_by_location_or_by_the_connection_alone(self, extra, table, location):
         assert config(extra).location(table) == location
 
-    def test_the_host_may_be_the_warehouse(self) -> None:
+    def test_the_host_may_be_the_warehouse(self):
         assert config(host="file:///w").location("db.t") == "file:///w/db.db/t"
 
     @pytest.mark.parametrize(
@@ -46,18 +45,18 @@ class TestWhereTablesAre:
             ({"warehouse": "/w"}, "db.t$branch_b", "a branch is named by branch="),
         ],
     )
-    def test_what_leads_nowhere_is_refused(self, extra: Any, table: Any, message: str) -> None:
+    def test_what_leads_nowhere_is_refused(self, extra, table, message):
         with pytest.raises(InvalidInputError, match=message):
             config(extra).location(table)
 
-    def test_secrets_are_known_and_not_shown(self) -> None:
+    def test_secrets_are_known_and_not_shown(self):
         found = config({"warehouse": "s3://b/w", "s3.secret-access-key": "hush", "properties": {"s3.endpoint": "e"}})
         assert found.secrets() == ["hush"]
         assert found.properties == {"s3.endpoint": "e", "s3.secret-access-key": "hush"}
         assert "hush" not in repr(found)
 
     @pytest.mark.parametrize("extra", [{"warehouse": "hdfs://me:hush@n/w"}, {"path": "hdfs://me:hush@n/w/db.db/t"}])
-    def test_a_password_in_a_location_is_one(self, extra: Any) -> None:
+    def test_a_password_in_a_location_is_one(self, extra):
         found = config(extra)
         assert found.secrets() == ["hush"]
         assert "hush" not in repr(found)
@@ -66,23 +65,20 @@ class TestWhereTablesAre:
 class TestTheHook:
     """It opens tables, to look into them."""
 
-    @pytest.fixture
-    def lake(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PaimonLake:
-        made = PaimonLake(tmp_path / "warehouse")
-        made.write("a", rows=3)
-        monkeypatch.setenv(f"AIRFLOW_CONN_{CONN_ID.upper()}", json.dumps(made.connection))
-        return made
+    @pytest.fixture(autouse=True)
+    def written(self, paimon_lake: PaimonLake) -> None:
+        paimon_lake.write("a", rows=3)
 
-    def test_a_table_can_be_inspected(self, lake: PaimonLake) -> None:
+    def test_a_table_can_be_inspected(self):
         table = PaimonHook().get_table("db.t")
         assert table.inspect.snapshots()["total_record_count"].to_pylist() == [3]
         assert table.inspect.files()["record_count"].to_pylist() == [3]
 
-    def test_a_table_that_is_not_there_is_an_error(self, lake: PaimonLake) -> None:
+    def test_a_table_that_is_not_there_is_an_error(self):
         with pytest.raises(NotFoundError, match="no Paimon table at"):
             PaimonHook().get_table("db.nothing")
 
-    def test_it_is_what_airflow_makes_of_the_connection(self, lake: PaimonLake) -> None:
+    def test_it_is_what_airflow_makes_of_the_connection(self):
         hook = PaimonHook.get_hook(CONN_ID)
         assert isinstance(hook, PaimonHook)
         assert hook.get_conn() is hook.io
@@ -116,9 +112,7 @@ class TestTheButton:
             ),
         ],
     )
-    def test_by_connection(
-        self, extra: dict, works: bool, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_by_connection(self, extra, works, message, tmp_path, monkeypatch):
         lake = PaimonLake(tmp_path)
         lake.write("a")
         (tmp_path / "empty").mkdir()
@@ -128,9 +122,7 @@ class TestTheButton:
         start = "the connection works: read the connection; " if works else ""
         assert (found, text.startswith(start + message.format(w=tmp_path))) == (works, True), text
 
-    def test_a_warehouse_that_does_not_exist_yet_is_said_first(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_warehouse_that_does_not_exist_yet_is_said_first(self, tmp_path, monkeypatch):
         warehouse = tmp_path / "new"
         connection = {"conn_type": "paimon", "extra": {"warehouse": str(warehouse)}}
         monkeypatch.setenv("AIRFLOW_CONN_P", json.dumps(connection))
@@ -139,7 +131,7 @@ class TestTheButton:
         assert text.startswith(f"the warehouse {warehouse} does not exist yet: the first table creates it; if it ")
         assert not warehouse.exists()
 
-    def test_it_shows_no_password(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_it_shows_no_password(self, monkeypatch):
         extra = {"warehouse": "s4://me:hush-hush@b/w"}
         monkeypatch.setenv("AIRFLOW_CONN_P", json.dumps({"conn_type": "paimon", "extra": extra}))
         found, text = PaimonHook("p").test_connection()

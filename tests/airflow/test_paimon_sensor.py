@@ -2,8 +2,6 @@
 
 import datetime as dt
 import functools
-import json
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,40 +9,33 @@ from typing import Any, ClassVar
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout
 
-from airflow_iceberg.errors import SnapshotsLostError, StorageError
-from airflow_iceberg.sensors.paimon import PaimonSnapshotSensor
+from airflow_iceberg.errors import NotFoundError, SnapshotsLostError, StorageError
+from airflow_iceberg.paimon import new_snapshot
+from airflow_iceberg.sensors import PaimonSnapshotSensor
 from airflow_iceberg.storage.stores.fsspec_io import FsspecFileIO
-from tests.airflow.conftest import DAY
-from tests.airflow.paimon_lake import CONN_ID, PaimonLake
+from tests.airflow.conftest import DAY, Instance, operators
+from tests.airflow.paimon_lake import PaimonLake
 
 BOTH = pytest.mark.parametrize("deferrable", [False, True], ids=["poking", "deferring"])
 NEXT = DAY + timedelta(days=1)
 NEW_YEAR = 20454  # 2026-01-01 in days since 1970
 
+wait = operators(PaimonSnapshotSensor, task_id="wait", table="db.t", poke_interval=0.2, timeout=300)
+
 
 @pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PaimonLake:
-    made = PaimonLake(tmp_path / "warehouse")
-    assert made.table
-    monkeypatch.setenv(f"AIRFLOW_CONN_{CONN_ID.upper()}", json.dumps(made.connection))
-    return made
-
-
-def wait(**options: Any) -> PaimonSnapshotSensor:
-    return PaimonSnapshotSensor(**{"task_id": "wait", "table": "db.t", "poke_interval": 0.2, "timeout": 300, **options})
+def lake(paimon_lake: PaimonLake) -> PaimonLake:
+    assert paimon_lake.table
+    return paimon_lake
 
 
 @BOTH
 class TestWhatIsNew:
     """A snapshot after one given, after a time, or after what this DAG has seen."""
 
-    def test_the_first_run_takes_any_snapshot(
-        self, deferrable: bool, lake: PaimonLake, new_dag: Callable, run_dag: Callable
-    ) -> None:
+    def test_the_first_run_takes_any_snapshot(self, deferrable, lake, run_task):
         made = lake.write("a", rows=3, watermark=7)
-        with new_dag() as dag:
-            wait(deferrable=deferrable)
-        assert run_dag(dag).result("wait") == {
+        assert run_task(wait, deferrable=deferrable).result("wait") == {
             "table": lake.location,
             "branch": "main",
             "event": "snapshot",
@@ -62,8 +53,8 @@ class TestWhatIsNew:
         }
 
     def test_the_second_run_waits_for_one_that_the_first_has_not_seen(
-        self, deferrable: bool, lake: PaimonLake, new_dag: Callable, run_dag: Callable, before_look: Callable
-    ) -> None:
+        self, deferrable, lake, new_dag, run_dag, before_look
+    ):
         lake.write("a")
         with new_dag() as dag:
             wait(deferrable=deferrable)
@@ -72,9 +63,7 @@ class TestWhatIsNew:
         found = run_dag(dag, day=NEXT).result("wait")
         assert (found["snapshot_id"], found["seen_snapshot_id"]) == ("2", "1")
 
-    def test_a_cleared_run_sees_the_same_snapshot_again(
-        self, deferrable: bool, lake: PaimonLake, new_dag: Callable, run_dag: Callable, clear: Callable
-    ) -> None:
+    def test_a_cleared_run_sees_the_same_snapshot_again(self, deferrable, lake, new_dag, run_dag, clear):
         lake.write("a")
         with new_dag() as dag:
             wait(deferrable=deferrable)
@@ -82,50 +71,32 @@ class TestWhatIsNew:
         first = run.result("wait")
         assert clear(dag, run).result("wait") == first
 
-    def test_words_may_be_templates(
-        self, deferrable: bool, lake: PaimonLake, new_dag: Callable, run_dag: Callable, before_look: Callable
-    ) -> None:
-        lake.write("a")
-
+    def test_words_may_be_templates(self, deferrable, lake, run_task, before_look):
         def write() -> None:
             lake.write("b", day=NEW_YEAR, rows=4, level=5, commitKind="OVERWRITE", watermark=5)
-            lake.tag("day-2026-01-01", 2)
+            lake.table.tag("day-2026-01-01", 2)
 
+        lake.write("a")
         before_look(write)
-        with new_dag(params={"location": lake.location}) as dag:
-            wait(
-                table="{{ params.location }}",
-                deferrable=deferrable,
-                after_snapshot_id="{{ '1' }}",
-                commit_kinds=["{{ 'OVERWRITE' }}"],
-                min_watermark="{{ '1970-01-01T00:00:00.005Z' }}",
-                min_new_records="{{ 4 }}",
-                partition={"dt": "{{ ds }}"},
-                tag="day-{{ ds }}",
-                fully_compacted=True,
-            )
-        assert run_dag(dag).result("wait")["snapshot_id"] == "2"
-
-
-class Instance:
-    """Stands in for a task instance where nothing but XCom is asked of it."""
-
-    map_index = -1
-
-    def __init__(self) -> None:
-        self.pushed: dict[str, Any] = {}
-
-    def xcom_push(self, key: str, value: Any) -> None:
-        self.pushed[key] = value
-
-    def xcom_pull(self, **_: Any) -> list[Any]:
-        return list(self.pushed.values())
+        run = run_task(
+            wait,
+            table="{{ params.location }}",
+            deferrable=deferrable,
+            after_snapshot_id="{{ '1' }}",
+            commit_kinds=["{{ 'OVERWRITE' }}"],
+            min_watermark="{{ '1970-01-01T00:00:00.005Z' }}",
+            min_new_records="{{ 4 }}",
+            partition={"dt": "{{ ds }}"},
+            tag="day-{{ ds }}",
+            fully_compacted=True,
+            params={"location": lake.location},
+        )
+        assert run.result("wait")["snapshot_id"] == "2"
 
 
 def poked(**options: Any) -> str | None:
     """Return the snapshot that one poke finds, which is the first thing that a deferring sensor does, too."""
-    context = {"ti": Instance(), "logical_date": DAY}
-    found = wait(**options).poke(context)
+    found = wait(**options).poke({"ti": Instance(), "logical_date": DAY})
     return found.xcom_value["snapshot_id"] if found else None
 
 
@@ -153,66 +124,63 @@ class TestWhatCounts:
         ({"fully_compacted": True, "partition": {"dt": "2026-01-01"}}, {"fully_compacted": True}),
     ]
 
-    @pytest.fixture
+    @pytest.fixture(autouse=True)
     def written(self, lake: PaimonLake) -> None:
         lake.write("a", timeMillis=1_600_000_000_000)
         lake.write("b", day=NEW_YEAR, rows=4, level=5, commitKind="OVERWRITE", watermark=5)
-        lake.tag("done", 2)
+        lake.table.tag("done", 2)
 
     @pytest.mark.parametrize(("counts", "does_not"), FILTERS, ids=lambda options: "-".join(options))
-    def test_by_each_filter(self, counts: dict, does_not: dict, written: None) -> None:
+    def test_by_each_filter(self, counts, does_not):
         assert poked(**counts) == "2"
         assert poked(**does_not) is None
 
-    def test_until_the_time_is_up(self, written: None, new_dag: Callable, run_dag: Callable, failures: list) -> None:
+    def test_until_the_time_is_up(self, run_task):
         # Poking: of a sensor that defers the scheduler ends the wait, which `dag.test()` does not have.
-        with new_dag() as dag:
-            wait(timeout=0.5, deferrable=False, after_snapshot_id=2)
-        assert run_dag(dag).state == "failed"
-        assert isinstance(failures[0], AirflowSensorTimeout)
+        run = run_task(wait, timeout=0.5, deferrable=False, after_snapshot_id=2)
+        assert run.state == "failed"
+        assert isinstance(run.failures[0], AirflowSensorTimeout)
 
 
 class TestSnapshotsThatAreLost:
     """A rollback or an expired gap is never waited through: it fails at once, is said once, or is returned."""
 
+    @pytest.fixture(autouse=True)
+    def written(self, lake: PaimonLake) -> None:
+        for name in "abc":
+            lake.write(name)
+
     def lose(self, lake: PaimonLake, how: str) -> None:
         if how == "rolled_back":
-            lake.roll_back(1)
+            lake.table.roll_back(1)
             lake.write("d", timeMillis=1_795_231_999_999)
         else:
             for name in "def":
                 lake.write(name)
-            lake.expire(before=6)
+            lake.table.expire(before=6)
 
     @pytest.mark.parametrize(
         ("deferrable", "how", "message", "after"),
         [
-            (False, "rolled_back", "was rolled back or made anew behind snapshot 3, the last one seen; it is at", "3"),
+            (
+                False,
+                "rolled_back",
+                "was rolled back or created again after snapshot 3, the last one seen; it is now at",
+                "3",
+            ),
             (True, "expired_gap", "snapshots 4 to 5 of /", "7"),
         ],
     )
     def test_fails_once_without_a_retry_and_the_next_run_goes_on_with_what_there_is(
-        self,
-        deferrable: bool,
-        how: str,
-        message: str,
-        after: str,
-        lake: PaimonLake,
-        new_dag: Callable,
-        run_dag: Callable,
-        failures: list,
-        before_look: Callable,
-    ) -> None:
-        for name in "abc":
-            lake.write(name)
+        self, deferrable, how, message, after, lake, new_dag, run_dag, before_look
+    ):
         with new_dag(retries=2) as dag:
             wait(deferrable=deferrable)
         assert run_dag(dag).result("wait")["snapshot_id"] == "3"
         self.lose(lake, how)
-        assert run_dag(dag, day=NEXT).state == "failed"
-        assert [type(error) for error in failures] == [AirflowFailException]
-        assert message in str(failures[0])
-        assert isinstance(failures[0].__cause__, SnapshotsLostError)
+        run = run_dag(dag, day=NEXT)
+        assert message in run.refusal
+        assert isinstance(run.failures[0].__cause__, SnapshotsLostError)
         before_look(lambda: lake.write("new"))
         found = run_dag(dag, day=NEXT + timedelta(days=1)).result("wait")
         assert (found["event"], found["snapshot_id"]) == ("snapshot", after)
@@ -220,43 +188,30 @@ class TestSnapshotsThatAreLost:
     @pytest.mark.parametrize(
         ("how", "latest", "missed"), [("rolled_back", "2", None), ("expired_gap", "6", ["4", "5"])]
     )
-    def test_or_is_returned(self, how: str, latest: str, missed: Any, lake: PaimonLake) -> None:
-        for name in "abc":
-            lake.write(name)
+    def test_or_is_returned(self, how, latest, missed, lake):
         sensor, context = wait(on_lost_snapshots="return", commit_kinds=["COMPACT"]), {"ti": Instance()}
         assert not sensor.poke(context)
         self.lose(lake, how)
         found = sensor.poke(context).xcom_value
         assert (found["event"], found["snapshot_id"], found["missed"]) == (how, latest, missed)
 
-    def test_while_the_triggerer_waits_too(
-        self, lake: PaimonLake, new_dag: Callable, run_dag: Callable, failures: list, before_look: Callable
-    ) -> None:
-        for name in "abc":
-            lake.write(name)
+    def test_while_the_triggerer_waits_too(self, lake, run_task, before_look):
         before_look(lambda: self.lose(lake, "rolled_back"), skip=2)
-        with new_dag() as dag:
-            wait(deferrable=True, commit_kinds=["COMPACT"])
-        assert run_dag(dag).state == "failed"
-        assert "was rolled back or made anew behind snapshot 3" in str(failures[0])
+        run = run_task(wait, deferrable=True, commit_kinds=["COMPACT"])
+        assert "was rolled back or created again after snapshot 3" in run.refusal
 
 
 class TestALongWaitOverAShortHistory:
     """What was judged is written down before it expires, so that a new triggerer sees no gap that is none."""
 
-    def test_every_snapshot_is_judged_once(
-        self, lake: PaimonLake, new_dag: Callable, run_dag: Callable, before_look: Callable
-    ) -> None:
-        lake.write("0")
-
+    def test_every_snapshot_is_judged_once(self, lake, run_task, before_look):
         def write(number: int) -> None:
             lake.write(f"{number}")
-            lake.expire(before=number)
+            lake.table.expire(before=number)
 
+        lake.write("0")
         before_look(*(functools.partial(write, number) for number in range(1, 7)))
-        with new_dag() as dag:
-            wait(deferrable=True, min_new_records=7)
-        found = run_dag(dag).result("wait")
+        found = run_task(wait, deferrable=True, min_new_records=7).result("wait")
         assert (found["new_records"], found["snapshot_id"]) == (7, "7")
 
 
@@ -283,21 +238,27 @@ class TestWaitingIsNotFailing:
             ({"paimon_conn_id": "nobody"}, "Paimon connection 'nobody' does not exist"),
         ],
     )
-    def test_fails_at_once(self, options: dict, message: str, lake: PaimonLake) -> None:
+    def test_fails_at_once(self, options, message, lake):
         lake.write("a")
         with pytest.raises(AirflowFailException) as caught:
             poked(**options)
         assert message in str(caught.value)
 
-    def test_a_broken_table_is_an_error_and_no_empty_one(self, lake: PaimonLake) -> None:
+    @pytest.mark.parametrize("wait_for_table", [False, True])
+    def test_a_broken_table_is_an_error_and_no_empty_one(self, wait_for_table, lake):
         lake.write("a")
         Path(f"{lake.location}/snapshot/snapshot-1").unlink()
-        with pytest.raises(
-            AirflowFailException, match=r"the hint says snapshot '1', expected files snapshot-\* beside"
-        ):
-            poked()
+        message = r"the hint says snapshot '1', expected files snapshot-\* in the same folder"
+        with pytest.raises(AirflowFailException, match=message):
+            poked(wait_for_table=wait_for_table)
 
-    def test_a_store_that_is_away_is_looked_at_again(self, lake: PaimonLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_lost_file_is_an_error_though_the_table_may_be_missing(self, lake):
+        made = lake.write("a")
+        Path(f"{lake.location}/manifest/{made['deltaManifestList']}").unlink()
+        with pytest.raises(AirflowFailException, match="cannot read"):
+            poked(wait_for_table=True, partition={"dt": "2026-01-01"})
+
+    def test_a_store_that_is_away_is_looked_at_again(self, lake, monkeypatch):
         lake.write("a")
         real = FsspecFileIO.read
 
@@ -310,7 +271,7 @@ class TestWaitingIsNotFailing:
         monkeypatch.setattr(FsspecFileIO, "read", real)
         assert sensor.poke(context).xcom_value["snapshot_id"] == "1"
 
-    def test_where_to_start_is_asked_again_when_nobody_could_tell(self, lake: PaimonLake) -> None:
+    def test_where_to_start_is_asked_again_when_nobody_could_tell(self, lake):
         """A poke that fails may be followed by another one (`silent_fail`), which must not begin with everything."""
         lake.write("a")
         sensor, before = wait(), Instance()
@@ -325,17 +286,22 @@ class TestWaitingIsNotFailing:
             sensor.poke({"ti": Away()})
         assert not sensor.poke({"ti": before})
 
-    def test_a_table_that_is_created_later_can_be_waited_for(
-        self,
-        tmp_path: Path,
-        new_dag: Callable,
-        run_dag: Callable,
-        before_look: Callable,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        lake = PaimonLake(tmp_path)
-        monkeypatch.setenv(f"AIRFLOW_CONN_{CONN_ID.upper()}", json.dumps(lake.connection))
-        with new_dag() as dag:
-            wait(deferrable=True, wait_for_table=True)
-        before_look(lambda: lake.write("a"))
-        assert run_dag(dag).result("wait")["snapshot_id"] == "1"
+    def test_a_table_that_is_created_later_can_be_waited_for(self, paimon_lake, run_task, before_look):
+        before_look(lambda: paimon_lake.write("a"))
+        assert run_task(wait, deferrable=True, wait_for_table=True).result("wait")["snapshot_id"] == "1"
+
+    def test_a_table_that_is_created_after_a_look_is_looked_at_again(self, paimon_lake, monkeypatch):
+        """The look finds no table, and by the time that its error is judged there is one."""
+        real, looks = new_snapshot.look, []
+
+        def look(*arguments: Any) -> Any:
+            looks.append(arguments)
+            try:
+                return real(*arguments)
+            except NotFoundError:
+                paimon_lake.write("a")
+                raise
+
+        monkeypatch.setattr(new_snapshot, "look", look)
+        assert poked(wait_for_table=True) == "1"
+        assert len(looks) == 2

@@ -5,7 +5,6 @@ import json
 import subprocess
 import sys
 from importlib.resources import files
-from typing import Any
 
 import jsonschema
 import pytest
@@ -16,11 +15,11 @@ from airflow_iceberg.get_provider_info import get_provider_info
 class TestTheDescription:
     """It is valid, complete, and true of the code."""
 
-    def test_it_fits_airflows_schema(self) -> None:
+    def test_it_fits_airflows_schema(self):
         schema = json.loads(files("airflow").joinpath("provider_info.schema.json").read_text())
         jsonschema.validate(get_provider_info(), schema)
 
-    def test_every_module_that_it_names_can_be_imported(self) -> None:
+    def test_every_module_that_it_names_can_be_imported(self):
         info = get_provider_info()
         named = [
             module
@@ -31,12 +30,12 @@ class TestTheDescription:
         assert {importlib.import_module(name).__name__ for name in named} == set(named)
 
     @pytest.mark.parametrize("entry", get_provider_info()["connection-types"], ids=lambda entry: entry["hook-name"])
-    def test_the_connection_type_is_the_hooks(self, entry: dict[str, Any]) -> None:
+    def test_the_connection_type_is_the_hooks(self, entry):
         module, _, name = entry["hook-class-name"].rpartition(".")
         hook = getattr(importlib.import_module(module), name)
         assert (hook.conn_type, hook.hook_name) == (entry["connection-type"], entry["hook-name"])
 
-    def test_the_form_offers_exactly_the_catalogs_that_there_are(self) -> None:
+    def test_the_form_offers_exactly_the_catalogs_that_there_are(self):
         from airflow_iceberg.catalogs import load_catalog
         from airflow_iceberg.errors import InvalidInputError
 
@@ -46,7 +45,7 @@ class TestTheDescription:
         known = set(str(raised.value).rpartition("one of ")[2].split(", ")) - {"jdbc"}  # another word for sql
         assert set(offered) - {None} == known
 
-    def test_secrets_are_password_fields(self) -> None:
+    def test_secrets_are_password_fields(self):
         fields = get_provider_info()["connection-types"][0]["conn-fields"]
         formats = {name: field["schema"].get("format") for name, field in fields.items()}
         assert {name for name, kind in formats.items() if kind == "password"} == {
@@ -56,7 +55,7 @@ class TestTheDescription:
             "s3.secret-access-key",
         }
 
-    def test_reading_it_imports_nothing_but_this_package(self) -> None:
+    def test_reading_it_imports_nothing_but_this_package(self):
         code = (
             "import sys; before = set(sys.modules)\n"
             "from airflow_iceberg.get_provider_info import get_provider_info; get_provider_info()\n"

@@ -3,26 +3,32 @@
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from airflow_iceberg.backends.backend import InProcess, open_backend
+from airflow_iceberg.backends.backend import InProcess, _reaching, open_backend
 from airflow_iceberg.backends.config import SparkConfig, storage_properties
-from airflow_iceberg.backends.spark_submit import SparkSubmit
+from airflow_iceberg.backends.spark_submit import SparkSubmit, spark_environment
 from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, UnsupportedError
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.operators.append import IcebergAppendOperator
-from tests.airflow.conftest import Lake
+from airflow_iceberg.storage import FsspecFileIO
+from tests.airflow.conftest import Lake, operators
 from tests.support.append_steps import plan_append
 
+STORAGE = {"s3.secret-access-key": "s3cr3t value", "s3.endpoint": "http://s3.example.com:9000"}
 FILES = Source.from_files("/data/*.parquet")
+append = operators(IcebergAppendOperator, task_id="append")
 USERS_CODE = str(Path(__file__).parent / "spark_rows.py")
 
 
@@ -47,47 +53,43 @@ def backend(conn_id: str | None, table: Any, source: Source = FILES, **config: A
 class TestTheChoice:
     """The connection's type decides; nothing is guessed."""
 
-    def test_none_is_this_process(self, table: Any) -> None:
+    def test_none_is_this_process(self, table):
         assert isinstance(backend(None, table), InProcess)
 
-    @pytest.mark.parametrize(
-        ("source", "what"),
-        [(Source.from_sql("select 1"), "a sql query"), (Source.from_callable("a:b"), "a python_call")],
-    )
-    def test_which_has_no_spark(self, source: Source, what: str, table: Any) -> None:
-        with pytest.raises(UnsupportedError, match=what):
-            backend(None, table, source)
-
-    def test_a_spark_connection_submits(self, connection: Callable, table: Any) -> None:
+    def test_a_spark_connection_submits(self, connection, table):
         assert isinstance(backend(connection(host="local[1]"), table), SparkSubmit)
 
-    def test_spark_connect_is_not_there_yet_and_says_so(self, connection: Callable, table: Any) -> None:
-        with pytest.raises(UnsupportedError, match="of type spark_connect, which is not supported yet"):
-            backend(connection(conn_type="spark_connect", host="sc://h"), table)
+    @pytest.mark.parametrize(
+        ("fields", "error", "message"),
+        [
+            (
+                {"conn_type": "spark_connect", "host": "sc://h"},
+                UnsupportedError,
+                "spark_connect, which is not supported",
+            ),
+            ({"conn_type": "http", "host": "h"}, InvalidInputError, "'somewhere' is of type 'http', expected 'spark'"),
+            ({}, InvalidInputError, "spark connection 'somewhere' has no host"),
+            (
+                {"host": "spark://h:7077", "extra": {"deploy-mode": "cluster"}},
+                UnsupportedError,
+                "runs no Python programs in deploy mode cluster",
+            ),
+        ],
+        ids=["Spark Connect", "another type", "no master", "a standalone cluster in cluster mode"],
+    )
+    def test_what_cannot_run_a_job_is_refused(self, fields, error, message, connection, table):
+        with pytest.raises(error, match=message):
+            backend(connection(**fields), table)
 
-    def test_another_type_is_a_mistake(self, connection: Callable, table: Any) -> None:
-        with pytest.raises(InvalidInputError, match="connection 'somewhere' is of type 'http', expected 'spark'"):
-            backend(connection(conn_type="http", host="h"), table)
-
-    def test_a_missing_connection_is_an_error_and_not_yarn(self, table: Any) -> None:
+    def test_a_missing_connection_is_an_error_and_not_yarn(self, table):
         with pytest.raises(NotFoundError, match="spark connection 'nobody' does not exist; create it with a master"):
             backend("nobody", table)
-
-    def test_a_connection_without_a_master_is_an_error(self, connection: Callable, table: Any) -> None:
-        with pytest.raises(InvalidInputError, match="spark connection 'somewhere' has no host"):
-            backend(connection(), table)
-
-    def test_standalone_clusters_run_no_python_in_cluster_mode(self, connection: Callable, table: Any) -> None:
-        with pytest.raises(UnsupportedError, match="runs no Python programs in deploy mode cluster"):
-            backend(connection(host="spark://h:7077", extra={"deploy-mode": "cluster"}), table)
 
 
 class TestTheSparkOfThisMachine:
     """Found or missed before anything is written."""
 
-    def test_two_versions_over_each_other_are_refused(
-        self, connection: Callable, table: Any, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_two_versions_over_each_other_are_refused(self, connection, table, monkeypatch):
         import importlib.metadata
 
         versions = {"pyspark": "4.2.0", "pyspark-client": "4.3.0"}
@@ -96,9 +98,7 @@ class TestTheSparkOfThisMachine:
         with pytest.raises(InvalidInputError, match=r"pyspark 4\.2\.0 and pyspark-client 4\.3\.0"):
             backend(connection(host="local[1]"), table)
 
-    def test_no_spark_at_all_says_what_to_do(
-        self, connection: Callable, table: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_no_spark_at_all_says_what_to_do(self, connection, table, tmp_path, monkeypatch):
         import importlib.util
 
         monkeypatch.delenv("SPARK_HOME", raising=False)
@@ -107,16 +107,9 @@ class TestTheSparkOfThisMachine:
         with pytest.raises(NotFoundError, match=r"install 'airflow-iceberg\[spark\]', or set SPARK_HOME"):
             backend(connection(host="local[1]"), table)
 
-    def test_a_spark_home_without_spark_submit_is_named(
-        self, connection: Callable, table: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("PATH", "/bin:/usr/bin")
-        with pytest.raises(NotFoundError, match=f"there is no spark-submit in {tmp_path}/bin"):
-            backend(connection(host="local[1]"), table, env_vars={"SPARK_HOME": str(tmp_path)})
-
     def test_a_spark_submit_on_the_path_takes_the_place_of_neither_a_wrong_home_nor_a_missing_java(
-        self, connection: Callable, table: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+        self, connection, table, tmp_path, monkeypatch
+    ):
         import importlib.util
 
         from airflow_iceberg.jobs.spark.installation import spark_home
@@ -133,57 +126,40 @@ class TestTheSparkOfThisMachine:
         with pytest.raises(NotFoundError, match="'somewhere': no Java 17 or 21 for Spark; found none; set JAVA_HOME"):
             backend(connection(host="local[1]"), table)
 
-    def test_nothing_is_left_behind_when_it_is_missing(
-        self, lake: Lake, connection: Callable, new_dag: Callable, run_dag: Callable, failures: list
-    ) -> None:
+    def test_nothing_is_left_behind_when_it_is_missing(self, lake, connection, run_task):
         lake.create()
-        with new_dag(retries=1) as dag:
-            IcebergAppendOperator(
-                task_id="append", table="s.t", sql="select 1 as id", spark_conn_id=connection(conn_type="spark_connect")
-            )
-        run_dag(dag)
-        assert [type(error) for error in failures] == [AirflowFailException]
+        somewhere = connection(conn_type="spark_connect")
+        assert run_task(append, sql="select 1 as id", spark_conn_id=somewhere, retries=1).refusal
         assert lake.staged() == []
 
 
 class TestWhatTheJobIsTold:
     """How to reach the files, and nothing of the catalog."""
 
-    def test_only_storage_properties_travel(self) -> None:
-        properties = {
-            "uri": "postgresql://me:pw@db",
-            "credential": "c",
-            "token": "t",
-            "s3.endpoint": "e",
-            "type": "sql",
-        }
-        assert storage_properties(properties) == {"s3.endpoint": "e"}
+    def test_only_storage_properties_travel(self):
+        catalog = {"uri": "postgresql://me:pw@db", "credential": "c", "token": "t", "type": "sql"}
+        assert storage_properties({**catalog, "s3.endpoint": "e"}) == {"s3.endpoint": "e"}
 
-    def submission(self, connection: Callable, monkeypatch: pytest.MonkeyPatch, lake: Lake, **config: Any) -> Any:
-        """Return the hook as it would submit."""
+    @pytest.fixture
+    def submission(self, connection: Callable[..., str], lake: Lake) -> Callable[..., Any]:
+        """Returns the hook as it would submit, its command, and the plan."""
         from airflow_iceberg.catalogs import load_catalog
         from airflow_iceberg.table import Table
 
-        lake.create()
-        catalog = load_catalog(
-            "lake",
-            type="sql",
-            uri=lake.connection["host"],
-            warehouse=lake.connection["extra"]["warehouse"],
-            **{"s3.secret-access-key": "s3cr3t value"},
-        )
-        table = Table.load(catalog, "s.t")
-        made = backend(connection(host=config.pop("master", "local[1]")), table, **config)
-        plan = plan_append(table, FILES)
-        return made._open_hook(plan, Path("/core.zip")), plan
+        def submit(master: str = "local[1]", **config: Any) -> Any:
+            lake.create()
+            warehouse = lake.connection["extra"]["warehouse"]
+            catalog = load_catalog("lake", type="sql", uri=lake.connection["host"], warehouse=warehouse, **STORAGE)
+            table = Table.load(catalog, "s.t")
+            made = backend(connection(host=master), table, **config)
+            plan = plan_append(table, FILES)
+            hook = made._open_hook(plan, Path("/core.zip"))
+            return hook, hook._build_spark_submit_command("/main.py"), plan
 
-    def test_the_command_is_the_plan_and_the_core(
-        self, connection: Callable, monkeypatch: pytest.MonkeyPatch, lake: Lake
-    ) -> None:
-        hook, plan = self.submission(
-            connection, monkeypatch, lake, driver_memory="1g", conf={"spark.a": "b"}, py_files=["/mine.py"]
-        )
-        command = hook._build_spark_submit_command("/main.py")
+        return submit
+
+    def test_the_command_is_the_plan_and_the_core(self, submission):
+        _, command, plan = submission(driver_memory="1g", conf={"spark.a": "b"}, py_files=["/mine.py"])
         assert command[-2:] == ["/main.py", plan.location]
         assert command[command.index("--py-files") + 1] == "/core.zip,/mine.py"
         assert command[command.index("--driver-memory") + 1] == "1g"
@@ -192,28 +168,36 @@ class TestWhatTheJobIsTold:
         assert any("spark.redaction.regex=" in part for part in command)
         assert "spark.executorEnv.MIMALLOC_PURGE_DELAY=60000" in command
 
-    def test_what_a_user_sets_comes_before_our_defaults(
-        self, connection: Callable, monkeypatch: pytest.MonkeyPatch, lake: Lake
-    ) -> None:
+    def test_what_a_user_sets_comes_before_our_defaults(self, submission):
         name = "spark.executorEnv.MIMALLOC_PURGE_DELAY"
-        hook, _ = self.submission(connection, monkeypatch, lake, conf={name: "10"})
-        command = hook._build_spark_submit_command("/main.py")
+        _, command, _ = submission(conf={name: "10"})
         assert [part for part in command if part.startswith(name)] == [f"{name}=10"]
 
-    def test_in_client_mode_secrets_go_by_the_environment_alone(
-        self, connection: Callable, monkeypatch: pytest.MonkeyPatch, lake: Lake
-    ) -> None:
-        hook, _ = self.submission(connection, monkeypatch, lake, master="yarn")
-        command = hook._build_spark_submit_command("/main.py")
+    def test_in_client_mode_secrets_go_by_the_environment_alone(self, submission):
+        hook, command, _ = submission("yarn")
         assert "s3cr3t" not in " ".join(command)
-        assert json.loads(hook._env["AIRFLOW_ICEBERG_STORAGE"]) == {"s3.secret-access-key": "s3cr3t value"}
+        assert "spark.hadoop.fs.s3a.endpoint=http://s3.example.com:9000" in command
+        assert json.loads(hook._env["AIRFLOW_ICEBERG_STORAGE"]) == STORAGE
 
-    def test_in_cluster_mode_they_would_be_on_the_command_line_and_are_refused(
-        self, connection: Callable, monkeypatch: pytest.MonkeyPatch, lake: Lake
-    ) -> None:
+    def test_in_cluster_mode_they_would_be_on_the_command_line_and_are_refused(self, submission):
         with pytest.raises(UnsupportedError, match="on spark-submit's command line") as error:
-            self.submission(connection, monkeypatch, lake, master="yarn", deploy_mode="cluster")
+            submission("yarn", deploy_mode="cluster")
+        assert "use deploy mode client, or let the cluster have its own" in str(error.value)
         assert "s3cr3t" not in str(error.value)
+
+    def test_the_drivers_own_libraries_get_them_by_its_environment(self, connection):
+        storage = {**STORAGE, "s3.access-key-id": "the-key-id"}
+        spark = BaseHook.get_connection(connection(host="local[1]"))
+        environment = SparkSubmit(spark, SparkConfig(), storage=storage, name="job")._machine.environment
+        assert json.loads(environment["AIRFLOW_ICEBERG_STORAGE"]) == storage
+        assert environment["AWS_SECRET_ACCESS_KEY"] == "s3cr3t value"
+        assert environment["AWS_ENDPOINT_URL"] == "http://s3.example.com:9000"
+        assert "AWS_SECRET_ACCESS_KEY" not in spark_environment({"s3.endpoint": "http://x"})
+
+    def test_what_a_rest_catalog_lent_for_the_table_goes_along(self):
+        catalog = SimpleNamespace(properties={"s3.endpoint": "http://x", "credential": "c"})
+        table: Any = SimpleNamespace(catalog=catalog, io=FsspecFileIO({"s3.access-key-id": "lent"}))
+        assert storage_properties(_reaching(table)) == {"s3.endpoint": "http://x", "s3.access-key-id": "lent"}
 
     @pytest.mark.parametrize(
         ("storage", "is_safe"),
@@ -224,43 +208,28 @@ class TestWhatTheJobIsTold:
             ({"adls.auth.shared-key.account.key": "a"}, False),
         ],
     )
-    def test_cluster_mode_is_safe_where_no_value_holds_a_secret(
-        self, storage: dict[str, str], is_safe: bool, connection: Callable
-    ) -> None:
-        from airflow.sdk import BaseHook
-
+    def test_cluster_mode_is_safe_where_no_value_holds_a_secret(self, storage, is_safe, connection):
         spark = BaseHook.get_connection(connection(host="yarn"))
         with nullcontext() if is_safe else pytest.raises(UnsupportedError, match="storage credentials"):
             SparkSubmit(spark, SparkConfig(deploy_mode="cluster"), storage=storage, name="job")
 
     @pytest.mark.parametrize(("master", "name"), [("local[1]", "PYSPARK_PYTHON"), ("yarn", "PYSPARK_DRIVER_PYTHON")])
-    def test_only_what_runs_here_uses_the_python_of_here(
-        self, master: str, name: str, connection: Callable, monkeypatch: pytest.MonkeyPatch, lake: Lake
-    ) -> None:
-        import sys
-
+    def test_only_what_runs_here_uses_the_python_of_here(self, master, name, submission, monkeypatch):
         for variable in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
             monkeypatch.delenv(variable, raising=False)
-        hook, _ = self.submission(connection, monkeypatch, lake, master=master)
-        hook._build_spark_submit_command("/main.py")
+        hook, _, _ = submission(master)
         assert {key: value for key, value in hook._env.items() if "PYTHON" in key} == {name: sys.executable}
 
-    def test_credentials_of_any_name_are_masked_in_the_log(
-        self, connection: Callable, monkeypatch: pytest.MonkeyPatch, lake: Lake
-    ) -> None:
-        conf = {
-            "spark.sql.catalog.c.credential": "a:s3cr3t",
-            "spark.x.account-key": "s3cr3t",
-            "spark.y.token": "s3cr3t",
-        }
-        hook, _ = self.submission(connection, monkeypatch, lake, conf=conf)
-        assert "s3cr3t" not in hook._mask_cmd(hook._build_spark_submit_command("/main.py"))
+    def test_credentials_of_any_name_are_masked_in_the_log(self, submission):
+        names = ("spark.sql.catalog.c.credential", "spark.x.account-key", "spark.y.token")
+        hook, command, _ = submission(conf=dict.fromkeys(names, "a:s3cr3t"))
+        assert "s3cr3t" not in hook._mask_cmd(command)
 
 
 class TestACancelledJob:
     """In this process, too: what it has staged is not committed, and no other is begun."""
 
-    def test_fails_though_it_could_have_reported_files(self, lake: Lake) -> None:
+    def test_fails_though_it_could_have_reported_files(self, lake):
         from airflow_iceberg.backends.backend import run_job
 
         table = lake.create()
@@ -273,9 +242,7 @@ class TestACancelledJob:
         assert type(error.value) is IcebergError
         assert lake.data_files() == []
 
-    def test_while_it_reads_its_first_file_begins_no_other(
-        self, lake: Lake, new_dag: Callable, run_dag: Callable, failures: list, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_while_it_reads_its_first_file_begins_no_other(self, lake, run_task, monkeypatch):
         from airflow_iceberg.jobs import run_local
 
         lake.create(properties={"write.target-file-size-bytes": "1"})
@@ -283,12 +250,12 @@ class TestACancelledJob:
             lake.write_file(f"{number}.parquet", [number])
         begun: list[int] = []
         running: list[IcebergAppendOperator] = []
-        run_task, execute = run_local.run_task, IcebergAppendOperator.execute
+        real, execute = run_local.run_task, IcebergAppendOperator.execute
 
         def killed_meanwhile(context: Any, spec: Any) -> Any:
             begun.append(spec.number)
             running[0].on_kill()
-            return run_task(context, spec)
+            return real(context, spec)
 
         def executed(operator: Any, context: Any) -> Any:
             running.append(operator)
@@ -297,12 +264,9 @@ class TestACancelledJob:
         monkeypatch.setattr(run_local, "run_task", killed_meanwhile)
         monkeypatch.setattr(run_local, "default_threads", lambda: 1)
         monkeypatch.setattr(IcebergAppendOperator, "execute", executed)
-        with new_dag(retries=0) as dag:
-            IcebergAppendOperator(
-                task_id="append", table="s.t", files=f"{lake.folder}/source/*.parquet", spark_conn_id=None
-            )
-        assert run_dag(dag).state == "failed"
-        assert "was killed; nothing was committed" in str(failures[0])
+        run = run_task(append, files=f"{lake.folder}/source/*.parquet", spark_conn_id=None, retries=0)
+        assert run.state == "failed"
+        assert "was killed; nothing was committed" in str(run.failures[0])
         assert len(begun) == 1
         assert lake.load().current_snapshot() is None
         assert (lake.staged(), lake.data_files()) == ([], [])
@@ -319,28 +283,16 @@ class TestOnARealSpark:
         monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", connection)
 
     @pytest.mark.services  # three submissions; with make test an example loads files so, and a query fails below
-    def test_a_query_a_callable_and_files(self, lake: Lake, new_dag: Callable, run_dag: Callable) -> None:
+    def test_a_query_a_callable_and_files(self, lake, new_dag, run_dag):
         lake.create()
         config = SparkConfig(py_files=(USERS_CODE,), conf={"spark.ui.enabled": "false"})
+        files = str(lake.write_file("a.parquet", [20]))
+        submitted = operators(IcebergAppendOperator, spark_config=config)
         with new_dag() as dag:
-            query = IcebergAppendOperator(
-                task_id="query",
-                table="s.t",
-                sql="select id from range({{ params.n }})",
-                params={"n": 3},
-                spark_config=config,
-            )
-            function = IcebergAppendOperator(
-                task_id="function",
-                table="s.t",
-                python_callable="spark_rows:numbers",
-                op_kwargs={"first": 10, "count": 2},
-                spark_config=config,
-            )
-            files = IcebergAppendOperator(
-                task_id="files", table="s.t", files=str(lake.write_file("a.parquet", [20])), spark_config=config
-            )
-            query >> function >> files
+            query = submitted(task_id="query", sql="select id from range({{ params.n }})", params={"n": 3})
+            kwargs = {"first": 10, "count": 2}
+            function = submitted(task_id="function", python_callable="spark_rows:numbers", op_kwargs=kwargs)
+            query >> function >> submitted(task_id="files", files=files)
         run = run_dag(dag)
         assert run.state == "success"
         assert lake.ids() == [0, 1, 2, 10, 11, 20]
@@ -356,28 +308,16 @@ class TestOnARealSpark:
             ),
         ],
     )
-    def test_what_went_wrong_in_the_job_is_said_by_the_task(
-        self,
-        source: dict,
-        final: bool,
-        message: str,
-        lake: Lake,
-        new_dag: Callable,
-        run_dag: Callable,
-        failures: list,
-    ) -> None:
+    def test_what_went_wrong_in_the_job_is_said_by_the_task(self, source, final, message, lake, run_task):
         lake.create()
-        with new_dag() as dag:
-            IcebergAppendOperator(
-                task_id="append", table="s.t", spark_config=SparkConfig(py_files=(USERS_CODE,)), **source
-            )
-        assert run_dag(dag).state == "failed"
-        assert isinstance(failures[0], AirflowFailException if final else AirflowException)
-        assert message in str(failures[0])
+        run = run_task(append, spark_config=SparkConfig(py_files=(USERS_CODE,)), **source)
+        assert run.state == "failed"
+        assert isinstance(run.failures[0], AirflowFailException if final else AirflowException)
+        assert message in str(run.failures[0])
         assert lake.load().current_snapshot() is None
         assert (lake.staged(), lake.data_files()) == ([], [])
 
-    def test_killing_the_task_ends_its_spark(self, lake: Lake) -> None:
+    def test_killing_the_task_ends_its_spark(self, lake):
         from airflow_iceberg.backends.backend import run_job
 
         table = lake.create()

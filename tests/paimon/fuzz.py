@@ -18,7 +18,6 @@ import multiprocessing
 import random
 import sys
 import time
-import traceback
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,13 +37,12 @@ from airflow_iceberg.paimon.schema import PaimonSchema
 from airflow_iceberg.paimon.snapshots import Snapshot, Statistics, Tag
 from airflow_iceberg.paimon.stats import StatsDecoder
 from airflow_iceberg.paimon.types import parse_type
+from tests.fuzz.runner import check
 from tests.support.paimon_tables import tables
 from tests.support.paimon_writer import as_arrow, encode_row
-from tests.support.peak_memory import peak_bytes
 
-SECONDS, SECONDS_PER_MEGABYTE = 3.0, 10.0
-"""What an input may take of the processor."""
-MEMORY_BYTES = 150 << 20
+SECONDS = 3.0
+"""What an input may take of the processor, besides its size."""
 STUCK_SECONDS = 60.0
 BOMB_BYTES = 40 << 20
 """More than a small block may become; packing much more takes longer than refusing it."""
@@ -340,23 +338,6 @@ def make_input(name: str, seed: int, number: int) -> tuple[bytes, Any]:
     return KINDS[name].damage(data, chance), more
 
 
-def check(name: str, data: bytes, more: Any) -> str:
-    """Run one input and return what rule it broke: "" for none, "refused" for one of our own errors."""
-    before, start, result = peak_bytes(), time.process_time(), ""
-    try:
-        KINDS[name].read(data, more)
-    except IcebergError:
-        result = "refused"
-    except BaseException:
-        return traceback.format_exc(limit=-6)
-    seconds, grown = time.process_time() - start, peak_bytes() - before
-    if seconds > SECONDS + SECONDS_PER_MEGABYTE * len(data) / (1 << 20):
-        return f"took {seconds:.1f} s for {len(data)} bytes"
-    if grown > MEMORY_BYTES + 50 * len(data):
-        return f"took {grown >> 20} MB of memory for {len(data)} bytes"
-    return result
-
-
 def run_here(name: str, *, seed: int, numbers: Sequence[int], at: Any = None) -> Outcome:
     """Run inputs in this process."""
     refused, slowest, findings = 0, 0.0, []
@@ -365,7 +346,7 @@ def run_here(name: str, *, seed: int, numbers: Sequence[int], at: Any = None) ->
             at.value = number
         data, more = make_input(name, seed, number)
         start = time.process_time()
-        problem = check(name, data, more)
+        problem = check(lambda data, more=more: KINDS[name].read(data, more), data, limit_s=SECONDS)
         slowest = max(slowest, time.process_time() - start)
         refused += problem == "refused"
         if problem not in ("", "refused"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 
@@ -93,12 +93,12 @@ class TestEveryTypeIsDecoded:
 
     @examples(300)
     @given(row=rows())
-    def test_what_was_written_is_read(self, row: tuple[list[PaimonType], tuple[Any, ...]]) -> None:
+    def test_what_was_written_is_read(self, row):
         types, values = row
         assert repr(decode_row(encode_row(values, types), types)) == repr(values)
 
     @pytest.mark.parametrize(("text", "strategy"), ATOMIC, ids=[text for text, _ in ATOMIC])
-    def test_every_type_alone_and_null(self, text: str, strategy: st.SearchStrategy[Any]) -> None:
+    def test_every_type_alone_and_null(self, text, strategy):
         type_ = parse_type(text)
 
         @examples(25)
@@ -109,13 +109,13 @@ class TestEveryTypeIsDecoded:
         check()
 
     @pytest.mark.parametrize("count", [0, 1, 55, 56, 57, 58, 120, 121, 200])
-    def test_null_bits_take_as_many_words_as_they_need(self, count: int) -> None:
+    def test_null_bits_take_as_many_words_as_they_need(self, count):
         types = [parse_type("INT")] * count
         values = tuple(None if index % 3 == 0 else index for index in range(count))
         assert decode_row(encode_row(values, types), types) == values
 
     @pytest.mark.parametrize(("length", "size"), [(3, 8), (2**31 - 1, 8), (0, 8), (-1, 8)])
-    def test_a_vector_that_its_bytes_do_not_hold_is_refused(self, length: int, size: int) -> None:
+    def test_a_vector_that_its_bytes_do_not_hold_is_refused(self, length, size):
         written = parse_type({"type": "VECTOR", "element": "FLOAT NOT NULL", "length": 2})
         other = parse_type({"type": "VECTOR", "element": "FLOAT NOT NULL", "length": length})
         row = encode_row(((1.5, 2.5),), (written,))
@@ -123,15 +123,15 @@ class TestEveryTypeIsDecoded:
         with pytest.raises(FormatError, match=rf"^{size} bytes are no vector of {length} elements of type FLOAT"):
             decode_row(row, [other])
 
-    def test_a_multiset_is_a_count_for_each_element(self) -> None:
+    def test_a_multiset_is_a_count_for_each_element(self):
         type_ = parse_type({"type": "MULTISET", "element": "STRING"})
         assert decode_row(encode_row(({"a": 2, "b": 1},), [type_]), [type_]) == ({"a": 2, "b": 1},)
 
-    def test_a_variant_is_its_two_parts(self) -> None:
+    def test_a_variant_is_its_two_parts(self):
         type_ = parse_type("VARIANT")
         assert decode_row(encode_row(((b"\x0c\x01", b"\x01\x00"),), [type_]), [type_]) == ((b"\x0c\x01", b"\x01\x00"),)
 
-    def test_a_type_that_is_not_known_may_be_null(self) -> None:
+    def test_a_type_that_is_not_known_may_be_null(self):
         types = [parse_type("INT"), parse_type("GEOMETRY")]
         assert decode_row(encode_row((7, None), types), types) == (7, None)
         with pytest.raises(UnsupportedError, match=r"a value of type GEOMETRY is not supported in 'row' of m"):
@@ -169,15 +169,15 @@ class TestTheBytesOfRealTables:
     )
 
     @pytest.mark.parametrize(("blob", "texts", "values"), CASES)
-    def test_they_are_these_values(self, blob: str, texts: list[str], values: tuple[Any, ...]) -> None:
+    def test_they_are_these_values(self, blob, texts, values):
         assert decode_row(bytes.fromhex(blob), [parse_type(text) for text in texts]) == values
 
-    def test_a_null_of_a_wide_type_may_have_a_place_reserved(self) -> None:
+    def test_a_null_of_a_wide_type_may_have_a_place_reserved(self):
         # Java does this, pypaimon does not: the same row in other bytes.
         blob = bytes.fromhex("00000001" + "0001000000000000" + "0000000010000000" + "00" * 16)
         assert decode_row(blob, [parse_type("DECIMAL(20, 3)")]) == (None,)
 
-    def test_the_kind_of_the_row_is_no_null_bit(self) -> None:
+    def test_the_kind_of_the_row_is_no_null_bit(self):
         blob = bytearray(encode_row((1, 2), [parse_type("INT")] * 2))
         blob[4] = 3
         assert decode_row(bytes(blob), [parse_type("INT")] * 2) == (1, 2)
@@ -188,59 +188,39 @@ class TestBytesThatAreNoRow:
 
     STRING = (parse_type("STRING"),)
 
-    def test_another_number_of_fields(self) -> None:
+    def test_another_number_of_fields(self):
         with pytest.raises(FormatError, match=r"^a row has 1 fields, expected 2 in '_MIN_VALUES' of m$"):
             decode_row(encode_row((1,), [parse_type("INT")]), [parse_type("INT")] * 2, where="_MIN_VALUES", path="m")
 
-    def test_fewer_bytes_than_the_fields_take(self) -> None:
+    def test_fewer_bytes_than_the_fields_take(self):
         with pytest.raises(FormatError, match=r"unexpected 19 bytes for a row of 1 fields \(expected at least 20\)"):
             row_arity(encode_row((1,), [parse_type("INT")])[:-1])
 
-    def test_a_part_outside_of_the_row(self) -> None:
+    def test_a_part_outside_of_the_row(self):
         blob = encode_row(("twelve bytes",), self.STRING)
-        with pytest.raises(FormatError, match="12 bytes at 16 lie outside of a row of 24 bytes"):
+        with pytest.raises(FormatError, match="12 bytes at 16 are outside of a row of 24 bytes"):
             decode_row(blob[:-8], self.STRING)
 
-    def test_parts_that_overlap(self) -> None:
+    def test_parts_that_overlap(self):
         slot = encode_row(("twelve bytes",), self.STRING)[12:20]
         blob = (20).to_bytes(4, "big") + bytes(8) + slot * 20 + bytes(16)
         with pytest.raises(FormatError, match="the parts of a row of 184 bytes overlap"):
             decode_row(blob, self.STRING * 20)
 
-    def test_text_that_is_none(self) -> None:
+    def test_text_that_is_none(self):
         with pytest.raises(FormatError, match="are no text in UTF-8"):
             decode_row(encode_row((b"\xff\xfe",), [parse_type("BYTES")]), self.STRING)
 
-    def test_an_array_that_promises_too_much(self) -> None:
+    def test_an_array_that_promises_too_much(self):
         array = parse_type({"type": "ARRAY", "element": "BIGINT"})
         blob = bytearray(encode_row(((1, 2, 3),), [array]))
         blob[20:24] = (2**31 - 1).to_bytes(4, "little")
         with pytest.raises(FormatError, match="unexpected 2147483647 elements"):
             decode_row(bytes(blob), [array])
 
-    @examples(300)
-    @given(row=rows(), seed=st.integers(0, 2**32))
-    def test_damaged_bytes_give_a_value_or_our_error(self, row: tuple[list[PaimonType], Any], seed: int) -> None:
-        types, values = row
-        fuzz(encode_row(values, types), types, random.Random(seed))
-
     @examples(200)
     @given(row=rows(), blob=st.binary(max_size=200))
-    def test_any_bytes_give_a_value_or_our_error(self, row: tuple[list[PaimonType], Any], blob: bytes) -> None:
+    def test_any_bytes_give_a_value_or_our_error(self, row, blob):
         types, _ = row
-        decoded(len(types).to_bytes(4, "big") + blob, types)
-
-
-def fuzz(blob: bytes, types: list[PaimonType], chance: random.Random) -> None:
-    damaged = bytearray(blob)
-    for _ in range(chance.randint(1, 4)):
-        position = chance.randrange(len(damaged))
-        damaged[position] = chance.choice((0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)))
-    decoded(bytes(damaged[: chance.choice((len(damaged), chance.randrange(len(damaged) + 1)))]), types)
-
-
-def decoded(blob: bytes, types: list[PaimonType]) -> Any:
-    try:
-        return decode_row(blob, types)
-    except (FormatError, UnsupportedError):
-        return None
+        with suppress(FormatError, UnsupportedError):
+            decode_row(len(types).to_bytes(4, "big") + blob, types)

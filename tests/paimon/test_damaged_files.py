@@ -28,13 +28,13 @@ class TestDamagedFiles:
 
     @pytest.mark.generated
     @pytest.mark.parametrize("name", fuzz.KINDS)
-    def test_no_input_breaks_a_rule(self, name: str) -> None:
+    def test_no_input_breaks_a_rule(self, name):
         outcome = fuzz.run_here(name, seed=SEED, numbers=range(COUNT))
         assert outcome.findings == ()
         # Damage that is always refused, or never, would show that it does not go deep, or does none.
         assert 0 < outcome.refused < COUNT
 
-    def test_a_rule_that_is_broken_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_rule_that_is_broken_is_found(self, monkeypatch):
         def breaks(data: bytes, more: Any) -> None:
             raise KeyError(len(data))
 
@@ -48,7 +48,7 @@ class TestDamagedFiles:
 class TestInputsThatBrokeARule:
     """They stay here."""
 
-    def test_a_time_of_creation_that_no_calendar_has(self) -> None:
+    def test_a_time_of_creation_that_no_calendar_has(self):
         data, schema = next(iter(fuzz.KINDS["manifest"].samples()))
         entries = read_manifest(data, schema.partition_fields, path="m")
         where = entries.columns.schema.get_field_index("creation_time")
@@ -58,7 +58,7 @@ class TestInputsThatBrokeARule:
             list(damaged)
 
     @pytest.mark.parametrize("fields", [[], {}, "", [{"name": "a", "type": "null"}]], ids=repr)
-    def test_very_many_records_of_nothing(self, fields: Any) -> None:
+    def test_very_many_records_of_nothing(self, fields):
         record = {"type": "record", "name": "r", "fields": fields}
         inner = {"type": "record", "name": "o", "fields": [{"name": "l", "type": {"type": "array", "items": record}}]}
         for schema in (record, inner):
@@ -73,7 +73,7 @@ class TestBombs:
     """A few bytes that decompress to very many are refused before they do."""
 
     @pytest.mark.parametrize("codec", ["deflate", "zstandard", "bzip2", "xz"])
-    def test_by_codec(self, codec: str) -> None:
+    def test_by_codec(self, codec):
         packed = fuzz.zeros(codec, fuzz.BOMB_BYTES)
         header = fuzz.read_header(packed)
         block = packed[header.offset + 1 :]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
-from typing import Any
 
 import pytest
 
@@ -53,7 +52,7 @@ class TestAValue:
             ("BYTES", "0x00ff", b"\x00\xff"),
         ],
     )
-    def test_by_type(self, text: str, given: Any, expected: Any) -> None:
+    def test_by_type(self, text, given, expected):
         found = internal_value(given, parse_type(text), name="p")
         assert (type(found), repr(found)) == (type(expected), repr(expected))
 
@@ -66,6 +65,6 @@ class TestAValue:
             *(("TIMESTAMP(6)", "2026-11-21T01:02:03.4567891"), ("TIMESTAMP(9)", "2026-11-21T01:02:03.4567890001")),
         ],
     )
-    def test_what_the_type_does_not_have_is_refused(self, text: str, given: Any) -> None:
+    def test_what_the_type_does_not_have_is_refused(self, text, given):
         with pytest.raises(InvalidInputError, match=r"is no value of partition key 'p' of type"):
             internal_value(given, parse_type(text), name="p")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from typing import Any
@@ -39,27 +38,26 @@ def found(table: PaimonTable, condition: PaimonCondition = ANY, seen: Seen | Non
 class TestAfterWhatWasSeen:
     """Only snapshots after the last one seen count, and each is judged once."""
 
-    def test_a_table_without_snapshots_is_waited_for(self, table: PaimonTable) -> None:
+    def test_a_table_without_snapshots_is_waited_for(self, table):
         assert look(table, ANY) == (None, None)
 
-    def test_the_latest_snapshot_counts_when_nothing_was_seen(self, builder: PaimonBuilder, table: PaimonTable) -> None:
-        builder.commit()
-        builder.commit()
+    def test_the_latest_snapshot_counts_when_nothing_was_seen(self, builder, table):
+        builder.commits(2)
         assert found(table) == 2
 
-    def test_the_last_one_seen_does_not_count_again(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+    def test_the_last_one_seen_does_not_count_again(self, builder, table):
         builder.commit()
         seen, _ = look(table, ANY)
         assert look(table, ANY, seen) == (seen, None)
         builder.commit()
         assert found(table, ANY, seen) == 2
 
-    def test_an_id_alone_is_enough(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+    def test_an_id_alone_is_enough(self, builder, table):
         builder.commit()
         assert found(table, ANY, Seen(snapshot_id=1)) is None
         assert found(table, ANY, Seen(snapshot_id=0)) == 1
 
-    def test_only_later_ones_than_a_time_count(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+    def test_only_later_ones_than_a_time_count(self, builder, table):
         for time_ms in (1000, 2000, 3000):
             builder.commit(timeMillis=time_ms, commitKind="COMPACT" if time_ms == 3000 else "APPEND")
         appends = ("APPEND",)
@@ -69,24 +67,9 @@ class TestAfterWhatWasSeen:
 
 
 class TestWhatCounts:
-    """Everything that is asked for has to hold."""
+    """Everything that is asked for has to hold; each filter by itself is in `tests.airflow.test_paimon_sensor`."""
 
-    def test_kinds(self, builder: PaimonBuilder, table: PaimonTable) -> None:
-        start = Seen(snapshot_id=0)
-        builder.commit(commitKind="COMPACT")
-        builder.commit()
-        assert found(table, PaimonCondition(commit_kinds=("COMPACT",)), start) == 1
-        assert found(table, PaimonCondition(commit_kinds=("OVERWRITE",)), start) is None
-
-    def test_a_watermark(self, builder: PaimonBuilder, table: PaimonTable) -> None:
-        builder.commit()
-        assert found(table, PaimonCondition(min_watermark=5)) is None
-        builder.commit(watermark=4)
-        assert found(table, PaimonCondition(min_watermark=5)) is None
-        builder.commit(watermark=5)
-        assert found(table, PaimonCondition(min_watermark=5)) == 3
-
-    def test_records_add_up_from_look_to_look(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+    def test_records_add_up_from_look_to_look(self, builder, table):
         condition, seen = PaimonCondition(min_new_records=10), Seen(snapshot_id=0)
         results = []
         for number in range(3):
@@ -97,28 +80,22 @@ class TestWhatCounts:
             results.append(event is not None)
         assert results == [False, False, True]
 
-    def test_a_partition(self, builder: PaimonBuilder, table: PaimonTable) -> None:
-        builder.commit([builder.add("a", partition=(1,))])
-        assert found(table, PaimonCondition(partition={"p": 2})) is None
-        assert found(table, PaimonCondition(partition={"p": 1})) == 1
-
-    def test_a_partition_that_is_not_a_number(self) -> None:
+    def test_a_partition_that_is_not_a_number(self):
         builder = PaimonBuilder(MemoryFileIO(), ROOT, fields={"p": "DOUBLE"}, partition_keys=["p"])
         builder.commit([builder.add("a", partition=(float("nan"),))])
         table = PaimonTable(ROOT, builder.store)
         assert found(table, PaimonCondition(partition={"p": "NaN"})) == 1
         assert found(table, PaimonCondition(partition={"p": 0})) is None
 
-    def test_a_tag(self, builder: PaimonBuilder, table: PaimonTable) -> None:
-        snapshot = builder.commit()
-        builder.commit()
+    def test_a_tag(self, builder, table):
+        builder.commits(2)
         condition = PaimonCondition(tag="done")
         seen, event = look(table, condition)
         assert event is None
-        builder.write("tag/tag-done", json.dumps(snapshot).encode())
+        builder.tag("done", 1)
         assert found(table, condition, seen) == 1
 
-    def test_full_compaction(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+    def test_full_compaction(self, builder, table):
         condition = PaimonCondition(fully_compacted=True)
         builder.commit([builder.add("a", partition=(1,)), builder.add("b", partition=(2,), level=5)])
         assert found(table, condition) is None
@@ -126,18 +103,16 @@ class TestWhatCounts:
         builder.commit([builder.add("a", partition=(1,), kind=1), builder.add("a", partition=(1,), level=5)])
         assert found(table, condition) == 2
 
-    def test_a_kind_that_does_not_exist_is_refused(self) -> None:
+    def test_a_kind_that_does_not_exist_is_refused(self):
         message = r"^unknown commit kind: expected some of APPEND, COMPACT, OVERWRITE, ANALYZE, got 'append'$"
         with pytest.raises(InvalidInputError, match=message):
             PaimonCondition(commit_kinds=("append",))
 
-    def test_a_condition_survives_the_way_to_the_trigger(self) -> None:
+    def test_a_condition_survives_the_way_to_the_trigger(self):
         condition = PaimonCondition(commit_kinds=("APPEND",), partition={"p": 1}, after_ms=3)
-        assert PaimonCondition.from_dict(condition.to_dict()) == condition
+        assert PaimonCondition(**condition.to_dict()) == condition
 
-    def test_records_count_that_came_before_the_watermark_was_reached(
-        self, builder: PaimonBuilder, table: PaimonTable
-    ) -> None:
+    def test_records_count_that_came_before_the_watermark_was_reached(self, builder, table):
         """Nearly all rows of a day come while its watermark is still below the day's end."""
         condition = PaimonCondition(min_new_records=10, min_watermark=5)
         builder.commit([builder.add("a", partition=(1,), rows=9)], watermark=4)
@@ -149,9 +124,7 @@ class TestWhatCounts:
             assert event is not None
             assert (event.snapshot_id, event.new_records) == (2, 10)
 
-    def test_enough_records_below_the_watermark_are_not_enough(
-        self, builder: PaimonBuilder, table: PaimonTable
-    ) -> None:
+    def test_enough_records_below_the_watermark_are_not_enough(self, builder, table):
         builder.commit([builder.add("a", partition=(1,), rows=10)], watermark=4)
         assert found(table, PaimonCondition(min_new_records=10, min_watermark=5)) is None
 
@@ -172,9 +145,7 @@ class TestDeletionsAreChanges:
         return name
 
     @pytest.mark.parametrize("start", [None, Seen(snapshot_id=2)])
-    def test_in_the_partition_of_the_vectors(
-        self, builder: PaimonBuilder, table: PaimonTable, start: Seen | None
-    ) -> None:
+    def test_in_the_partition_of_the_vectors(self, builder, table, start):
         builder.commit([builder.add("a", partition=(1,)), builder.add("b", partition=(2,))])
         builder.commit(commitKind="OVERWRITE", indexManifest=self.vectors(builder, 1))
         builder.commit(commitKind="OVERWRITE", indexManifest=self.vectors(builder, 1, 34))
@@ -182,24 +153,24 @@ class TestDeletionsAreChanges:
         assert found(table, PaimonCondition(partition={"p": 1}, commit_kinds=deletion), start) == 3
         assert found(table, PaimonCondition(partition={"p": 2}, commit_kinds=deletion), start) is None
 
-    def test_vectors_that_stay_as_they_were_are_none(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+    def test_vectors_that_stay_as_they_were_are_none(self, builder, table):
         builder.commit([builder.add("a", partition=(1,))], indexManifest=self.vectors(builder, 1))
         builder.write("manifest/copy", builder.store.read(f"{ROOT}/manifest/index-manifest-1"))
         builder.commit([builder.add("b", partition=(2,))], indexManifest="copy")
         assert found(table, PaimonCondition(partition={"p": 1}), Seen(snapshot_id=1)) is None
 
-    def test_vectors_that_are_gone_are_one(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+    def test_vectors_that_are_gone_are_one(self, builder, table):
         builder.commit([builder.add("a", partition=(1,))], indexManifest=self.vectors(builder, 1))
         builder.commit(commitKind="OVERWRITE", indexManifest=None)
         assert found(table, PaimonCondition(partition={"p": 1}), Seen(snapshot_id=1)) == 2
 
     @pytest.mark.parametrize(("kind", "expected"), [("OVERWRITE", 2), ("ANALYZE", None)])
     def test_when_the_snapshot_before_has_expired_a_commit_without_files_is_taken_for_one(
-        self, builder: PaimonBuilder, table: PaimonTable, kind: str, expected: int | None
-    ) -> None:
+        self, builder, table, kind, expected
+    ):
         builder.commit([builder.add("a", partition=(1,))])
         builder.commit(commitKind=kind, indexManifest=self.vectors(builder, 1))
-        builder.store.delete([f"{ROOT}/snapshot/snapshot-1"])
+        builder.expire(before=2)
         assert found(table, PaimonCondition(partition={"p": 1}), Seen(snapshot_id=1)) == expected
 
 
@@ -207,54 +178,44 @@ class TestWhatWentAway:
     """A rollback or a gap of expired snapshots is said as such and never waited through."""
 
     def seen(self, builder: PaimonBuilder, table: PaimonTable, count: int) -> Seen:
-        for _ in range(count):
-            builder.commit()
+        builder.commits(count)
         seen, _ = look(table, ANY)
         assert seen is not None
         return seen
-
-    def roll_back(self, builder: PaimonBuilder, to: int) -> None:
-        builder.store.delete(f"{ROOT}/snapshot/snapshot-{number}" for number in range(to + 1, 9))
-        del builder.snapshots[to:]
-        builder.write("snapshot/LATEST", str(to).encode())
 
     def event(self, table: PaimonTable, seen: Seen) -> dict[str, Any]:
         _, event = look(table, ANY, seen)
         assert event is not None
         return event.to_dict()
 
-    def test_a_rollback_is_seen_by_the_smaller_id(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+    def test_a_rollback_is_seen_by_the_smaller_id(self, builder, table):
         seen = self.seen(builder, table, 3)
-        self.roll_back(builder, 2)
+        builder.roll_back(2)
         event = self.event(table, seen)
         assert (event["event"], event["snapshot_id"], event["seen_snapshot_id"]) == ("rolled_back", "2", "3")
 
     @pytest.mark.parametrize("more", [1, 2])
-    def test_a_rollback_is_seen_when_the_id_was_used_again(
-        self, builder: PaimonBuilder, table: PaimonTable, more: int
-    ) -> None:
+    def test_a_rollback_is_seen_when_the_id_was_used_again(self, builder, table, more):
         seen = self.seen(builder, table, 3)
-        self.roll_back(builder, 2)
-        for _ in range(more):
-            builder.commit()
+        builder.roll_back(2)
+        builder.commits(more)
         event = self.event(table, seen)
         assert (event["event"], event["snapshot_id"]) == ("rolled_back", str(2 + more))
 
-    def test_snapshots_that_expired_unseen_are_named(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+    def test_snapshots_that_expired_unseen_are_named(self, builder, table):
         seen = self.seen(builder, table, 2)
-        for _ in range(4):
-            builder.commit()
-        builder.store.delete(f"{ROOT}/snapshot/snapshot-{number}" for number in range(1, 5))
+        builder.commits(4)
+        builder.expire(before=5)
         event = self.event(table, seen)
         assert (event["event"], event["missed"], event["snapshot_id"]) == ("expired_gap", ["3", "4"], "6")
 
-    def test_one_that_expired_after_it_was_seen_is_no_gap(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+    def test_one_that_expired_after_it_was_seen_is_no_gap(self, builder, table):
         seen = self.seen(builder, table, 2)
         builder.commit()
-        builder.store.delete(f"{ROOT}/snapshot/snapshot-{number}" for number in (1, 2))
+        builder.expire(before=3)
         assert found(table, ANY, seen) == 3
 
-    def test_a_table_made_anew_is_a_rollback(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+    def test_a_table_made_anew_is_a_rollback(self, builder, table):
         seen = self.seen(builder, table, 2)
         builder.store.delete(f"{ROOT}/snapshot/{name}" for name in ("snapshot-1", "snapshot-2", "LATEST"))
         assert self.event(table, seen)["event"] == "rolled_back"
@@ -263,20 +224,20 @@ class TestWhatWentAway:
             builder.commit(commitUser="another")
         assert self.event(table, seen)["event"] == "rolled_back"
 
-    def test_a_table_that_is_gone_is_an_error(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+    def test_a_table_that_is_gone_is_an_error(self, builder, table):
         seen = self.seen(builder, table, 1)
         builder.store.delete([status.location for status in builder.store.list(ROOT)])
         with pytest.raises(NotFoundError, match="no Paimon table at"):
             look(table, ANY, seen)
 
-    def test_what_expires_while_it_is_read_is_looked_at_again(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+    def test_what_expires_while_it_is_read_is_looked_at_again(self, builder, table):
         for kind in ("COMPACT", "APPEND", "APPEND"):
             builder.commit(commitKind=kind)
         real = table.find_snapshot
 
         def expiring(number: int) -> Any:
             if number == 2:
-                builder.store.delete(f"{ROOT}/snapshot/snapshot-{old}" for old in (1, 2))
+                builder.expire(before=3)
             return real(number)
 
         table.find_snapshot = expiring  # type: ignore[method-assign]
@@ -287,35 +248,31 @@ class TestWhatWentAway:
 class TestTheFirstLook:
     """All snapshots that there are count, the newest one first."""
 
-    def test_an_older_one_counts_when_the_latest_does_not(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+    def test_an_older_one_counts_when_the_latest_does_not(self, builder, table):
         for kind in ("APPEND", "APPEND", "COMPACT"):
             builder.commit(commitKind=kind)
         assert found(table, PaimonCondition(commit_kinds=("APPEND",))) == 2
 
-    def test_records_of_all_of_them_are_counted(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+    def test_records_of_all_of_them_are_counted(self, builder, table):
         for name in "abc":
             builder.commit([builder.add(name, partition=(1,), rows=4)])
         _, event = look(table, PaimonCondition(min_new_records=12))
         assert event is not None
         assert event.new_records == 12
 
-    def test_of_a_partition_when_one_is_given(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+    def test_of_a_partition_when_one_is_given(self, builder, table):
         builder.commit([builder.add("a", partition=(1,), rows=4), builder.add("b", partition=(2,), rows=9)])
         builder.commit([builder.add("c", partition=(1,), rows=4)], deltaRecordCount=None)
         assert found(table, PaimonCondition(min_new_records=8, partition={"p": "1"})) == 2
         assert found(table, PaimonCondition(min_new_records=9, partition={"p": 1})) is None
 
-    def test_a_tag_may_be_of_one_seen_long_ago(self, builder: PaimonBuilder, table: PaimonTable) -> None:
-        snapshot = builder.commit()
-        for _ in range(3):
-            builder.commit()
-        builder.write("tag/tag-done", json.dumps(snapshot).encode())
-        builder.store.delete(f"{ROOT}/snapshot/snapshot-{number}" for number in (1, 2))
+    def test_a_tag_may_be_of_one_seen_long_ago(self, builder, table):
+        builder.commits(4)
+        builder.tag("done", 1)
+        builder.expire(before=3)
         assert found(table, PaimonCondition(tag="done")) == 1
 
-    def test_of_a_compacted_partition_the_newest_that_changed_it_counts(
-        self, builder: PaimonBuilder, table: PaimonTable
-    ) -> None:
+    def test_of_a_compacted_partition_the_newest_that_changed_it_counts(self, builder, table):
         condition = PaimonCondition(fully_compacted=True, partition={"p": 1})
         builder.commit([builder.add("a", partition=(1,), level=5)], commitKind="COMPACT")
         builder.commit([builder.add("b", partition=(2,))])
@@ -324,7 +281,7 @@ class TestTheFirstLook:
         builder.commit([builder.add("d", partition=(2,))])
         assert found(table, condition) is None
 
-    def test_full_compaction_of_a_table_without_a_key_is_refused(self) -> None:
+    def test_full_compaction_of_a_table_without_a_key_is_refused(self):
         builder = PaimonBuilder(MemoryFileIO(), ROOT, fields={"id": "BIGINT"})
         builder.commit([builder.add("a")])
         with pytest.raises(InvalidInputError, match="has no primary key: the files of such a table have no levels"):
@@ -334,10 +291,9 @@ class TestTheFirstLook:
 class TestItsCost:
     """One small read a look, however large the table and long its history."""
 
-    def test_a_look_reads_the_hint_and_a_snapshot(self, builder: PaimonBuilder, table: PaimonTable) -> None:
+    def test_a_look_reads_the_hint_and_a_snapshot(self, builder, table):
         builder.commit([builder.add(f"{number}", partition=(number % 9,)) for number in range(2000)])
-        for _ in range(30):
-            builder.commit()
+        builder.commits(30)
         reads: list[tuple[str, int]] = []
         real = builder.store.read
 
@@ -362,12 +318,9 @@ class TestWhatIsWorthKeeping:
     @pytest.mark.parametrize(
         ("kept", "expired", "expected"), [(None, 0, True), (8, 0, False), (4, 0, True), (8, 7, True), (9, 7, False)]
     )
-    def test_by_what_was_kept(
-        self, builder: PaimonBuilder, table: PaimonTable, kept: int | None, expired: int, expected: bool
-    ) -> None:
-        for _ in range(10):
-            builder.commit()
-        builder.store.delete(f"{ROOT}/snapshot/snapshot-{number}" for number in range(1, expired + 1))
+    def test_by_what_was_kept(self, builder, table, kept, expired, expected):
+        builder.commits(10)
+        builder.expire(before=expired + 1)
         before = None if kept is None else Seen(snapshot_id=kept)
         # Of 8 to 10, 9 is the middle; of 1 to 10 it is 5.
         assert should_keep(table, before, Seen(snapshot_id=10)) is expected
@@ -376,7 +329,7 @@ class TestWhatIsWorthKeeping:
 class TestItIsLight:
     """Sensors are parsed with every DAG file."""
 
-    def test_no_arrow_is_imported(self) -> None:
+    def test_no_arrow_is_imported(self):
         heavy = "{'pyarrow', 'numpy', 'fastavro'}"
         modules = "airflow_iceberg.paimon.new_snapshot, airflow_iceberg.paimon.table"
         program = f"import sys, {modules}; sys.exit(bool({heavy} & sys.modules.keys()))"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Any
 
 import pytest
 
 from airflow_iceberg.paimon.paths import PathRules, cast_text, escape, java_float, legacy_text, python_text
 from airflow_iceberg.paimon.schema import PaimonSchema
 from airflow_iceberg.paimon.types import PaimonField, parse_type
+from tests.support.paimon_writer import schema_of
 
 DAY = 86_400_000_000
 MOMENT = 20_778 * DAY + 3_723_000_000  # 2026-11-21T01:02:03
@@ -43,7 +43,7 @@ class TestOneValue:
             ("TIMESTAMP_LTZ(0)", 0, "1970-01-01T00:00", "1970-01-01 00:00:00", "1970-01-01 00:00:00+00:00"),
         ],
     )  # fmt: skip
-    def test_all_three_spellings(self, text: str, value: Any, legacy: str, cast: str, python: str) -> None:
+    def test_all_three_spellings(self, text, value, legacy, cast, python):
         type_ = parse_type(text)
         assert legacy_text(value, type_) == legacy
         assert cast_text(value, type_) == cast
@@ -64,10 +64,10 @@ class TestOneValue:
             ("FLOAT", float("-inf"), "-Infinity"),
         ],
     )
-    def test_floats_are_spelled_as_java_does(self, root: str, value: float, text: str) -> None:
+    def test_floats_are_spelled_as_java_does(self, root, value, text):
         assert java_float(value, root) == text
 
-    def test_characters_that_are_not_allowed_are_escaped(self) -> None:
+    def test_characters_that_are_not_allowed_are_escaped(self):
         assert escape("a/b=c d%é\x01{}") == "a%2Fb%3Dc d%25é%01%7B%7D"
 
 
@@ -76,39 +76,32 @@ class TestDirectories:
 
     def schema(self, **options: str) -> PaimonSchema:
         types = (("region", "STRING"), ("dt", "DATE"))
-        fields = tuple(PaimonField(id=i, name=n, type=parse_type(t)) for i, (n, t) in enumerate(types))
-        return PaimonSchema(
-            version=3,
-            id=0,
-            fields=fields,
-            highest_field_id=1,
-            partition_keys=("region", "dt"),
-            primary_keys=(),
-            options={name.replace("__", "-").replace("_", "."): value for name, value in options.items()},
-        )
+        fields = (PaimonField(id=i, name=n, type=parse_type(t)) for i, (n, t) in enumerate(types))
+        written = {name.replace("__", "-").replace("_", "."): value for name, value in options.items()}
+        return schema_of(*fields, partition_keys=("region", "dt"), options=written)
 
     @pytest.mark.parametrize("blank", [None, "", "  ", "\t\n", "\u2003"])
-    def test_null_and_blank_share_a_directory(self, blank: str | None) -> None:
+    def test_null_and_blank_share_a_directory(self, blank):
         schema = self.schema()
         directory = PathRules.of(schema).bucket_directory(schema, (blank, 1), 0)
         assert directory == "region=__DEFAULT_PARTITION__/dt=1/bucket-0"
 
-    def test_a_no_break_space_is_not_blank_to_java(self) -> None:
+    def test_a_no_break_space_is_not_blank_to_java(self):
         schema = self.schema()
         assert PathRules.of(schema).bucket_directory(schema, ("\u00a0", 1), 0) == "region=\u00a0/dt=1/bucket-0"
 
-    def test_options_change_the_names(self) -> None:
+    def test_options_change_the_names(self):
         schema = self.schema(**{"data__file_path__directory": "data/x/", **{
             "partition_default__name": "none", "partition_legacy__name": "false"}})  # fmt: skip
         rules = PathRules.of(schema)
         assert rules.bucket_directory(schema, (None, 20777), -2) == "data/x/region=none/dt=2026-11-20/bucket-postpone"
 
-    def test_old_pypaimon_escaped_nothing(self) -> None:
+    def test_old_pypaimon_escaped_nothing(self):
         schema = self.schema()
         directories = PathRules.of(schema).python_bucket_directories(schema, ("a:b", 20777), 3)
         assert directories == ("region=a:b/dt=2026-11-20/bucket-3", "region=a%3Ab/dt=2026-11-20/bucket-3")
 
-    def test_a_name_that_no_store_has_is_not_looked_for(self) -> None:
+    def test_a_name_that_no_store_has_is_not_looked_for(self):
         schema = self.schema()
         directories = PathRules.of(schema).python_bucket_directories(schema, ("a\0b", 20777), 3)
         assert directories == ("region=a%00b/dt=2026-11-20/bucket-3",)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -11,7 +13,6 @@ import pytest
 
 from airflow_iceberg.errors import NotFoundError
 from airflow_iceberg.paimon.data_manifests import FileEntries, FileEntry
-from airflow_iceberg.paimon.schema import PaimonSchema
 from airflow_iceberg.paimon.snapshots import Snapshot
 from airflow_iceberg.paimon.table import PaimonTable
 from airflow_iceberg.paimon.types import PaimonType
@@ -71,11 +72,12 @@ def partition(entries: FileEntries, values: tuple[Any, ...]) -> dict[str, Any]:
     return {field.name: spelled(value, field.type) for field, value in pairs}
 
 
-def files(reference: PaimonReference) -> list[tuple[PaimonTable, Snapshot, FileEntries, list[dict[str, Any]]]]:
-    """Return each snapshot with its live files and what they should be, where somebody could tell."""
+def expecting(reference: PaimonReference, key: str) -> Iterator[tuple[PaimonTable, Snapshot, dict[str, Any]]]:
+    """Yield each snapshot of which the expectations say something."""
     table = reference.open()
-    found = [(item, table.snapshot(item["id"])) for item in expected_snapshots(reference) if "live_files" in item]
-    return [(table, snapshot, table.live_files(snapshot), item["live_files"]) for item, snapshot in found]
+    for expected in expected_snapshots(reference):
+        if key in expected:
+            yield table, table.snapshot(expected["id"]), expected
 
 
 def relative(location: str) -> str:
@@ -92,14 +94,14 @@ def where_it_is(table: PaimonTable, entry: FileEntry) -> str:
 class TestSnapshots:
     """Every snapshot that was there is found, and says what it said."""
 
-    def test_all_of_them_are_found(self, reference: PaimonReference) -> None:
+    def test_all_of_them_are_found(self, reference):
         expected = [item["id"] for item in expected_snapshots(reference)]
         table = reference.open()
         assert list(table.snapshot_ids()) == expected
         assert table.latest_snapshot_id() == (expected[-1] if expected else None)
         assert table.earliest_snapshot_id() == (expected[0] if expected else None)
 
-    def test_each_says_what_it_said(self, reference: PaimonReference) -> None:
+    def test_each_says_what_it_said(self, reference):
         for found, expected in zip(reference.open().snapshots(), expected_snapshots(reference), strict=True):
             assert found.schema_id == either(expected, "schema_id", "schemaId")
             assert found.commit_kind == either(expected, "commit_kind", "commitKind")
@@ -110,16 +112,12 @@ class TestSnapshots:
                 assert found.time_ms == expected["time_millis"]
                 assert found.changelog_manifest_list == expected["changelog_manifest_list"]
 
-    def test_their_identities_differ(self, reference: PaimonReference) -> None:
+    def test_their_identities_differ(self, reference):
         identities = [snapshot.identity for snapshot in reference.open().snapshots()]
         assert len(set(identities)) == len(identities)
 
-    def test_they_have_the_manifests_they_had(self, reference: PaimonReference) -> None:
-        table = reference.open()
-        for expected in expected_snapshots(reference):
-            if "manifests" not in expected:
-                continue
-            snapshot = table.snapshot(expected["id"])
+    def test_they_have_the_manifests_they_had(self, reference):
+        for table, snapshot, expected in expecting(reference, "manifests"):
             counts = {kind: len(table.manifests(snapshot, kind)) for kind in ("base", "delta", "changelog")}
             assert counts == expected["manifests"]
 
@@ -127,39 +125,28 @@ class TestSnapshots:
 class TestSchemasTagsBranches:
     """What belongs to a table beside its snapshots."""
 
-    def test_the_schemas_are_the_files(self, reference: PaimonReference) -> None:
+    def test_the_schemas_are_the_files(self, reference):
         expected = reference.expected.get("schemas")
         if expected is None:
             assert reference.open().schemas()
             return
         for found, item in zip(reference.open().schemas(), expected, strict=True):
-            assert found == PaimonSchema(
-                version=found.version,
-                id=item["id"],
-                fields=found.fields,
-                highest_field_id=item["highestFieldId"],
-                partition_keys=tuple(item["partitionKeys"]),
-                primary_keys=tuple(item["primaryKeys"]),
-                options=item["options"],
-                comment=found.comment,
-                time_ms=found.time_ms,
-            )
+            keys = {"partition_keys": tuple(item["partitionKeys"]), "primary_keys": tuple(item["primaryKeys"])}
+            numbers = {"id": item["id"], "highest_field_id": item["highestFieldId"]}
+            assert found == replace(found, options=item["options"], **keys, **numbers)
             for field, column in zip(found.fields, item["fields"], strict=True):
-                assert (field.id, field.name, field.description) == (
-                    column["id"],
-                    column["name"],
-                    column.get("description"),
-                )
+                described = (column["id"], column["name"], column.get("description"))
+                assert (field.id, field.name, field.description) == described
                 if isinstance(column["type"], str):
                     assert str(field.type) == plain(column["type"])
                 else:
                     assert field.type.root == column["type"]["type"].split()[0]
 
-    def test_tags_name_their_snapshots(self, reference: PaimonReference) -> None:
+    def test_tags_name_their_snapshots(self, reference):
         found = {tag.name: tag.snapshot.id for tag in reference.open().tags()}
         assert found == reference.expected.get("tags", {})
 
-    def test_branches_have_snapshots_of_their_own(self, reference: PaimonReference) -> None:
+    def test_branches_have_snapshots_of_their_own(self, reference):
         table = reference.open()
         found = {name: list(table.branch(name).snapshot_ids()) for name in table.branches()}
         assert found == reference.expected.get("branches", found)
@@ -180,17 +167,18 @@ def plain(text: str) -> str:
 class TestLiveFiles:
     """The files of a snapshot, after all that was added and deleted."""
 
-    def test_their_rows_are_those_of_the_snapshot(self, reference: PaimonReference) -> None:
+    def test_their_rows_are_those_of_the_snapshot(self, reference):
         table = reference.open()
         for snapshot in table.snapshots():
             rows = sum(entry.row_count for entry in table.live_files(snapshot))
             assert rows == snapshot.total_record_count
 
-    def test_they_are_the_expected_ones(self, reference: PaimonReference) -> None:
-        for table, snapshot, entries, expected in files(reference):
+    def test_they_are_the_expected_ones(self, reference):
+        for table, snapshot, expected in expecting(reference, "live_files"):
+            entries = table.live_files(snapshot)
             found = {where_it_is(table, entry): entry for entry in entries}
-            assert sorted(found) == sorted(item["path"] for item in expected), snapshot.id
-            for item in expected:
+            assert sorted(found) == sorted(item["path"] for item in expected["live_files"]), snapshot.id
+            for item in expected["live_files"]:
                 entry = found[item["path"]]
                 assert_same({name: getattr(entry, name) for name in SAME_NAMES}, pick(item, SAME_NAMES), item["path"])
                 assert_same(partition(entries, entry.partition), item["partition"], item["path"])
@@ -200,32 +188,27 @@ class TestLiveFiles:
                     found_names = getattr(entry, name)
                     assert (None if found_names is None else list(found_names)) == item[name]
 
-    def test_their_statistics_are_the_expected_ones(self, reference: PaimonReference) -> None:
-        for table, _, entries, expected in files(reference):
-            by_path = {item["path"]: item["stats"] for item in expected}
+    def test_their_statistics_are_the_expected_ones(self, reference):
+        for table, snapshot, expected in expecting(reference, "live_files"):
+            entries = table.live_files(snapshot)
+            by_path = {item["path"]: item["stats"] for item in expected["live_files"]}
             for entry, stats in zip(entries, table.stats(entries), strict=True):
                 path = where_it_is(table, entry)
                 types = {field.name: field.type for field in table.schema(entry.schema_id).fields}
                 assert stats.keys() == by_path[path].keys(), path
                 for name, column in stats.items():
-                    found = {
-                        "min": spelled(column.min, types[name]),
-                        "max": spelled(column.max, types[name]),
-                        "null_count": column.null_count,
-                    }
+                    low, high = spelled(column.min, types[name]), spelled(column.max, types[name])
+                    found = {"min": low, "max": high, "null_count": column.null_count}
                     assert_same(found, by_path[path][name], f"{path}.{name}")
 
-    def test_what_a_snapshot_changed_is_what_it_changed(self, reference: PaimonReference) -> None:
-        table = reference.open()
-        for expected in expected_snapshots(reference):
-            if "delta" not in expected:
-                continue
-            entries = table.delta_files(table.snapshot(expected["id"]))
+    def test_what_a_snapshot_changed_is_what_it_changed(self, reference):
+        for table, snapshot, expected in expecting(reference, "delta"):
+            entries = table.delta_files(snapshot)
             found = [(entry.kind.name, where_it_is(table, entry), entry.level, entry.row_count) for entry in entries]
             wanted = [(item["kind"], item["path"], item["level"], item["row_count"]) for item in expected["delta"]]
             assert sorted(found) == sorted(wanted)
 
-    def test_changelogs_can_be_read(self, reference: PaimonReference) -> None:
+    def test_changelogs_can_be_read(self, reference):
         table = reference.open()
         for snapshot in table.snapshots():
             rows = sum(entry.row_count for entry in table.changelog_files(snapshot))
@@ -242,60 +225,47 @@ def pick(item: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
 class TestIndexFiles:
     """Hash indexes, deletion vectors and global indexes of a snapshot."""
 
-    def test_they_hold_what_they_should(self, reference: PaimonReference) -> None:
-        table = reference.open()
-        for expected in expected_snapshots(reference):
-            snapshot = table.snapshot(expected["id"])
+    def test_they_hold_what_they_should(self, reference):
+        for table, snapshot, expected in expecting(reference, "index_files"):
             found = {index.file_name: index for index in table.index_files(snapshot)}
-            if "index_files" not in expected:
-                continue
             wanted = {item["file_name"]: item for item in expected["index_files"]}
             assert found.keys() == wanted.keys()
             fields = table.schema(snapshot.schema_id).partition_fields
             for name, index in found.items():
                 item = wanted[name]
                 assert index.index_type == item["index_type"]
-                assert (index.bucket, index.file_size_bytes, index.row_count) == (
-                    item["bucket"],
-                    item["file_size"],
-                    item["row_count"],
-                )
+                sizes = (item["bucket"], item["file_size"], item["row_count"])
+                assert (index.bucket, index.file_size_bytes, index.row_count) == sizes
                 pairs = zip(fields, index.partition, strict=True)
                 assert_same({field.name: spelled(value, field.type) for field, value in pairs}, item["partition"], name)
                 assert [vector.data_file for vector in index.vectors] == list(item.get("deletion_vectors") or ())
                 if index.index_type == "HASH":
                     assert sorted(table.hashes(index).tolist()) == sorted(item["hashes"])
 
-    def test_deletion_vectors_have_the_expected_rows(self, reference: PaimonReference) -> None:
+    def test_deletion_vectors_have_the_expected_rows(self, reference):
         table = reference.open()
-        for expected in expected_snapshots(reference):
-            snapshot = table.snapshot(expected["id"])
+        for snapshot in table.snapshots():  # all of them can be read
+            list(table.read_vectors(table.deletion_vectors(snapshot)))
+        for table, snapshot, expected in expecting(reference, "index_files"):
             found = {
                 (item.index.file_name, item.vector.data_file): (
-                    item.vector.offset,
-                    item.vector.length,
-                    rows.cardinality,
-                    rows.to_array().tolist(),
+                    *(item.vector.offset, item.vector.length, rows.cardinality, rows.to_array().tolist()),
                 )
                 for item, rows in table.read_vectors(table.deletion_vectors(snapshot))
             }
-            if "index_files" in expected:
-                assert found == {
-                    (item["file_name"], name): (
-                        vector["offset"],
-                        vector["length"],
-                        len(vector["positions"]),
-                        vector["positions"],
-                    )
-                    for item in expected["index_files"]
-                    for name, vector in (item.get("deletion_vectors") or {}).items()
-                }
+            assert found == {
+                (item["file_name"], name): (
+                    *(vector["offset"], vector["length"], len(vector["positions"]), vector["positions"]),
+                )
+                for item in expected["index_files"]
+                for name, vector in (item.get("deletion_vectors") or {}).items()
+            }
 
 
 class TestInspection:
     """The same as Arrow tables."""
 
-    def test_every_question_has_an_answer_of_the_right_size(self, reference: PaimonReference) -> None:
+    def test_every_question_has_an_answer_of_the_right_size(self, reference):
         table = reference.open()
         inspect, snapshot = table.inspect, table.latest_snapshot()
         assert inspect.snapshots()["snapshot_id"].to_pylist() == list(table.snapshot_ids())

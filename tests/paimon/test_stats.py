@@ -10,23 +10,15 @@ from airflow_iceberg.errors import FormatError, UnsupportedError
 from airflow_iceberg.paimon.schema import PaimonSchema
 from airflow_iceberg.paimon.stats import ColumnStats, SimpleStats, StatsDecoder
 from airflow_iceberg.paimon.types import PaimonField, parse_type
-from tests.support.paimon_writer import encode_row
+from tests.support.paimon_writer import encode_row, schema_of
 
 COUNTED = ColumnStats(min=None, max=None, null_count=None)
 
 
-def schema(number: int = 0, **columns: str) -> PaimonSchema:
-    """Return a schema; a name like ``new_7`` is the column ``new`` with the id 7."""
-    fields = tuple(
-        PaimonField(id=int(name.split("_")[1]), name=name.split("_")[0], type=parse_type(text))
-        for name, text in columns.items()
-    )
-    return PaimonSchema(
-        version=3, id=number, fields=fields, highest_field_id=9, partition_keys=(), primary_keys=(), options={}
-    )
-
-
-ABC = schema(a_0="INT", b_1="STRING", c_2="DOUBLE")
+COLUMNS = {"a": "INT", "b": "STRING", "c": "DOUBLE"}
+ABC = schema_of(
+    *(PaimonField(id=id_, name=name, type=parse_type(text)) for id_, (name, text) in enumerate(COLUMNS.items()))
+)
 
 
 def stats(types: list[str], low: tuple[Any, ...], high: tuple[Any, ...], counts: Any = None) -> SimpleStats:
@@ -42,32 +34,32 @@ def decode(item: SimpleStats, dense: Any = None, written: Any = None) -> dict[st
 class TestWhichColumns:
     """Dense statistics name their columns, partial files have those written, others those of their schema."""
 
-    def test_all_of_the_schema(self) -> None:
+    def test_all_of_the_schema(self):
         found = decode(stats(["INT", "STRING", "DOUBLE"], (1, "a", None), (2, "b", None), (0, -1, None)))
         assert found["a"] == ColumnStats(min=1, max=2, null_count=0)
         assert found["b"] == ColumnStats(min="a", max="b", null_count=None)
         assert found["c"] == COUNTED
 
-    def test_dense_columns(self) -> None:
+    def test_dense_columns(self):
         assert decode(stats(["STRING"], ("a",), ("b",), (3,)), dense=["b"]).keys() == {"b"}
 
-    def test_no_columns_at_all(self) -> None:
+    def test_no_columns_at_all(self):
         assert decode(stats([], (), (), ()), dense=[]) == {}
         assert decode(SimpleStats(min_values=b"", max_values=b"", null_counts=None)) == {}
 
-    def test_written_columns_without_those_of_the_system(self) -> None:
+    def test_written_columns_without_those_of_the_system(self):
         assert decode(stats(["STRING"], ("a",), ("b",)), written=["b", "_ROW_ID"]).keys() == {"b"}
         assert decode(stats(["STRING", "BIGINT"], ("a", 1), ("b", 2)), written=["b", "_ROW_ID"]).keys() == {"b"}
 
-    def test_a_dense_column_that_the_schema_does_not_have(self) -> None:
+    def test_a_dense_column_that_the_schema_does_not_have(self):
         with pytest.raises(FormatError, match=r"^schema 0 has no field 'x' of m$"):
             decode(stats(["STRING"], ("a",), ("b",)), dense=["x"])
 
-    def test_more_null_counts_than_columns(self) -> None:
+    def test_more_null_counts_than_columns(self):
         with pytest.raises(FormatError, match=r"^2 null counts for 1 columns in '_VALUE_STATS._NULL_COUNTS' of m$"):
             decode(stats(["STRING"], ("a",), ("b",), (0, 0)), dense=["b"])
 
-    def test_another_number_of_columns(self) -> None:
+    def test_another_number_of_columns(self):
         with pytest.raises(FormatError, match=r"^a row has 2 fields, expected 3 in '_VALUE_STATS._MIN_VALUES' of m$"):
             decode(stats(["INT", "STRING"], (1, "a"), (1, "a")))
 
@@ -96,16 +88,16 @@ class TestTypes:
             ("GEOMETRY", "GEOMETRY"),
         ],
     )
-    def test_it_is_understood(self, text: Any, printed: str) -> None:
+    def test_it_is_understood(self, text, printed):
         assert str(parse_type(text)) == printed
 
     @pytest.mark.parametrize(
         "text", ["", "INT NOT", "DECIMAL(39, 2)", "DECIMAL(2, 3)", "TIMESTAMP(10)", "A<B>", 7, None]
     )
-    def test_what_is_no_type_is_refused(self, text: Any) -> None:
+    def test_what_is_no_type_is_refused(self, text):
         with pytest.raises(FormatError, match=r"in 'fields\[0\].type' of s$"):
             parse_type(text, where="fields[0].type", path="s")
 
-    def test_a_newer_version_of_a_schema_is_refused(self) -> None:
+    def test_a_newer_version_of_a_schema_is_refused(self):
         with pytest.raises(UnsupportedError, match=r"^version 4 of a schema \(known: 1 to 3\) of s$"):
             PaimonSchema.from_json(b'{"version": 4}', path="s")

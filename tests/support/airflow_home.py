@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from tests.services.launch import cached
 
@@ -42,6 +43,28 @@ def migrate(home: Path) -> None:
     home.mkdir(exist_ok=True)
     made = cached(f"airflow-{importlib.metadata.version('apache-airflow-core')}", _migrate)
     shutil.copy(made / "airflow.db", home)
+
+
+def register(dag: Any) -> None:
+    """Let Airflow's database know a DAG that is in no file of the DAGs' folder."""
+    from airflow.dag_processing.bundles.manager import DagBundlesManager
+    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+
+    DagBundlesManager().sync_bundles_to_db()
+    bag = DagBag(os.devnull)
+    bag.bag_dag(dag)
+    sync_bag_to_db(bag, "dags-folder", None)
+
+
+def xcom(run: Any, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
+    """Return an XCom of a DAG run, by default what a task returned."""
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+
+    which = {"run_id": run.run_id, "dag_ids": run.dag_id, "task_ids": task_id, "key": key, "map_indexes": map_index}
+    with create_session() as session:
+        found = session.scalars(XComModel.get_many(**which)).first()
+        return None if found is None else XComModel.deserialize_value(found)
 
 
 def _migrate(home: Path) -> None:

@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from airflow_iceberg.format.avro.container import write_container
 from airflow_iceberg.paimon.containers import read_records
-from airflow_iceberg.paimon.types import PaimonType, parse_type
+from airflow_iceberg.paimon.schema import PaimonSchema
+from airflow_iceberg.paimon.types import PaimonField, PaimonType, parse_type
 from airflow_iceberg.storage.base import FileIO
 
 FIXED = {"TINYINT": "<b", "SMALLINT": "<h", "INT": "<i", "DATE": "<i", "BIGINT": "<q", "FLOAT": "<f", "DOUBLE": "<d"}
@@ -212,6 +213,21 @@ def as_arrow(data: bytes) -> pa.Table:
     return pa.Table.from_pylist(records, schema=pa.schema(fields))
 
 
+def schema_of(
+    *fields: PaimonField, partition_keys: tuple[str, ...] = (), options: Mapping[str, str] | None = None
+) -> PaimonSchema:
+    """Return a schema without primary keys."""
+    return PaimonSchema(
+        version=3,
+        id=0,
+        fields=fields,
+        highest_field_id=max((field.id for field in fields), default=-1),
+        partition_keys=partition_keys,
+        primary_keys=(),
+        options=options or {},
+    )
+
+
 class PaimonBuilder:
     """Writes a table commit by commit; the data files that it names are never there."""
 
@@ -319,3 +335,23 @@ class PaimonBuilder:
         self.write(f"snapshot/snapshot-{number}", json.dumps(snapshot).encode())
         self.write("snapshot/LATEST", str(number).encode())
         return snapshot
+
+    def commits(self, count: int) -> None:
+        """Write snapshots that change nothing."""
+        for _ in range(count):
+            self.commit()
+
+    def tag(self, name: str, snapshot: int) -> None:
+        self.write(f"tag/tag-{name}", json.dumps(self.snapshots[snapshot - 1]).encode())
+
+    def expire(self, before: int) -> None:
+        """Forget the snapshots before one."""
+        self.store.delete(f"{self.location}/snapshot/snapshot-{number}" for number in range(1, before))
+
+    def roll_back(self, to: int) -> None:
+        """Go back to a snapshot, as `rollback_to` does."""
+        later = range(to + 1, len(self.snapshots) + 1)
+        self.store.delete(f"{self.location}/snapshot/snapshot-{number}" for number in later)
+        del self.snapshots[to:]
+        self.base = self.base[:to]
+        self.write("snapshot/LATEST", str(to).encode())

@@ -7,45 +7,14 @@ ordinary thing.
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from airflow.sdk import DAG, Asset
 
 from airflow_iceberg.operators.append import IcebergAppendOperator
 from airflow_iceberg.sensors.iceberg import IcebergSnapshotSensor
-
-FOLDER = Path(os.environ["AIRFLOW_ICEBERG_TEST_LAKE"])
-
-
-def die(*, with_worker: bool = False) -> None:
-    """Be killed as by the kernel; `with_worker` takes the process that watches the task along."""
-    if with_worker:
-        os.kill(os.getppid(), signal.SIGKILL)
-    os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(60)
-
-
-def replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    setattr(owner, name, make(getattr(owner, name)))
-
-
-def before(owner: Any, name: str) -> None:
-    replace(owner, name, lambda real: lambda *_, **__: die())
-
-
-def after(owner: Any, name: str, **how: bool) -> None:
-    def make(real: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> None:
-            real(*args, **kwargs)
-            die(**how)
-
-        return call
-
-    replace(owner, name, make)
+from tests.airflow.deaths import BEGIN, FOLDER, after, before, dag, die, is_first, replace
 
 
 def install(point: str) -> None:
@@ -128,17 +97,13 @@ class KilledOnce(IcebergAppendOperator):
 
     def execute(self, context: Any) -> Any:
         ti = context["ti"]
-        mark = FOLDER / f"killed-{self.point}-{ti.map_index}"
-        if not mark.exists():
-            mark.write_text(str(ti.try_number))
+        is_killed = is_first(f"{self.point}-{ti.map_index}", ti.try_number)
+        if is_killed:
             install(self.point)
             if self.point == "worker_killed":
                 self.sql = f"{self.sql} where reflect('java.lang.Thread', 'sleep', 600000L) is null"
-            killed_at_the_end = self.point == "before_xcom"
-        else:
-            killed_at_the_end = False
         result = super().execute(context)
-        if killed_at_the_end:
+        if is_killed and self.point == "before_xcom":
             die()
         return result
 
@@ -154,15 +119,7 @@ POINTS = (
     "before_xcom",
 )
 SPARK_POINTS = ("spark_running", "spark_killed", "worker_killed")
-# More than one: on a busy machine a try can end before it reaches its task.
-DEFAULTS = {"retries": 8, "retry_delay": timedelta(0)}
-BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 SOURCE = f"{FOLDER}/source/*.parquet"
-
-
-def dag(name: str) -> DAG:
-    return DAG(name, schedule="@once", start_date=BEGIN, catchup=True, default_args=DEFAULTS)
-
 
 # Those of the tests that run; each is a run of its own as soon as Airflow is there.
 WANTED = set(os.environ["AIRFLOW_ICEBERG_TEST_POINTS"].split(","))

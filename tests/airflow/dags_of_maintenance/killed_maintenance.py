@@ -4,15 +4,7 @@ One DAG and one table a moment, of the same name. The task installs its own deat
 does the ordinary thing.
 """
 
-import os
-import signal
-import time
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
-
-from airflow.sdk import DAG
 
 from airflow_iceberg.operators.compact import IcebergCompactOperator
 from airflow_iceberg.operators.delete import IcebergDeleteOperator
@@ -20,16 +12,7 @@ from airflow_iceberg.operators.expire_snapshots import IcebergExpireSnapshotsOpe
 from airflow_iceberg.operators.overwrite import IcebergOverwriteOperator
 from airflow_iceberg.operators.remove_orphan_files import IcebergRemoveOrphanFilesOperator
 from airflow_iceberg.operators.rewrite_manifests import IcebergRewriteManifestsOperator
-
-FOLDER = Path(os.environ["AIRFLOW_ICEBERG_TEST_LAKE"])
-# More than one: on a busy machine a try can end before it reaches its task.
-DEFAULTS = {"retries": 8, "retry_delay": timedelta(0)}
-
-
-def die() -> None:
-    """Be killed as by the kernel."""
-    os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(60)
+from tests.airflow.deaths import FOLDER, after, before, dag, is_first
 
 
 def install(moment: str) -> None:
@@ -38,20 +21,14 @@ def install(moment: str) -> None:
     from airflow_iceberg.operations import quarantine
     from airflow_iceberg.storage.stores.local import LocalStore
 
-    owner, name = {
-        "before_the_swap": (SqlCatalog, "swap_pointer"),
-        "after_the_swap": (SqlCatalog, "swap_pointer"),
-        "after_a_removal": (LocalStore, "_delete_file"),
-        "after_a_move": (quarantine, "_move"),
-    }[moment]
-    real: Callable[..., Any] = getattr(owner, name)
-
-    def call(*args: Any, **kwargs: Any) -> None:
-        if moment != "before_the_swap":
-            real(*args, **kwargs)
-        die()
-
-    setattr(owner, name, call)
+    if moment == "before_the_swap":
+        before(SqlCatalog, "swap_pointer")
+    elif moment == "after_the_swap":
+        after(SqlCatalog, "swap_pointer")
+    elif moment == "after_a_removal":
+        after(LocalStore, "_delete_file")
+    elif moment == "after_a_move":
+        after(quarantine, "_move")
 
 
 def killed_once(operator: type[Any], moment: str, **arguments: Any) -> None:
@@ -62,16 +39,13 @@ def killed_once(operator: type[Any], moment: str, **arguments: Any) -> None:
         """The operator, but for the first try that gets here, which is killed."""
 
         def execute(self, context: Any) -> Any:
-            mark = FOLDER / f"killed-{name}"
-            if not mark.exists():
-                mark.write_text(str(context["ti"].try_number))
+            if is_first(name, context["ti"].try_number):
                 install(moment)
             return super().execute(context)
 
-    begin = datetime(2026, 1, 1, tzinfo=UTC)
-    with DAG(name, schedule="@once", start_date=begin, catchup=True, default_args=DEFAULTS) as dag:
+    with dag(name) as made:
         KilledOnce(task_id="task", table=f"s.{name}", **arguments)
-    globals()[name] = dag
+    globals()[name] = made
 
 
 for at in ("before_the_swap", "after_the_swap"):

@@ -1,0 +1,150 @@
+"""What the sensors share: poking or deferring, the start after which snapshots count, what earlier runs have seen."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.providers.common.compat.sdk import conf
+from airflow.sdk import BaseSensorOperator, PokeReturnValue
+
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.retries import airflow_failures
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+LOGICAL_DATE = "logical_date"
+LAST_SEEN = "last_seen"
+# What an empty XCom of an upstream task is rendered to.
+_NOTHING = frozenset({"", "None", "none", "null"})
+
+
+class SnapshotSensor(BaseSensorOperator):
+    """Waits for a snapshot, in a worker or in the triggerer."""
+
+    # The key of the XCom for later runs: one of its own, so that it is kept when the task's result is not
+    # (`do_xcom_push=False`).
+    last_seen_key: ClassVar[str]
+    ui_color = "#dbeeff"
+
+    def __init__(
+        self,
+        *,
+        branch: str = "main",
+        after_snapshot_id: str | int | None = None,
+        after: str | None = None,
+        wait_for_table: bool = False,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.branch = branch
+        self.after_snapshot_id = after_snapshot_id
+        self.after = after
+        self.wait_for_table = wait_for_table
+        self.deferrable = deferrable
+
+    def execute(self, context: Context) -> Any:
+        """Poke until the snapshot is there, or look once and defer."""
+        if not self.deferrable:
+            return super().execute(context)
+        found = self.poke(context)
+        if not found:
+            self._defer_until(time.time() + self.timeout)
+        return found.xcom_value
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Look at the table once."""
+        with airflow_failures():
+            found = self._look(context)
+            return PokeReturnValue(is_done=found is not None, xcom_value=found)
+
+    @abstractmethod
+    def _look(self, context: Context) -> dict[str, Any] | None:
+        """Look at the table once, and return the task's result, None if the wait continues."""
+
+    @abstractmethod
+    def _defer_until(self, deadline: float) -> None:
+        """Defer until the time is up, in seconds since the epoch."""
+
+    def _check_one_start(self) -> None:
+        """Reject two starts after which snapshots count."""
+        if self.after and self.after_snapshot_id is not None:
+            raise InvalidInputError(
+                f"sensor {self.task_id}: after_snapshot_id and after={self.after!r} are both given, expected one"
+            )
+
+    def _write_seen(self, context: Context, table: str, seen: Mapping[str, Any]) -> None:
+        """Store what this run has seen, for later runs of the task."""
+        ti = context["ti"]
+        place = {"table": table, "branch": self.branch, "map_index": _map_index(ti)}
+        ti.xcom_push(key=self.last_seen_key, value={**place, **seen})
+
+    def _read_seen(self, context: Context, table: str, time_key: str) -> dict[str, Any] | None:
+        """Return what the latest earlier run of this task has seen, None at the first run.
+
+        XCom is the only store that is kept from run to run on every Airflow 3: the task state store of 3.3 belongs to a
+        single run, and the asset state store needs an asset. This run's own entries were cleared when its task started,
+        so a cleared task sees the same snapshots again.
+
+        Args:
+            table: the table that is checked now; it may be a template, and earlier runs may have checked another one.
+            time_key: the entry by which the latest run is found.
+        """
+        ti = context["ti"]
+        # All earlier runs, not the latest: Airflow sorts them by logical date alone, databases differ in where runs
+        # without one come, and the latest may have checked another table. Small entries, read once per run.
+        seen = ti.xcom_pull(task_ids=[self.task_id], key=self.last_seen_key, include_prior_dates=True)
+        place = (table, self.branch, _map_index(ti))
+        mine = [one for one in seen or () if one and (one["table"], one["branch"], one["map_index"]) == place]
+        return max(mine, key=lambda one: int(one[time_key]), default=None)
+
+
+def _map_index(ti: Any) -> int:
+    """Return the number of a mapped task, -1 for one that is not mapped."""
+    return -1 if ti.map_index is None else int(ti.map_index)
+
+
+def snapshot_id_of(value: str | int | None) -> int | None:
+    """Return the id that a DAG author gave, None for what an empty XCom is rendered to."""
+    if value is None or str(value).strip() in _NOTHING:
+        return None
+    try:
+        return int(value)
+    except ValueError as error:
+        raise InvalidInputError(f"after_snapshot_id {value!r} is not the id of a snapshot, expected digits") from error
+
+
+def after_to_ms(after: str, context: Context) -> int:
+    """Return the time that the argument `after` means, in milliseconds since the epoch.
+
+    A run without a logical date has the time after which it could begin instead.
+    """
+    if after == LOGICAL_DATE:
+        return _ms(context.get("logical_date") or context["dag_run"].run_after)
+    return iso_ms(after, name="after", instead=f"{LAST_SEEN!r}, {LOGICAL_DATE!r}")
+
+
+def iso_ms(text: str, *, name: str, instead: str) -> int:
+    """Return an ISO 8601 time in milliseconds since the epoch; UTC if it has no time zone.
+
+    Args:
+        name: the name of the argument, for the error.
+        instead: the other values of the argument, for the error.
+    """
+    try:
+        moment = datetime.fromisoformat(str(text).strip())
+    except ValueError as error:
+        raise InvalidInputError(
+            f"{name}={text!r}: expected {instead} or a time such as '2026-01-31T00:00:00+00:00'"
+        ) from error
+    return _ms(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+
+
+def _ms(moment: datetime) -> int:
+    # By way of microseconds, which a float holds exactly; logical dates are pendulum's, whose differences are not ours.
+    return round(moment.timestamp() * 1_000_000) // 1000
