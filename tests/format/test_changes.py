@@ -29,7 +29,6 @@ from airflow_iceberg.format.metadata.updates import (
     RemoveProperties,
     RemoveSnapshotRef,
     RemoveSnapshots,
-    RemoveStatistics,
     SetCurrentSchema,
     SetDefaultSortOrder,
     SetDefaultSpec,
@@ -276,7 +275,6 @@ class TestStatistics:
         base = change(THREE, SetStatistics(snapshot_id=3, statistics={"snapshot-id": 3, "statistics-path": "a"}))
         after = change(base, SetStatistics(snapshot_id=3, statistics={"snapshot-id": 3, "statistics-path": "b"}))
         assert [s["statistics-path"] for s in after.statistics] == ["b"]
-        assert change(after, RemoveStatistics(snapshot_id=3)).statistics == ()
 
 
 class TestSchemas:
@@ -471,7 +469,6 @@ class TestTheRestForm:
             SetStatistics(snapshot_id=1, statistics={"snapshot-id": 1}),
             {"action": "set-statistics", "snapshot-id": 1, "statistics": {"snapshot-id": 1}},
         ),
-        (RemoveStatistics(snapshot_id=1), {"action": "remove-statistics", "snapshot-id": 1}),
     )
     REQUIREMENTS = (
         (AssertCreate(), {"type": "assert-create"}),

@@ -325,21 +325,6 @@ class SetStatistics(Update):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RemoveStatistics(Update):
-    """Forget the statistics file of a snapshot."""
-
-    action: ClassVar[str] = "remove-statistics"
-    snapshot_id: int
-
-    def apply(self, draft: Draft) -> None:
-        """See `Update.apply`."""
-        draft.statistics = [s for s in draft.statistics if s.get("snapshot-id") != self.snapshot_id]
-
-    def _body(self) -> dict[str, Any]:
-        return {"snapshot-id": self.snapshot_id}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
     """What to do, and what the table must be like for it."""
 
