@@ -274,7 +274,6 @@ class PaimonBuilder:
         return {**entry, "_FILE": file}
 
     def manifest(self, entries: Sequence[Mapping[str, Any]], name: str | None = None) -> dict[str, Any]:
-        """Write a manifest and return its line for a manifest list."""
         name = name or f"manifest-{uuid.uuid4()}-0"
         data = write_avro(ENTRY, entries)
         self.write(f"manifest/{name}", data)
