@@ -135,8 +135,11 @@ class _Work:
 
     def make(self, kind: type[Any], **options: Any) -> Any:
         """Return an action of a kind that starts at the state which the plan was made on."""
-        state = {"written_schema": self.table.schema(), "starting_snapshot_id": self.start}
-        return kind(self.table.io, self.settings, **state, **options)
+        return kind(self.table.io, self.settings, **self.common, **options)
+
+    @property
+    def common(self) -> dict[str, Any]:
+        return {"written_schema": self.table.schema(), "starting_snapshot_id": self.start}
 
     @property
     def earlier(self) -> Any:
