@@ -15,27 +15,10 @@ import pytest
 from airflow_iceberg.errors import UnsupportedError
 from airflow_iceberg.expressions.arrow import to_arrow
 from airflow_iceberg.expressions.binding import parse_filter
+from airflow_iceberg.format import types as kinds
 from airflow_iceberg.format.arrow.types import values_from_array
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.schemas.schema import Schema
-from airflow_iceberg.format.types import (
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IcebergType,
-    ListType,
-    MapType,
-    StructType,
-    TimestampNsType,
-    TimestampType,
-    TimestamptzNsType,
-    TimestamptzType,
-    TimeType,
-    UUIDType,
-    Value,
-    VariantType,
-)
 from airflow_iceberg.format.values.bytes import to_bytes, to_json
 from airflow_iceberg.format.values.variant import Node, decode
 from airflow_iceberg.table import Table
@@ -51,28 +34,28 @@ def load(name: str) -> Table:
     return Table.from_metadata(table.metadata_location, io=table.io)
 
 
-def canonical(kind: IcebergType, value: Value) -> Any:
+def canonical(kind: kinds.IcebergType, value: kinds.Value) -> Any:
     """Return a value as the expected rows spell it; see the README of the reference tables."""
     if value is None:
         return None
     match kind:
-        case FloatType() | DoubleType():
+        case kinds.FloatType() | kinds.DoubleType():
             special = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
             return special.get(repr(value), value)
-        case StructType():
+        case kinds.StructType():
             return {child.name: canonical(child.type, item) for child, item in zip(kind.fields, value, strict=True)}
-        case ListType():
+        case kinds.ListType():
             return [canonical(kind.element, item) for item in value]
-        case MapType():
+        case kinds.MapType():
             items = [[canonical(kind.key, key), canonical(kind.value, item)] for key, item in value.items()]
             return sorted(items, key=lambda item: json.dumps(item[0], sort_keys=True))
-        case VariantType():
+        case kinds.VariantType():
             return {"$variant": of_variant(decode(*value))}
-        case TimestampNsType() | TimestamptzNsType():
+        case kinds.TimestampNsType() | kinds.TimestamptzNsType():
             return with_fraction(to_json(kind, value), 9)
-        case TimestampType() | TimestamptzType() | TimeType():
+        case kinds.TimestampType() | kinds.TimestamptzType() | kinds.TimeType():
             return with_fraction(to_json(kind, value), 6)
-        case DecimalType() | DateType() | UUIDType():
+        case kinds.DecimalType() | kinds.DateType() | kinds.UUIDType():
             return to_json(kind, value)
     return value.hex() if isinstance(value, bytes) else value
 

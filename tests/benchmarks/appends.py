@@ -6,11 +6,11 @@ any table, says how much of our time is anything else than Parquet.
 """
 
 import datetime as dt
-import multiprocessing
-import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,8 +19,7 @@ import pyarrow.parquet as pq
 from airflow_iceberg.jobs.protocol.source import Source
 from tests.benchmarks import lineitem
 from tests.benchmarks.line import Bench, Line, Run, Side
-from tests.benchmarks.measure import Stopwatch
-from tests.benchmarks.sessions import SPARK_4, SPARK_35, JavaSpark, OurSpark, check_rows
+from tests.benchmarks.sessions import SPARK_4, SPARK_35, JavaSpark, OurSpark, bare_pyarrow
 
 FILES_GOAL, QUERY_GOAL, BARE_GOAL = 0.5, 1.0, 1.15
 BY_MONTH = ("months(l_shipdate)",)
@@ -42,36 +41,10 @@ def query(source: lineitem.Lineitem) -> str:
     )
 
 
-class BarePyarrow:
-    """Two processes, each of which reads half of the files and writes them as one, with the settings of a table."""
-
-    def __init__(self, source: lineitem.Lineitem, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._source, self._folder = source, folder
-        self._work = [(source.files[number::2], folder / f"{number}.parquet") for number in range(2)]
-        # Started fresh: a fork would take the threads' locks of this process along.
-        self._pool = multiprocessing.get_context("spawn").Pool(2)
-
-    def __enter__(self) -> "BarePyarrow":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.terminate()
-        self._pool.join()
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-    def copy(self) -> float:
-        """Copy all rows once and return the seconds."""
-        with Stopwatch() as watch:
-            rows = self._pool.starmap(_copy, self._work)
-        check_rows("bare pyarrow", sum(rows), self._source.rows)
-        return watch.seconds
-
-
-def _copy(sources: Sequence[Path], target: Path) -> int:
+def _copy(sources: Sequence[Path], folder: Path) -> int:
     rows = 0
     schema = pq.read_schema(sources[0])
-    with pq.ParquetWriter(target, schema, compression="zstd", store_decimal_as_integer=True) as writer:
+    with pq.ParquetWriter(folder / "rows.parquet", schema, compression="zstd", store_decimal_as_integer=True) as writer:
         for path in sources:
             table = pq.read_table(path, use_threads=False)
             writer.write_table(table, row_group_size=MAX_ROW_GROUP_ROWS)
@@ -79,55 +52,40 @@ def _copy(sources: Sequence[Path], target: Path) -> int:
     return rows
 
 
-def _source(bench: Bench) -> lineitem.Lineitem:
-    return lineitem.make(bench.folder, rows=bench.rows)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Append:
+    """What both sides append to a new table: the files, or a query over them; our side on that version of Spark."""
 
+    is_query: bool = False
+    partition_by: Sequence[str] = ()
+    version: str = SPARK_35
 
-def _our_files(partition_by: Sequence[str]) -> Side:
     @contextmanager
-    def opened(bench: Bench) -> Iterator[Run]:
-        source = _source(bench)
-        with OurSpark(SPARK_35, bench.work / "ours") as spark:
-            files = Source.from_files(source.pattern)
-            yield lambda: spark.append(files, columns=lineitem.COLUMNS, partition_by=partition_by, rows=source.rows)
+    def ours(self, bench: Bench) -> Iterator[Run]:
+        source = lineitem.of(bench)
+        options = self._options(source)
+        rows = Source.from_sql(query(source)) if self.is_query else Source.from_files(source.pattern)
+        with OurSpark(self.version, bench.work / "ours") as spark:
+            yield lambda: spark.append(rows, **options)
 
-    return opened
-
-
-def _files_of_java(partition_by: Sequence[str]) -> Side:
     @contextmanager
-    def opened(bench: Bench) -> Iterator[Run]:
-        source = _source(bench)
+    def java(self, bench: Bench) -> Iterator[Run]:
+        source = lineitem.of(bench)
+        options = self._options(source)
+        rows = query(source) if self.is_query else f"select * from parquet.`{source.folder.as_uri()}`"
         with JavaSpark(bench.work / "java") as java:
-            select = f"select * from parquet.`{source.folder.as_uri()}`"
-            yield lambda: java.append(select, columns=lineitem.COLUMNS, partition_by=partition_by, rows=source.rows)
+            yield lambda: java.append(rows, **options)
 
-    return opened
-
-
-@contextmanager
-def _bare(bench: Bench) -> Iterator[Run]:
-    with BarePyarrow(_source(bench), bench.work / "bare") as bare:
-        yield bare.copy
+    def _options(self, source: lineitem.Lineitem) -> dict[str, Any]:
+        columns, rows = (lineitem.COLUMNS, source.rows)
+        if self.is_query:
+            columns, rows = QUERY_COLUMNS, _rows_of_query(source)
+        return {"columns": columns, "partition_by": self.partition_by, "rows": rows}
 
 
-def _our_query(version: str) -> Side:
-    @contextmanager
-    def opened(bench: Bench) -> Iterator[Run]:
-        source = _source(bench)
-        rows, select = _rows_of_query(source), Source.from_sql(query(source))
-        with OurSpark(version, bench.work / "ours") as spark:
-            yield lambda: spark.append(select, columns=QUERY_COLUMNS, partition_by=(), rows=rows)
-
-    return opened
-
-
-@contextmanager
-def _query_of_java(bench: Bench) -> Iterator[Run]:
-    source = _source(bench)
-    rows, select = _rows_of_query(source), query(source)
-    with JavaSpark(bench.work / "java") as java:
-        yield lambda: java.append(select, columns=QUERY_COLUMNS, partition_by=(), rows=rows)
+def _bare(bench: Bench) -> AbstractContextManager[Run]:
+    source = lineitem.of(bench)
+    return bare_pyarrow(_copy, source.files, bench.work / "bare", source.rows)
 
 
 def _rows_of_query(source: lineitem.Lineitem) -> int:
@@ -137,35 +95,26 @@ def _rows_of_query(source: lineitem.Lineitem) -> int:
     return sum(int(pc.sum(pc.greater_equal(column, first)).as_py()) for column in dates)
 
 
-def _files_line(
-    name: str, partitioned: str, peer: Side, against: str, goal: float, partition_by: Sequence[str]
+def _line(
+    name: str, what: str, append: _Append, goal: float, *, against: str = "Iceberg Java", peer: Side | None = None
 ) -> Line:
-    return Line(
-        name=name,
-        what=f"append of Parquet files, {partitioned}",
-        against=against,
-        ours=_our_files(partition_by),
-        peer=peer,
-        goal=goal,
-        prepare=_source,
-    )
+    what = f"append of {what}"
+    peer = peer or append.java
+    return Line(name=name, what=what, against=against, ours=append.ours, peer=peer, goal=goal, prepare=lineitem.of)
 
 
+FILES, UNPARTITIONED = "Parquet files, unpartitioned", _Append()
 LINES = (
-    _files_line("files", "unpartitioned", _files_of_java(()), "Iceberg Java", FILES_GOAL, ()),
-    _files_line("files-bare", "unpartitioned", _bare, "bare pyarrow", BARE_GOAL, ()),
-    _files_line(
-        "files-by-month", "partitioned by month", _files_of_java(BY_MONTH), "Iceberg Java", FILES_GOAL, BY_MONTH
-    ),
+    _line("files", FILES, UNPARTITIONED, FILES_GOAL),
+    _line("files-bare", FILES, UNPARTITIONED, BARE_GOAL, against="bare pyarrow", peer=_bare),
+    _line("files-by-month", "Parquet files, partitioned by month", _Append(partition_by=BY_MONTH), FILES_GOAL),
     *(
-        Line(
-            name=name,
-            what=f"append of a query on {version}",
+        _line(
+            name,
+            f"a query on {version}",
+            _Append(is_query=True, version=version),
+            QUERY_GOAL,
             against=f"Iceberg Java on {SPARK_35}",
-            ours=_our_query(version),
-            peer=_query_of_java,
-            goal=QUERY_GOAL,
-            prepare=_source,
         )
         for name, version in (("query", SPARK_35), ("query-spark-4", SPARK_4))
     ),

@@ -60,7 +60,6 @@ def make(root: Path, *, layout: str = "clustered") -> Path:
 
 
 def folder_of(root: Path, layout: str = "clustered") -> Path:
-    """Return the table's location."""
     return root / (f"big-{VERSION}" if layout == "clustered" else f"big-{VERSION}-{layout}")
 
 

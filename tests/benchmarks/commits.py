@@ -4,9 +4,10 @@ Both sides load the table from a SQL catalog of their own and append ten rows; l
 all count. Two lines: against the limit of 0.1 s, as if it were a peer, and against PyIceberg.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -37,7 +38,6 @@ def _restored(bench: Bench) -> Iterator[Path]:
 
 
 def _rows() -> pa.Table:
-    """Return ten rows of one partition."""
     day = big_metadata.FIRST_DAY
     columns = {
         "l_orderkey": pa.array(range(10), pa.int64()),
@@ -47,51 +47,42 @@ def _rows() -> pa.Table:
     return pa.table(columns)
 
 
-def _ours(metadata: Path, folder: Path) -> Run:
-    catalog = load_catalog("ours", type="sql", uri=f"sqlite:///{folder}/catalog.db", warehouse=folder.as_uri())
+@contextmanager
+def _committing(bench: Bench, catalog: Any, append: Callable[[pa.Table], int]) -> Iterator[Run]:
     catalog.create_namespace("db")
-    catalog.register_table(NAME, metadata.as_uri())
-    rows = _rows()
+    with _restored(bench) as metadata:
+        catalog.register_table(NAME, metadata.as_uri())
+        rows = _rows()
 
-    def commit() -> float:
-        with Stopwatch() as watch:
-            written = Table.load(catalog, NAME).append(rows)
-        check_rows("our commit", written.added_records, rows.num_rows)
-        return watch.seconds
+        def commit() -> float:
+            with Stopwatch() as watch:
+                added = append(rows)
+            check_rows("a commit", added, rows.num_rows)
+            return watch.seconds
 
-    return commit
+        yield commit
 
 
-def _pyiceberg(metadata: Path, folder: Path) -> Run:
+def ours(bench: Bench) -> AbstractContextManager[Run]:
+    catalog = load_catalog("ours", type="sql", uri=_uri(bench), warehouse=bench.work.as_uri())
+    return _committing(bench, catalog, lambda rows: Table.load(catalog, NAME).append(rows).added_records)
+
+
+def pyiceberg(bench: Bench) -> AbstractContextManager[Run]:
     from pyiceberg.catalog.sql import SqlCatalog
 
-    catalog = SqlCatalog("peer", uri=f"sqlite:///{folder}/catalog.db", warehouse=folder.as_uri())
-    catalog.create_namespace("db")
-    catalog.register_table(NAME, metadata.as_uri())
-    rows = _rows()
+    catalog = SqlCatalog("peer", uri=_uri(bench), warehouse=bench.work.as_uri())
 
-    def commit() -> float:
-        with Stopwatch() as watch:
-            table = catalog.load_table(NAME)
-            table.append(rows)
-        check_rows("PyIceberg's commit", int(table.current_snapshot().summary["added-records"]), rows.num_rows)
-        return watch.seconds
+    def append(rows: pa.Table) -> int:
+        table = catalog.load_table(NAME)
+        table.append(rows)
+        return int(table.current_snapshot().summary["added-records"])
 
-    return commit
+    return _committing(bench, catalog, append)
 
 
-@contextmanager
-def ours(bench: Bench) -> Iterator[Run]:
-    """Give our commit."""
-    with _restored(bench) as metadata:
-        yield _ours(metadata, bench.work)
-
-
-@contextmanager
-def pyiceberg(bench: Bench) -> Iterator[Run]:
-    """Give PyIceberg's commit."""
-    with _restored(bench) as metadata:
-        yield _pyiceberg(metadata, bench.work)
+def _uri(bench: Bench) -> str:
+    return f"sqlite:///{bench.work}/catalog.db"
 
 
 WHAT = f"commit on a table of {big_metadata.SNAPSHOTS * big_metadata.FILES_PER_SNAPSHOT:,} files, load and ten rows"

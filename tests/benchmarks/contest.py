@@ -17,9 +17,9 @@ from typing import Any, Self
 from tests.benchmarks.line import Bench, Line
 from tests.benchmarks.measure import Measurement, Samples, note
 from tests.support.airflow_home import ROOT
+from tests.support.processes import end_process
 
 COMPARED_GOAL = 1.1
-_END_SECONDS = 120
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,17 +116,10 @@ class Contestant:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.stdin.close()
-        try:
-            self._process.wait(timeout=_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process.stdout.close()
+        end_process(self._process, seconds=120)
         shutil.rmtree(self._work, ignore_errors=True)
 
     def run(self) -> dict[str, float]:
-        """Run once and return what the process measured."""
         # The pages that the one before has written must not be flushed at this one's expense.
         os.sync()
         self._process.stdin.write("run\n")

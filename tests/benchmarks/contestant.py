@@ -23,7 +23,6 @@ from tests.benchmarks.measure import Stopwatch
 
 
 def find(module: str, name: str) -> Line:
-    """Return a line of a module."""
     lines: Iterable[Line] = importlib.import_module(module).LINES
     return next(line for line in lines if line.name == name)
 

@@ -5,10 +5,10 @@ threads, the peer's by reading them with pyarrow first, which is how one does it
 """
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,100 +30,79 @@ GOAL = 1.0
 NAME = "db.t"
 
 
-class Ours:
-    """Our back end without a JVM; a new table for each run."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def append(self, rows: pa.Table) -> float:
-        """Append rows that are in memory."""
-        table = self._create()
-        with Stopwatch() as watch:
-            written = table.append(rows)
-        check_rows("Table.append", written.added_records, rows.num_rows)
-        return watch.seconds
-
-    def load(self, source: lineitem.Lineitem) -> float:
-        """Append the files by a job."""
-        table = self._create()
-        with Stopwatch() as watch:
-            plan = plan_append(table, Source.from_files(source.pattern))
-            run_local(plan, table.io)
-            written = commit_append(table, plan, read_result(table, plan))
-        check_rows("our local job", written.added_records, source.rows)
-        return watch.seconds
-
-    def _create(self) -> Table:
-        catalog = load_catalog("ours", type="sql", uri=_fresh(self._folder), warehouse=self._folder.as_uri())
-        catalog.create_namespace("db")
-        return Table.create(catalog, NAME, schema=lineitem.COLUMNS)
+def _our_table(folder: Path, source: lineitem.Lineitem) -> Table:
+    catalog = load_catalog("ours", type="sql", uri=_fresh(folder), warehouse=folder.as_uri())
+    catalog.create_namespace("db")
+    return Table.create(catalog, NAME, schema=lineitem.COLUMNS)
 
 
-class PyIceberg:
-    """PyIceberg; a new table for each run."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def append(self, rows: pa.Table) -> float:
-        """Append rows that are in memory."""
-        table = self._create(rows.schema)
-        with Stopwatch() as watch:
-            table.append(rows)
-        self._check(table, rows.num_rows)
-        return watch.seconds
-
-    def load(self, source: lineitem.Lineitem) -> float:
-        """Read the files and append their rows."""
-        table = self._create(pq.read_schema(source.files[0]))
-        with Stopwatch() as watch:
-            table.append(pq.read_table(list(source.files)))
-        self._check(table, source.rows)
-        return watch.seconds
-
-    def _create(self, schema: pa.Schema) -> "PeerTable":
-        from pyiceberg.catalog.sql import SqlCatalog
-
-        catalog = SqlCatalog("peer", uri=_fresh(self._folder), warehouse=self._folder.as_uri())
-        catalog.create_namespace("db")
-        return catalog.create_table(NAME, schema)
-
-    def _check(self, table: "PeerTable", rows: int) -> None:
-        check_rows("PyIceberg", int(table.current_snapshot().summary["added-records"]), rows)
+def _our_files(table: Table, source: lineitem.Lineitem) -> int:
+    plan = plan_append(table, Source.from_files(source.pattern))
+    run_local(plan, table.io)
+    return commit_append(table, plan, read_result(table, plan)).added_records
 
 
-def _source(bench: Bench) -> lineitem.Lineitem:
-    return lineitem.make(bench.folder, rows=bench.rows)
+def _their_table(folder: Path, source: lineitem.Lineitem) -> "PeerTable":
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    catalog = SqlCatalog("peer", uri=_fresh(folder), warehouse=folder.as_uri())
+    catalog.create_namespace("db")
+    return catalog.create_table(NAME, pq.read_schema(source.files[0]))
 
 
-def _side(kind: type[Ours] | type[PyIceberg], *, from_files: bool) -> Side:
+def _their_rows(table: "PeerTable", rows: pa.Table) -> int:
+    table.append(rows)
+    return int(table.current_snapshot().summary["added-records"])
+
+
+def _side(create: Callable[..., Any], append: Callable[[Any, Any], int], *, from_files: bool) -> Side:
+    """Return the side that appends the rows, or the files that they are in, to a new table in each run."""
+
     @contextmanager
     def opened(bench: Bench) -> Iterator[Run]:
-        source, side = _source(bench), kind(bench.work / "warehouse")
-        if from_files:
-            yield lambda: side.load(source)
-        else:
-            rows = pq.read_table(list(source.files))
-            yield lambda: side.append(rows)
+        source = lineitem.of(bench)
+        rows = source if from_files else pq.read_table(list(source.files))
+
+        def run() -> float:
+            table = create(bench.work / "warehouse", source)
+            with Stopwatch() as watch:
+                added = append(table, rows)
+            check_rows("an append", added, source.rows)
+            return watch.seconds
+
+        yield run
 
     return opened
 
 
-LINES = tuple(
-    Line(
+def _line(name: str, what: str, against: str, ours: Callable[..., int], peer: Callable[..., int]) -> Line:
+    from_files = name == "local-files"
+    return Line(
         name=name,
         what=what,
         against=against,
-        ours=_side(Ours, from_files=from_files),
-        peer=_side(PyIceberg, from_files=from_files),
+        ours=_side(_our_table, ours, from_files=from_files),
+        peer=_side(_their_table, peer, from_files=from_files),
         goal=GOAL,
-        prepare=_source,
+        prepare=lineitem.of,
     )
-    for name, what, against, from_files in (
-        ("local-rows", "append of {rows} Arrow rows in the process", "PyIceberg", False),
-        ("local-files", "append of Parquet files in the process", "PyIceberg and read_table", True),
-    )
+
+
+LINES = (
+    _line(
+        "local-rows",
+        "append of {rows} Arrow rows in the process",
+        "PyIceberg",
+        lambda table, rows: table.append(rows).added_records,
+        _their_rows,
+    ),
+    _line(
+        "local-files",
+        "append of Parquet files in the process",
+        "PyIceberg and read_table",
+        _our_files,
+        lambda table, source: _their_rows(table, pq.read_table(list(source.files))),
+    ),
 )
 
 

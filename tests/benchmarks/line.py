@@ -66,5 +66,4 @@ class Line:
     in_turns: bool = True
 
     def title(self, rows: int, against: str | None = None) -> str:
-        """Return the name that the report shows."""
         return f"{self.what.format(rows=f'{rows:,}')}, vs {against or self.against}, {self.unit}"

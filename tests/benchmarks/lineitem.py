@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.benchmarks.line import Bench
 from tests.benchmarks.measure import note
 
 ROWS = 5_000_000
@@ -65,7 +66,6 @@ class Lineitem:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The Parquet files, in order."""
         return tuple(sorted(self.folder.glob("*.parquet")))
 
     @property
@@ -75,7 +75,6 @@ class Lineitem:
 
 
 def make(root: Path, *, rows: int = ROWS) -> Lineitem:
-    """Return the files, made if they are not there."""
     folder = root / f"lineitem-{VERSION}-{rows}"
     if not folder.exists():
         note(f"making {rows} rows in {folder}")
@@ -89,6 +88,10 @@ def make(root: Path, *, rows: int = ROWS) -> Lineitem:
     return Lineitem(folder=folder, rows=rows)
 
 
+def of(bench: Bench) -> Lineitem:
+    return make(bench.folder, rows=bench.rows)
+
+
 def _write(folder: Path, number: int, rows: int) -> None:
     # Decimals as integers, as Spark writes them too: its reader is slow with the byte arrays that pyarrow prefers.
     path = folder / f"part-{number:03d}.parquet"
@@ -96,7 +99,6 @@ def _write(folder: Path, number: int, rows: int) -> None:
 
 
 def table(number: int, rows: int) -> pa.Table:
-    """Return the rows of one file."""
     dice = np.random.Generator(np.random.PCG64([VERSION, number]))
     order = np.sort(dice.integers(0, max(rows // 4, 1), rows)) + number * 100_000_000 + 1
     line = np.arange(rows) - np.searchsorted(order, order) + 1
@@ -128,19 +130,16 @@ def table(number: int, rows: int) -> pa.Table:
 
 
 def decimal(unscaled: np.ndarray) -> pa.Array:
-    """Return decimals with two digits behind the point."""
     halves = np.empty((len(unscaled), 2), np.int64)
     halves[:, 0], halves[:, 1] = unscaled, unscaled >> 63
     return pa.Array.from_buffers(pa.decimal128(15, 2), len(unscaled), [None, pa.py_buffer(halves)])
 
 
 def date(days: np.ndarray) -> pa.Array:
-    """Return dates of days since 1970."""
     return pa.array(days.astype(np.int32)).view(pa.date32())
 
 
 def choice(values: tuple[str, ...], numbers: np.ndarray) -> pa.Array:
-    """Return the texts of these numbers."""
     return pa.array(values).take(pa.array(numbers))
 
 

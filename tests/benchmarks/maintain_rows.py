@@ -3,7 +3,6 @@
 1 % of the rows of every file of the table are deleted. No partition and no statistics select them: all files are read.
 """
 
-from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -12,20 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from airflow_iceberg.commit.actions.append import AppendFiles
-from airflow_iceberg.data.write.rows import write_rows
-from airflow_iceberg.format.manifests.entries import DataFile
-from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.operations.delete import DeleteRequest, delete
 from airflow_iceberg.operations.overwrite import OverwriteRequest, overwrite
 from airflow_iceberg.operations.work import Work
-from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 from airflow_iceberg.table import Table
 from tests.benchmarks import lineitem
 from tests.benchmarks.appends import BY_MONTH
 from tests.benchmarks.line import Line
-from tests.benchmarks.maintained import Frozen, Warehouse, against_java
+from tests.benchmarks.maintained import Frozen, Warehouse, against_java, fill
 from tests.benchmarks.measure import note
 from tests.benchmarks.sessions import check_rows
 from tests.support.append_steps import commit_append, plan_append
@@ -52,20 +46,17 @@ class _Delete:
         self._mode = mode
 
     def table(self, warehouse: Warehouse) -> Frozen:
-        """Return the table, which is made if it is not there."""
         frozen = Frozen.of(warehouse.folder / "db" / "wide", lambda: _make_wide(warehouse))
         note(f"  {_matching_rows(frozen.folder)} rows match")
         return _Prepared(frozen, warehouse, self._mode)
 
     def ours(self, warehouse: Warehouse) -> None:
-        """Delete on our side."""
         request = DeleteRequest(predicate=PREDICATE, mode=self._mode)
         result = delete(Work(warehouse.load("wide"), run=warehouse.run), request)
         check_rows("our delete", result.deleted_records, _matching_rows(warehouse.folder / "db" / "wide"))
         self._check("our delete", warehouse)
 
     def java(self, warehouse: Warehouse) -> None:
-        """Delete by Java's statement."""
         warehouse.java.sql(f"delete from ref.db.wide where {PREDICATE}")
         self._check("Java's delete", warehouse)
 
@@ -78,7 +69,6 @@ class _Delete:
         check_rows(who, int(warehouse.summary("wide")[name]), expected)
 
     def line(self, goal: float, *, in_turns: bool) -> Line:
-        """Return the line."""
         return against_java(
             self._mode,
             f"{self._mode} delete of 1 % of {ROWS:,} rows in {FILES} files",
@@ -92,7 +82,6 @@ class _Delete:
 
 @cache
 def _matching_rows(folder: Path) -> int:
-    """Return how many rows of the table match the predicate."""
     kinds = (
         pq.read_table(path, columns=["kind"]).column(0) for path in sorted((folder / "data").rglob("*made-*.parquet"))
     )
@@ -107,7 +96,6 @@ class _Prepared(Frozen):
         self._warehouse, self._mode = warehouse, mode
 
     def restore(self) -> None:
-        """Put the table back, and set its mode."""
         super().restore()
         self._warehouse.load("wide").alter([{"set_properties": {"write.delete.mode": self._mode}}])
 
@@ -115,17 +103,10 @@ class _Prepared(Frozen):
 def _make_wide(warehouse: Warehouse) -> None:
     note(f"  making {ROWS:,} rows in {FILES} files")
     table = Table.create(warehouse.catalog, "db.wide", schema=COLUMNS)
-    document = metadata_json.write(table.metadata)
-    with ProcessPoolExecutor(2) as pool:
-        written = pool.map(_write_wide, [document] * FILES, range(FILES))
-        files = [file for files in written for file in files]
-    check_rows("the table", len(files), FILES)
-    note(f"  {sum(file.file_size_in_bytes for file in files) >> 20} MiB")
-    table.commit(AppendFiles(table.io, files, table.commit_settings(), written_schema=table.schema()))
+    fill(table, _wide_rows, [ROWS // FILES] * FILES, "made")
 
 
-def _write_wide(document: bytes, number: int) -> tuple[DataFile, ...]:
-    count = ROWS // FILES
+def _wide_rows(number: int, count: int) -> pa.Table:
     dice = np.random.Generator(np.random.PCG64([1, number]))
     first = number * count
     columns = [
@@ -137,17 +118,12 @@ def _write_wide(document: bytes, number: int) -> tuple[DataFile, ...]:
         lineitem.choice(lineitem.MODES, dice.integers(0, len(lineitem.MODES), count)),
         lineitem.comments(dice, count),
     ]
-    rows = pa.table(columns, names=list(COLUMNS))
-    return write_rows(load_file_io(), metadata_json.read(document), rows, file_prefix=f"made-{number}")
-
-
-def _source(warehouse: Warehouse) -> lineitem.Lineitem:
-    return lineitem.make(warehouse.bench.folder, rows=warehouse.bench.rows)
+    return pa.table(columns, names=list(COLUMNS))
 
 
 def _months(warehouse: Warehouse) -> Frozen:
     """Return the table of rows by month, which is made by our append if it is not there."""
-    name, source = f"months_{warehouse.bench.rows}", _source(warehouse)
+    name, source = f"months_{warehouse.bench.rows}", lineitem.of(warehouse.bench)
 
     def make() -> None:
         table = Table.create(warehouse.catalog, f"db.{name}", schema=lineitem.COLUMNS, partition_by=BY_MONTH)
@@ -158,7 +134,7 @@ def _months(warehouse: Warehouse) -> Frozen:
 
 
 def _our_overwrite(warehouse: Warehouse) -> None:
-    source = _source(warehouse)
+    source = lineitem.of(warehouse.bench)
     request = OverwriteRequest(rows=Source.from_files(source.pattern), replace="partitions")
     table = warehouse.load(f"months_{source.rows}")
     result = overwrite(Work(table, run=warehouse.run), request)
@@ -168,7 +144,7 @@ def _our_overwrite(warehouse: Warehouse) -> None:
 
 
 def _overwrite_of_java(warehouse: Warehouse) -> None:
-    source = _source(warehouse)
+    source = lineitem.of(warehouse.bench)
     name = f"months_{source.rows}"
     warehouse.java.sql(f"insert overwrite ref.db.{name} select * from parquet.`{source.folder.as_uri()}`")
     summary = warehouse.summary(name)

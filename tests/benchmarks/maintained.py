@@ -9,19 +9,27 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.commit.actions.append import AppendFiles
+from airflow_iceberg.data.write.rows import write_rows
+from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
+from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 from airflow_iceberg.table import Table
 from tests.benchmarks.line import Bench, Line, Run, Side
 from tests.benchmarks.measure import Stopwatch, note
-from tests.benchmarks.sessions import DRIVER_MEMORY, SPARK_35, OurSpark
+from tests.benchmarks.sessions import DRIVER_MEMORY, SPARK_35, OurSpark, check_rows
 from tests.support.iceberg_java import IcebergJava
 
 
@@ -46,7 +54,6 @@ class Warehouse:
 
     @cached_property
     def java(self) -> IcebergJava:
-        """Spark 3.5 with Iceberg Java."""
         settings = {
             # A table that is put back must not be remembered.
             "spark.sql.catalog.ref.cache-enabled": "false",
@@ -61,22 +68,35 @@ class Warehouse:
         return self._stack.enter_context(OurSpark(SPARK_35, self.bench.work / "ours"))
 
     def run(self, plan: JobPlan) -> JobResult:
-        """Run one of our jobs."""
         note(f"    ours: {self.spark.run(plan.location)}")
         return JobResult.from_json(Path(plan.result_location.removeprefix("file://")).read_bytes())
 
     @property
     def catalog(self):
-        """Our catalog of the warehouse."""
         return load_catalog("bench", type="hadoop", warehouse=self.folder.as_uri())
 
     def load(self, name: str) -> Table:
-        """Return a table as it is now."""
         return Table.load(self.catalog, f"db.{name}")
 
     def summary(self, name: str) -> dict[str, str]:
         """Return the summary of a table's last snapshot, as our side reads it."""
         return dict(self.load(name).current_snapshot().summary)
+
+
+def fill(table: Table, rows: Callable[[int, int], pa.Table], counts: Sequence[int], prefix: str) -> None:
+    """Append a file for each count of rows: those that `rows` returns for its number and the count."""
+    document, numbers = metadata_json.write(table.metadata), range(len(counts))
+    with ProcessPoolExecutor(2) as pool:
+        written = pool.map(_write, repeat(document), repeat(rows), numbers, counts, repeat(prefix))
+        files = [file for files in written for file in files]
+    check_rows("the table", len(files), len(counts))
+    note(f"  {sum(file.file_size_in_bytes for file in files) >> 20} MiB")
+    table.commit(AppendFiles(table.io, files, table.commit_settings(), written_schema=table.schema()))
+
+
+def _write(document: bytes, rows: Callable[[int, int], pa.Table], number: int, count: int, prefix: str) -> Any:
+    metadata = metadata_json.read(document)
+    return write_rows(load_file_io(), metadata, rows(number, count), file_prefix=f"{prefix}-{number}")
 
 
 class Frozen:
@@ -147,16 +167,6 @@ def on_table(table: Callable[[Warehouse], "Frozen"], work: Effort) -> Side:
     return opened
 
 
-def prepared(table: Callable[[Warehouse], "Frozen"]) -> Callable[[Bench], None]:
-    """Return the function that makes a table if it is not there."""
-
-    def prepare(bench: Bench) -> None:
-        with Warehouse(bench) as warehouse:
-            table(warehouse)
-
-    return prepare
-
-
 def against_java(
     name: str,
     what: str,
@@ -167,7 +177,12 @@ def against_java(
     goal: float,
     **settings: Any,
 ) -> Line:
-    """Return the line for what both sides do to one table."""
+    """Return the line for what both sides do to one table, which is made if it is not there."""
+
+    def prepare(bench: Bench) -> None:
+        with Warehouse(bench) as warehouse:
+            table(warehouse)
+
     return Line(
         name=name,
         what=what,
@@ -175,7 +190,7 @@ def against_java(
         ours=on_table(table, ours),
         peer=on_table(table, java),
         goal=goal,
-        prepare=prepared(table),
+        prepare=prepare,
         **settings,
     )
 

@@ -44,16 +44,13 @@ class Samples:
 
     @property
     def median(self) -> float:
-        """The median of the values."""
         return statistics.median(self.values)
 
     @property
     def spread(self) -> str:
-        """The smallest and the largest value."""
         return f"{min(self.values):.3f}–{max(self.values):.3f}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the samples as an object of `bench.json`."""
         return {
             "values": [round(value, 4) for value in self.values],
             "processor_seconds": [round(value, 2) for value in self.processor_seconds],
@@ -83,17 +80,14 @@ class Measurement:
 
     @property
     def is_met(self) -> bool:
-        """Whether the goal is reached."""
         return self.ratio <= self.goal
 
     def line(self) -> str:
-        """Return the measurement as a line of the report."""
         medians = f"{self.ours.median:.3f} | {self.peer.median:.3f}"
         spread = f"{self.ours.spread}, {self.peer.spread}"
         return f"{self.name} | {medians} | {self.ratio:.3f} | {self.goal:g} | {spread}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the measurement as an object of `bench.json`."""
         return {
             "name": self.name,
             "ours": round(self.ours.median, 4),
@@ -105,7 +99,6 @@ class Measurement:
 
 
 def write_report(measurements: Iterable[Measurement], path: Path) -> None:
-    """Write all measurements as a JSON list."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps([measurement.to_dict() for measurement in measurements], indent=2) + "\n")
 

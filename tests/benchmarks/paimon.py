@@ -57,14 +57,18 @@ POLL = """
 import json, sys
 from airflow_iceberg.paimon.table import PaimonTable
 from airflow_iceberg.paimon.new_snapshot import PaimonCondition, look
-from tests.support.counting_io import CountingFileIO
-io = CountingFileIO()
-table = PaimonTable(sys.argv[1], io)
+from airflow_iceberg.storage.stores.fsspec_io import FsspecFileIO
+sizes = []
+class CountingFileIO(FsspecFileIO):
+    def read(self, *args, **options):
+        data = super().read(*args, **options)
+        sizes.append(len(data))
+        return data
+table = PaimonTable(sys.argv[1], CountingFileIO())
 seen, _ = look(table, PaimonCondition())
-first = io.bytes_read
-io.bytes_read = 0
+first = len(sizes)
 look(table, PaimonCondition(min_new_records=1), seen)
-print(json.dumps([first, io.bytes_read]))
+print(json.dumps([sum(sizes[:first]), sum(sizes[first:])]))
 """
 
 

@@ -8,7 +8,7 @@ walked through inside of its JVM, after it has warmed up. Loading the table is n
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,34 +47,24 @@ class _Plan:
     row_filter: str | None
     expected: int
 
-    @contextmanager
-    def ours(self, bench: Bench) -> Iterator[Run]:
-        """Give our plan."""
+    def ours(self, bench: Bench) -> AbstractContextManager[Run]:
         table = Table.from_metadata(_metadata(bench, self.layout).as_uri())
+        return self._planned("our plan", lambda: table.scan(row_filter=self.row_filter).plan_files())
 
-        def plan() -> float:
-            with Stopwatch() as watch:
-                tasks = table.scan(row_filter=self.row_filter).plan_files()
-                size = sum(_look(task.file, task.delete_files) for task in tasks)
-            _check("our plan", len(tasks), self.expected)
-            assert size > 0
-            return watch.seconds
-
-        yield plan
-
-    @contextmanager
-    def pyiceberg(self, bench: Bench) -> Iterator[Run]:
-        """Give PyIceberg's plan."""
+    def pyiceberg(self, bench: Bench) -> AbstractContextManager[Run]:
         from pyiceberg.table import StaticTable
 
         table = StaticTable.from_metadata(_metadata(bench, self.layout).as_uri())
         scan = table.scan() if self.row_filter is None else table.scan(row_filter=self.row_filter)
+        return self._planned("PyIceberg's plan", lambda: list(scan.plan_files()))
 
+    @contextmanager
+    def _planned(self, who: str, plan_files: Callable[[], Any]) -> Iterator[Run]:
         def plan() -> float:
             with Stopwatch() as watch:
-                tasks = list(scan.plan_files())
+                tasks = plan_files()
                 size = sum(_look(task.file, task.delete_files) for task in tasks)
-            _check("PyIceberg's plan", len(tasks), self.expected)
+            _check(who, len(tasks), self.expected)
             assert size > 0
             return watch.seconds
 
@@ -82,7 +72,6 @@ class _Plan:
 
     @contextmanager
     def java(self, bench: Bench) -> Iterator[Run]:
-        """Give Iceberg Java's plan."""
         location, column = _metadata(bench, self.layout).as_uri(), COLUMN if self.row_filter else None
         with IcebergJava.start(bench.work.as_uri()) as java:
 
@@ -94,7 +83,6 @@ class _Plan:
             yield plan
 
     def lines(self, name: str, what: str) -> tuple[Line, ...]:
-        """Return the lines against both peers."""
         return tuple(
             Line(
                 name=f"{name}-{suffix}",

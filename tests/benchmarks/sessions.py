@@ -4,12 +4,14 @@ What a run costs is measured here from the outside and in the same way for both:
 until the new snapshot is committed. Starting Spark, making the table and looking at what came out are not part of it.
 """
 
+import multiprocessing
 import os
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,33 +20,16 @@ from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.spark.installation import environment
 from airflow_iceberg.jobs.spark.package import build_zip
 from airflow_iceberg.table import Table
+from tests.benchmarks.line import Run
 from tests.benchmarks.measure import Stopwatch, note
 from tests.support.append_steps import commit_append, plan_append, read_result
 from tests.support.iceberg_java import IcebergJava
 from tests.support.iceberg_java_env import java_environ, java_python
+from tests.support.processes import end_process
 
 DRIVER_MEMORY = "2g"
 CONF = ("spark.ui.enabled=false", "spark.ui.showConsoleProgress=false", "spark.driver.bindAddress=127.0.0.1")
 SPARK_35, SPARK_4 = "Spark 3.5", "Spark 4.2"
-
-
-class OurTables:
-    """Tables of ours in a warehouse of their own; one table at a time, made new for each run."""
-
-    def __init__(self, warehouse: Path) -> None:
-        shutil.rmtree(warehouse, ignore_errors=True)
-        self._warehouse = warehouse
-        self._catalog = load_catalog("bench", type="hadoop", warehouse=warehouse.as_uri())
-        self._catalog.create_namespace("db")
-
-    def create(self, columns: Mapping[str, str], partition_by: Sequence[str] = ()) -> Table:
-        """Return a new table in the place of the last one."""
-        shutil.rmtree(self._warehouse / "db" / "t", ignore_errors=True)
-        return Table.create(self._catalog, "db.t", schema=columns, partition_by=partition_by)
-
-    def remove(self) -> None:
-        """Leave nothing behind: a table of the benchmark is some hundred megabytes."""
-        shutil.rmtree(self._warehouse, ignore_errors=True)
 
 
 class OurSpark:
@@ -52,7 +37,10 @@ class OurSpark:
 
     def __init__(self, name: str, warehouse: Path) -> None:
         self.name = name
-        self._tables = OurTables(warehouse)
+        shutil.rmtree(warehouse, ignore_errors=True)
+        self._warehouse = warehouse
+        self._catalog = load_catalog("bench", type="hadoop", warehouse=warehouse.as_uri())
+        self._catalog.create_namespace("db")
         command, environ = _command(name, warehouse.parent)
         self._log = warehouse.with_suffix(".log")
         self._log.parent.mkdir(parents=True, exist_ok=True)
@@ -66,14 +54,15 @@ class OurSpark:
         return self
 
     def __exit__(self, *_: object) -> None:
-        _end(self._process)
-        self._tables.remove()
+        end_process(self._process)
+        shutil.rmtree(self._warehouse, ignore_errors=True)  # a table of the benchmark is some hundred megabytes
 
     def append(
         self, source: Source, *, columns: Mapping[str, str], partition_by: Sequence[str], rows: int | None
     ) -> float:
         """Append to a new table and return the seconds; `rows` is how many must have come in."""
-        table = self._tables.create(columns, partition_by)
+        shutil.rmtree(self._warehouse / "db" / "t", ignore_errors=True)
+        table = Table.create(self._catalog, "db.t", schema=columns, partition_by=partition_by)
         with Stopwatch() as watch:
             plan = plan_append(table, source)
             said = self.run(plan.location)
@@ -96,8 +85,6 @@ class OurSpark:
 
 
 class JavaSpark:
-    """Spark 3.5 with Iceberg Java."""
-
     def __init__(self, warehouse: Path) -> None:
         shutil.rmtree(warehouse, ignore_errors=True)
         warehouse.mkdir(parents=True)
@@ -123,6 +110,28 @@ class JavaSpark:
         check_rows("Iceberg Java", found["rows"], rows)
         note(f"    Iceberg Java: {watch.seconds:.3f} s, {found['files']} files")
         return watch.seconds
+
+
+@contextmanager
+def bare_pyarrow(
+    copy: Callable[[Sequence[Path], Path], int], sources: Sequence[Path], folder: Path, rows: int
+) -> Iterator[Run]:
+    """Give the run of two processes that each copy half of the files to a folder; `copy` returns how many rows."""
+    work = [(sources[number::2], folder / f"{number}") for number in range(2)]
+
+    def run() -> float:
+        shutil.rmtree(folder, ignore_errors=True)
+        for _, target in work:
+            target.mkdir(parents=True)
+        with Stopwatch() as watch:
+            copied = sum(pool.starmap(copy, work))
+        check_rows("bare pyarrow", copied, rows)
+        return watch.seconds
+
+    # Started fresh: a fork would take the threads' locks of this process along.
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        yield run
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def check_rows(who: str, found: int, expected: int | None) -> None:
@@ -154,13 +163,3 @@ def _command(name: str, folder: Path) -> tuple[list[str], dict[str, Any]]:
     submitted = shlex.join([*submit, "pyspark-shell"])
     environ |= {"PYTHONPATH": str(core), "PYSPARK_SUBMIT_ARGS": submitted, "SPARK_LOCAL_IP": "127.0.0.1"}
     return [python, str(Path(__file__).with_name("job_server.py"))], environ
-
-
-def _end(process: "subprocess.Popen[str]") -> None:
-    process.stdin.close()
-    try:
-        process.wait(timeout=60)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    process.stdout.close()

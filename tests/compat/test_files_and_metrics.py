@@ -17,7 +17,7 @@ from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
-from tests.compat.test_ours_read_by_others import key, our_rows
+from tests.compat.test_ours_read_by_others import our_rows, their_rows
 from tests.support.data_files import name_mapping, write_data_file
 
 pytestmark = pytest.mark.java
@@ -45,7 +45,7 @@ def table(catalog, request):
 
 
 def same_rows(java, table):
-    theirs = sorted(java.sql(f"select * from ref.{table.name}"), key=key)
+    theirs = their_rows(java, table)
     assert our_rows(table.refresh()) == theirs
     return sorted(row["id"] for row in theirs)
 
@@ -199,9 +199,8 @@ class TestStatistics:
     def test_those_of_java_for_the_same_rows(self, java, catalog, make):
         rows, name = make(), f"metrics_{make.__name__}"
         properties = MODES if make is wide_rows else {}
-        tables = []
-        for owner in ("ours", "theirs"):
-            tables.append(Table.create(catalog, f"db.{name}_{owner}", schema=rows.schema, properties=properties))
+        options = {"schema": rows.schema, "properties": properties}
+        tables = [Table.create(catalog, f"db.{name}_{owner}", **options) for owner in ("ours", "theirs")]
         tables[0].append(rows)
         java.sql(f"insert into ref.db.{name}_theirs select * from ref.db.{name}_ours")
         names = {field_id: name for name, field_id in tables[0].schema().names.items()}

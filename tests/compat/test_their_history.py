@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from airflow_iceberg.table import Table
-from tests.compat.test_ours_read_by_others import key, our_rows
+from tests.compat.test_ours_read_by_others import our_rows, their_rows
 
 pytestmark = pytest.mark.java
 
@@ -115,19 +115,14 @@ class TestAfterEveryStatement:
         name = f"history_{name}"
         for statement in statements:
             java.sql(statement.replace("{t}", f"ref.db.{name}"))
-            self.compare(java, catalog, name, statement)
-        for where in filters:
-            theirs = sorted(java.sql(f"select * from ref.db.{name} where {where}"), key=key)
-            assert our_rows(Table.load(catalog, f"db.{name}"), row_filter=where) == theirs, where
+            table = Table.load(catalog, f"db.{name}")
+            assert our_rows(table) == their_rows(java, table), statement
         table = Table.load(catalog, f"db.{name}")
+        for where in filters:
+            assert our_rows(table, row_filter=where) == their_rows(java, table, f"where {where}"), where
         if table.metadata.format_version == 3:
-            theirs = sorted(java.sql(f"select *, _row_id, _last_updated_sequence_number from ref.db.{name}"), key=key)
             lineage = ("*", "_row_id", "_last_updated_sequence_number")
-            assert our_rows(table, selected_fields=lineage) == theirs
-
-    def compare(self, java, catalog, name, statement):
-        theirs = sorted(java.sql(f"select * from ref.db.{name}"), key=key)
-        assert our_rows(Table.load(catalog, f"db.{name}")) == theirs, statement
+            assert our_rows(table, selected_fields=lineage) == their_rows(java, table, columns=", ".join(lineage))
 
 
 class TestWhatWasAppended:

@@ -11,51 +11,33 @@ import pytest
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import UnsupportedError
 from airflow_iceberg.table import Table
-from tests.compat.test_ours_read_by_others import key, our_rows
+from tests.compat.test_ours_read_by_others import java_does, our_rows, same_rows, their_rows
 
 pytestmark = pytest.mark.java
 
 
-def same_rows(java, catalog, name, **scan):
-    """Compare all rows, through both engines, and return how many there are."""
-    theirs = sorted(java.sql(f"select * from ref.db.{name}"), key=key)
-    assert our_rows(Table.load(catalog, f"db.{name}"), **scan) == theirs
-    return len(theirs)
-
-
 @pytest.fixture
-def fresh(java, request):
-    """A table of Java's with three columns, named after the test."""
-    name = request.node.name.replace("test_", "").split("[")[0][:60]
-    java.sql(
-        f"create table ref.db.{name} (id bigint not null, day date, name string) "
-        "using iceberg partitioned by (days(day))"
-    )
-    java.sql(
-        f"insert into ref.db.{name} values (1, date '2026-01-01', 'a'), (2, date '2026-01-02', null), (3, null, 'c')"
-    )
-    return name
+def fresh(theirs):
+    return theirs(2)
 
 
 class TestTheirTables:
     """A table that Java made is ours to read and to append to."""
 
-    def test_their_rows(self, java, catalog, fresh):
-        assert same_rows(java, catalog, fresh) == 3
+    def test_their_rows(self, java, fresh):
+        assert same_rows(java, fresh) == 3
 
-    def test_our_append_follows_theirs_and_theirs_ours(self, java, catalog, fresh):
-        table = Table.load(catalog, f"db.{fresh}")
-        table.append(pa.table({"id": [4], "name": ["d"]}))
-        java.sql(f"insert into ref.db.{fresh} values (5, date '2026-01-01', 'e')")
-        table.append(pa.table({"id": [6], "name": ["f"]}))
-        assert same_rows(java, catalog, fresh) == 6
-        assert [s.sequence_number for s in table.snapshots()] == [1, 2, 3, 4]
-        assert table.current_snapshot().summary["total-records"] == "6"
+    def test_our_append_follows_theirs_and_theirs_ours(self, java, fresh):
+        fresh.append(pa.table({"id": [4], "name": ["d"]}))
+        java.sql(f"insert into ref.{fresh.name} values (5, date '2026-01-01', 'e')")  # our table is not refreshed
+        fresh.append(pa.table({"id": [6], "name": ["f"]}))
+        assert same_rows(java, fresh) == 6
+        assert [s.sequence_number for s in fresh.snapshots()] == [1, 2, 3, 4]
+        assert fresh.current_snapshot().summary["total-records"] == "6"
 
-    def test_their_filters_and_ours_agree(self, java, catalog, fresh):
+    def test_their_filters_and_ours_agree(self, java, fresh):
         for predicate in ("day >= date '2026-01-02'", "day is null", "name <> 'a'", "id in (1, 3)", "not (name = 'a')"):
-            theirs = sorted(java.sql(f"select * from ref.db.{fresh} where {predicate}"), key=key)
-            assert our_rows(Table.load(catalog, f"db.{fresh}"), row_filter=predicate) == theirs, predicate
+            assert our_rows(fresh, row_filter=predicate) == their_rows(java, fresh, f"where {predicate}"), predicate
 
 
 class TestTheirEvolution:
@@ -85,44 +67,39 @@ class TestTheirEvolution:
         "insert into {t} values (16, null, null, 2, null)",
     )
 
-    def test_every_step(self, java, catalog, fresh):
+    def test_every_step(self, java, fresh):
         for change in self.CHANGES:
-            java.sql(change.format(t=f"ref.db.{fresh}"))
-            assert same_rows(java, catalog, fresh) >= 3, change
+            java_does(java, fresh, change)
+            assert same_rows(java, fresh) >= 3, change
 
-    def test_we_append_to_what_came_of_it(self, java, catalog, fresh):
+    def test_we_append_to_what_came_of_it(self, java, fresh):
         for change in self.CHANGES:
-            java.sql(change.format(t=f"ref.db.{fresh}"))
-        table = Table.load(catalog, f"db.{fresh}")
-        before = table.scan().count()
+            java_does(java, fresh, change)
+        before = fresh.scan().count()
         place = pa.StructArray.from_arrays(
             [pa.array([1.0, None]), pa.array([2.0, 3.0]), pa.array([None, 1.5], pa.float32())], ["x", "y", "z"]
         )
-        table.append(pa.table({"id": [20, None], "place": place, "label": ["ours", None]}))
-        assert same_rows(java, catalog, fresh) == before + 2
+        fresh.append(pa.table({"id": [20, None], "place": place, "label": ["ours", None]}))
+        assert same_rows(java, fresh) == before + 2
 
-    def test_older_snapshots_read_in_their_own_schema(self, java, catalog, fresh):
-        java.sql(f"alter table ref.db.{fresh} rename column name to label")
-        java.sql(f"alter table ref.db.{fresh} add column more int")
-        java.sql(f"insert into ref.db.{fresh} values (4, null, 'd', 1)")
-        table = Table.load(catalog, f"db.{fresh}")
-        first = table.snapshots()[0].snapshot_id
-        theirs = sorted(java.sql(f"select * from ref.db.{fresh} version as of {first}"), key=key)
-        assert our_rows(table, snapshot_id=first) == theirs
+    def test_older_snapshots_read_in_their_own_schema(self, java, fresh):
+        java_does(java, fresh, "alter table {t} rename column name to label")
+        java_does(java, fresh, "alter table {t} add column more int")
+        java_does(java, fresh, "insert into {t} values (4, null, 'd', 1)")
+        first = fresh.snapshots()[0].snapshot_id
+        assert our_rows(fresh, snapshot_id=first) == their_rows(java, fresh, f"version as of {first}")
 
 
 class TestTheirDeletesAndFormats:
     """Merge-on-read deletes and data files in ORC and Avro: the rows that are left are the same in both."""
 
-    def test_merge_on_read_deletes(self, java, catalog, fresh):
-        java.sql(f"alter table ref.db.{fresh} set tblproperties ('write.delete.mode'='merge-on-read')")
-        java.sql(
-            f"insert into ref.db.{fresh} select id + 10 * n, day, name "
-            f"from ref.db.{fresh}, (select explode(sequence(1, 4)) n)"
-        )
-        java.sql(f"delete from ref.db.{fresh} where id in (11, 42)")
-        assert 1 in Table.load(catalog, f"db.{fresh}").inspect.files()["content"].to_pylist()
-        assert same_rows(java, catalog, fresh) == 13
+    def test_merge_on_read_deletes(self, java, fresh):
+        java_does(java, fresh, "alter table {t} set tblproperties ('write.delete.mode'='merge-on-read')")
+        more = "select id + 10 * n, day, name from {t}, (select explode(sequence(1, 4)) n)"
+        java_does(java, fresh, f"insert into {{t}} {more}")
+        java_does(java, fresh, "delete from {t} where id in (11, 42)")
+        assert 1 in fresh.inspect.files()["content"].to_pylist()
+        assert same_rows(java, fresh) == 13
 
     @pytest.mark.parametrize("file_format", ["orc", "avro"])
     def test_other_file_formats(self, java, catalog, file_format):
@@ -131,15 +108,16 @@ class TestTheirDeletesAndFormats:
             f"create table ref.db.{name} (id bigint, tags array<string>) using iceberg "
             f"tblproperties ('write.format.default'='{file_format}')"
         )
-        java.sql(f"insert into ref.db.{name} values (1, array('a', null)), (2, null), (null, array())")
-        assert same_rows(java, catalog, name) == 3
+        table = Table.load(catalog, f"db.{name}")
+        java_does(java, table, "insert into {t} values (1, array('a', null)), (2, null), (null, array())")
+        assert same_rows(java, table) == 3
 
         # The table wants files that we do not write: that is said, and the other format's rows are left alone.
         with pytest.raises(UnsupportedError, match="data files are written as parquet only"):
-            Table.load(catalog, f"db.{name}").append(pa.table({"id": [3]}))
-        java.sql(f"alter table ref.db.{name} unset tblproperties ('write.format.default')")
-        Table.load(catalog, f"db.{name}").append(pa.table({"id": [3], "tags": [["ours"]]}))
-        assert same_rows(java, catalog, name) == 4
+            table.append(pa.table({"id": [3]}))
+        java_does(java, table, "alter table {t} unset tblproperties ('write.format.default')")
+        table.append(pa.table({"id": [3], "tags": [["ours"]]}))
+        assert same_rows(java, table) == 4
 
 
 class TestAppendingAtTheSameTime:

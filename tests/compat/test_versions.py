@@ -11,54 +11,21 @@ from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.table import Table
-from tests.compat.test_ours_read_by_others import key, our_rows
+from tests.compat.test_ours_read_by_others import java_does, our_rows, same_rows, their_rows
 from tests.support.append_steps import commit_append, plan_append, read_result
 
 pytestmark = pytest.mark.java
 
 
-def same_rows(java, table):
-    """Compare all rows, through both engines, and return how many there are."""
-    name = table.name.removeprefix("db.")
-    theirs = sorted(java.sql(f"select * from ref.db.{name}"), key=key)
-    assert our_rows(table.refresh()) == theirs
-    return len(theirs)
-
-
 def row_ids(java, table):
     """Return the row ids that Java sees, by the column `id`."""
-    name = table.name.removeprefix("db.")
-    return {row["id"]: row["_row_id"] for row in java.sql(f"select id, _row_id from ref.db.{name}")}
+    return {row["id"]: row["_row_id"] for row in their_rows(java, table, columns="id, _row_id")}
 
 
 def rows(first, count=2):
     ids = list(range(first, first + count))
     days = [dt.date(2026, 1, 1 + i % 3) for i in ids]
     return pa.table({"id": pa.array(ids, pa.int64()), "day": days, "name": [f"n{i}" for i in ids]})
-
-
-@pytest.fixture
-def theirs(java, catalog, request):
-    """A partitioned table of Java's, of the version that the test asks for, with three rows."""
-
-    def make(version):
-        name = request.node.name.replace("test_", "").split("[")[0][:50] + f"_{version}"
-        java.sql(
-            f"create table ref.db.{name} (id bigint, day date, name string) using iceberg "
-            f"partitioned by (days(day)) tblproperties ('format-version'='{version}')"
-        )
-        java.sql(
-            f"insert into ref.db.{name} values "
-            "(1, date '2026-01-01', 'a'), (2, date '2026-01-02', null), (3, null, 'c')"
-        )
-        return Table.load(catalog, f"db.{name}")
-
-    return make
-
-
-def java_does(java, table, statement):
-    java.sql(statement.format(t=f"ref.{table.name}"))
-    return table.refresh()
 
 
 class TestTheirTablesOfEachVersion:

@@ -256,7 +256,6 @@ class TestStatistics:
         base = change(THREE, u.SetStatistics(snapshot_id=3, statistics={"snapshot-id": 3, "statistics-path": "a"}))
         after = change(base, u.SetStatistics(snapshot_id=3, statistics={"snapshot-id": 3, "statistics-path": "b"}))
         assert [s["statistics-path"] for s in after.statistics] == ["b"]
-        assert change(after, u.RemoveStatistics(snapshot_id=3)).statistics == ()
 
 
 class TestSchemas:
@@ -430,7 +429,6 @@ class TestTheRestForm:
             u.SetStatistics(snapshot_id=1, statistics={"snapshot-id": 1}),
             {"action": "set-statistics", "snapshot-id": 1, "statistics": {"snapshot-id": 1}},
         ),
-        (u.RemoveStatistics(snapshot_id=1), {"action": "remove-statistics", "snapshot-id": 1}),
     )
     REQUIREMENTS = (
         (r.AssertCreate(), {"type": "assert-create"}),

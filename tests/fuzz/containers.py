@@ -23,7 +23,6 @@ from tests.fuzz.documents import NUMBERS, dumped, mutate_bytes, mutate_document,
 
 
 def deflate(data: bytes) -> bytes:
-    """Return raw deflated bytes."""
     packer = zlib.compressobj(wbits=-15)
     return packer.compress(data) + packer.flush()
 

@@ -8,22 +8,8 @@ from typing import Any
 INTERESTING = (0, 1, 2, 4, 7, 8, 0x0A, 0x20, 0x22, 0x2C, 0x3A, 0x7F, 0x80, 0x81, 0xFE, 0xFF)
 NUMBERS = (0, 1, -1, 2, 3, 4, 5, 127, 128, 255, 256, 1000, 2**15, 2**16, 2**24, 2**31 - 1, 2**31, -(2**31), 2**32)
 NUMBERS += (2**53, 2**62, 2**63 - 1, 2**63, -(2**63), -(2**63) - 1, 2**64, 10**30, 2147483447, 2147483540)
-TEXTS = (
-    "",
-    "null",
-    "main",
-    "x",
-    "a.b",
-    "ü",
-    "\ud800",
-    "\x00",
-    "😀" * 3,
-    "A" * 5000,
-    "int",
-    "long",
-    "string",
-    "unknown",
-)
+TEXTS = ("", "null", "main", "x", "a.b", "ü", "\ud800", "\x00", "😀" * 3, "A" * 5000)
+TEXTS += ("int", "long", "string", "unknown")
 TEXTS += ("variant", "geometry", "geography(x, y)", "decimal(9,2)", "decimal(39, 2)", "decimal(9,-1)", "fixed[3]")
 TEXTS += ("fixed[99999999999]", "struct", "list", "map", "identity", "bucket[0]", "bucket[16]", "truncate[-1]", "void")
 TEXTS += ("truncate[99999999999999999999]", "day", "asc", "nulls-first", "branch", "tag", "append", "1e999", "-1", "0")

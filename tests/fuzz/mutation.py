@@ -22,7 +22,6 @@ BYTES_ALONE = 0.15
 
 @cache
 def corpus(target: str) -> tuple[bytes, ...]:
-    """Return the samples of a target."""
     if target == "table":
         return tuple(_files_of_tables())
     return tuple(path.read_bytes() for path in sorted((HERE / "corpus" / target).iterdir()))
@@ -52,7 +51,6 @@ def crashers(target: str) -> tuple[Path, ...]:
 
 
 def make_input(target: str, seed: int, number: int) -> bytes:
-    """Return the input of a number."""
     chance = random.Random(f"{target} {seed} {number}")
     samples = corpus(target)
     return mutate(target, chance.choice(samples), chance, chance.choice(samples))

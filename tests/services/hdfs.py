@@ -6,29 +6,13 @@ import shutil
 import subprocess
 import tempfile
 import urllib.request
-from collections.abc import Mapping
 from pathlib import Path
 
-from tests.services.launch import HOST, Server, free_ports, java_home, maven_jars
+from tests.services.launch import HOST, Server, free_ports, hadoop_settings, java_home, maven_jars, pom
 
 VERSION = "3.4.2"
-_POM = f"""<project>
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>tests</groupId><artifactId>hdfs</artifactId><version>1</version><packaging>pom</packaging>
-  <dependencies>
-    <dependency><groupId>org.apache.hadoop</groupId><artifactId>hadoop-common</artifactId><version>{VERSION}</version></dependency>
-    <dependency><groupId>org.apache.hadoop</groupId><artifactId>hadoop-hdfs-client</artifactId><version>{VERSION}</version></dependency>
-    <dependency><groupId>org.apache.hadoop</groupId><artifactId>hadoop-hdfs</artifactId><version>{VERSION}</version></dependency>
-  </dependencies>
-</project>
-"""
-_OPENS = (
-    "java.base/java.lang",
-    "java.base/java.util",
-    "java.base/java.nio",
-    "java.base/java.net",
-    "java.base/sun.nio.ch",
-)
+_POM = pom(*(f"org.apache.hadoop:hadoop-{part}:{VERSION}" for part in ("common", "hdfs-client", "hdfs")))
+_OPENS = [f"java.base/{package}" for package in ("java.lang", "java.util", "java.nio", "java.net", "sun.nio.ch")]
 _LOG = """log4j.rootLogger=WARN,A
 log4j.appender.A=org.apache.log4j.ConsoleAppender
 log4j.appender.A.target=System.err
@@ -125,11 +109,6 @@ class Hdfs:
             # What comes by HTTP is closed by the DataNode, which asks before its own report has been heard: 400 ms.
             "dfs.client.block.write.locateFollowingBlock.initial.delay.ms": "10",
         }
-        (conf / "core-site.xml").write_text(_xml(core))
-        (conf / "hdfs-site.xml").write_text(_xml(hdfs))
+        (conf / "core-site.xml").write_text(hadoop_settings(core))
+        (conf / "hdfs-site.xml").write_text(hadoop_settings(hdfs))
         (conf / "log4j.properties").write_text(_LOG)
-
-
-def _xml(settings: Mapping[str, str]) -> str:
-    rows = (f"<property><name>{name}</name><value>{value}</value></property>" for name, value in settings.items())
-    return "\n".join(["<configuration>", *rows, "</configuration>"])

@@ -12,28 +12,28 @@ import subprocess
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
-from xml.sax.saxutils import escape
 
 from tests.services.hive_metastore import HiveMetastore
-from tests.services.launch import HOST, Server, cached, free_ports, java_home
+from tests.services.launch import ALONE, HOST, Server, cached, free_ports, hadoop_settings, java_home, pom
 
 VERSION = "4.0.1"
 HADOOP = "3.3.6"
 _PACKAGE = "org.apache.hadoop.hive.metastore"
 _SERVER = "hive-standalone-metastore-server"
-# (group, artifact, version): Hadoop's client, and what a full Hadoop installation would add to the bundle.
-_BESIDE = (
-    ("org.apache.hadoop", "hadoop-client-api", HADOOP),
-    ("org.apache.hadoop", "hadoop-client-runtime", HADOOP),
-    ("javax.servlet", "javax.servlet-api", "3.1.0"),
-    ("com.google.code.gson", "gson", "2.9.0"),
-    ("org.codehaus.jettison", "jettison", "1.5.4"),
-    ("commons-cli", "commons-cli", "1.5.0"),
-    ("commons-io", "commons-io", "2.11.0"),
-    ("commons-collections", "commons-collections", "3.2.2"),
-    ("org.apache.httpcomponents", "httpclient", "4.5.13"),
+# The server; Hadoop's client, and what a full Hadoop installation would add to the bundle.
+_POM = pom(
+    f"org.apache.hive:{_SERVER}:{VERSION}<classifier>bin</classifier><type>tar.gz</type>{ALONE}",
+    f"org.apache.hadoop:hadoop-hdfs:{HADOOP}{ALONE}",
+    f"org.apache.hadoop:hadoop-client-api:{HADOOP}",
+    f"org.apache.hadoop:hadoop-client-runtime:{HADOOP}",
+    "javax.servlet:javax.servlet-api:3.1.0",
+    "com.google.code.gson:gson:2.9.0",
+    "org.codehaus.jettison:jettison:1.5.4",
+    "commons-cli:commons-cli:1.5.0",
+    "commons-io:commons-io:2.11.0",
+    "commons-collections:commons-collections:3.2.2",
+    "org.apache.httpcomponents:httpclient:4.5.13",
 )
-_ALONE = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
 _LOGGING = """status = WARN
 appenders = console
 appender.console.type = Console
@@ -126,15 +126,14 @@ def _configure(folder: Path, port: int, database: tuple[str, str, str], conf: Ma
         "metastore.acid.housekeeper.start": "1s",
         **conf,
     }
-    lines = (f"<property><name>{k}</name><value>{escape(v)}</value></property>" for k, v in settings.items())
-    (folder / "conf" / "metastore-site.xml").write_text(f"<configuration>{''.join(lines)}</configuration>")
+    (folder / "conf" / "metastore-site.xml").write_text(hadoop_settings(settings))
     for name in ("log4j2.properties", "metastore-log4j2.properties"):
         (folder / "conf" / name).write_text(_LOGGING)
 
 
 def _fetch(home: Path) -> None:
     """Fill a folder with the bundle: its jars, the ones beside them, and its SQL scripts."""
-    (home / "pom.xml").write_text(_pom())
+    (home / "pom.xml").write_text(_POM)
     command = ["mvn", "-q", "-B", "-f", "pom.xml", "dependency:copy-dependencies", f"-DoutputDirectory={home}/fetched"]
     subprocess.run(command, cwd=home, check=True, stdin=subprocess.DEVNULL, timeout=1200)
     (bundle,) = (home / "fetched").glob(f"{_SERVER}-*-bin.tar.gz")
@@ -157,25 +156,3 @@ def _fetch(home: Path) -> None:
 
 def _artifact(jar: Path) -> str:
     return re.sub(r"-[0-9][0-9.]*(-[A-Za-z0-9]+)?\.jar$", "", jar.name)
-
-
-def _pom() -> str:
-    beside = "".join(
-        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version></dependency>"
-        for group, name, version in _BESIDE
-    )
-    return f"""<project>
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>local</groupId><artifactId>hive-metastore</artifactId><version>1</version><packaging>pom</packaging>
-  <dependencies>
-    <dependency>
-      <groupId>org.apache.hive</groupId><artifactId>{_SERVER}</artifactId><version>{VERSION}</version>
-      <classifier>bin</classifier><type>tar.gz</type>{_ALONE}
-    </dependency>
-    <dependency>
-      <groupId>org.apache.hadoop</groupId><artifactId>hadoop-hdfs</artifactId><version>{HADOOP}</version>{_ALONE}
-    </dependency>
-    {beside}
-  </dependencies>
-</project>
-"""

@@ -8,38 +8,17 @@ Each fault hits one request and is used up.
 
 from __future__ import annotations
 
-import http.client
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from dataclasses import replace
 from urllib.parse import urlsplit
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
-    """What the client sent."""
-
-    method: str
-    path: str
-    headers: dict[str, str]
-    body: bytes
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reply:
-    """What the service answered; None in place of it means that the connection is cut."""
-
-    status: int
-    headers: tuple[tuple[str, str], ...]
-    body: bytes
-
+from tests.support.http_server import HttpServer, Reply, Request, ask, passed_on
 
 Forward = Callable[[Request], Reply]
 Fault = Callable[[Request, Forward], Reply | None]
+"""What becomes of a request; None means that the connection is cut."""
 
 
 def lose_request(request: Request, forward: Forward) -> None:
@@ -87,7 +66,7 @@ def error_page(status: int) -> Reply:
     return Reply(status=status, headers=(("Content-Type", "text/html"),), body=b"<html>no luck</html>")
 
 
-class HttpProxy:
+class HttpProxy(HttpServer):
     """Listens on the loopback interface and hands everything on to one service.
 
     Attributes:
@@ -96,37 +75,12 @@ class HttpProxy:
     """
 
     def __init__(self, target: str) -> None:
+        super().__init__(self._answer)
         self._target = urlsplit(target).netloc
         self.guard: Fault = lambda request, forward: forward(request)
+        self.requests = self.seen
         self._faults: list[tuple[str, str, Fault]] = []
         self._lock = threading.Lock()
-        self.requests: list[Request] = []
-        proxy = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_any(self) -> None:
-                proxy._serve(self)
-
-            do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = do_any  # noqa: N815
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.port = int(self._server.server_address[1])
-        self.uri = f"http://127.0.0.1:{self.port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        self._thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
     def on(self, method: str, word: str, fault: Fault) -> None:
         """Do this to the next request of the method with the word in its path, headers or body."""
@@ -144,29 +98,12 @@ class HttpProxy:
         self.requests.clear()
         return seen
 
-    def _serve(self, handler: BaseHTTPRequestHandler) -> None:
-        length = int(handler.headers.get("Content-Length") or 0)
-        request = Request(
-            method=handler.command,
-            path=handler.path,
-            headers=dict(handler.headers.items()),
-            body=handler.rfile.read(length),
-        )
-        self.requests.append(request)
+    def _answer(self, request: Request) -> Reply | None:
         reply = (self._fault(request) or self.guard)(request, self._forward)
         if reply is None:
-            handler.close_connection = True
-            return
-        handler.send_response_only(reply.status)
-        for name, value in reply.headers:
-            if name.lower() not in ("transfer-encoding", "connection", "content-length"):
-                handler.send_header(name, value)
+            return None
         told = {name.lower(): value for name, value in reply.headers}.get("content-length", "0")
-        handler.send_header("Content-Length", told if request.method == "HEAD" else str(len(reply.body)))
-        with suppress(BrokenPipeError, ConnectionResetError):  # the client has given up
-            handler.end_headers()
-            if request.method != "HEAD":  # what came after it would be taken for the next answer
-                handler.wfile.write(reply.body)
+        return replace(reply, headers=passed_on(reply.headers), size=told if request.method == "HEAD" else None)
 
     def _fault(self, request: Request) -> Fault | None:
         text = f"{request.path} {request.headers} ".encode() + request.body
@@ -178,11 +115,5 @@ class HttpProxy:
         return None
 
     def _forward(self, request: Request) -> Reply:
-        connection = http.client.HTTPConnection(self._target, timeout=60)
-        headers = {name: value for name, value in request.headers.items() if name.lower() != "host"}
-        try:
-            connection.request(request.method, request.path, request.body or None, headers)
-            answer = connection.getresponse()
-            return Reply(status=answer.status, headers=tuple(answer.getheaders()), body=answer.read())
-        finally:
-            connection.close()
+        answer, body = ask(self._target, request)
+        return Reply(status=answer.status, headers=tuple(answer.getheaders()), body=body)

@@ -6,41 +6,25 @@ every interface. Needs mvn and a Java 17 with javac.
 
 from __future__ import annotations
 
-import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
-from tests.services.launch import HOST, Server, answers, cached, free_ports, java_home, maven_jars
+from tests.services.launch import ALONE, HOST, Server, Service, answers, cached, free_ports, java_home, maven_jars, pom
 
 ICEBERG = "1.11.0"
 JETTY = "12.1.5"
 
-_POM = """
-<project>
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>local</groupId><artifactId>iceberg-rest</artifactId><version>1</version><packaging>pom</packaging>
-  <dependencies>
-    {dependencies}
-  </dependencies>
-</project>
-"""
-
-# (group, artifact, version, classifier, without what it depends on). The last: only names of properties are used.
-_DEPENDENCIES = (
-    ("org.apache.iceberg", "iceberg-open-api", ICEBERG, "test-fixtures", False),
-    ("org.apache.iceberg", "iceberg-core", ICEBERG, "tests", False),
-    ("org.apache.iceberg", "iceberg-core", ICEBERG, "", False),
-    ("org.apache.iceberg", "iceberg-aws", ICEBERG, "", True),
-    ("org.apache.iceberg", "iceberg-azure", ICEBERG, "", True),
-    ("org.apache.iceberg", "iceberg-gcp", ICEBERG, "", True),
-    ("org.eclipse.jetty.ee10", "jetty-ee10-servlet", JETTY, "", False),
-    ("org.eclipse.jetty.compression", "jetty-compression-server", JETTY, "", False),
-    ("org.eclipse.jetty.compression", "jetty-compression-gzip", JETTY, "", False),
-    ("org.apache.hadoop", "hadoop-client-api", "3.4.1", "", False),
-    ("org.apache.hadoop", "hadoop-client-runtime", "3.4.1", "", False),
-    ("org.xerial", "sqlite-jdbc", "3.47.1.0", "", False),
-    ("org.slf4j", "slf4j-simple", "2.0.16", "", False),
+# Of the clouds' modules only names of properties are used.
+_POM = pom(
+    f"org.apache.iceberg:iceberg-open-api:{ICEBERG}<classifier>test-fixtures</classifier>",
+    f"org.apache.iceberg:iceberg-core:{ICEBERG}<classifier>tests</classifier>",
+    f"org.apache.iceberg:iceberg-core:{ICEBERG}",
+    *(f"org.apache.iceberg:iceberg-{cloud}:{ICEBERG}{ALONE}" for cloud in ("aws", "azure", "gcp")),
+    f"org.eclipse.jetty.ee10:jetty-ee10-servlet:{JETTY}",
+    *(f"org.eclipse.jetty.compression:jetty-compression-{part}:{JETTY}" for part in ("server", "gzip")),
+    *(f"org.apache.hadoop:hadoop-client-{part}:3.4.1" for part in ("api", "runtime")),
+    "org.xerial:sqlite-jdbc:3.47.1.0",
+    "org.slf4j:slf4j-simple:2.0.16",
 )
 
 # The fixture's classes are visible to their package only, hence the reflection.
@@ -88,7 +72,7 @@ public class Loopback {
 """
 
 
-class IcebergRest:
+class IcebergRest(Service):
     """One server with a warehouse in a directory of its own.
 
     Attributes:
@@ -98,19 +82,19 @@ class IcebergRest:
 
     def __init__(self) -> None:
         java = Path(java_home(17, 21)) / "bin" / "java"
-        jars = maven_jars(f"iceberg-rest-{ICEBERG}", _POM.format(dependencies=_dependencies()))
+        jars = maven_jars(f"iceberg-rest-{ICEBERG}", _POM)
         classes = _classes(jars)
-        self._directory = Path(tempfile.mkdtemp(prefix="airflow-iceberg-rest-"))
-        (self._directory / "warehouse").mkdir()
-        self.warehouse = f"file://{self._directory / 'warehouse'}"
+        super().__init__("rest")
+        (self.directory / "warehouse").mkdir()
+        self.warehouse = f"file://{self.directory / 'warehouse'}"
         (self.port,) = free_ports(1)
         self.uri = f"http://{HOST}:{self.port}"
         self._server = Server(
             [java, "-Xmx512m", *_QUIET, "-cp", f"{classes}:{jars}/*", "Loopback", str(self.port)],
-            log=self._directory / "log",
+            log=self.directory / "log",
             env={
                 "CATALOG_WAREHOUSE": self.warehouse,
-                "CATALOG_URI": f"jdbc:sqlite:file:{self._directory / 'catalog.db'}",
+                "CATALOG_URI": f"jdbc:sqlite:file:{self.directory / 'catalog.db'}",
                 "CATALOG_IO__IMPL": "org.apache.iceberg.hadoop.HadoopFileIO",
             },
         )
@@ -119,14 +103,6 @@ class IcebergRest:
         self._server.start(lambda: answers(f"{self.uri}/v1/config"))
         return self
 
-    def kill(self) -> None:
-        """End it as a crash would; `start` brings it back with its tables."""
-        self._server.kill()
-
-    def stop(self) -> None:
-        self._server.stop()
-        shutil.rmtree(self._directory, ignore_errors=True)
-
     @property
     def catalog_properties(self) -> dict[str, str]:
         """What `load_catalog` needs."""
@@ -134,15 +110,6 @@ class IcebergRest:
 
 
 _QUIET = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
-
-
-def _dependencies() -> str:
-    alone = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
-    return "\n    ".join(
-        f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version>"
-        f"{f'<classifier>{classifier}</classifier>' if classifier else ''}{alone if is_alone else ''}</dependency>"
-        for group, artifact, version, classifier, is_alone in _DEPENDENCIES
-    )
 
 
 def _classes(jars: Path) -> Path:

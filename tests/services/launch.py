@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
+from xml.sax.saxutils import escape
 
 HOST = "127.0.0.1"
 
@@ -52,6 +53,29 @@ def cached(name: str, fill: Callable[[Path], None]) -> Path:
     return target
 
 
+ALONE = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+"""What makes a dependency come without those of its own."""
+
+
+def pom(*dependencies: str) -> str:
+    """Return a pom of dependencies, each written as "group:artifact:version" and then, perhaps, XML of its own."""
+    listed = []
+    for text in dependencies:
+        group, artifact, rest = text.split(":", 2)
+        version, mark, more = rest.partition("<")
+        name = f"<groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
+        listed.append(f"<dependency>{name}<version>{version}</version>{mark}{more}</dependency>")
+    own = "<groupId>tests</groupId><artifactId>tests</artifactId><version>1</version><packaging>pom</packaging>"
+    body = f"<modelVersion>4.0.0</modelVersion>{own}<dependencies>{''.join(listed)}</dependencies>"
+    return f"<project>{body}</project>"
+
+
+def hadoop_settings(settings: Mapping[str, str]) -> str:
+    """Return the settings of a program of Hadoop as XML."""
+    rows = (f"<property><name>{k}</name><value>{escape(v)}</value></property>" for k, v in settings.items())
+    return "\n".join(["<configuration>", *rows, "</configuration>"])
+
+
 def maven_jars(name: str, pom: str) -> Path:
     """Return a folder with the jars of a pom's runtime dependencies, fetched once by Maven."""
 
@@ -78,6 +102,30 @@ def free_ports(count: int) -> list[int]:
     for probe in probes:
         probe.close()
     return ports
+
+
+class Service:
+    """A server with a folder of its own, which is removed with it.
+
+    Attributes:
+        directory: the folder.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix=f"airflow-iceberg-{name}-"))
+        self._server: Server
+
+    def serve(self, command: Sequence[str | Path], is_ready: Callable[[], bool], **options: Any) -> None:
+        self._server = Server(command, log=self.directory / "log", **options).start(is_ready)
+
+    def kill(self) -> None:
+        """End it as a crash would; `start` brings it back with its data."""
+        self._server.kill()
+
+    def stop(self) -> None:
+        """End it and remove what it wrote."""
+        self._server.stop()
+        shutil.rmtree(self.directory, ignore_errors=True)
 
 
 class Server:

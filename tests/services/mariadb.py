@@ -32,8 +32,8 @@ class MariaDB:
         command += ["--auth-root-authentication-method=normal", *([f"--user={self._user}"] if self._user else [])]
         subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, timeout=120)
         start = self._directory / "start.sql"
-        start.write_text(f"CREATE USER IF NOT EXISTS '{USER}'@'%' IDENTIFIED BY '{PASSWORD}';\n")
-        start.write_text(start.read_text() + f"GRANT ALL ON *.* TO '{USER}'@'%';\n")
+        user = f"CREATE USER IF NOT EXISTS '{USER}'@'%' IDENTIFIED BY '{PASSWORD}';\n"
+        start.write_text(f"{user}GRANT ALL ON *.* TO '{USER}'@'%';\n")
         (self.port,) = free_ports(1)
         self._server: Server
         self.start()

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import base64
 import json
-import shutil
 import sys
-import tempfile
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.services.launch import HOST, Server, free_ports
+from tests.services.launch import HOST, Server, Service, free_ports
 
 ACCESS_KEY, SECRET_KEY = "lake-admin", "s3cr3t-of-the-lake"
 BUCKET = "lake"
@@ -23,7 +21,7 @@ TABLE_BUCKET = "warehouse"
 ROLE = "arn:aws:iam::role/tables"
 
 
-class SeaweedFS:
+class SeaweedFS(Service):
     """One server with an S3 bucket for everybody and a table bucket that its catalog uses.
 
     Args:
@@ -38,13 +36,13 @@ class SeaweedFS:
     def __init__(self, *, vends: bool = False, keys: Sequence[tuple[str, str]] = ()) -> None:
         self._vends = vends
         self._keys = ((ACCESS_KEY, SECRET_KEY), *keys)
-        self._directory = Path(tempfile.mkdtemp(prefix="airflow-iceberg-seaweedfs-"))
-        (self._directory / "data").mkdir()
+        super().__init__("seaweedfs")
+        (self.directory / "data").mkdir()
         self._write_identities()
         self._ports = self._free_ports()
         self.s3_endpoint = f"http://{HOST}:{self._ports['s3']}"
         self.rest_uri = f"http://{HOST}:{self._ports['iceberg']}"
-        self._server = Server(self._command(), log=self._directory / "log", cwd=self._directory)
+        self._server = Server(self._command(), log=self.directory / "log", cwd=self.directory)
 
     def start(self) -> SeaweedFS:
         self._server.start(self._is_ready)
@@ -68,14 +66,6 @@ class SeaweedFS:
                 return True
         except OSError:
             return False
-
-    def kill(self) -> None:
-        """End it as a crash would; `start` brings it back with its data."""
-        self._server.kill()
-
-    def stop(self) -> None:
-        self._server.stop()
-        shutil.rmtree(self._directory, ignore_errors=True)
 
     @property
     def s3_properties(self) -> dict[str, str]:
@@ -107,7 +97,7 @@ class SeaweedFS:
             }
             for number, (access, secret) in enumerate(self._keys)
         ]
-        (self._directory / "s3.json").write_text(json.dumps({"identities": identities}))
+        (self.directory / "s3.json").write_text(json.dumps({"identities": identities}))
 
     def _write_roles(self) -> Path:
         """Let the catalog take a role that may do everything; it narrows it down to a table itself."""
@@ -136,7 +126,7 @@ class SeaweedFS:
                 }
             ],
         }
-        path = self._directory / "iam.json"
+        path = self.directory / "iam.json"
         path.write_text(json.dumps(document))
         return path
 
@@ -156,14 +146,14 @@ class SeaweedFS:
             Path(sys.executable).with_name("weed"),
             "-logtostderr=true",
             "mini",
-            f"-dir={self._directory / 'data'}",
+            f"-dir={self.directory / 'data'}",
             f"-ip={HOST}",
             f"-ip.bind={HOST}",
             "-master.telemetry=false",  # it reports home unless it is told not to
             "-admin.ui=false",
             "-webdav=false",
             "-s3.port.lance=0",
-            f"-s3.config={self._directory / 's3.json'}",
+            f"-s3.config={self.directory / 's3.json'}",
             f"-s3.port={ports['s3']}",
             f"-s3.port.iceberg={ports['iceberg']}",
             f"-s3.externalUrl={self.s3_endpoint}",

@@ -1,6 +1,6 @@
 """The steps of an append one by one, for tests that look or fail between them."""
 
-from collections.abc import Mapping
+from typing import Any
 
 from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.commit.operation_key import OnRerun, OperationKey
@@ -27,18 +27,16 @@ def plan_append(
     table: OpenTable,
     source: Source,
     *,
-    operation_key: OperationKey | None = None,
-    try_number: int = 1,
     branch: str = "main",
-    parallelism: int | None = None,
     row_check: str | None = None,
     schema_evolution: str | None = None,
+    **work: Any,
 ) -> JobPlan:
+    """Plan; `work` are the options of `Work`."""
     table.check_branch(branch)
     check_options(table)
-    work = Work(table, operation_key=operation_key, try_number=try_number, parallelism=parallelism)
     request = AppendRequest(rows=source, branch=branch, schema_evolution=schema_evolution)
-    return plan_rows(work, request, row_filter=row_check)
+    return plan_rows(Work(table, **work), request, row_filter=row_check)
 
 
 def read_result(table: OpenTable, plan: JobPlan) -> JobResult:
@@ -52,16 +50,12 @@ def commit_append(
     *,
     operation_key: OperationKey | None = None,
     try_number: int = 1,
-    branch: str = "main",
-    on_rerun: OnRerun = "replace",
-    snapshot_properties: Mapping[str, str] | None = None,
+    **request: Any,
 ) -> WriteResult:
+    """Commit; `request` are options of the request."""
     assert plan.source is not None
     work = Work(table, operation_key=operation_key, try_number=try_number)
-    request = AppendRequest(
-        rows=plan.source, branch=branch, on_rerun=on_rerun, snapshot_properties=snapshot_properties or {}
-    )
-    written = commit_rows(work, request, rows_of(plan, result))
+    written = commit_rows(work, AppendRequest(rows=plan.source, **request), rows_of(plan, result))
     staging.clear(table.io, plan.staging_location)
     return written
 

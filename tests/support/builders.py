@@ -32,7 +32,6 @@ def new_table(folder: Path, **options: Any) -> Table:
 
 
 def id_rows(numbers: Iterable[int]) -> pa.Table:
-    """Return rows of the column `id`."""
     return pa.table({"id": pa.array(numbers, pa.int64())})
 
 

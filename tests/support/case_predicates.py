@@ -11,6 +11,8 @@ import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
 from tests.support.case_types import Kind, literal, quoted
@@ -35,7 +37,6 @@ class Predicate:
     shape: str
 
     def selects(self, row: Row) -> bool:
-        """Whether it is true of a row."""
         return self.of(row) is True
 
 
@@ -47,6 +48,9 @@ class _Target:
     column: str
     kind: Kind
     of: Callable[[Row], Any]
+
+
+_Leaf = Callable[[random.Random, _Target, list[Any]], Predicate]
 
 
 def any_predicate(dice: random.Random, columns: Mapping[str, Kind], rows: Sequence[Row], depth: int = 0) -> Predicate:
@@ -139,7 +143,6 @@ def _operator(op: str, value: Any) -> Callable[[Any], Answer]:
 
 
 def _order(value: Any) -> Any:
-    """Return what values are ordered by."""
     if isinstance(value, float):
         return (1, 0.0) if math.isnan(value) else (0, value + 0.0)
     return str(value) if hasattr(value, "hex") and hasattr(value, "int") else value
@@ -160,10 +163,6 @@ def _in(dice: random.Random, target: _Target, values: list[Any], *, negated: boo
     return _predicate(target, sql, (lambda held: _not(of(held))) if negated else of, "not in" if negated else "in")
 
 
-def _not_in(dice: random.Random, target: _Target, values: list[Any]) -> Predicate:
-    return _in(dice, target, values, negated=True)
-
-
 def _between(dice: random.Random, target: _Target, values: list[Any]) -> Predicate:
     low, high = dice.choice(values), dice.choice(values)
     if dice.random() < 0.9 and _order(low) > _order(high):
@@ -171,14 +170,6 @@ def _between(dice: random.Random, target: _Target, values: list[Any]) -> Predica
     sql = f"{target.sql} between {literal(target.kind, low)} and {literal(target.kind, high)}"
     at_least, at_most = _operator(">=", low), _operator("<=", high)
     return _predicate(target, sql, lambda held: _and(at_least(held), at_most(held)), "between")
-
-
-def _is_null(dice: random.Random, target: _Target, values: list[Any]) -> Predicate:
-    return _predicate(target, f"{target.sql} is null", lambda held: held is None, "is null")
-
-
-def _is_not_null(dice: random.Random, target: _Target, values: list[Any]) -> Predicate:
-    return _predicate(target, f"{target.sql} is not null", lambda held: held is not None, "is not null")
 
 
 def _null_safe(dice: random.Random, target: _Target, values: list[Any]) -> Predicate:
@@ -193,19 +184,10 @@ def _null_safe(dice: random.Random, target: _Target, values: list[Any]) -> Predi
     return _predicate(target, f"{target.sql} <=> {text}", of, "<=>")
 
 
-def _is_nan(dice: random.Random, target: _Target, values: list[Any]) -> Predicate:
-    return _predicate(target, f"isnan({target.sql})", lambda held: held is not None and math.isnan(held), "is nan")
-
-
-def _not_nan(dice: random.Random, target: _Target, values: list[Any]) -> Predicate:
-    of = lambda held: held is None or not math.isnan(held)  # noqa: E731
-    return _predicate(target, f"not isnan({target.sql})", of, "not nan")
-
-
 def _starts_with(dice: random.Random, target: _Target, values: list[Any]) -> Predicate:
     prefix = dice.choice(values)[: dice.randint(0, 3)]
-    of = lambda held: None if held is None else held.startswith(prefix)  # noqa: E731
-    return _predicate(target, f"startswith({target.sql}, {quoted(prefix)})", of, "starts with")
+    sql = f"startswith({target.sql}, {quoted(prefix)})"
+    return _predicate(target, sql, lambda held: None if held is None else held.startswith(prefix), "starts with")
 
 
 def _like(dice: random.Random, target: _Target, values: list[Any], *, negated: bool = False) -> Predicate:
@@ -218,10 +200,6 @@ def _like(dice: random.Random, target: _Target, values: list[Any], *, negated: b
     return _predicate(target, sql, (lambda held: _not(of(held))) if negated else of, "not like" if negated else "like")
 
 
-def _not_like(dice: random.Random, target: _Target, values: list[Any]) -> Predicate:
-    return _like(dice, target, values, negated=True)
-
-
 def _like_text(text: str) -> str:
     return "".join(f"\\{c}" if c in "%_\\" else c for c in text)
 
@@ -231,12 +209,9 @@ def _regex(pattern: str) -> str:
     return "".join(".*" if part == "%" else "." if part == "_" else re.escape(part[-1]) for part in parts)
 
 
-def _bare(dice: random.Random, target: _Target, values: list[Any]) -> Predicate:
-    return _predicate(target, target.sql, lambda held: held, "bare")
-
-
-def _not_bare(dice: random.Random, target: _Target, values: list[Any]) -> Predicate:
-    return _predicate(target, f"not {target.sql}", _not, "not bare")
+def _plain(sql: str, shape: str, of: Callable[[Any], Answer]) -> _Leaf:
+    """Return what makes a predicate without a literal; `sql` has `{}` in the place of the column."""
+    return lambda dice, target, values: _predicate(target, sql.format(target.sql), of, shape)
 
 
 def _is_true(dice: random.Random, target: _Target, values: list[Any]) -> Predicate:
@@ -244,31 +219,24 @@ def _is_true(dice: random.Random, target: _Target, values: list[Any]) -> Predica
     return _predicate(target, f"{target.sql} is {str(wanted).lower()}", lambda held: held is wanted, "is true")
 
 
-_OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
-    "=": lambda left, right: left == right,
-    "<>": lambda left, right: left != right,
-    "<": lambda left, right: left < right,
-    "<=": lambda left, right: left <= right,
-    ">": lambda left, right: left > right,
-    ">=": lambda left, right: left >= right,
-}
+_OPERATORS = {"=": eq, "<>": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
 _MIRRORED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _LEAVES = {
     "compare": _compare,
     "in": _in,
-    "not in": _not_in,
+    "not in": partial(_in, negated=True),
     "between": _between,
-    "is null": _is_null,
-    "is not null": _is_not_null,
+    "is null": _plain("{} is null", "is null", lambda held: held is None),
+    "is not null": _plain("{} is not null", "is not null", lambda held: held is not None),
     "null safe": _null_safe,
-    "is nan": _is_nan,
-    "not nan": _not_nan,
+    "is nan": _plain("isnan({})", "is nan", lambda held: held is not None and math.isnan(held)),
+    "not nan": _plain("not isnan({})", "not nan", lambda held: held is None or not math.isnan(held)),
     "starts with": _starts_with,
     "like": _like,
-    "not like": _not_like,
-    "bare": _bare,
-    "not bare": _not_bare,
+    "not like": partial(_like, negated=True),
+    "bare": _plain("{}", "bare", lambda held: held),
+    "not bare": _plain("not {}", "not bare", _not),
     "is true": _is_true,
 }
-_INT = Kind(type="int", sql="int", values=(1, 2, 3, -1))
-_STRING = Kind(type="string", sql="string", values=("x", "y", "ä", "", "zz"))
+_INT = Kind("int", "int", (1, 2, 3, -1))
+_STRING = Kind("string", "string", ("x", "y", "ä", "", "zz"))

@@ -19,7 +19,6 @@ from typing import Any
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.commit.actions.row_delta import RowDelta
 from airflow_iceberg.expressions.binding import parse_filter
-from airflow_iceberg.format.manifests.entries import DataFile, FileContent
 from airflow_iceberg.format.partitions.spec import spec_from_shorthand
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.jobs.protocol.plan import JobPlan
@@ -36,7 +35,7 @@ from airflow_iceberg.table import Table
 from tests.support.append_steps import commit_append, plan_append
 from tests.support.case_types import Kind, arrow_rows, literal, text_of, text_of_generic, text_of_plain, texts
 from tests.support.cases import Base, Case, Row, Statement, Step
-from tests.support.changes import live_entries, parquet_bytes
+from tests.support.changes import equality_deletes, live_entries, parquet_bytes
 from tests.support.iceberg_java import IcebergJava
 
 JAVA = "tests.support.java_cases"
@@ -79,6 +78,15 @@ class Outcome:
     table: Table | None = None
 
 
+def _start(table: Table, base: Base, expected: Sequence[Row]) -> Outcome:
+    return Outcome(
+        expected=[{name: text_of(kind, row[name]) for name, kind in base.final.items()} for row in expected],
+        before=read_ours(table, base),
+        next_row_id=table.metadata.next_row_id,
+        sequence_number=table.metadata.last_sequence_number,
+    )
+
+
 class Runner:
     """Runs cases with one Java, in one warehouse.
 
@@ -99,17 +107,10 @@ class Runner:
         self._count = 0
 
     def run(self, case: Case) -> Outcome:
-        """Run a case."""
         if case.statement.operation == "expire":
             return self._expire(case)
         base, made = case.base, self._base(case.base)
-        expected = [_text_row(base.final, row) for row in case.expected() or ()]
-        outcome = Outcome(
-            expected=expected,
-            before=read_ours(made, base),
-            next_row_id=made.metadata.next_row_id,
-            sequence_number=made.metadata.last_sequence_number,
-        )
+        outcome = _start(made, base, case.expected() or ())
         mine = self._copy(made, case, "ours")
         theirs = self._copy(made, case, "java")
         with self._meanwhile(lambda: self._java_does(theirs, case) if base.is_for_spark else None) as java:
@@ -197,9 +198,8 @@ class Runner:
         name, statement = f"ref.{table.name}", case.statement
         try:
             if statement.operation == "overwrite where":
-                assert statement.predicate is not None
                 rows = query(case.base.final, statement.rows)
-                self.java.call(f"{JAVA}:overwrite", table=name, rows=rows, condition=statement.predicate.sql)
+                self.java.call(f"{JAVA}:overwrite", table=name, rows=rows, condition=statement.where)
             else:
                 dynamic = {"spark.sql.sources.partitionOverwriteMode": "dynamic"}
                 conf = dynamic if statement.operation == "overwrite partitions" else {}
@@ -215,9 +215,8 @@ class Runner:
     def _java_does_otherwise(self, name: str, case: Case) -> None:
         """Delete and append, where Java does not overwrite what files hold beside other rows."""
         if case.statement.operation == "overwrite where":
-            assert case.statement.predicate is not None
             more = [f"insert into {name} {query(case.base.final, case.statement.rows)}"] if case.statement.rows else []
-            self._java([f"delete from {name} where {case.statement.predicate.sql}", *more])
+            self._java([f"delete from {name} where {case.statement.where}", *more])
 
     def _read_by_java(self, theirs: Table, mine: Table, base: Base, outcome: Outcome) -> None:
         columns = [*base.final, *(LINEAGE if base.version >= 3 else ())]
@@ -271,12 +270,7 @@ class Runner:
     def _expire(self, case: Case) -> Outcome:
         base = case.base
         mine = self.make(base, self._name(f"c{case.number}_ours"))
-        outcome = Outcome(
-            expected=[_text_row(base.final, row) for row in base.rows],
-            before=read_ours(mine, base),
-            next_row_id=mine.metadata.next_row_id,
-            sequence_number=mine.metadata.last_sequence_number,
-        )
+        outcome = _start(mine, base, base.rows)
         do_ours(mine, case)
         theirs = mine
         if base.is_for_spark:
@@ -296,7 +290,6 @@ class Runner:
 def do_ours(table: Table, case: Case) -> None:
     """Do the statement, through Table or through a job in this process."""
     statement = case.statement
-    predicate = None if statement.predicate is None else statement.predicate.sql
 
     def run(plan: JobPlan) -> JobResult:
         return run_local(plan, table.io, threads=1)
@@ -305,14 +298,11 @@ def do_ours(table: Table, case: Case) -> None:
         case "append" | "overwrite" | "overwrite partitions" | "overwrite where":
             write_ours(table, case, run)
         case "delete":
-            assert predicate is not None
-            request = DeleteRequest(predicate=predicate, mode=statement.mode)
+            request = DeleteRequest(predicate=str(statement.where), mode=statement.mode)
             delete(Work(table, run=run if statement.through == "job" else None), request)
         case "compact":
-            asked = CompactRequest(
-                where=predicate, strategy=statement.strategy, sort_by=statement.sort_by, options=statement.options
-            )
-            compact(Work(table, run=run), asked)
+            options = {"strategy": statement.strategy, "sort_by": statement.sort_by, "options": statement.options}
+            compact(Work(table, run=run), CompactRequest(where=statement.where, **options))
         case "rewrite manifests":
             rewrite_manifests(Work(table), RewriteManifestsRequest())
         case "expire":
@@ -320,9 +310,7 @@ def do_ours(table: Table, case: Case) -> None:
 
 
 def write_ours(table: Table, case: Case, run: Callable[[JobPlan], JobResult]) -> None:
-    """Append or overwrite."""
     statement = case.statement
-    predicate = None if statement.predicate is None else statement.predicate.sql
     rows = arrow_rows(case.base.final, statement.rows)
     if statement.through == "table":
         match statement.operation:
@@ -331,7 +319,7 @@ def write_ours(table: Table, case: Case, run: Callable[[JobPlan], JobResult]) ->
             case "overwrite partitions":
                 table.dynamic_partition_overwrite(rows)
             case _:
-                table.overwrite(rows, predicate)
+                table.overwrite(rows, statement.where)
         return
     path = f"{table.location}/rows.parquet"
     table.io.create(path, parquet_bytes(rows))
@@ -344,7 +332,7 @@ def write_ours(table: Table, case: Case, run: Callable[[JobPlan], JobResult]) ->
     request = OverwriteRequest(
         rows=source,
         replace=replaces[statement.operation],
-        overwrite_filter=predicate,
+        overwrite_filter=statement.where,
         deletes_when_empty=not statement.rows,
     )
     overwrite(Work(table, run=run), request)
@@ -355,44 +343,17 @@ _LATER_MS = 4_000_000_000_000
 
 def delete_by_equality(table: Table, ids: Sequence[int]) -> None:
     """Delete rows by their ids in a file of equality deletes for each partition that there is."""
-    import pyarrow as pa
-
-    schema = table.schema()
-    field_id = schema.names["id"]
-    columns = pa.schema([pa.field("id", pa.int64(), True, {"PARQUET:field_id": str(field_id)})])
-    data = parquet_bytes(pa.table([list(ids)], columns))
-    files = []
     places = {(e.data_file.spec_id, e.data_file.partition) for e in live_entries(table) if e.data_file.content == 0}
-    for number, (spec_id, partition) in enumerate(sorted(places, key=repr)):
-        location = f"{table.location}/data/equality-{table.metadata.last_sequence_number}-{number}.parquet"
-        table.io.create(location, data)
-        files.append(
-            DataFile(
-                content=FileContent.EQUALITY_DELETES,
-                file_path=location,
-                file_format="parquet",
-                partition=partition,
-                spec_id=spec_id,
-                record_count=len(ids),
-                file_size_in_bytes=len(data),
-                equality_ids=(field_id,),
-                value_counts={field_id: len(ids)},
-                null_value_counts={field_id: 0},
-                lower_bounds={field_id: min(ids).to_bytes(8, "little")},
-                upper_bounds={field_id: max(ids).to_bytes(8, "little")},
-            )
-        )
     head = table.current_snapshot()
-    table.commit(
-        RowDelta(
-            table.io,
-            table.commit_settings(),
-            added_deletes=files,
-            conflict_filter=parse_filter("false", schema),
-            written_schema=schema,
-            starting_snapshot_id=None if head is None else head.snapshot_id,
-        )
+    action = RowDelta(
+        table.io,
+        table.commit_settings(),
+        added_deletes=[equality_deletes(table, ids, *place) for place in sorted(places, key=repr)],
+        conflict_filter=parse_filter("false", table.schema()),
+        written_schema=table.schema(),
+        starting_snapshot_id=None if head is None else head.snapshot_id,
     )
+    table.commit(action)
 
 
 def _refusal(text: str) -> str | None:
@@ -418,7 +379,6 @@ def read_ours(table: Table, base: Base, snapshot_id: int | None = None) -> Texts
 
 
 def query(columns: Mapping[str, Kind], rows: Sequence[Row]) -> str:
-    """Return a query of rows."""
     if not rows:
         nothing = ", ".join(f"cast(null as {kind.sql}) as `{name}`" for name, kind in columns.items())
         return f"select {nothing} where false"
@@ -427,7 +387,6 @@ def query(columns: Mapping[str, Kind], rows: Sequence[Row]) -> str:
 
 
 def java_statement(name: str, case: Case) -> str:
-    """Return what Java is told."""
     statement = case.statement
     table = name.removeprefix("ref.")
     match statement.operation:
@@ -436,8 +395,7 @@ def java_statement(name: str, case: Case) -> str:
         case "overwrite" | "overwrite partitions":
             return f"insert overwrite {name} {query(case.base.final, statement.rows)}"
         case "delete":
-            assert statement.predicate is not None
-            return f"delete from {name} where {statement.predicate.sql}"
+            return f"delete from {name} where {statement.where}"
         case "rewrite manifests":
             return f"call ref.system.rewrite_manifests(table => '{table}', use_caching => false)"
         case "expire":
@@ -452,8 +410,8 @@ def _java_compaction(table: str, statement: Statement) -> str:
     if statement.strategy != "binpack":
         orders = {"sort": ", ".join, "zorder": lambda names: f"zorder({', '.join(names)})"}
         arguments += ["strategy => 'sort'", f"sort_order => '{orders[statement.strategy](statement.sort_by)}'"]
-    if statement.predicate is not None:
-        text = statement.predicate.sql.replace("\\", "\\\\").replace("'", "\\'")
+    if statement.where is not None:
+        text = statement.where.replace("\\", "\\\\").replace("'", "\\'")
         arguments.append(f"where => '{text}'")
     return f"call ref.system.rewrite_data_files({', '.join(arguments)})"
 
@@ -470,7 +428,3 @@ def _columns_after(columns: Mapping[str, Kind], step: Step, base: Base) -> dict[
     if " alter column n " in step.sql:
         return {**columns, "n": base.final["n"]}
     return dict(columns)
-
-
-def _text_row(columns: Mapping[str, Kind], row: Row) -> dict[str, Any]:
-    return {name: text_of(columns[name], row[name]) for name in columns}

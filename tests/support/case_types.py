@@ -13,10 +13,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from airflow_iceberg.format.schemas.arrow import schema_to_arrow
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
+
 UTC = dt.UTC
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Kind:
     """A column type.
 
@@ -31,7 +34,7 @@ class Kind:
     type: str
     sql: str | None
     values: tuple[Any, ...]
-    transforms: tuple[str, ...] = ()
+    transforms: tuple[str, ...] = ("identity",)
     since: int = 1
 
     def __str__(self) -> str:
@@ -43,96 +46,44 @@ class Kind:
 
 
 def _moments(zone: dt.tzinfo | None) -> tuple[dt.datetime, ...]:
-    texts = (
-        "1969-12-31T23:59:59.999999",
-        "1970-01-01T00:00:00",
-        "2026-02-28T13:05:01.000001",
-        "2026-02-28T14:00:00",
-        "1901-05-06T07:08:09",
-    )
-    return tuple(dt.datetime.fromisoformat(text).replace(tzinfo=zone) for text in texts)
+    texts = ("1969-12-31 23:59:59.999999", "1970-01-01", "2026-02-28 13:05:01.000001", "2026-02-28 14:00")
+    return tuple(dt.datetime.fromisoformat(text).replace(tzinfo=zone) for text in (*texts, "1901-05-06 07:08:09"))
+
+
+def _decimals(precision: int, scale: int, texts: str) -> Kind:
+    name = f"decimal({precision}, {scale})"
+    return Kind(name, name, tuple(map(Decimal, texts.split())), _NUMBERS)
 
 
 _TIMES = ("identity", "bucket[4]", "year", "month", "day", "hour")
 _NUMBERS = ("identity", "bucket[4]", "truncate[10]")
+_FLOATS = (math.nan, -0.0, 0.0, 1.5, -2.25, math.inf, -math.inf)
+_DAYS = ("1969-12-31", "1970-01-01", "2024-02-29", "2026-02-28", "1900-01-01")
 _NS = (-1, 0, 1_772_284_001_000_000_001, 1_772_284_001_000_000_002, 1_900_000_000_999_999_999)
-_UUIDS = tuple(
-    uuid.UUID(text)
-    for text in (
-        "00000000-0000-0000-0000-000000000000",
-        "7fffffff-ffff-ffff-ffff-ffffffffffff",
-        "80000000-0000-0000-0000-000000000001",
-        "f79c3e09-677c-4bbd-a479-3f349cb785e7",
-    )
-)
+_STRINGS = ("", "a", "ab", "abc", "ä", "😀x", "😀y", "z" * 20, "z" * 20 + "é", "it's", "a%b_c\\d")
+_BYTES = (b"", b"\0\xff", b"abc", b"abd", b"\xff" * 20, b"\xff\xff\x00")
+_UUIDS = (0, 2**127 - 1, 2**127 + 1, 0xF79C3E09677C4BBDA4793F349CB785E7)
 
 KINDS = (
-    Kind(type="boolean", sql="boolean", values=(True, False), transforms=("identity",)),
-    Kind(type="int", sql="int", values=(-11, -1, 0, 3, 10, 2**31 - 1, -(2**31)), transforms=_NUMBERS),
-    Kind(type="long", sql="bigint", values=(-11, -1, 0, 3, 10, 2**63 - 1, -(2**63)), transforms=_NUMBERS),
-    Kind(type="float", sql="float", values=(math.nan, -0.0, 0.0, 1.5, -2.25, math.inf, -math.inf)),
-    Kind(type="double", sql="double", values=(math.nan, -0.0, 0.0, 1.5, -2.25, math.inf, -math.inf, 1e300)),
-    Kind(
-        type="decimal(9, 2)",
-        sql="decimal(9, 2)",
-        values=tuple(map(Decimal, ("0.00", "-0.01", "9999999.99", "-12.34", "12.34", "5.50"))),
-        transforms=_NUMBERS,
-    ),
-    Kind(
-        type="decimal(18, 4)",
-        sql="decimal(18, 4)",
-        values=tuple(map(Decimal, ("0.0000", "-0.0001", "99999999999999.9999", "-7.5000", "3.1415"))),
-        transforms=_NUMBERS,
-    ),
-    Kind(
-        type="decimal(38, 10)",
-        sql="decimal(38, 10)",
-        values=tuple(
-            map(Decimal, ("0E-10", "-0.0000000001", "1234567890123456789012345678.0123456789", "2.5000000000"))
-        ),
-        transforms=_NUMBERS,
-    ),
-    Kind(
-        type="date",
-        sql="date",
-        values=(
-            dt.date(1969, 12, 31),
-            dt.date(1970, 1, 1),
-            dt.date(2024, 2, 29),
-            dt.date(2026, 2, 28),
-            dt.date(1900, 1, 1),
-        ),
-        transforms=("identity", "bucket[4]", "year", "month", "day"),
-    ),
-    Kind(
-        type="time",
-        sql=None,
-        values=(dt.time(0, 0), dt.time(12, 30, 1, 5), dt.time(23, 59, 59, 999_999)),
-        transforms=("identity", "bucket[4]"),
-    ),
-    Kind(type="timestamp", sql="timestamp_ntz", values=_moments(None), transforms=_TIMES),
-    Kind(type="timestamptz", sql="timestamp", values=_moments(UTC), transforms=_TIMES),
-    Kind(
-        type="string",
-        sql="string",
-        values=("", "a", "ab", "abc", "ä", "😀x", "😀y", "z" * 20, "z" * 20 + "é", "it's", "a%b_c\\d"),
-        transforms=("identity", "bucket[4]", "truncate[2]"),
-    ),
-    Kind(type="uuid", sql="string", values=_UUIDS, transforms=("identity", "bucket[4]")),
+    Kind("boolean", "boolean", (True, False)),
+    Kind("int", "int", (-11, -1, 0, 3, 10, 2**31 - 1, -(2**31)), _NUMBERS),
+    Kind("long", "bigint", (-11, -1, 0, 3, 10, 2**63 - 1, -(2**63)), _NUMBERS),
+    Kind("float", "float", _FLOATS),
+    Kind("double", "double", (*_FLOATS, 1e300)),
+    _decimals(9, 2, "0.00 -0.01 9999999.99 -12.34 12.34 5.50"),
+    _decimals(18, 4, "0.0000 -0.0001 99999999999999.9999 -7.5000 3.1415"),
+    _decimals(38, 10, "0E-10 -0.0000000001 1234567890123456789012345678.0123456789 2.5000000000"),
+    Kind("date", "date", tuple(map(dt.date.fromisoformat, _DAYS)), _TIMES[:-1]),
+    Kind("time", None, (dt.time(0, 0), dt.time(12, 30, 1, 5), dt.time(23, 59, 59, 999_999)), _TIMES[:2]),
+    Kind("timestamp", "timestamp_ntz", _moments(None), _TIMES),
+    Kind("timestamptz", "timestamp", _moments(UTC), _TIMES),
+    Kind("string", "string", _STRINGS, ("identity", "bucket[4]", "truncate[2]")),
+    Kind("uuid", "string", tuple(uuid.UUID(int=number) for number in _UUIDS), ("identity", "bucket[4]")),
     # Not the identity of it: Java up to 1.11 writes such partition values against Avro (apache/iceberg#17501).
-    Kind(type="fixed[4]", sql="binary", values=(b"\0\0\0\0", b"\xff" * 4, b"abcd", b"abce"), transforms=("bucket[4]",)),
-    Kind(
-        type="binary",
-        sql="binary",
-        values=(b"", b"\0\xff", b"abc", b"abd", b"\xff" * 20, b"\xff\xff\x00"),
-        transforms=("identity", "bucket[4]", "truncate[2]"),
-    ),
-    Kind(type="timestamp_ns", sql=None, values=_NS, transforms=_TIMES, since=3),
-    Kind(type="timestamptz_ns", sql=None, values=_NS, transforms=_TIMES, since=3),
-)
-KINDS = tuple(
-    kind if kind.transforms else Kind(type=kind.type, sql=kind.sql, values=kind.values, transforms=("identity",))
-    for kind in KINDS
+    Kind("fixed[4]", "binary", (b"\0\0\0\0", b"\xff" * 4, b"abcd", b"abce"), ("bucket[4]",)),
+    Kind("binary", "binary", _BYTES, ("identity", "bucket[4]", "truncate[2]")),
+    Kind("timestamp_ns", None, _NS, _TIMES, since=3),
+    Kind("timestamptz_ns", None, _NS, _TIMES, since=3),
 )
 
 
@@ -182,10 +133,8 @@ def literal(kind: Kind, value: Any) -> str:
 
 
 def _float(kind: Kind, value: float) -> str:
-    if math.isnan(value) or math.isinf(value):
-        name = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-        return f"cast('{name}' as {kind.sql})"
-    return f"cast('{value!r}' as {kind.sql})"
+    names = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+    return f"cast('{names.get(repr(value), repr(value))}' as {kind.sql})"
 
 
 def quoted(text: str) -> str:
@@ -195,7 +144,6 @@ def quoted(text: str) -> str:
 
 
 def nanoseconds(value: int) -> str:
-    """Return nanoseconds since the epoch as text."""
     seconds, rest = divmod(value, 10**9)
     moment = dt.datetime(1970, 1, 1) + dt.timedelta(seconds=seconds)  # noqa: DTZ001 - a moment without a zone
     return f"{moment.isoformat(sep=' ')}.{rest:09}"
@@ -203,37 +151,12 @@ def nanoseconds(value: int) -> str:
 
 # -- Arrow -------------------------------------------------------------------------------------------------------------
 
-_ARROW = {
-    "boolean": pa.bool_(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "date": pa.date32(),
-    "time": pa.time64("us"),
-    "timestamp": pa.timestamp("us"),
-    "timestamptz": pa.timestamp("us", tz="UTC"),
-    "timestamp_ns": pa.timestamp("ns"),
-    "timestamptz_ns": pa.timestamp("ns", tz="UTC"),
-    "string": pa.string(),
-    "uuid": pa.binary(16),
-    "fixed[4]": pa.binary(4),
-    "binary": pa.binary(),
-    "list<string>": pa.list_(pa.string()),
-    "struct<a: int, b: string>": pa.struct([("a", pa.int32()), ("b", pa.string())]),
-}
-
 
 def arrow_type(kind: Kind) -> pa.DataType:
-    """Return the Arrow type of a kind."""
-    if kind.type.startswith("decimal"):
-        precision, scale = kind.type.removeprefix("decimal(").rstrip(")").split(", ")
-        return pa.decimal128(int(precision), int(scale))
-    return _ARROW[kind.type]
+    return schema_to_arrow(schema_from_shorthand({"x": kind.type}), with_field_ids=False).field("x").type
 
 
 def arrow_rows(columns: Mapping[str, Kind], rows: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """Return rows as Arrow."""
     found = list(rows)
     arrays = {}
     for name, kind in columns.items():

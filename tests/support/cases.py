@@ -101,11 +101,15 @@ class Statement:
     strategy: str = "binpack"
     sort_by: tuple[str, ...] = ()
 
+    @property
+    def where(self) -> str | None:
+        return None if self.predicate is None else self.predicate.sql
+
     def __str__(self) -> str:
         what = [self.operation, self.through]
         what += [self.mode] if self.operation == "delete" else []
         what += [f"{len(self.rows)} rows"] if self.rows else []
-        what += [f"where {self.predicate.sql}"] if self.predicate is not None else []
+        what += [f"where {self.where}"] if self.where else []
         if self.operation == "compact":
             what += [self.strategy, *self.sort_by, str(dict(self.options))]
         return " ".join(what)
@@ -393,7 +397,6 @@ def _pool(dice: random.Random, kind: Kind) -> list[Any]:
 
 
 def random_row(dice: random.Random, columns: Mapping[str, Kind], pools: Mapping[str, list[Any]], number: int) -> Row:
-    """Return a row."""
     return {name: number if name == "id" else dice.choice(pools[name]) for name in columns}
 
 
@@ -449,8 +452,8 @@ def _compaction(dice: random.Random, base: Base, statement: Statement) -> Statem
 KINDS_BY_TYPE = {kind.type: kind for kind in KINDS}
 TEXT = KINDS_BY_TYPE["string"]
 PLACE = Kind(
-    type="struct<a: int, b: string>",
-    sql="struct<a: int, b: string>",
-    values=({"a": 1, "b": "x"}, {"a": None, "b": "y"}, {"a": 2, "b": None}, {"a": 3, "b": "ä"}),
+    "struct<a: int, b: string>",
+    "struct<a: int, b: string>",
+    ({"a": 1, "b": "x"}, {"a": None, "b": "y"}, {"a": 2, "b": None}, {"a": 3, "b": "ä"}),
 )
-TAGS = Kind(type="list<string>", sql="array<string>", values=([], ["a"], ["b", None, "😀"]))
+TAGS = Kind("list<string>", "array<string>", ([], ["a"], ["b", None, "😀"]))

@@ -89,12 +89,9 @@ def _signed(common_name: str, by: _Signer | None) -> _Signer:
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
     )
     if by is None:
-        usage = dict.fromkeys(
-            ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement"), False
-        ) | {"encipher_only": False, "decipher_only": False}
-        made = made.add_extension(
-            x509.KeyUsage(digital_signature=True, key_cert_sign=True, crl_sign=True, **usage), critical=True
-        )
+        # Signatures, also of certificates and of their revocations, and nothing else.
+        usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
+        made = made.add_extension(usage, critical=True)
     return key, made.sign(signer, hashes.SHA256())
 
 

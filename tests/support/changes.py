@@ -13,7 +13,7 @@ from __future__ import annotations
 import io as bytes_io
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +51,6 @@ _unique = itertools.count(1)
 
 
 def make_table(catalog: Catalog, version: int = 2, **properties: str) -> Table:
-    """Create the table."""
     return Table.create(
         catalog,
         NAME,
@@ -62,7 +61,6 @@ def make_table(catalog: Catalog, version: int = 2, **properties: str) -> Table:
 
 
 def rows_of(catalog: Catalog, ref: str | None = None) -> Rows:
-    """Return the rows of the table, each as often as it is there."""
     return rows_in(Table.load(catalog, NAME), ref)
 
 
@@ -81,7 +79,6 @@ def live_entries(table: Table, ref: str = "main") -> list[ManifestEntry]:
 
 
 def arrow(rows: Iterable[tuple[str | None, int]]) -> pa.Table:
-    """Return rows as Arrow."""
     pairs = list(rows)
     return pa.table(
         {"part": pa.array([part for part, _ in pairs], pa.string()), "id": pa.array([i for _, i in pairs], pa.int64())}
@@ -89,7 +86,6 @@ def arrow(rows: Iterable[tuple[str | None, int]]) -> pa.Table:
 
 
 def in_list(ids: Iterable[int]) -> str:
-    """Return the predicate that selects these ids."""
     return f"id in ({', '.join(map(str, sorted(ids)))})"
 
 
@@ -107,7 +103,6 @@ class Planned:
 
     @property
     def snapshot_id(self) -> int | None:
-        """The snapshot that it makes, if it makes one."""
         return self.action.snapshot_id if isinstance(self.action, SnapshotAction) else None
 
 
@@ -119,7 +114,7 @@ def plan(catalog: Catalog, change: Change, **options: Any) -> Planned:
     """
     table = Table.load(catalog, NAME)
     state = catalog.load(NAME)
-    return Planned(catalog=catalog, state=state, action=change.action(_Work(table, **options)))
+    return Planned(catalog=catalog, state=state, action=change.action(_Work(table=table, **options)))
 
 
 @dataclass(kw_only=True)
@@ -132,19 +127,15 @@ class _Work:
     branch: str = "main"
     isolation: Any = "serializable"
 
-    def __init__(self, table: Table, **options: Any) -> None:
-        self.table = table
-        for name, value in options.items():
-            assert hasattr(type(self), name), name
-            setattr(self, name, value)
-        self.settings = settings_for(
-            table.metadata, branch=self.branch, operation_key=self.key, try_number=self.try_number
-        )
+    def __post_init__(self) -> None:
+        metadata = self.table.metadata
+        self.settings = settings_for(metadata, branch=self.branch, operation_key=self.key, try_number=self.try_number)
+        head = metadata.ref_snapshot(self.branch)
+        self.start = None if head is None else head.snapshot_id
 
-    @property
-    def start(self) -> int | None:
-        head = self.table.metadata.ref_snapshot(self.branch)
-        return None if head is None else head.snapshot_id
+    def make(self, kind: type[Any], **options: Any) -> Any:
+        """Return an action of a kind that starts at the state which the plan was made on."""
+        return kind(self.table.io, self.settings, **self.common, **options)
 
     @property
     def common(self) -> dict[str, Any]:
@@ -161,14 +152,14 @@ class _Work:
         return parse_filter(text, self.table.schema())
 
     def write(self, rows: Iterable[tuple[str | None, int]], *, carried: bool = False) -> tuple[DataFile, ...]:
-        pairs = list(rows)
-        unique = f"{next(_unique):012x}"
+        pairs, prefix = list(rows), f"{'carried' if carried else 'manual'}-{next(_unique):012x}"
         if self.key is not None:
             name = self.key.carried_prefix if carried else self.key.file_prefix
-            prefix = name(self.try_number, unique)
-        else:
-            prefix = f"{'carried' if carried else 'manual'}-{unique}"
+            prefix = name(self.try_number, f"{next(_unique):012x}")
         return write_rows(self.table.io, self.table.metadata, arrow(pairs), file_prefix=prefix) if pairs else ()
+
+    def write_ids(self, change: Any) -> tuple[DataFile, ...]:
+        return self.write((change.part, i) for i in sorted(change.ids))
 
     def files(self, row_filter: str | None = None) -> list[Any]:
         return self.table.scan(row_filter, snapshot_id=self.start).plan_files() if self.start is not None else []
@@ -177,9 +168,8 @@ class _Work:
         """Return the positions of the live rows that a predicate selects, by file."""
         if self.start is None:
             return {}
-        found = self.table.scan(
-            row_filter, selected_fields=("part", "id", "_file", "_pos"), snapshot_id=self.start
-        ).to_arrow()
+        columns = ("part", "id", "_file", "_pos")
+        found = self.table.scan(row_filter, selected_fields=columns, snapshot_id=self.start).to_arrow()
         result: dict[str, list[int]] = {}
         for path, position in zip(found["_file"].to_pylist(), found["_pos"].to_pylist(), strict=True):
             result.setdefault(path, []).append(position)
@@ -210,6 +200,10 @@ class Change:
         return rows
 
 
+def _of(change: Any) -> Rows:
+    return Counter((change.part, i) for i in change.ids)
+
+
 def _without(rows: Rows, selected: Callable[[tuple[str | None, int]], bool]) -> Rows:
     return Counter({row: count for row, count in rows.items() if not selected(row)})
 
@@ -220,12 +214,11 @@ class Append(Change):
     ids: frozenset[int] = frozenset({1, 2, 3})
 
     def action(self, work):
-        files = work.write((self.part, i) for i in sorted(self.ids))
-        schema = work.table.schema()
+        files, schema = work.write_ids(self), work.table.schema()
         return AppendFiles(work.table.io, files, work.settings, written_schema=schema, earlier=work.earlier)
 
     def after(self, rows):
-        return rows + Counter((self.part, i) for i in self.ids)
+        return rows + _of(self)
 
 
 @dataclass(frozen=True)
@@ -250,19 +243,12 @@ class Overwrite(Change):
     ids: frozenset[int] = frozenset({7})
 
     def action(self, work):
-        files = work.write((self.part, i) for i in sorted(self.ids))
-        return OverwriteFiles(
-            work.table.io,
-            work.settings,
-            added=files,
-            row_filter=work.bound(f"part = '{self.part}'"),
-            isolation=work.isolation,
-            earlier=work.earlier,
-            **work.common,
-        )
+        options = {"isolation": work.isolation, "earlier": work.earlier}
+        row_filter = work.bound(f"part = '{self.part}'")
+        return work.make(OverwriteFiles, added=work.write_ids(self), row_filter=row_filter, **options)
 
     def after(self, rows):
-        return _without(rows, lambda row: row[0] == self.part) + Counter((self.part, i) for i in self.ids)
+        return _without(rows, lambda row: row[0] == self.part) + _of(self)
 
 
 @dataclass(frozen=True)
@@ -271,33 +257,11 @@ class DynamicOverwrite(Change):
     ids: frozenset[int] = frozenset({8})
 
     def action(self, work):
-        files = work.write((self.part, i) for i in sorted(self.ids))
-        return ReplacePartitions(
-            work.table.io,
-            work.settings,
-            files=files,
-            isolation=work.isolation,
-            earlier=work.earlier,
-            **work.common,
-        )
+        options = {"isolation": work.isolation, "earlier": work.earlier}
+        return work.make(ReplacePartitions, files=work.write_ids(self), **options)
 
     def after(self, rows):
-        if not self.ids:
-            return rows
-        return _without(rows, lambda row: row[0] == self.part) + Counter((self.part, i) for i in self.ids)
-
-
-@dataclass(frozen=True)
-class DeletePartition(Change):
-    part: str = "a"
-
-    def action(self, work):
-        return OverwriteFiles(
-            work.table.io, work.settings, row_filter=work.bound(f"part = '{self.part}'"), isolation=None, **work.common
-        )
-
-    def after(self, rows):
-        return _without(rows, lambda row: row[0] == self.part)
+        return _without(rows, lambda row: row[0] == self.part) + _of(self) if self.ids else rows
 
 
 @dataclass(frozen=True)
@@ -307,9 +271,18 @@ class DeleteWhere(Change):
     row_filter: str
 
     def action(self, work):
-        return OverwriteFiles(
-            work.table.io, work.settings, row_filter=work.bound(self.row_filter), isolation=None, **work.common
-        )
+        return work.make(OverwriteFiles, row_filter=work.bound(self.row_filter), isolation=None)
+
+
+@dataclass(frozen=True)
+class DeletePartition(Change):
+    part: str = "a"
+
+    def action(self, work):
+        return DeleteWhere(f"part = '{self.part}'").action(work)
+
+    def after(self, rows):
+        return _without(rows, lambda row: row[0] == self.part)
 
 
 @dataclass(frozen=True)
@@ -321,15 +294,8 @@ class CopyOnWriteDelete(Change):
         hit = work.positions(text)
         files = [task.file for task in work.files(text) if task.file.file_path in hit]
         rest = [row for rows in work.live_rows(hit).values() for row in rows if row[1] not in self.ids]
-        return OverwriteFiles(
-            work.table.io,
-            work.settings,
-            added=work.write(rest, carried=True),
-            removed=files,
-            conflict_filter=work.bound(text),
-            isolation=work.isolation,
-            **work.common,
-        )
+        options = {"conflict_filter": work.bound(text), "isolation": work.isolation}
+        return work.make(OverwriteFiles, added=work.write(rest, carried=True), removed=files, **options)
 
     def after(self, rows):
         return _without(rows, lambda row: row[1] in self.ids)
@@ -355,16 +321,14 @@ class MergeOnReadDelete(Change):
                 replaced += [file for file in task.delete_files if file.content is FileContent.POSITION_DELETES]
             else:
                 deletes.append(write_position_deletes(work.table.io, task.file, gone))
-        return RowDelta(
-            work.table.io,
-            work.settings,
+        return work.make(
+            RowDelta,
             added_deletes=deletes,
             removed_deletes=replaced,
             referenced=list(hit),
             conflict_filter=work.bound(text),
             isolation=work.isolation,
             command=self.command,
-            **work.common,
         )
 
     def after(self, rows):
@@ -379,14 +343,9 @@ class EqualityDelete(Change):
     ids: frozenset[int] = frozenset({2})
 
     def action(self, work):
-        return RowDelta(
-            work.table.io,
-            work.settings,
-            added_deletes=[write_equality_deletes(work.table, self.part, self.ids)],
-            conflict_filter=work.bound("id is null and id is not null"),
-            isolation=work.isolation,
-            **work.common,
-        )
+        deletes = [write_equality_deletes(work.table, self.part, self.ids)]
+        nothing = work.bound("id is null and id is not null")
+        return work.make(RowDelta, added_deletes=deletes, conflict_filter=nothing, isolation=work.isolation)
 
     def after(self, rows):
         return _without(rows, lambda row: row[0] == self.part and row[1] in self.ids)
@@ -402,14 +361,8 @@ class Compact(Change):
         rows = [row for found in work.live_rows(file.file_path for file in files).values() for row in found]
         if work.start is None:
             return RewriteManifests(work.table.io, work.settings)
-        return RewriteFiles(
-            work.table.io,
-            work.settings,
-            removed=files,
-            added=work.write(rows, carried=True),
-            keep_sequence_number=self.keep_sequence_number,
-            **work.common,
-        )
+        added, keep = work.write(rows, carried=True), self.keep_sequence_number
+        return work.make(RewriteFiles, removed=files, added=added, keep_sequence_number=keep)
 
 
 @dataclass(frozen=True)
@@ -456,70 +409,49 @@ class Expire(Change):
 
 
 def write_vector(io: Any, file: DataFile, positions: Iterable[int]) -> DataFile:
-    """Write a deletion vector."""
-    found = sorted(positions)
-    blob = Blob(
-        type=DELETION_VECTOR,
-        data=RowPositions.of(found).to_blob(),
-        properties={"referenced-data-file": file.file_path, "cardinality": str(len(found))},
-    )
-    data, (place,) = write_puffin([blob])
-    location = f"{file.file_path}-{next(_unique)}.puffin"
-    io.create(location, data)
-    return _delete_file(
-        file,
-        FileContent.POSITION_DELETES,
-        location,
+    found, place = sorted(positions), f"{file.file_path}-{next(_unique)}.puffin"
+    properties = {"referenced-data-file": file.file_path, "cardinality": str(len(found))}
+    blob = Blob(type=DELETION_VECTOR, data=RowPositions.of(found).to_blob(), properties=properties)
+    data, (written,) = write_puffin([blob])
+    return _deletes(
+        io,
+        place,
+        data,
         len(found),
-        len(data),
+        (file.spec_id, file.partition),
         file_format="puffin",
         referenced_data_file=file.file_path,
-        content_offset=place.offset,
-        content_size_in_bytes=place.length,
+        content_offset=written.offset,
+        content_size_in_bytes=written.length,
     )
 
 
 def write_position_deletes(io: Any, file: DataFile, positions: Iterable[int]) -> DataFile:
-    """Write a position delete file about one data file."""
-    wanted = sorted(positions)
-    schema = pa.schema(
-        [
-            pa.field("file_path", pa.string(), False, {"PARQUET:field_id": "2147483546"}),
-            pa.field("pos", pa.int64(), False, {"PARQUET:field_id": "2147483545"}),
-        ]
-    )
+    wanted, path = sorted(positions), file.file_path.encode()
+    columns = (("file_path", pa.string(), 2147483546), ("pos", pa.int64(), 2147483545))
+    schema = pa.schema([pa.field(name, kind, False, {"PARQUET:field_id": str(id_)}) for name, kind, id_ in columns])
     data = parquet_bytes(pa.table([[file.file_path] * len(wanted), wanted], schema))
-    location = f"{file.file_path}-{next(_unique)}-deletes.parquet"
-    io.create(location, data)
-    path = file.file_path.encode()
-    return _delete_file(
-        file,
-        FileContent.POSITION_DELETES,
-        location,
-        len(wanted),
-        len(data),
-        lower_bounds={2147483546: path},
-        upper_bounds={2147483546: path},
-    )
+    place = f"{file.file_path}-{next(_unique)}-deletes.parquet"
+    bounds = {"lower_bounds": {2147483546: path}, "upper_bounds": {2147483546: path}}
+    return _deletes(io, place, data, len(wanted), (file.spec_id, file.partition), **bounds)
 
 
 def write_equality_deletes(table: Table, part: str, ids: Iterable[int]) -> DataFile:
     """Write an equality delete file by `id` in one partition."""
-    field_id = table.schema().names["id"]
+    return equality_deletes(table, ids, 0, (part,))
+
+
+def equality_deletes(table: Table, ids: Iterable[int], spec_id: int, partition: Sequence[Any]) -> DataFile:
+    """Write an equality delete file by `id` in a partition of a spec."""
+    field_id, wanted = table.schema().names["id"], sorted(ids)
     schema = pa.schema([pa.field("id", pa.int64(), True, {"PARQUET:field_id": str(field_id)})])
-    wanted = sorted(ids)
-    data = parquet_bytes(pa.table([wanted], schema))
-    location = f"{table.location}/data/equality-{next(_unique)}.parquet"
-    table.io.create(location, data)
-    basis = DataFile(
-        file_path=location, file_format="parquet", record_count=0, file_size_in_bytes=0, partition=(part,), spec_id=0
-    )
-    return _delete_file(
-        basis,
-        FileContent.EQUALITY_DELETES,
-        location,
+    return _deletes(
+        table.io,
+        f"{table.location}/data/equality-{next(_unique)}.parquet",
+        parquet_bytes(pa.table([wanted], schema)),
         len(wanted),
-        len(data),
+        (spec_id, tuple(partition)),
+        content=FileContent.EQUALITY_DELETES,
         equality_ids=(field_id,),
         # As writers of streams give them: a scan leaves out deletes of rows that it does not select.
         value_counts={field_id: len(wanted)},
@@ -529,18 +461,14 @@ def write_equality_deletes(table: Table, part: str, ids: Iterable[int]) -> DataF
     )
 
 
-def _delete_file(
-    of: DataFile, content: FileContent, location: str, count: int, size: int, file_format: str = "parquet", **more: Any
-) -> DataFile:
+def _deletes(io: Any, location: str, data: bytes, count: int, place: tuple[int, Any], **options: Any) -> DataFile:
+    """Create a delete file in a partition (its spec's id and values) and describe it."""
+    io.create(location, data)
+    spec_id, partition = place
+    known = {"content": FileContent.POSITION_DELETES, "file_format": "parquet", "record_count": count}
+    size = len(data)
     return DataFile(
-        content=content,
-        file_path=location,
-        file_format=file_format,
-        partition=of.partition,
-        spec_id=of.spec_id,
-        record_count=count,
-        file_size_in_bytes=size,
-        **more,
+        **{**known, **options}, file_path=location, file_size_in_bytes=size, spec_id=spec_id, partition=partition
     )
 
 

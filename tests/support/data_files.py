@@ -58,8 +58,6 @@ def write_data_file(path: Path, file_format: str, schema: Schema, rows: Sequence
 
 
 def name_mapping(schema: Schema) -> str:
-    """Return the name mapping that a table of a schema would have."""
-
     def mapped(fields: Sequence[Any]) -> list[Any]:
         return [
             {"field-id": field.id, "names": [field.name], "fields": mapped(getattr(field.type, "fields", ()))}

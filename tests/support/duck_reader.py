@@ -14,6 +14,8 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from tests.support.processes import end_process
+
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
@@ -30,11 +32,8 @@ class DuckReader:
         self.close()
 
     def close(self) -> None:
-        """End the process."""
         if self._process is not None:
-            self._process.stdin.close()
-            self._process.stdout.close()
-            self._process.wait(timeout=60)
+            end_process(self._process)
             self._process = None
 
     def rows(self, metadata_location: str) -> pa.Table:

@@ -49,7 +49,6 @@ class GoldenTable:
 
     @property
     def expected(self) -> Any:
-        """What the table holds, by Iceberg Java."""
         return _read_json(self.expected_folder / "expected.json")
 
     @property
@@ -62,7 +61,6 @@ class GoldenTable:
         return self.lines("rows.jsonl")
 
     def lines(self, name: str) -> list[Any]:
-        """Return the JSON lines of a file beside the expected rows."""
         # Not `splitlines`: texts in the rows may hold any of its line ends.
         text = (self.expected_folder / name).read_text("utf-8")
         return [json.loads(line) for line in text.split("\n") if line]
@@ -82,18 +80,23 @@ def roots() -> tuple[Path, ...]:
     return found or _extract(source)
 
 
-def _extract(source: Path) -> tuple[Path, ...]:
-    target = Path(tempfile.mkdtemp(prefix="iceberg-golden-"))
-    session = os.getpid()
-    # A process forked by a test must not take the tables away from the session.
+def session_folder(name: str) -> Path:
+    """Return a new folder that is removed when the session ends."""
+    target, session = Path(tempfile.mkdtemp(prefix=name)), os.getpid()
+    # A process forked by a test must not take the folder away from the session.
     atexit.register(lambda: shutil.rmtree(target, ignore_errors=True) if os.getpid() == session else None)
-    result = []
-    for name in ARCHIVES:
-        folder = target / name.removesuffix(".tar.gz")
-        with tarfile.open(source / name) as archive:
-            archive.extractall(folder, filter="data")
-        result.append(folder / "iceberg-ref")
-    return tuple(result)
+    return target
+
+
+def extracted(archive: Path, folder: Path) -> Path:
+    with tarfile.open(archive) as content:
+        content.extractall(folder, filter="data")
+    return folder
+
+
+def _extract(source: Path) -> tuple[Path, ...]:
+    target = session_folder("iceberg-golden-")
+    return tuple(extracted(source / name, target / name.removesuffix(".tar.gz")) / "iceberg-ref" for name in ARCHIVES)
 
 
 @cache
@@ -114,7 +117,6 @@ def tables() -> dict[str, GoldenTable]:
 
 
 def table(name: str) -> GoldenTable:
-    """Return one reference table."""
     return tables()[name]
 
 

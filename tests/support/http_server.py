@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import http.client
 import re
+import socketserver
 import ssl
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Literal, Self
@@ -29,14 +30,38 @@ class Request:
 class Reply:
     status: int = 200
     body: bytes = b"{}"
-    headers: Mapping[str, str] = field(default_factory=lambda: {"Content-Type": "application/json"})
+    headers: Mapping[str, str] | Sequence[tuple[str, str]] = (("Content-Type", "application/json"),)
     promised_bytes: int | None = None  # a Content-Length that the body falls short of
+    size: str | None = None  # the Content-Length of the answer to a HEAD
 
 
 Handle = Callable[[Request], Reply | None]
 
 
-class HttpServer:
+class Listening:
+    """A server on loopback that answers in threads until the end of the `with` block.
+
+    Attributes:
+        port: where it listens.
+    """
+
+    def listen(self, server: socketserver.TCPServer) -> None:
+        server.daemon_threads = True
+        self._server, self.port = server, int(server.server_address[1])
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class HttpServer(Listening):
     """Answers every request with what `handle` returns; None closes the connection without an answer.
 
     Args:
@@ -75,11 +100,12 @@ class HttpServer:
                     self.close_connection = True
                     return
                 self.send_response(reply.status)
-                for name, value in reply.headers.items():
+                headers = reply.headers.items() if isinstance(reply.headers, Mapping) else reply.headers
+                for name, value in headers:
                     self.send_header(name, value)
                 length = len(reply.body) if reply.promised_bytes is None else reply.promised_bytes
                 if reply.status not in (204, 304):
-                    self.send_header("Content-Length", str(length))
+                    self.send_header("Content-Length", reply.size or str(length))
                 self.end_headers()
                 if self.command != "HEAD" and reply.status not in (204, 304):
                     self.wfile.write(reply.body)
@@ -102,27 +128,14 @@ class HttpServer:
 
         for method in ("GET", "POST", "HEAD", "DELETE", "PUT"):
             setattr(Handler, f"do_{method}", Handler.serve)
-        self._server = _Quiet(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.port = self._server.server_address[1]
+        self.listen(_Quiet(("127.0.0.1", 0), Handler))
         self.uri = f"http{'s' if tls else ''}://127.0.0.1:{self.port}"
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
 
     def calls(self) -> list[str]:
         """Return method and path of the requests so far, and forget them."""
         found = [str(request) for request in self.seen]
         self.seen.clear()
         return found
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class _Quiet(ThreadingHTTPServer):
@@ -187,15 +200,25 @@ class SpoilingProxy(HttpServer):
         return reply
 
     def _ask(self, request: Request) -> Reply:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
-        try:
-            skip = {"host", "connection", "content-length", "accept-encoding"}
-            headers = {name: value for name, value in request.headers.items() if name.lower() not in skip}
-            connection.request(request.method, request.path, body=request.body or None, headers=headers)
-            answer = connection.getresponse()
-            body = answer.read()
-            skip = {"connection", "content-length", "transfer-encoding", "date", "server"}
-            kept = {name: value for name, value in answer.getheaders() if name.lower() not in skip}
-            return Reply(status=answer.status, body=self.rewrite(body), headers=kept)
-        finally:
-            connection.close()
+        answer, body = ask(
+            f"127.0.0.1:{self._port}", request, without={"connection", "content-length", "accept-encoding"}
+        )
+        return Reply(status=answer.status, body=self.rewrite(body), headers=passed_on(answer.getheaders()))
+
+
+def ask(target: str, request: Request, *, without: Collection[str] = ()) -> tuple[http.client.HTTPResponse, bytes]:
+    """Send a request to a service (host:port), without its host and these headers; return the answer and its body."""
+    connection = http.client.HTTPConnection(target, timeout=60)
+    try:
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in {"host", *without}}
+        connection.request(request.method, request.path, request.body or None, headers)
+        answer = connection.getresponse()
+        return answer, answer.read()
+    finally:
+        connection.close()
+
+
+def passed_on(headers: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Return the headers of an answer that a proxy does not make itself."""
+    own = {"connection", "content-length", "transfer-encoding", "date", "server"}
+    return tuple((name, value) for name, value in headers if name.lower() not in own)

@@ -83,7 +83,6 @@ class IcebergJava:
         self._process.stdout.close()
 
     def sql(self, statement: str) -> list[dict[str, Any]]:
-        """Run a statement and return its rows."""
         return self._ask({"sql": statement})
 
     rows = sql
@@ -180,9 +179,7 @@ def _call(spark: Any, question: dict[str, Any]) -> list[Any]:
 
 def _plan(spark: Any, question: dict[str, Any]) -> dict[str, Any]:
     iceberg = spark._jvm.org.apache.iceberg
-    io = iceberg.hadoop.HadoopFileIO(spark._jsc.hadoopConfiguration())
-    # Anew each time: a snapshot remembers its manifests.
-    scan = iceberg.BaseTable(iceberg.StaticTableOperations(question["plan"], io), "planned").newScan()
+    scan = table_of(spark, question["plan"]).newScan()  # anew each time: a snapshot remembers its manifests
     if question["column"] is not None:
         day = (dt.date(1970, 1, 1) + dt.timedelta(days=question["value"])).isoformat()
         scan = scan.filter(iceberg.expressions.Expressions.equal(question["column"], day))
@@ -193,7 +190,7 @@ def _plan(spark: Any, question: dict[str, Any]) -> dict[str, Any]:
     return {"seconds": time.perf_counter() - started, "files": count}
 
 
-def _table(spark: Any, location: str) -> Any:
+def table_of(spark: Any, location: str) -> Any:
     iceberg = spark._jvm.org.apache.iceberg
     io = iceberg.hadoop.HadoopFileIO(spark._jsc.hadoopConfiguration())
     return iceberg.BaseTable(iceberg.StaticTableOperations(location, io), "static")
@@ -201,14 +198,14 @@ def _table(spark: Any, location: str) -> Any:
 
 def _appended(spark: Any, question: dict[str, Any]) -> list[dict[str, Any]]:
     first, last = question["span"]
-    scan = _table(spark, question["appended"]).newIncrementalAppendScan()
+    scan = table_of(spark, question["appended"]).newIncrementalAppendScan()
     scan = scan if first is None else scan.fromSnapshotExclusive(first)
     scan = scan if last is None else scan.toSnapshot(last)
     with contextlib.closing(scan.planFiles()) as tasks:
-        return [{"path": str(task.file().path())} for task in _items(tasks)]
+        return [{"path": str(task.file().path())} for task in items_of(tasks)]
 
 
-def _items(found: Any) -> Any:
+def items_of(found: Any) -> Any:
     iterator = found.iterator()
     while iterator.hasNext():
         yield iterator.next()

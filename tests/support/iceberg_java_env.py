@@ -9,16 +9,20 @@ from pathlib import Path
 from tests.support.airflow_home import ROOT
 
 
-def java_python() -> Path:
-    """Return the Python of the environment: ICEBERG_JAVA_PYTHON, else the one that make has made.
+def python_of(environment: str, variable: str, name: str) -> Path:
+    """Return the Python of an environment: the one that a variable names, else the one that make has made.
 
     Raises:
         FileNotFoundError: there is none; `make test` makes it.
     """
-    python = Path(os.environ.get("ICEBERG_JAVA_PYTHON") or ROOT / ".venv-java" / "bin" / "python")
+    python = Path(os.environ.get(variable) or ROOT / environment / "bin" / "python")
     if not python.exists():
-        raise FileNotFoundError(f"no Spark 3.5 environment at {python}; make it with: make .venv-java/.stamp")
+        raise FileNotFoundError(f"no {name} environment at {python}; make it with: make {environment}/.stamp")
     return python
+
+
+def java_python() -> Path:
+    return python_of(".venv-java", "ICEBERG_JAVA_PYTHON", "Spark 3.5")
 
 
 def java_environ() -> dict[str, str]:

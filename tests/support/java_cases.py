@@ -6,10 +6,11 @@ what the cases are (`cases`) and who compares (`case_runs`).
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
-from tests.support.iceberg_java import SMALL, plain
+from tests.support.iceberg_java import SMALL, items_of, plain, table_of
 
 _CONF = {**SMALL, "spark.sql.session.timeZone": "UTC"}
 _sessions: list[Any] = []
@@ -41,7 +42,6 @@ def create(spark: Any, *, table: str, schema: dict, spec: dict, properties: dict
 
 
 def run(spark: Any, *, statements: list[str], conf: dict[str, str] | None = None) -> list[Any]:
-    """Run statements."""
     session = _session(spark)
     session.conf.set("spark.sql.sources.partitionOverwriteMode", "static")
     for key, value in (conf or {}).items():
@@ -75,20 +75,12 @@ def rows(spark: Any, *, locations: list[str], columns: list[str], snapshot_ids: 
 
 def generic_rows(spark: Any, *, locations: list[str]) -> list[Any]:
     """Return rows as Java's own reader has them, which knows the types that Spark does not; see `_text`."""
-    jvm = spark._jvm
-    iceberg = jvm.org.apache.iceberg
-    io = iceberg.hadoop.HadoopFileIO(spark._jsc.hadoopConfiguration())
     found = []
     for location in locations:
-        table = iceberg.BaseTable(iceberg.StaticTableOperations(location, io), "static")
-        records = iceberg.data.IcebergGenerics.read(table).build()
-        iterator = records.iterator()
-        read = []
-        while iterator.hasNext():
-            record = iterator.next()
-            read.append([_text(jvm, record.get(place)) for place in range(record.size())])
-        records.close()
-        found.append(read)
+        generics = spark._jvm.org.apache.iceberg.data.IcebergGenerics
+        with contextlib.closing(generics.read(table_of(spark, location)).build()) as records:
+            rows = [[_text(spark._jvm, record.get(n)) for n in range(record.size())] for record in items_of(records)]
+        found.append(rows)
     return found
 
 

@@ -48,7 +48,6 @@ class MemoryFileIO(FileIO):
         self._creating = threading.Lock()
 
     def read(self, location: str, *, offset: int = 0, length: int | None = None) -> bytes:
-        """Return the bytes of a file."""
         try:
             content: bytes = self._filesystem.cat_file(self._path(location))
         except FileNotFoundError as error:
@@ -56,7 +55,6 @@ class MemoryFileIO(FileIO):
         return content[offset : None if length is None else offset + length]
 
     def create(self, location: str, data: bytes) -> None:
-        """Make a file that isn't there yet."""
         path = self._path(location)
         with self._creating:
             if self._filesystem.exists(path):
@@ -64,7 +62,6 @@ class MemoryFileIO(FileIO):
             self._filesystem.pipe_file(path, data)
 
     def list(self, prefix: str) -> Iterator[FileStatus]:
-        """Yield every file below a directory."""
         root = self._path(prefix).rstrip("/")
         for path, info in self._filesystem.find(root or "/", detail=True).items():
             if path != root:
@@ -72,21 +69,17 @@ class MemoryFileIO(FileIO):
                 yield FileStatus(location=location, size_bytes=info["size"], modified_ms=int(info["created"] * 1000))
 
     def delete(self, locations: Iterable[str]) -> None:
-        """Remove files."""
         for location in locations:
             with suppress(FileNotFoundError, KeyError):
                 self._filesystem.rm_file(self._path(location))
 
     def exists(self, location: str) -> bool:
-        """Tell whether there is a file."""
         return bool(self._filesystem.isfile(self._path(location)))
 
     def filesystem(self, location: str) -> tuple[Any, str]:
-        """Return the file system of this object alone, and the path."""
         return self._filesystem, self._path(location)
 
     def locations(self, prefix: str = "memory:///") -> tuple[str, ...]:
-        """Return the locations of all files below a directory, sorted."""
         return tuple(sorted(status.location for status in self.list(prefix)))
 
     def copy(self) -> MemoryFileIO:
@@ -122,16 +115,14 @@ class MemoryCatalog(PointerCatalog):
         self._properties: dict[Namespace, dict[str, str]] = {parse_namespace(name): {} for name in namespaces}
 
     def read_pointer(self, table: TableId) -> Pointer | None:
-        """Return the pointer of a table."""
         location = self._pointers.get(table)
         return None if location is None else Pointer(metadata_location=location)
 
     def swap_pointer(self, table: TableId, *, expected: Pointer | None, new: str) -> Pointer:
-        """Swap under the lock."""
         with self._lock:
             found = self._pointers.get(table)
             if expected is None and found is not None:
-                raise AlreadyExistsError(f"table {table} exists already in catalog {self.name}")
+                raise self._existing_table(table)
             if expected is not None and found is None:
                 raise self._unknown_table(table)
             if expected is not None and found != expected.metadata_location:
@@ -139,7 +130,7 @@ class MemoryCatalog(PointerCatalog):
             self._pointers[table] = new
             return Pointer(metadata_location=new)
 
-    def _create_namespace(self, namespace: Namespace, properties: dict[str, str]) -> bool:
+    def _create_namespace(self, namespace, properties):
         with self._lock:
             is_new = not self.namespace_exists(namespace)
             if is_new:
@@ -147,7 +138,6 @@ class MemoryCatalog(PointerCatalog):
             return is_new
 
     def drop_namespace(self, namespace: str | Namespace) -> None:
-        """Remove an empty namespace."""
         levels = self._require_namespace(namespace)
         with self._lock:
             if self.list_tables(levels) or self.list_namespaces(levels):
@@ -155,49 +145,42 @@ class MemoryCatalog(PointerCatalog):
             self._properties.pop(levels, None)
 
     def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]:
-        """Return the namespaces one level below the parent."""
         above = self._require_namespace(parent) if parent else ()
         return child_namespaces(above, self._all_namespaces())
 
     def namespace_exists(self, namespace: str | Namespace) -> bool:
-        """Tell whether there is such a namespace."""
         levels = parse_namespace(namespace)
         return any(found[: len(levels)] == levels for found in self._all_namespaces())
 
     def load_namespace_properties(self, namespace: str | Namespace) -> Mapping[str, str]:
-        """Return the properties."""
         return dict(self._properties.get(self._require_namespace(namespace), {}))
 
-    def _update_namespace(self, namespace: Namespace, new: dict[str, str], old: frozenset[str]) -> None:
+    def _update_namespace(self, namespace, new, old):
         levels = self._require_namespace(namespace)
         with self._lock:
             kept = {key: value for key, value in self._properties.get(levels, {}).items() if key not in old}
             self._properties[levels] = kept | new
 
     def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
-        """Return the tables of a namespace."""
         levels = self._require_namespace(namespace)
         return tuple(sorted(table for table in self._pointers if table.namespace == levels))
 
     def drop_pointer(self, table: TableId) -> None:
-        """Forget the pointer."""
         with self._lock:
             if self._pointers.pop(table, None) is None:
                 raise self._unknown_table(table)
 
     def rename_table(self, table: str | TableId, to: str | TableId) -> None:
-        """Move the pointer."""
         table, to = TableId.of(table), TableId.of(to)
         self._require_namespace(to.namespace)
         with self._lock:
             if table not in self._pointers:
                 raise self._unknown_table(table)
             if to in self._pointers:
-                raise AlreadyExistsError(f"cannot rename {table}: {to} exists already in catalog {self.name}")
+                raise self._existing_target(table, to)
             self._pointers[to] = self._pointers.pop(table)
 
     def default_location(self, table: str | TableId) -> str:
-        """Return <warehouse>/<namespace>/<table>."""
         table = TableId.of(table)
         return "/".join((self.properties["warehouse"], *table.namespace, table.name))
 
@@ -245,7 +228,6 @@ class Late:
         self._gone = 0
 
     def add(self, request: Callable[[], object]) -> None:
-        """Send one."""
         self._waiting.append((self._gone + self._after, request))
 
     def let_one_go(self) -> None:
@@ -254,7 +236,6 @@ class Late:
         self._gone += 1
 
     def arrive(self) -> None:
-        """All that are on their way arrive."""
         self._arrive(None)
 
     def _arrive(self, until: int | None) -> None:
@@ -274,6 +255,11 @@ def set_a_property(catalog: PointerCatalog, table: TableId) -> None:
     """Be the simplest rival: commit a property that nobody else sets."""
     change = Change(updates=(SetProperties(updates={f"rival-{next(_rivals)}": "was here"}),), requirements=())
     catalog.commit(catalog.load(table), change)
+
+
+def _inner(name: str) -> Any:
+    """Return the method that does what the one of the inner catalog does."""
+    return lambda self, *args, **options: getattr(self.inner, name)(*args, **options)
 
 
 class FaultyCatalog(PointerCatalog):
@@ -310,8 +296,13 @@ class FaultyCatalog(PointerCatalog):
         self._loads = iter(tuple(loads))
         self._rival = rival
 
+    read_pointer, default_location, list_tables = map(_inner, ("read_pointer", "default_location", "list_tables"))
+    _create_namespace, drop_namespace = _inner("_create_namespace"), _inner("drop_namespace")
+    list_namespaces, namespace_exists = _inner("list_namespaces"), _inner("namespace_exists")
+    load_namespace_properties = _inner("load_namespace_properties")
+    _update_namespace = _inner("_update_namespace")
+
     def load(self, table: str | TableId) -> TableState:
-        """Load, if the script lets us."""
         self.load_count += 1
         self.late.let_one_go()
         fault = next(self._loads, Fault.PROCEED)
@@ -321,12 +312,7 @@ class FaultyCatalog(PointerCatalog):
             raise SimulatedCrash(f"loading {table}")
         return self.inner.load(table)
 
-    def read_pointer(self, table: TableId) -> Pointer | None:
-        """Ask the inner catalog."""
-        return self.inner.read_pointer(table)
-
     def swap_pointer(self, table: TableId, *, expected: Pointer | None, new: str) -> Pointer:
-        """Swap in the inner catalog, with the fault that the script has for this time."""
         return self._send(table, new, lambda: self.inner.swap_pointer(table, expected=expected, new=new))
 
     def _send(self, table: TableId, what: str, request: Callable[[], Any]) -> Any:
@@ -361,43 +347,11 @@ class FaultyCatalog(PointerCatalog):
         if fault in (Fault.LAND_THEN_UNKNOWN, Fault.LAND_THEN_RIVAL_THEN_UNKNOWN):
             raise CommitUnknownError("the reply was lost")
 
-    def _create_namespace(self, namespace: Namespace, properties: dict[str, str]) -> bool:
-        return self.inner._create_namespace(namespace, properties)
-
-    def drop_namespace(self, namespace: str | Namespace) -> None:
-        """Ask the inner catalog."""
-        self.inner.drop_namespace(namespace)
-
-    def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]:
-        """Ask the inner catalog."""
-        return self.inner.list_namespaces(parent)
-
-    def namespace_exists(self, namespace: str | Namespace) -> bool:
-        """Ask the inner catalog."""
-        return self.inner.namespace_exists(namespace)
-
-    def load_namespace_properties(self, namespace: str | Namespace) -> Mapping[str, str]:
-        """Ask the inner catalog."""
-        return self.inner.load_namespace_properties(namespace)
-
-    def _update_namespace(self, namespace: Namespace, new: dict[str, str], old: frozenset[str]) -> None:
-        self.inner._update_namespace(namespace, new, old)
-
-    def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
-        """Ask the inner catalog."""
-        return self.inner.list_tables(namespace)
-
     def drop_pointer(self, table: TableId) -> None:
-        """Drop in the inner catalog, with the fault that the script has for this time."""
         self._send(table, "", lambda: self.inner.drop_pointer(table))
 
     def rename_table(self, table: str | TableId, to: str | TableId) -> None:
-        """Rename in the inner catalog, with the fault that the script has for this time."""
         self._send(TableId.of(table), "", lambda: self.inner.rename_table(table, to))
-
-    def default_location(self, table: str | TableId) -> str:
-        """Ask the inner catalog."""
-        return self.inner.default_location(table)
 
 
 class FileFault(Enum):
@@ -458,34 +412,24 @@ class FaultyFileIO(FileIO):
         self.calls: list[tuple[str, str]] = []
 
     def read(self, location: str, *, offset: int = 0, length: int | None = None) -> bytes:
-        """Read, if the rules let us."""
         return self._call("read", location, lambda: self.inner.read(location, offset=offset, length=length))
 
     def create(self, location: str, data: bytes) -> None:
-        """Create, if the rules let us."""
-        torn = data[: len(data) // 2]
-        self._call(
-            "create",
-            location,
-            lambda: self.inner.create(location, data),
-            half=lambda: self.inner.create(location, torn),
-        )
+        half = data[: len(data) // 2]
+        create = self.inner.create
+        self._call("create", location, lambda: create(location, data), half=lambda: create(location, half))
 
     def list(self, prefix: str) -> Iterator[FileStatus]:
-        """List, if the rules let us."""
         return self._call("list", prefix, lambda: iter(tuple(self.inner.list(prefix))))
 
     def delete(self, locations: Iterable[str]) -> None:
-        """Delete each, if the rules let us."""
         for location in locations:
             self._call("delete", location, lambda location=location: self.inner.delete([location]))
 
     def exists(self, location: str) -> bool:
-        """Ask, if the rules let us."""
         return bool(self._call("exists", location, lambda: self.inner.exists(location)))
 
     def filesystem(self, location: str) -> tuple[Any, str]:
-        """Return the inner file system: nothing goes wrong behind it."""
         return self.inner.filesystem(location)
 
     def _call(self, call: str, location: str, do: Callable[[], Any], half: Callable[[], Any] = lambda: None) -> Any:

@@ -39,7 +39,6 @@ def arm(die_at: int | None) -> None:
 
 
 def count() -> None:
-    """Begin to count."""
     global _count, _is_installed
     if not _is_installed:
         _install()
@@ -62,7 +61,6 @@ def steps() -> int:
 
 
 def kinds() -> dict[str, int]:
-    """Return how many steps of each kind there were."""
     return dict(_kinds)
 
 
@@ -173,40 +171,17 @@ def _copied(filesystem: Any, source: str, target: str, **options: Any) -> None:
 
 def _watched(real: Callable[..., Any], pa: Any) -> Callable[..., Any]:
     """Count when a data file is opened, and when it is closed: killed before that, it has no footer."""
+    from airflow_iceberg.data.write.variant_footer import AnnotatingSink
 
-    class Sink:
-        def __init__(self, inner: Any) -> None:
-            self._inner = inner
-            self.closed = False
-
-        def write(self, data: Any) -> int:
-            self._inner.write(data)
-            return len(memoryview(data))
-
-        def tell(self) -> int:
-            return int(self._inner.tell())
-
-        def flush(self) -> None:
-            self._inner.flush()
-
+    class Sink(AnnotatingSink):
         def close(self) -> None:
             if not self.closed:
-                self.closed = True
                 _or_die("half a data file")
-                self._inner.close()
+                super().close()
                 _or_die("a data file")
-
-        def readable(self) -> bool:
-            return False
-
-        def writable(self) -> bool:
-            return True
-
-        def seekable(self) -> bool:
-            return False
 
     def open_sink(self: Any, location: str) -> Any:
         _or_die("new data file")
-        return pa.PythonFile(Sink(real(self, location)), mode="w")
+        return pa.PythonFile(Sink(real(self, location), ()), mode="w")
 
     return open_sink

@@ -9,20 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.airflow_home import ROOT
+from tests.support.iceberg_java_env import python_of
 
 PROGRAM = ROOT / "tests" / "support" / "paimon_peer.py"
 
 
 def paimon_python() -> Path:
-    """Return the Python of the environment: PAIMON_PYTHON, else the one that make has made.
-
-    Raises:
-        FileNotFoundError: there is none; `make test` makes it.
-    """
-    python = Path(os.environ.get("PAIMON_PYTHON") or ROOT / ".venv-paimon" / "bin" / "python")
-    if not python.exists():
-        raise FileNotFoundError(f"no pypaimon environment at {python}; make it with: make .venv-paimon/.stamp")
-    return python
+    return python_of(".venv-paimon", "PAIMON_PYTHON", "pypaimon")
 
 
 def peer(command: str, *arguments: object, program: Path = PROGRAM) -> Any:

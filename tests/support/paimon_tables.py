@@ -7,12 +7,8 @@ tables beside this repository are taken where they are: they are test data of ot
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
-import shutil
-import tarfile
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -21,6 +17,7 @@ from typing import Any
 
 from airflow_iceberg.paimon.table import PaimonTable
 from airflow_iceberg.storage.stores.fsspec_io import load_file_io
+from tests.support.golden import extracted, session_folder
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 GOLDEN = REPOSITORY / "tests" / "golden" / "paimon-tables.tar.gz"
@@ -57,7 +54,6 @@ def _expected(path: Path) -> Any:
 
 @cache
 def tables() -> tuple[PaimonReference, ...]:
-    """Return all reference tables."""
     return tuple(
         PaimonReference(name=path.stem, root=root)
         for root in roots()
@@ -66,16 +62,12 @@ def tables() -> tuple[PaimonReference, ...]:
 
 
 def table(name: str) -> PaimonReference:
-    """Return a reference table of the repository's own archive."""
     return next(item for item in tables() if item.name == name)
 
 
 @cache
 def roots() -> tuple[Path, ...]:
-    target = Path(tempfile.mkdtemp(prefix="paimon-golden-"))
-    session = os.getpid()
-    # A process forked by a test must not take the tables away from the session.
-    atexit.register(lambda: shutil.rmtree(target, ignore_errors=True) if os.getpid() == session else None)
+    target = session_folder("paimon-golden-")
     sources = [GOLDEN, Path(given) if (given := os.environ.get("PAIMON_TABLES")) else BESIDE]
     return tuple(root for number, source in enumerate(sources) for root in _roots(source, target / str(number)))
 
@@ -88,8 +80,7 @@ def golden_root() -> Path:
 def _roots(source: Path, target: Path) -> Iterator[Path]:
     archives = [source] if source.is_file() else sorted(source.glob("**/*.tar.gz"))
     for number, archive in enumerate(archives):
-        with tarfile.open(archive) as content:
-            content.extractall(target / str(number), filter="data")
+        extracted(archive, target / str(number))
     for folder in (target, source):
         for expected in sorted(folder.glob("**/expected")):
             if (expected.parent / "warehouse").is_dir():

@@ -121,30 +121,35 @@ def nullable(type_: Any) -> list[Any]:
     return ["null", type_]
 
 
+def array(type_: Any) -> dict[str, Any]:
+    return {"type": "array", "items": type_}
+
+
 def record(name: str, **fields: Any) -> dict[str, Any]:
     return {"type": "record", "name": name, "fields": [{"name": key, "type": type_} for key, type_ in fields.items()]}
 
 
 def stats_schema(name: str) -> dict[str, Any]:
-    counts = nullable({"type": "array", "items": nullable("long")})
+    counts = nullable(array(nullable("long")))
     return record(name, _MIN_VALUES="bytes", _MAX_VALUES="bytes", _NULL_COUNTS=counts)
 
 
-STRINGS = nullable({"type": "array", "items": "string"})
+def each(names: str, type_: Any) -> dict[str, Any]:
+    return dict.fromkeys(names.split(), type_)
+
+
+STRINGS = nullable(array("string"))
+START = each("_VERSION _KIND", "int") | {"_PARTITION": "bytes", "_BUCKET": "int"}
 FILE = record(
     "file",
     _FILE_NAME="string",
-    _FILE_SIZE="long",
-    _ROW_COUNT="long",
-    _MIN_KEY="bytes",
-    _MAX_KEY="bytes",
+    **each("_FILE_SIZE _ROW_COUNT", "long"),
+    **each("_MIN_KEY _MAX_KEY", "bytes"),
     _KEY_STATS=stats_schema("key_stats"),
     _VALUE_STATS=stats_schema("value_stats"),
-    _MIN_SEQUENCE_NUMBER="long",
-    _MAX_SEQUENCE_NUMBER="long",
-    _SCHEMA_ID="long",
+    **each("_MIN_SEQUENCE_NUMBER _MAX_SEQUENCE_NUMBER _SCHEMA_ID", "long"),
     _LEVEL="int",
-    _EXTRA_FILES={"type": "array", "items": "string"},
+    _EXTRA_FILES=array("string"),
     _CREATION_TIME=nullable({"type": "long", "logicalType": "timestamp-millis"}),
     _DELETE_ROW_COUNT=nullable("long"),
     _EMBEDDED_FILE_INDEX=nullable("bytes"),
@@ -154,36 +159,23 @@ FILE = record(
     _FIRST_ROW_ID=nullable("long"),
     _WRITE_COLS=STRINGS,
 )
-ENTRY = record(
-    "entry", _VERSION="int", _KIND="int", _PARTITION="bytes", _BUCKET="int", _TOTAL_BUCKETS="int", _FILE=FILE
-)
+ENTRY = record("entry", **START, _TOTAL_BUCKETS="int", _FILE=FILE)
 LISTED = record(
     "manifest",
     _VERSION="int",
     _FILE_NAME="string",
-    _FILE_SIZE="long",
-    _NUM_ADDED_FILES="long",
-    _NUM_DELETED_FILES="long",
+    **each("_FILE_SIZE _NUM_ADDED_FILES _NUM_DELETED_FILES", "long"),
     _PARTITION_STATS=stats_schema("stats"),
     _SCHEMA_ID="long",
-    _MIN_BUCKET=nullable("int"),
-    _MAX_BUCKET=nullable("int"),
-    _MIN_LEVEL=nullable("int"),
-    _MAX_LEVEL=nullable("int"),
+    **each("_MIN_BUCKET _MAX_BUCKET _MIN_LEVEL _MAX_LEVEL", nullable("int")),
 )
+RANGE = record("range", f0="string", f1="int", f2="int", _CARDINALITY=nullable("long"))
 INDEX = record(
     "index",
-    _VERSION="int",
-    _KIND="int",
-    _PARTITION="bytes",
-    _BUCKET="int",
-    _INDEX_TYPE="string",
-    _FILE_NAME="string",
-    _FILE_SIZE="long",
-    _ROW_COUNT="long",
-    _DELETIONS_VECTORS_RANGES=nullable(
-        {"type": "array", "items": record("range", f0="string", f1="int", f2="int", _CARDINALITY=nullable("long"))}
-    ),
+    **START,
+    **each("_INDEX_TYPE _FILE_NAME", "string"),
+    **each("_FILE_SIZE _ROW_COUNT", "long"),
+    _DELETIONS_VECTORS_RANGES=nullable(array(RANGE)),
 )
 EMPTY_ROW = encode_row((), ())
 NO_STATS = {"_MIN_VALUES": EMPTY_ROW, "_MAX_VALUES": EMPTY_ROW, "_NULL_COUNTS": []}
@@ -290,7 +282,6 @@ class PaimonBuilder:
         return {**entry, "_FILE": file}
 
     def manifest(self, entries: Sequence[Mapping[str, Any]], name: str | None = None) -> dict[str, Any]:
-        """Write a manifest and return its line for a manifest list."""
         name = name or f"manifest-{uuid.uuid4()}-0"
         data = write_avro(ENTRY, entries)
         self.write(f"manifest/{name}", data)

@@ -10,10 +10,11 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import threading
-from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+
+from tests.services.launch import HOST, free_ports
+from tests.services.tcp_proxy import TcpProxy
 
 PASSWORD = "s3cret"
 
@@ -29,7 +30,7 @@ class PostgreSQL:
         self._bin = Path(package.origin).parent / "pginstall" / "bin"
         self._directory = Path(tempfile.mkdtemp(prefix="airflow-iceberg-postgresql-"))
         self._user = {"user": "nobody"} if os.geteuid() == 0 else {}  # PostgreSQL refuses to run as root
-        self.port = _free_port()
+        (self.port,) = free_ports(1)
         password = self._directory / "password"
         password.write_text(PASSWORD)
         for path in (self._directory, password) if self._user else ():
@@ -57,56 +58,30 @@ class PostgreSQL:
         subprocess.run(command, check=True, env=environ, stdout=subprocess.DEVNULL, cwd="/", timeout=60, **self._user)
 
 
-class CuttingProxy:
+class CuttingProxy(TcpProxy):
     """A TCP proxy to a server that cuts the connection when the client sends a certain word.
 
     Attributes:
         word: what it waits for, once; None lets everything through.
         forward: whether the message with the word still reaches the server, and is answered there before the cut.
-        port: where it listens.
     """
 
     def __init__(self, server_port: int) -> None:
         self.word: bytes | None = None
         self.forward = True
-        self._server_port = server_port
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._listener.getsockname()[1])
-        self._thread = threading.Thread(target=self._accept, daemon=True)
-        self._thread.start()
+        super().__init__(HOST, server_port)
 
-    def close(self) -> None:
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._thread.join(10)
-
-    def _accept(self) -> None:
+    def _forward(self, client: socket.socket, server: socket.socket) -> None:
         while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
+            ready, _, _ = select.select([client, server], [], [])
+            source, target = (client, server) if client in ready else (server, client)
+            data = source.recv(65536)
+            if not data:
                 return
-            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
-
-    def _serve(self, client: socket.socket) -> None:
-        with client, socket.create_connection(("127.0.0.1", self._server_port)) as server, suppress(OSError):
-            while True:
-                ready, _, _ = select.select([client, server], [], [])
-                source, target = (client, server) if client in ready else (server, client)
-                data = source.recv(65536)
-                if not data:
-                    return
-                if source is client and self.word is not None and self.word in data:
-                    self.word = None
-                    if self.forward:
-                        server.sendall(data)
-                        server.recv(65536)  # the answer: the server has done it, and the client won't hear
-                    return
-                target.sendall(data)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+            if source is client and self.word is not None and self.word in data:
+                self.word = None
+                if self.forward:
+                    server.sendall(data)
+                    server.recv(65536)  # the answer: the server has done it, and the client won't hear
+                return
+            target.sendall(data)

@@ -7,6 +7,7 @@ connection, no thread of a driver.
 from __future__ import annotations
 
 import multiprocessing
+import subprocess
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -49,6 +50,17 @@ def run_processes(
             process.kill()
             process.join()
             receiver.close()
+
+
+def end_process(process: subprocess.Popen[Any], *, seconds: float = 60) -> None:
+    """Let a process end that answers until its input does; kill it after these seconds."""
+    process.stdin.close()
+    try:
+        process.wait(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    process.stdout.close()
 
 
 def _answer(sender: Connection, ready: Any, target: Callable[..., Any], arguments: tuple[Any, ...]) -> None:

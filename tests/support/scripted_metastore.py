@@ -6,9 +6,8 @@ import socket
 import socketserver
 import ssl
 import struct
-import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Any
 
 from thrift.protocol.TBinaryProtocol import TBinaryProtocol
 from thrift.protocol.TCompactProtocol import TCompactProtocol
@@ -17,6 +16,7 @@ from thrift.transport.TSocket import TSocket
 from thrift.transport.TTransport import TBufferedTransport, TFramedTransport, TTransportBase, TTransportException
 
 from airflow_iceberg.catalogs.hive.thrift_interface import CALLS, HiveError
+from tests.support.http_server import Listening
 
 START, OK, BAD, COMPLETE = 1, 2, 3, 5
 
@@ -42,7 +42,7 @@ class Negotiation:
 Sasl = Callable[[Negotiation], Cipher | None]
 
 
-class ScriptedMetastore:
+class ScriptedMetastore(Listening):
     """Serves calls until it is closed.
 
     Args:
@@ -77,11 +77,8 @@ class ScriptedMetastore:
                 except (OSError, EOFError, TTransportException):
                     pass  # the client went away, or didn't come in
 
-        self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.port = self._server.server_address[1]
+        self.listen(socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler))
         self.uri = f"thrift://127.0.0.1:{self.port}"
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
         if self._tls is not None:
@@ -122,16 +119,6 @@ class ScriptedMetastore:
         if found is not None:
             result.success = found
         return TMessageType.REPLY, result
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class _Sealed(TTransportBase):  # type: ignore[misc] # thrift has no types

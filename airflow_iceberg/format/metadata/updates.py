@@ -264,17 +264,6 @@ class SetStatistics(Update):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RemoveStatistics(Update):
-    """Remove the statistics file of a snapshot from the metadata."""
-
-    action: ClassVar[str] = "remove-statistics"
-    snapshot_id: int
-
-    def apply(self, table: MetadataBuilder) -> None:
-        table.statistics = [s for s in table.statistics if s.get("snapshot-id") != self.snapshot_id]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
     """The updates of a table, and the requirements that it must meet."""
 
