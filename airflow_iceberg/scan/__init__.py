@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from airflow_iceberg import import_name
+from airflow_iceberg import lazy_names
 
 if TYPE_CHECKING:
     from airflow_iceberg.scan.incremental_scan import IncrementalAppendScan, incremental_append_scan
@@ -13,13 +13,10 @@ if TYPE_CHECKING:
 
 __all__ = ["IncrementalAppendScan", "Inspection", "TableScan", "incremental_append_scan"]
 
-_MODULES = {
-    "IncrementalAppendScan": "airflow_iceberg.scan.incremental_scan",
-    "Inspection": "airflow_iceberg.scan.metadata_tables",
-    "TableScan": "airflow_iceberg.scan.table_scan",
-    "incremental_append_scan": "airflow_iceberg.scan.incremental_scan",
-}
-
-
-def __getattr__(name: str) -> Any:
-    return import_name(__name__, _MODULES, name)
+__getattr__ = lazy_names(
+    __name__,
+    IncrementalAppendScan="incremental_scan",
+    Inspection="metadata_tables",
+    TableScan="table_scan",
+    incremental_append_scan="incremental_scan",
+)

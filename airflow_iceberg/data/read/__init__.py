@@ -5,9 +5,9 @@ Importing this package imports no pyarrow: a name is imported when it is asked f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from airflow_iceberg import import_name
+from airflow_iceberg import lazy_names
 
 if TYPE_CHECKING:
     from airflow_iceberg.data.read.deletes import DeleteReader
@@ -16,15 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["DeleteReader", "FileToRead", "check_supported", "find_geo_fields", "read_file", "schema_to_arrow"]
 
-_FILE = "airflow_iceberg.data.read.file"
-_MODULES = {
-    "DeleteReader": "airflow_iceberg.data.read.deletes",
-    **dict.fromkeys(
-        ("FileToRead", "check_supported", "find_geo_fields", "read_file"), "airflow_iceberg.data.read.file"
-    ),
-    "schema_to_arrow": "airflow_iceberg.format.schemas.arrow",
-}
-
-
-def __getattr__(name: str) -> Any:
-    return import_name(__name__, _MODULES, name)
+__getattr__ = lazy_names(
+    __name__,
+    DeleteReader="deletes",
+    FileToRead="file",
+    check_supported="file",
+    find_geo_fields="file",
+    read_file="file",
+    schema_to_arrow="format.schemas.arrow",
+)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from airflow_iceberg import import_name
+from airflow_iceberg import lazy_names
 
 if TYPE_CHECKING:
     from airflow_iceberg.data.write.sorted import unsortable
 
 __all__ = ["unsortable"]
 
-
-def __getattr__(name: str) -> Any:
-    return import_name(__name__, {"unsortable": "airflow_iceberg.data.write.sorted"}, name)
+__getattr__ = lazy_names(__name__, unsortable="sorted")
