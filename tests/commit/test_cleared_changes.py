@@ -101,5 +101,5 @@ class TestTheSameTry:
     def test_a_process_that_outlived_a_clear_is_refused(self, catalog, change):
         late = plan(catalog, change, key=FIRST)
         plan(catalog, Overwrite("a", ids(8)), key=CLEARED).commit()
-        with pytest.raises(IncompatibleChangeError, match="was overtaken"):
+        with pytest.raises(IncompatibleChangeError, match="was superseded"):
             late.commit()

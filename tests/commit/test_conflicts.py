@@ -288,11 +288,11 @@ class TestMessages:
     def test_a_partial_match_is_the_callers_or_the_other_writers(self):
         catalog = at_the_start(2)
         catalog_table = Table.load(catalog, NAME)
-        with pytest.raises(InvalidInputError, match="cannot prove that it goes as a whole; rewrite it"):
+        with pytest.raises(InvalidInputError, match="cannot prove that all its rows are selected; rewrite it"):
             plan(catalog, DeleteWhere("id = 2")).commit()
         planned = plan(catalog, DeleteWhere("part = 'a' or id = 21"))
         plan(catalog, Append("c", ids(20, 21, 22))).commit()
-        with pytest.raises(StalePlanError, match="brought it meanwhile, plan again"):
+        with pytest.raises(StalePlanError, match="added it meanwhile, plan again"):
             planned.commit()
         assert catalog_table.refresh().scan().count() == 8
 

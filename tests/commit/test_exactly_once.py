@@ -180,7 +180,7 @@ class TestClearAndRunAgain:
             load(1, on_rerun="merge")
 
     def test_a_run_that_was_overtaken_by_a_clear_commits_nothing(self, load, ids):
-        with pytest.raises(IncompatibleChangeError, match="was overtaken"):
+        with pytest.raises(IncompatibleChangeError, match="was superseded"):
             load(1, between=lambda: load(2, key=epoch(1)))
         assert ids() == [2]
 

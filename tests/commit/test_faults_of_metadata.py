@@ -14,7 +14,7 @@ import pytest
 
 from airflow_iceberg.catalogs.base import Catalog
 from airflow_iceberg.commit.actions import snapshot_refs
-from airflow_iceberg.commit.actions.remove_unused_schemas import ForgetUnused
+from airflow_iceberg.commit.actions.remove_unused_schemas import RemoveUnusedSchemas
 from airflow_iceberg.errors import CommitUnknownError, IcebergError, NotFoundError
 from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.requirements import AssertTableUUID
@@ -66,7 +66,7 @@ def moving(name: str, kind: str) -> Callable[[Catalog], object]:
 
 def forget(catalog: Catalog) -> None:
     table = Table.load(catalog, NAME)
-    table.change(ForgetUnused(table.io, table_uuid=table.metadata.table_uuid, new_uuid=str(uuid4())))
+    table.change(RemoveUnusedSchemas(table.io, table_uuid=table.metadata.table_uuid, new_uuid=str(uuid4())))
 
 
 def first(metadata: TableMetadata) -> int:

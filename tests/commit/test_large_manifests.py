@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from airflow_iceberg.commit import snapshot_writer
-from airflow_iceberg.commit.removals import Removal, RemovalFilter
+from airflow_iceberg.commit.manifest_filter import FilesToRemove, ManifestFilter
 from airflow_iceberg.commit.snapshot_writer import SnapshotWriter
 from airflow_iceberg.errors import FormatError
 from airflow_iceberg.format.manifests.entries import DataFile, EntryStatus, ManifestContent, ManifestEntry
@@ -55,7 +55,7 @@ def in_list(manifest):
 
 def take_out(table, manifest, removal):
     writer = SnapshotWriter(table.io, snapshot_id=7, commit_uuid=uuid4())
-    return writer.without_files(manifest, RemovalFilter(removal, table.metadata), table.metadata)
+    return writer.without_files(manifest, ManifestFilter(removal, table.metadata), table.metadata)
 
 
 class TestTakingOut:
@@ -65,14 +65,14 @@ class TestTakingOut:
     def test_a_manifest_without_the_file_stays_as_it_is(self, table, by):
         manifest, _ = write(table, "x")
         other = data_file("other")
-        removal = Removal(files=(other,)) if by == "files" else Removal(paths=frozenset({other.file_path}))
+        removal = FilesToRemove(files=(other,)) if by == "files" else FilesToRemove(paths=frozenset({other.file_path}))
         assert take_out(table, manifest, removal) == (manifest, ())
 
     @pytest.mark.parametrize("by", ["files", "paths"])
     def test_a_manifest_with_it_is_written_anew(self, table, by):
         manifest, files = write(table, "x")
         gone = files[123]
-        removal = Removal(files=(gone,)) if by == "files" else Removal(paths=frozenset({gone.file_path}))
+        removal = FilesToRemove(files=(gone,)) if by == "files" else FilesToRemove(paths=frozenset({gone.file_path}))
         written, removed = take_out(table, manifest, removal)
         assert [entry.data_file.file_path for entry in removed] == [gone.file_path]
         assert (written.existing_files_count, written.deleted_files_count) == (FILES - 1, 1)
@@ -81,7 +81,7 @@ class TestTakingOut:
 
     def test_a_partition_is_not_a_matter_of_paths(self, table):
         manifest, files = write(table, "x")
-        _, removed = take_out(table, manifest, Removal(partitions=(data_file("other"),)))
+        _, removed = take_out(table, manifest, FilesToRemove(partitions=(data_file("other"),)))
         assert len(removed) == len(files)
 
     def test_a_torn_manifest_is_refused_as_ever(self, table):
@@ -90,4 +90,4 @@ class TestTakingOut:
         table.io.delete([manifest.manifest_path])
         table.io.create(manifest.manifest_path, torn)
         with pytest.raises(FormatError, match="the file is torn"):
-            take_out(table, manifest, Removal(files=(data_file("other"),)))
+            take_out(table, manifest, FilesToRemove(files=(data_file("other"),)))

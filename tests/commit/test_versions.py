@@ -8,7 +8,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from airflow_iceberg.commit.removals import Removal, RemovalFilter
+from airflow_iceberg.commit.manifest_filter import FilesToRemove, ManifestFilter
 from airflow_iceberg.commit.snapshot_writer import SnapshotWriter
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.format.manifests.avro import read_manifest_list, write_manifest_list
@@ -46,7 +46,7 @@ def make_partitioned(catalog, version):
 
 
 def without(table, *paths):
-    return RemovalFilter(Removal(paths=frozenset(paths)), table.metadata)
+    return ManifestFilter(FilesToRemove(paths=frozenset(paths)), table.metadata)
 
 
 def manifests(table):

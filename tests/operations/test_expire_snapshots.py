@@ -5,24 +5,24 @@ from __future__ import annotations
 import os
 import re
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
-import pyarrow as pa
 import pytest
 
-from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.commit.actions.append import AppendFiles
-from airflow_iceberg.commit.actions.snapshot_refs import create_ref
+from airflow_iceberg.commit.actions.snapshot_refs import create_ref, set_current
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, StorageError
 from airflow_iceberg.format.metadata.updates import Change, SetStatistics
-from airflow_iceberg.jobs.run_local import run_local
+from airflow_iceberg.inventory.manifests import read_manifests
 from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
-from tests.support.builders import new_table
+from tests.support.builders import change_ref, id_rows, ids, job_work, new_table, reachable, staged
 from tests.support.change_table import ChangeTable
 
 KEY = OperationKey(dag_id="d", run_id="r", task_id="expire")
@@ -32,20 +32,19 @@ ALL = ExpireRequest(older_than_ms=2**62)
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
     """Five appends of ten rows, then a compaction that replaces all files."""
-    table = new_table(tmp_path, schema={"id": "long"})
+    table = new_table(tmp_path)
     for start in range(0, 50, 10):
         append(table, start)
-    compact(Work(table, run=lambda plan: run_local(plan, table.io)), CompactRequest())
+    compact(job_work(table), CompactRequest())
     return table
 
 
 def append(table: Table, start: int) -> None:
-    table.append(pa.table({"id": pa.array(range(start, start + 10), pa.int64())}))
+    table.append(id_rows(range(start, start + 10)))
 
 
-def make_ref(table: Table, name: str, *, kind: str = "tag", snapshot_id: int | None = None) -> None:
-    uuid = table.metadata.table_uuid or ""
-    table.change(create_ref(name, kind=kind, snapshot_id=snapshot_id, table_uuid=uuid, new_uuid=uuid))  # type: ignore[arg-type]
+def make_tag(table: Table, name: str, snapshot_id: int | None = None) -> None:
+    change_ref(table, create_ref, name, kind="tag", snapshot_id=snapshot_id)
 
 
 def on_disk(table: Table) -> set[str]:
@@ -54,36 +53,36 @@ def on_disk(table: Table) -> set[str]:
     return {status.location for status in table.io.list(table.location) if status.location.endswith(kept)}
 
 
-def expire_and_die_before_the_files(table, monkeypatch):
-    """Let an expiry die between its commit and the first file."""
-    delete = type(table.io).delete
+@contextmanager
+def refusing(table, monkeypatch, error, *endings, after=0):
+    """Let deletions of files that end so raise an error, after some of them."""
+    delete, left = type(table.io).delete, [after]
 
-    def dies(self, locations):
-        if any(location.endswith((".parquet", ".avro")) for location in locations):
-            raise KeyboardInterrupt
-        delete(self, locations)
+    def refuses(self, locations):
+        for location in locations:
+            if location.endswith(endings):
+                if not left[0]:
+                    raise error
+                left[0] -= 1
+            delete(self, [location])
 
-    monkeypatch.setattr(type(table.io), "delete", dies)
-    with pytest.raises(KeyboardInterrupt):
-        expire_snapshots(Work(table, operation_key=KEY), ALL)
-    monkeypatch.undo()
-
-
-def reachable(table: Table) -> set[str]:
-    """What the snapshots of the metadata reach, by brute force."""
-    from airflow_iceberg.inventory.manifests import read_entries, read_manifests
-
-    found: set[str] = set()
-    for snapshot in table.metadata.snapshots:
-        found.add(snapshot.manifest_list or "")
-        for manifest in read_manifests(table.io, snapshot):
-            found.add(manifest.manifest_path)
-            found |= {e.data_file.file_path for e in read_entries(table.io, manifest) if e.is_live}
-    return found
+    with monkeypatch.context() as patch:
+        patch.setattr(type(table.io), "delete", refuses)
+        yield
 
 
-def ids(table: Table, **scan: object) -> list[int]:
-    return sorted(table.scan(**scan).to_arrow()["id"].to_pylist())  # type: ignore[arg-type]
+def expire_and_die(table, monkeypatch, after=0):
+    """Let an expiry die between its commit and the first file, or after some files."""
+    with refusing(table, monkeypatch, KeyboardInterrupt, ".parquet", ".avro", after=after):
+        with pytest.raises(KeyboardInterrupt):
+            expire_snapshots(Work(table, operation_key=KEY), ALL)
+
+
+def expire_without_a_commit(table, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(type(table.catalog), "commit", Mock(side_effect=IcebergError("no")))
+        with pytest.raises(IcebergError):
+            expire_snapshots(Work(table, operation_key=KEY), ALL)
 
 
 class TestWhatGoes:
@@ -99,9 +98,7 @@ class TestWhatGoes:
         assert ids(table) == list(range(50))
 
     def test_without_a_rewrite_no_data_file_goes(self, tmp_path):
-        catalog = load_catalog("other", type="hadoop", warehouse=f"{tmp_path.as_uri()}/other")
-        catalog.create_namespace("db")
-        table = Table.create(catalog, "db.t", schema={"id": "long"})
+        table = new_table(tmp_path / "other")
         append(table, 0)
         append(table, 10)
         result = expire_snapshots(Work(table), ALL)
@@ -111,17 +108,14 @@ class TestWhatGoes:
 
     def test_a_tag_keeps_its_snapshot_and_its_files(self, table):
         tagged = table.snapshots()[2].snapshot_id
-        make_ref(table, "kept", snapshot_id=tagged)
+        make_tag(table, "kept", tagged)
         result = expire_snapshots(Work(table), ALL)
-        assert result.expired_snapshots == 4
-        assert result.deleted_data_files == 2
+        assert (result.expired_snapshots, result.deleted_data_files) == (4, 2)
         assert ids(table, ref="kept") == list(range(30))
         assert on_disk(table) == reachable(table)
 
-    def test_young_snapshots_stay(self, table):
+    def test_young_snapshots_stay_and_so_many_others(self, table):
         assert expire_snapshots(Work(table), ExpireRequest()).outcome == "nothing"
-
-    def test_retain_last_keeps_so_many(self, table):
         assert expire_snapshots(Work(table), ExpireRequest(older_than_ms=2**62, retain_last=4)).expired_snapshots == 2
         assert len(table.snapshots()) == 4
 
@@ -132,11 +126,8 @@ class TestWhatGoes:
         assert on_disk(table) == reachable(table)
 
     def test_staged_and_rolled_back_snapshots_go_with_their_files(self, table):
-        from airflow_iceberg.commit.actions.snapshot_refs import set_current
-
         append(table, 50)
-        uuid, compacted = table.metadata.table_uuid or "", table.snapshots()[-2].snapshot_id
-        table.change(set_current(compacted, table_uuid=uuid, new_uuid=uuid))
+        change_ref(table, set_current, table.snapshots()[-2].snapshot_id)
         result = expire_snapshots(Work(table), ALL)
         assert (result.expired_snapshots, result.deleted_data_files) == (6, 6)
         assert on_disk(table) == reachable(table)
@@ -153,7 +144,7 @@ class TestUnusedMetadata:
 
     def test_old_schemas_and_specs_are_forgotten(self, table):
         table.alter([{"add_column": {"name": "name", "type": "string"}}, {"add_partition_field": "bucket(2, id)"}])
-        compact(Work(table, run=lambda plan: run_local(plan, table.io)), CompactRequest(options={"rewrite-all": True}))
+        compact(job_work(table), CompactRequest(options={"rewrite-all": True}))
         append(table, 50)  # the manifests that tell of the deleted files are left out now
         result = expire_snapshots(Work(table), ExpireRequest(older_than_ms=2**62, clean_expired_metadata=True))
         assert (result.removed_schemas, result.removed_partition_specs) == (1, 1)
@@ -161,7 +152,7 @@ class TestUnusedMetadata:
         assert ids(table) == list(range(60))
 
     def test_what_a_snapshot_uses_stays(self, table):
-        make_ref(table, "before")
+        make_tag(table, "before")
         table.alter([{"add_column": {"name": "name", "type": "string"}}])
         append(table, 50)
         result = expire_snapshots(Work(table), ExpireRequest(older_than_ms=2**62, clean_expired_metadata=True))
@@ -173,7 +164,7 @@ class TestDryRun:
     """It says what would go, and what each ref keeps alive, and changes nothing."""
 
     def test_it_counts_as_the_real_run_does(self, table):
-        make_ref(table, "kept", snapshot_id=table.snapshots()[1].snapshot_id)
+        make_tag(table, "kept", table.snapshots()[1].snapshot_id)
         before = on_disk(table), table.metadata_location
         dry = expire_snapshots(Work(table), ExpireRequest(older_than_ms=2**62, dry_run=True))
         assert (on_disk(table), table.refresh().metadata_location) == before
@@ -182,10 +173,10 @@ class TestDryRun:
         assert dry.expired_snapshots == real.expired_snapshots == 4
         assert dry.deleted_data_files == real.deleted_data_files == 3
         assert dry.removed_files_size_bytes == real.removed_files_size_bytes
-        assert not list(table.io.list(f"{table.location}/.staging"))
+        assert not staged(table)
 
     def test_it_says_what_each_ref_keeps_alive(self, table):
-        make_ref(table, "kept", snapshot_id=table.snapshots()[1].snapshot_id)
+        make_tag(table, "kept", table.snapshots()[1].snapshot_id)
         sizes = {task.file.file_path: task.file.file_size_in_bytes for task in table.scan().plan_files()}
         expire_snapshots(Work(table), ALL)
         refs = {ref.name: ref for ref in expire_snapshots(Work(table), ExpireRequest(dry_run=True)).refs}
@@ -198,21 +189,7 @@ class TestATryThatDies:
 
     @pytest.mark.parametrize("deleted_before", [0, 2, 7, 12])
     def test_files_left_behind_go_with_the_next_try(self, table, monkeypatch, deleted_before):
-        delete = type(table.io).delete
-        left = [deleted_before]
-
-        def dies(self, locations):
-            for location in locations:
-                if location.endswith((".parquet", ".avro")):
-                    if not left[0]:
-                        raise KeyboardInterrupt
-                    left[0] -= 1
-                delete(self, [location])
-
-        monkeypatch.setattr(type(table.io), "delete", dies)
-        with pytest.raises(KeyboardInterrupt):
-            expire_snapshots(Work(table, operation_key=KEY), ALL)
-        monkeypatch.undo()
+        expire_and_die(table, monkeypatch, after=deleted_before)
         again = Table.load(table.catalog, "db.t")
         assert len(again.snapshots()) == 1
         result = expire_snapshots(Work(again, operation_key=KEY), ALL)
@@ -222,54 +199,31 @@ class TestATryThatDies:
         assert expire_snapshots(Work(again, operation_key=KEY), ALL).outcome == "nothing"
 
     def test_files_that_cannot_be_deleted_are_counted_and_tried_again(self, table, monkeypatch):
-        delete = type(table.io).delete
-
-        def refuses(self, locations):
-            if any(location.endswith(".parquet") for location in locations):
-                raise StorageError("read-only")
-            delete(self, locations)
-
-        monkeypatch.setattr(type(table.io), "delete", refuses)
-        result = expire_snapshots(Work(table, operation_key=KEY), ALL)
+        with refusing(table, monkeypatch, StorageError("read-only"), ".parquet"):
+            result = expire_snapshots(Work(table, operation_key=KEY), ALL)
         assert (result.outcome, result.failed_files) == ("committed", 5)
-        monkeypatch.undo()
         assert expire_snapshots(Work(table, operation_key=KEY), ALL).outcome == "finished"
         assert on_disk(table) == reachable(table)
 
     def test_a_list_of_what_is_gone_that_cannot_be_deleted_is_no_failure(self, table, monkeypatch):
-        delete = type(table.io).delete
-
-        def refuses(self, locations):
-            if any(location.endswith("expired.json") for location in locations):
-                raise StorageError("no answer")
-            delete(self, locations)
-
-        monkeypatch.setattr(type(table.io), "delete", refuses)
-        result = expire_snapshots(Work(table, operation_key=KEY), ALL)
+        with refusing(table, monkeypatch, StorageError("no answer"), "expired.json"):
+            result = expire_snapshots(Work(table, operation_key=KEY), ALL)
         assert (result.outcome, result.failed_files) == ("committed", 0)
         assert on_disk(table) == reachable(table)
-        monkeypatch.undo()
         assert expire_snapshots(Work(table, operation_key=KEY), ALL).outcome == "finished"
-        assert not [*table.io.list(f"{table.location}/.staging")]
+        assert not staged(table)
 
     def test_a_commit_that_did_not_land_deletes_nothing(self, table, monkeypatch):
         before = on_disk(table)
-
-        def fails(*_: object) -> None:
-            raise IcebergError("no")
-
-        monkeypatch.setattr(type(table.catalog), "commit", fails)
-        with pytest.raises(IcebergError):
-            expire_snapshots(Work(table, operation_key=KEY), ALL)
-        monkeypatch.undo()
+        expire_without_a_commit(table, monkeypatch)
         assert on_disk(table) == before
         assert expire_snapshots(Work(table, operation_key=KEY), ExpireRequest()).outcome == "nothing"
         assert on_disk(table) == before
 
     def test_files_of_a_table_that_was_dropped_since_are_left_alone(self, table, monkeypatch):
-        expire_and_die_before_the_files(table, monkeypatch)
+        expire_and_die(table, monkeypatch)
         before = on_disk(table)
-        note = next(s.location for s in table.io.list(f"{table.location}/.staging") if s.location.endswith(".json"))
+        (note,) = staged(table)
         text = table.io.read(note).replace((table.metadata.table_uuid or "").encode(), b"another")
         table.io.delete([note])
         table.io.create(note, text)
@@ -280,42 +234,33 @@ class TestATryThatDies:
 class TestWhatDeadJobsLeave:
     """Documents go once they are too old to be of a running job; what an expiry had noted is finished first."""
 
-    def staged(self, table):
-        return sorted(Path(s.location.removeprefix("file://")) for s in table.io.list(f"{table.location}/.staging"))
-
     def age(self, path, days):
-        os.utime(path, (time.time() - days * 24 * 60 * 60,) * 2)
+        os.utime(str(path).removeprefix("file://"), (time.time() - days * 24 * 60 * 60,) * 2)
 
     def test_files_of_an_expiry_that_nobody_tries_again_go_with_a_later_one(self, table, monkeypatch):
-        expire_and_die_before_the_files(table, monkeypatch)
-        (note,) = self.staged(table)
+        expire_and_die(table, monkeypatch)
+        (note,) = staged(table)
         self.age(note, days=4)
         result = expire_snapshots(Work(table.refresh()), ExpireRequest())
         assert (result.outcome, result.deleted_data_files, result.staging_files) == ("finished", 5, 1)
         assert on_disk(table) == reachable(table)
-        assert not self.staged(table)
+        assert not staged(table)
 
     def test_one_that_may_still_be_running_is_left_alone(self, table, monkeypatch):
-        expire_and_die_before_the_files(table, monkeypatch)
-        (note,) = self.staged(table)
+        expire_and_die(table, monkeypatch)
+        (note,) = staged(table)
         self.age(note, days=2)
         assert expire_snapshots(Work(table.refresh()), ExpireRequest()).outcome == "nothing"
-        assert self.staged(table) == [note]
+        assert staged(table) == [note]
 
     def test_a_note_whose_commit_never_landed_deletes_no_file(self, table, monkeypatch):
-        def fails(*_: object) -> None:
-            raise IcebergError("no")
-
-        monkeypatch.setattr(type(table.catalog), "commit", fails)
-        with pytest.raises(IcebergError):
-            expire_snapshots(Work(table, operation_key=KEY), ALL)
-        monkeypatch.undo()
+        expire_without_a_commit(table, monkeypatch)
         before = on_disk(table)
-        self.age(self.staged(table)[0], days=4)
+        self.age(staged(table)[0], days=4)
         result = expire_snapshots(Work(table.refresh()), ExpireRequest())
         assert (result.outcome, result.staging_files) == ("nothing", 1)
         assert on_disk(table) == before
-        assert not self.staged(table)
+        assert not staged(table)
 
     def test_documents_of_other_jobs_go_by_the_youngest_of_each(self, table):
         for name, days in (("dead/plan.json", 9), ("dead/walked/0.arrow", 4), ("alive/plan.json", 9), ("alive/x", 1)):
@@ -324,9 +269,9 @@ class TestWhatDeadJobsLeave:
             path.write_bytes(b"{}")
             self.age(path, days=days)
         dry = expire_snapshots(Work(table), ExpireRequest(dry_run=True))
-        assert (dry.staging_files, len(self.staged(table))) == (2, 4)
+        assert (dry.staging_files, len(staged(table))) == (2, 4)
         assert expire_snapshots(Work(table), ExpireRequest()).staging_files == 2
-        assert {path.parent.name for path in self.staged(table)} == {"alive"}
+        assert {path.split("/")[-2] for path in staged(table)} == {"alive"}
 
     @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"snapshots": 3}'])
     def test_a_damaged_note_of_a_dead_expiry_stops_nobody(self, table, text):
@@ -336,7 +281,7 @@ class TestWhatDeadJobsLeave:
         self.age(path, days=4)
         result = expire_snapshots(Work(table), ALL)
         assert (result.outcome, result.staging_files) == ("committed", 1)
-        assert not self.staged(table)
+        assert not staged(table)
         assert on_disk(table) == reachable(table)
 
 
@@ -355,7 +300,7 @@ class TestWhatTheLogSays:
         assert list(expire_snapshots(Work(table), ALL).lines()) == ["no snapshot has expired"]
 
     def test_of_a_dry_run(self, table):
-        make_ref(table, "kept", snapshot_id=table.snapshots()[1].snapshot_id)
+        make_tag(table, "kept", table.snapshots()[1].snapshot_id)
         lines = list(expire_snapshots(Work(table), ExpireRequest(older_than_ms=2**62, dry_run=True)).lines())
         assert lines[0] == "4 snapshots would be deleted"
         assert re.fullmatch(r"ref kept: 1 snapshots keep .* alive, 0 bytes of them alone", lines[-2])
@@ -368,7 +313,7 @@ class TestOneFileByTwoNames:
     def test_a_file_that_stays_under_another_name_is_not_deleted(self, table):
         (task,) = table.scan().plan_files()
         before, path = table.current_snapshot(), task.file.file_path
-        table.overwrite(pa.table({"id": pa.array([1], pa.int64())}))
+        table.overwrite(id_rows([1]))
         other = replace(task.file, file_path=path.replace("file:///", "file:/"))
         assert other.file_path != path
         settings = table.commit_settings(branch="main", operation_key=None, try_number=1, snapshot_properties={})
@@ -386,13 +331,8 @@ class TestStatistics:
         own, shared = (f"{table.location}/metadata/{name}.stats.puffin" for name in ("own", "shared"))
         for path in (own, shared):
             table.io.create(path, b"x")
-        entries = [(first, own), (last, shared)]
-        table.change(ChangeTable(lambda _: Change(updates=tuple(_statistics(*e) for e in entries), requirements=())))
-        table.change(
-            ChangeTable(
-                lambda _: Change(updates=(_statistics(table.snapshots()[1].snapshot_id, shared),), requirements=())
-            )
-        )
+        entries = [(first, own), (last, shared), (table.snapshots()[1].snapshot_id, shared)]
+        table.change(ChangeTable(lambda _: Change(updates=tuple(_statistics(*entry) for entry in entries))))
         result = expire_snapshots(Work(table), ALL)
         assert result.deleted_statistics_files == 1
         assert not table.io.exists(own)
@@ -425,7 +365,7 @@ class TestRefusals:
 
     def test_a_snapshot_that_a_tag_points_to(self, table):
         tagged = table.snapshots()[0].snapshot_id
-        make_ref(table, "kept", snapshot_id=tagged)
+        make_tag(table, "kept", tagged)
         with pytest.raises(InvalidInputError, match="still referenced by 'kept'"):
             expire_snapshots(Work(table), ExpireRequest(snapshot_ids=(tagged,)))
 
@@ -434,8 +374,6 @@ class TestRefusals:
             expire_snapshots(Work(table), ExpireRequest(snapshot_ids=(1,)))
 
     def test_a_manifest_that_is_missing_where_it_is_needed_deletes_nothing(self, table):
-        from airflow_iceberg.inventory.manifests import read_manifests
-
         (manifest, *_) = read_manifests(table.io, table.current_snapshot())
         table.io.delete([manifest.manifest_path])
         before = on_disk(table)

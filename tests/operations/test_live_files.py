@@ -30,8 +30,6 @@ from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.errors import AlreadyExistsError, IcebergError, IncompatibleChangeError, NotFoundError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, SetSnapshotRef, SetStatistics
-from airflow_iceberg.inventory.manifests import read_entries, read_manifests
-from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
 from airflow_iceberg.operations.quarantine import quarantines, restore_quarantine
@@ -40,6 +38,7 @@ from airflow_iceberg.operations.rewrite_manifests import RewriteManifestsRequest
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.storage.base import FileStatus
 from airflow_iceberg.table import Table
+from tests.support.builders import change_ref, job_work, reachable
 from tests.support.changes import (
     NAME,
     Append,
@@ -147,15 +146,10 @@ class Maintenance(RuleBasedStateMachine):
 
     def reachable(self) -> set[str]:
         """Every file that the table's metadata leads to, one entry at a time."""
-        table, io = self.table, self.io.inner
+        table = self.table
+        table.io = self.io.inner
         found = {table.metadata_location, *(location for _, location in table.metadata.metadata_log)}
-        found |= {entry["statistics-path"] for entry in table.metadata.statistics}
-        for snapshot in table.metadata.snapshots:
-            found.add(snapshot.manifest_list or "")
-            for manifest in read_manifests(io, snapshot):
-                found.add(manifest.manifest_path)
-                found |= {entry.data_file.file_path for entry in read_entries(io, manifest) if entry.is_live}
-        return found
+        return found | reachable(table) | {entry["statistics-path"] for entry in table.metadata.statistics}
 
     def on_disk(self) -> set[str]:
         """All files but documents of jobs and quarantines."""
@@ -305,8 +299,7 @@ class Maintenance(RuleBasedStateMachine):
     # -- refs ----------------------------------------------------------------------------------------------------------
 
     def change(self, make: Callable[..., Any], *args: Any, **more: Any) -> None:
-        uuid = self.table.metadata.table_uuid or ""
-        self.table.change(make(*args, **more, table_uuid=uuid, new_uuid=uuid))
+        change_ref(self.table, make, *args, **more)
 
     @rule(name=st.sampled_from(["dev", "tag"]), at=st.integers(0, 10))
     def make_a_ref(self, name: str, at: int) -> None:
@@ -374,22 +367,12 @@ class Maintenance(RuleBasedStateMachine):
             strategy=strategy,
             sort_by=("id desc",) if strategy == "sort" else (),
         )
-        self.maintain(
-            crash,
-            lambda table, key: compact(
-                Work(table, run=lambda job: run_local(job, table.io, threads=1), operation_key=key), request
-            ),
-        )
+        self.maintain(crash, lambda table, key: compact(job_work(table, operation_key=key), request))
 
     @rule(crash=crashes, branch=branches)
     def rewrite_manifests(self, crash: Any, branch: str) -> None:
-        branch = self.branch(branch)
-        self.maintain(
-            crash,
-            lambda table, key: rewrite_manifests(
-                Work(table, operation_key=key), RewriteManifestsRequest(branch=branch)
-            ),
-        )
+        request = RewriteManifestsRequest(branch=self.branch(branch))
+        self.maintain(crash, lambda table, key: rewrite_manifests(Work(table, operation_key=key), request))
 
     @rule(
         crash=crashes, retain_last=st.integers(1, 3), at=st.one_of(st.none(), st.integers(0, 10)), clean=st.booleans()

@@ -29,7 +29,7 @@ from airflow_iceberg.commit.actions.rewrite_manifests import RewriteManifests
 from airflow_iceberg.commit.actions.row_delta import RowDelta
 from airflow_iceberg.commit.actions.snapshot_refs import CherryPick
 from airflow_iceberg.commit.actions.with_new_columns import WithNewColumns
-from airflow_iceberg.commit.earlier_runs import EarlierRuns
+from airflow_iceberg.commit.earlier_epochs import EarlierEpochs
 from airflow_iceberg.commit.engine import Action, Clock, commit
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.commit.settings import now_ms, settings_for
@@ -155,7 +155,7 @@ class _Work:
         key = self.settings.operation_key
         if key is None:
             return None
-        return EarlierRuns(self.table.io, key, self.settings.branch, try_number=self.try_number, replace=True)
+        return EarlierEpochs(self.table.io, key, self.settings.branch, try_number=self.try_number, replace=True)
 
     def bound(self, text: str) -> Expression:
         return parse_filter(text, self.table.schema())
