@@ -302,7 +302,7 @@ class TestMessages:
         plan(catalog, Append("c", ids(20, 21, 22))).commit()
         plan(catalog, Append("d", ids(30))).commit()
         plan(catalog, Expire()).commit()
-        with pytest.raises(StalePlanError, match="may have come since this change was planned"):
+        with pytest.raises(StalePlanError, match="may have been added since this change was planned"):
             planned.commit()
         assert Table.load(catalog, NAME).scan().count() == 9
 

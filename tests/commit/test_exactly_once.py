@@ -260,7 +260,7 @@ class TestWhatCannotBeTold:
         load(2, key=epoch(1))
         assert ids() == [2, 9]
         (line,) = caplog.messages
-        assert line.endswith(": 1 row in 1 data file, committed in a snapshot that was expired since")
+        assert line.endswith(": 1 row in 1 data file, committed in a snapshot that has expired")
 
     def test_files_of_unknown_origin_may_hold_rows_of_an_expired_run(self, load, ids, catalog):
         """A compaction, expired as well, could have carried a part of the rows into the younger file."""
