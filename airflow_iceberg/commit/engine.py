@@ -56,9 +56,11 @@ class Action(Protocol):
 
     def succeeded(self, metadata: TableMetadata) -> None:
         """The work is in the table: delete own files of attempts that lost, unless the table needs them."""
+        return
 
     def failed(self) -> None:
         """The work is definitely not in the table and is not tried again: delete own files."""
+        return
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
