@@ -16,6 +16,7 @@ from tests.support.changes import (
     DynamicOverwrite,
     Overwrite,
     RewriteAllManifests,
+    ids,
     make_table,
     plan,
     rows_of,
@@ -24,10 +25,6 @@ from tests.support.memory import MemoryCatalog
 
 FIRST = OperationKey(dag_id="d", run_id="r", task_id="t", run_after_ms=0, started_ms=0)
 CLEARED = dataclasses.replace(FIRST, epoch=1)
-
-
-def ids(*numbers):
-    return frozenset(numbers)
 
 
 @pytest.fixture(params=[1, 2, 3])

@@ -26,6 +26,7 @@ from tests.support.changes import (
     MergeOnReadDelete,
     Overwrite,
     RewriteAllManifests,
+    ids,
     make_table,
     plan,
     rows_in,
@@ -35,10 +36,6 @@ from tests.support.memory import MemoryCatalog
 
 DOC = Path(__file__).parents[2] / "docs" / "conflicts.md"
 BASE = (Append("a", frozenset({1, 2, 3})), Append("b", frozenset({11, 12})))
-
-
-def ids(*numbers):
-    return frozenset(numbers)
 
 
 # Ours: all of them concern partition a, or the row 2 in it.

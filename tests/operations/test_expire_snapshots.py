@@ -8,6 +8,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -19,14 +20,13 @@ from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundErro
 from airflow_iceberg.format.metadata.updates import Change, SetStatistics
 from airflow_iceberg.inventory.manifests import read_manifests
 from airflow_iceberg.operations.compact import CompactRequest, compact
-from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
+from airflow_iceberg.operations.expire_snapshots import ExpireRequest, ExpireResult, expire_snapshots
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.support.builders import change_ref, id_rows, ids, job_work, new_table, reachable, staged
 from tests.support.change_table import ChangeTable
 
 KEY = OperationKey(dag_id="d", run_id="r", task_id="expire")
-ALL = ExpireRequest(older_than_ms=2**62)
 
 
 @pytest.fixture
@@ -41,6 +41,13 @@ def table(tmp_path: Path) -> Table:
 
 def append(table: Table, start: int) -> None:
     table.append(id_rows(range(start, start + 10)))
+
+
+def expire(
+    table: Table, *, key: OperationKey | None = None, older_than_ms: int | None = 2**62, **request: Any
+) -> ExpireResult:
+    """Expire; by default all snapshots that nothing keeps."""
+    return expire_snapshots(Work(table, operation_key=key), ExpireRequest(older_than_ms=older_than_ms, **request))
 
 
 def make_tag(table: Table, name: str, snapshot_id: int | None = None) -> None:
@@ -75,21 +82,21 @@ def expire_and_die(table, monkeypatch, after=0):
     """Let an expiry die between its commit and the first file, or after some files."""
     with refusing(table, monkeypatch, KeyboardInterrupt, ".parquet", ".avro", after=after):
         with pytest.raises(KeyboardInterrupt):
-            expire_snapshots(Work(table, operation_key=KEY), ALL)
+            expire(table, key=KEY)
 
 
 def expire_without_a_commit(table, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(type(table.catalog), "commit", Mock(side_effect=IcebergError("no")))
         with pytest.raises(IcebergError):
-            expire_snapshots(Work(table, operation_key=KEY), ALL)
+            expire(table, key=KEY)
 
 
 class TestWhatGoes:
     """Files that only expired snapshots reached go; what any snapshot that stays reaches is as before."""
 
     def test_the_files_of_replaced_snapshots_go(self, table):
-        result = expire_snapshots(Work(table), ALL)
+        result = expire(table)
         assert (result.outcome, result.expired_snapshots) == ("committed", 5)
         assert result.deleted_data_files == 5
         assert result.deleted_manifest_lists == 5
@@ -101,41 +108,40 @@ class TestWhatGoes:
         table = new_table(tmp_path / "other")
         append(table, 0)
         append(table, 10)
-        result = expire_snapshots(Work(table), ALL)
+        result = expire(table)
         assert (result.expired_snapshots, result.deleted_data_files) == (1, 0)
         assert on_disk(table) == reachable(table)
         assert ids(table) == list(range(20))
 
     def test_a_tag_keeps_its_snapshot_and_its_files(self, table):
-        tagged = table.snapshots()[2].snapshot_id
-        make_tag(table, "kept", tagged)
-        result = expire_snapshots(Work(table), ALL)
+        make_tag(table, "kept", table.snapshots()[2].snapshot_id)
+        result = expire(table)
         assert (result.expired_snapshots, result.deleted_data_files) == (4, 2)
         assert ids(table, ref="kept") == list(range(30))
         assert on_disk(table) == reachable(table)
 
     def test_young_snapshots_stay_and_so_many_others(self, table):
-        assert expire_snapshots(Work(table), ExpireRequest()).outcome == "nothing"
-        assert expire_snapshots(Work(table), ExpireRequest(older_than_ms=2**62, retain_last=4)).expired_snapshots == 2
+        assert expire(table, older_than_ms=None).outcome == "nothing"
+        assert expire(table, retain_last=4).expired_snapshots == 2
         assert len(table.snapshots()) == 4
 
     def test_named_snapshots_go(self, table):
         wanted = table.snapshots()[0].snapshot_id
-        assert expire_snapshots(Work(table), ExpireRequest(snapshot_ids=(wanted,))).expired_snapshots == 1
+        assert expire(table, older_than_ms=None, snapshot_ids=(wanted,)).expired_snapshots == 1
         assert table.metadata.snapshot(wanted) is None
         assert on_disk(table) == reachable(table)
 
     def test_staged_and_rolled_back_snapshots_go_with_their_files(self, table):
         append(table, 50)
         change_ref(table, set_current, table.snapshots()[-2].snapshot_id)
-        result = expire_snapshots(Work(table), ALL)
+        result = expire(table)
         assert (result.expired_snapshots, result.deleted_data_files) == (6, 6)
         assert on_disk(table) == reachable(table)
 
     def test_a_staged_file_of_a_running_writer_stays(self, table):
         location = f"{table.location}/data/staged.parquet"
         table.io.create(location, b"x")
-        expire_snapshots(Work(table), ALL)
+        expire(table)
         assert table.io.exists(location)
 
 
@@ -146,7 +152,7 @@ class TestUnusedMetadata:
         table.alter([{"add_column": {"name": "name", "type": "string"}}, {"add_partition_field": "bucket(2, id)"}])
         compact(job_work(table), CompactRequest(options={"rewrite-all": True}))
         append(table, 50)  # the manifests that tell of the deleted files are left out now
-        result = expire_snapshots(Work(table), ExpireRequest(older_than_ms=2**62, clean_expired_metadata=True))
+        result = expire(table, clean_expired_metadata=True)
         assert (result.removed_schemas, result.removed_partition_specs) == (1, 1)
         assert [schema.schema_id for schema in table.metadata.schemas] == [1]
         assert ids(table) == list(range(60))
@@ -155,7 +161,7 @@ class TestUnusedMetadata:
         make_tag(table, "before")
         table.alter([{"add_column": {"name": "name", "type": "string"}}])
         append(table, 50)
-        result = expire_snapshots(Work(table), ExpireRequest(older_than_ms=2**62, clean_expired_metadata=True))
+        result = expire(table, clean_expired_metadata=True)
         assert result.removed_schemas == 0
         assert ids(table, ref="before") == list(range(50))
 
@@ -166,9 +172,9 @@ class TestDryRun:
     def test_it_counts_as_the_real_run_does(self, table):
         make_tag(table, "kept", table.snapshots()[1].snapshot_id)
         before = on_disk(table), table.metadata_location
-        dry = expire_snapshots(Work(table), ExpireRequest(older_than_ms=2**62, dry_run=True))
+        dry = expire(table, dry_run=True)
         assert (on_disk(table), table.refresh().metadata_location) == before
-        real = expire_snapshots(Work(table), ALL)
+        real = expire(table)
         assert dry.outcome == "dry_run"
         assert dry.expired_snapshots == real.expired_snapshots == 4
         assert dry.deleted_data_files == real.deleted_data_files == 3
@@ -178,8 +184,8 @@ class TestDryRun:
     def test_it_says_what_each_ref_keeps_alive(self, table):
         make_tag(table, "kept", table.snapshots()[1].snapshot_id)
         sizes = {task.file.file_path: task.file.file_size_in_bytes for task in table.scan().plan_files()}
-        expire_snapshots(Work(table), ALL)
-        refs = {ref.name: ref for ref in expire_snapshots(Work(table), ExpireRequest(dry_run=True)).refs}
+        expire(table)
+        refs = {ref.name: ref for ref in expire(table, older_than_ms=None, dry_run=True).refs}
         assert refs["main"].exclusive_bytes == sum(sizes.values())
         assert refs["kept"].exclusive_bytes == refs["kept"].size_bytes > 0
 
@@ -192,32 +198,32 @@ class TestATryThatDies:
         expire_and_die(table, monkeypatch, after=deleted_before)
         again = Table.load(table.catalog, "db.t")
         assert len(again.snapshots()) == 1
-        result = expire_snapshots(Work(again, operation_key=KEY), ALL)
+        result = expire(again, key=KEY)
         assert result.outcome == "finished"
         assert on_disk(again) == reachable(again)
         assert ids(again) == list(range(50))
-        assert expire_snapshots(Work(again, operation_key=KEY), ALL).outcome == "nothing"
+        assert expire(again, key=KEY).outcome == "nothing"
 
     def test_files_that_cannot_be_deleted_are_counted_and_tried_again(self, table, monkeypatch):
         with refusing(table, monkeypatch, StorageError("read-only"), ".parquet"):
-            result = expire_snapshots(Work(table, operation_key=KEY), ALL)
+            result = expire(table, key=KEY)
         assert (result.outcome, result.failed_files) == ("committed", 5)
-        assert expire_snapshots(Work(table, operation_key=KEY), ALL).outcome == "finished"
+        assert expire(table, key=KEY).outcome == "finished"
         assert on_disk(table) == reachable(table)
 
     def test_a_list_of_what_is_gone_that_cannot_be_deleted_is_no_failure(self, table, monkeypatch):
         with refusing(table, monkeypatch, StorageError("no answer"), "expired.json"):
-            result = expire_snapshots(Work(table, operation_key=KEY), ALL)
+            result = expire(table, key=KEY)
         assert (result.outcome, result.failed_files) == ("committed", 0)
         assert on_disk(table) == reachable(table)
-        assert expire_snapshots(Work(table, operation_key=KEY), ALL).outcome == "finished"
+        assert expire(table, key=KEY).outcome == "finished"
         assert not staged(table)
 
     def test_a_commit_that_did_not_land_deletes_nothing(self, table, monkeypatch):
         before = on_disk(table)
         expire_without_a_commit(table, monkeypatch)
         assert on_disk(table) == before
-        assert expire_snapshots(Work(table, operation_key=KEY), ExpireRequest()).outcome == "nothing"
+        assert expire(table, key=KEY, older_than_ms=None).outcome == "nothing"
         assert on_disk(table) == before
 
     def test_files_of_a_table_that_was_dropped_since_are_left_alone(self, table, monkeypatch):
@@ -227,59 +233,54 @@ class TestATryThatDies:
         text = table.io.read(note).replace((table.metadata.table_uuid or "").encode(), b"another")
         table.io.delete([note])
         table.io.create(note, text)
-        assert expire_snapshots(Work(table.refresh(), operation_key=KEY), ALL).outcome == "nothing"
+        assert expire(table.refresh(), key=KEY).outcome == "nothing"
         assert on_disk(table) == before
 
 
 class TestWhatDeadJobsLeave:
     """Documents go once they are too old to be of a running job; what an expiry had noted is finished first."""
 
-    def age(self, path, days):
-        os.utime(str(path).removeprefix("file://"), (time.time() - days * 24 * 60 * 60,) * 2)
+    def age(self, location, days):
+        os.utime(location.removeprefix("file://"), (time.time() - days * 24 * 60 * 60,) * 2)
+
+    def write(self, table, name, data, days):
+        location = f"{table.location}/.staging/{name}"
+        table.io.create(location, data)
+        self.age(location, days)
 
     def test_files_of_an_expiry_that_nobody_tries_again_go_with_a_later_one(self, table, monkeypatch):
         expire_and_die(table, monkeypatch)
         (note,) = staged(table)
+        self.age(note, days=2)  # it may still be running
+        assert expire(table.refresh(), older_than_ms=None).outcome == "nothing"
+        assert staged(table) == [note]
         self.age(note, days=4)
-        result = expire_snapshots(Work(table.refresh()), ExpireRequest())
+        result = expire(table, older_than_ms=None)
         assert (result.outcome, result.deleted_data_files, result.staging_files) == ("finished", 5, 1)
         assert on_disk(table) == reachable(table)
         assert not staged(table)
-
-    def test_one_that_may_still_be_running_is_left_alone(self, table, monkeypatch):
-        expire_and_die(table, monkeypatch)
-        (note,) = staged(table)
-        self.age(note, days=2)
-        assert expire_snapshots(Work(table.refresh()), ExpireRequest()).outcome == "nothing"
-        assert staged(table) == [note]
 
     def test_a_note_whose_commit_never_landed_deletes_no_file(self, table, monkeypatch):
         expire_without_a_commit(table, monkeypatch)
         before = on_disk(table)
         self.age(staged(table)[0], days=4)
-        result = expire_snapshots(Work(table.refresh()), ExpireRequest())
+        result = expire(table.refresh(), older_than_ms=None)
         assert (result.outcome, result.staging_files) == ("nothing", 1)
         assert on_disk(table) == before
         assert not staged(table)
 
     def test_documents_of_other_jobs_go_by_the_youngest_of_each(self, table):
         for name, days in (("dead/plan.json", 9), ("dead/walked/0.arrow", 4), ("alive/plan.json", 9), ("alive/x", 1)):
-            path = Path(table.location.removeprefix("file://")) / ".staging" / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(b"{}")
-            self.age(path, days=days)
-        dry = expire_snapshots(Work(table), ExpireRequest(dry_run=True))
+            self.write(table, name, b"{}", days=days)
+        dry = expire(table, older_than_ms=None, dry_run=True)
         assert (dry.staging_files, len(staged(table))) == (2, 4)
-        assert expire_snapshots(Work(table), ExpireRequest()).staging_files == 2
+        assert expire(table, older_than_ms=None).staging_files == 2
         assert {path.split("/")[-2] for path in staged(table)} == {"alive"}
 
     @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"snapshots": 3}'])
     def test_a_damaged_note_of_a_dead_expiry_stops_nobody(self, table, text):
-        path = Path(table.location.removeprefix("file://")) / ".staging" / "expire-x" / "y" / "expired.json"
-        path.parent.mkdir(parents=True)
-        path.write_bytes(text)
-        self.age(path, days=4)
-        result = expire_snapshots(Work(table), ALL)
+        self.write(table, "expire-x/y/expired.json", text, days=4)
+        result = expire(table)
         assert (result.outcome, result.staging_files) == ("committed", 1)
         assert not staged(table)
         assert on_disk(table) == reachable(table)
@@ -289,7 +290,7 @@ class TestWhatTheLogSays:
     """A line for what went, in words; of a dry run one for each ref."""
 
     def test_of_a_run(self, table):
-        lines = list(expire_snapshots(Work(table), ALL).lines())
+        lines = list(expire(table).lines())
         assert lines[0] == "5 snapshots were deleted"
         assert re.fullmatch(
             r"5 data files, 0 position and 0 equality delete files, [\d.]+ KiB, \d manifests, 5 manifest lists and "
@@ -297,11 +298,11 @@ class TestWhatTheLogSays:
             lines[1],
         )
         assert len(lines) == 2
-        assert list(expire_snapshots(Work(table), ALL).lines()) == ["no snapshot has expired"]
+        assert list(expire(table).lines()) == ["no snapshot has expired"]
 
     def test_of_a_dry_run(self, table):
         make_tag(table, "kept", table.snapshots()[1].snapshot_id)
-        lines = list(expire_snapshots(Work(table), ExpireRequest(older_than_ms=2**62, dry_run=True)).lines())
+        lines = list(expire(table, dry_run=True).lines())
         assert lines[0] == "4 snapshots would be deleted"
         assert re.fullmatch(r"ref kept: 1 snapshots keep .* alive, 0 bytes of them alone", lines[-2])
         assert re.fullmatch(r"ref main: 6 snapshots keep .* alive, .* of them alone", lines[-1])
@@ -318,7 +319,7 @@ class TestOneFileByTwoNames:
         assert other.file_path != path
         settings = table.commit_settings(branch="main", operation_key=None, try_number=1, snapshot_properties={})
         table.commit(AppendFiles(table.io, (other,), settings, written_schema=table.schema()))
-        result = expire_snapshots(Work(table), ExpireRequest(snapshot_ids=(before.snapshot_id,)))
+        result = expire(table, older_than_ms=None, snapshot_ids=(before.snapshot_id,))
         assert (result.expired_snapshots, result.deleted_data_files) == (1, 0)
         assert table.io.exists(path)
 
@@ -331,26 +332,22 @@ class TestStatistics:
         own, shared = (f"{table.location}/metadata/{name}.stats.puffin" for name in ("own", "shared"))
         for path in (own, shared):
             table.io.create(path, b"x")
-        entries = [(first, own), (last, shared), (table.snapshots()[1].snapshot_id, shared)]
-        table.change(ChangeTable(lambda _: Change(updates=tuple(_statistics(*entry) for entry in entries))))
-        result = expire_snapshots(Work(table), ALL)
+        updates = tuple(
+            SetStatistics(
+                snapshot_id=snapshot_id,
+                statistics={
+                    **{"snapshot-id": snapshot_id, "statistics-path": path, "blob-metadata": []},
+                    **{"file-size-in-bytes": 1, "file-footer-size-in-bytes": 1},
+                },
+            )
+            for snapshot_id, path in ((first, own), (last, shared), (table.snapshots()[1].snapshot_id, shared))
+        )
+        table.change(ChangeTable(lambda _: Change(updates=updates)))
+        result = expire(table)
         assert result.deleted_statistics_files == 1
         assert not table.io.exists(own)
         assert table.io.exists(shared)
         assert len(table.metadata.statistics) == 1
-
-
-def _statistics(snapshot_id: int, path: str) -> SetStatistics:
-    return SetStatistics(
-        snapshot_id=snapshot_id,
-        statistics={
-            "snapshot-id": snapshot_id,
-            "statistics-path": path,
-            "file-size-in-bytes": 1,
-            "file-footer-size-in-bytes": 1,
-            "blob-metadata": [],
-        },
-    )
 
 
 class TestRefusals:
@@ -360,23 +357,21 @@ class TestRefusals:
         table.alter([{"set_properties": {"gc.enabled": "false"}}])
         before = on_disk(table)
         with pytest.raises(InvalidInputError, match=r"gc\.enabled=false"):
-            expire_snapshots(Work(table), ALL)
+            expire(table)
         assert on_disk(table) == before
 
-    def test_a_snapshot_that_a_tag_points_to(self, table):
+    def test_a_snapshot_that_a_tag_points_to_or_that_is_not_there(self, table):
         tagged = table.snapshots()[0].snapshot_id
         make_tag(table, "kept", tagged)
         with pytest.raises(InvalidInputError, match="still referenced by 'kept'"):
-            expire_snapshots(Work(table), ExpireRequest(snapshot_ids=(tagged,)))
-
-    def test_a_snapshot_that_is_not_there(self, table):
+            expire(table, older_than_ms=None, snapshot_ids=(tagged,))
         with pytest.raises(NotFoundError, match="cannot expire snapshot 1"):
-            expire_snapshots(Work(table), ExpireRequest(snapshot_ids=(1,)))
+            expire(table, older_than_ms=None, snapshot_ids=(1,))
 
     def test_a_manifest_that_is_missing_where_it_is_needed_deletes_nothing(self, table):
         (manifest, *_) = read_manifests(table.io, table.current_snapshot())
         table.io.delete([manifest.manifest_path])
         before = on_disk(table)
         with pytest.raises(NotFoundError):
-            expire_snapshots(Work(table), ALL)
+            expire(table)
         assert on_disk(table) == before

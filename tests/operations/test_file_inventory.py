@@ -26,15 +26,11 @@ from airflow_iceberg.jobs.spark.package import build_zip
 from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
 from airflow_iceberg.operations.file_inventory import FileInventory, expected_files
-from airflow_iceberg.operations.remove_orphan_files import (
-    OrphanRequest,
-    known_files,
-    remove_orphan_files,
-)
+from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, known_files, remove_orphan_files
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.jobs.submissions import HERE, SPARK_4
-from tests.support.builders import change_ref, job_work, new_catalog, reachable, staged
+from tests.support.builders import change_ref, job_work, new_table, reachable, staged
 from tests.support.spark_programs import SparkPrograms
 
 ALL = ExpireRequest(older_than_ms=2**62)
@@ -80,11 +76,10 @@ def way(request: pytest.FixtureRequest) -> Way:
     return {"here": here, "job": in_a_job}[request.param]
 
 
-def make(folder: Path, *, version: int = 3) -> Table:
+def make(folder: Path) -> Table:
     """A table with a history: deletes, a tag, a branch that went its own way, a compaction, files ten days old."""
-    catalog = new_catalog(folder)
-    schema, properties = {"id": "long", "part": "int"}, {"format-version": str(version)}
-    table = Table.create(catalog, "db.t", schema=schema, partition_by=["part"], properties=properties)
+    schema, properties = {"id": "long", "part": "int"}, {"format-version": "3"}
+    table = new_table(folder, schema=schema, partition_by=["part"], properties=properties)
     for start in range(0, 40, 10):
         table.append(rows(start))
     table.delete("id in (1, 12)", mode="merge-on-read")
@@ -128,17 +123,14 @@ def files(table: Table) -> set[str]:
 
 
 def live(table: Table, *names: str) -> dict[str, int]:
-    """Data and delete files by brute force, with their size: of all snapshots, or of those that refs reach."""
-    reached = table.metadata.snapshots
-    if names:
-        heads = {name: table.refs[name] for name in names}
-        ids = {head.snapshot_id for head in heads.values()}
-        for head in heads.values():
-            ids |= {s.snapshot_id for s in table.metadata.ancestors(head.snapshot_id) if head.is_branch}
-        reached = tuple(s for s in reached if s.snapshot_id in ids)
+    """Data and delete files that refs reach, by brute force, with their size."""
+    reached = {table.refs[name].snapshot_id for name in names}
+    for head in (table.refs[name] for name in names if table.refs[name].is_branch):
+        reached |= {snapshot.snapshot_id for snapshot in table.metadata.ancestors(head.snapshot_id)}
     return {
         entry.data_file.file_path: entry.data_file.file_size_in_bytes
-        for snapshot in reached
+        for snapshot in table.metadata.snapshots
+        if snapshot.snapshot_id in reached
         for manifest in read_manifests(table.io, snapshot)
         for entry in read_entries(table.io, manifest)
         if entry.is_live
@@ -183,9 +175,7 @@ class TestTheSameEverywhere:
 
     def test_a_manifest_that_is_missing_where_it_is_needed_deletes_nothing(self, table: Table, way: Way) -> None:
         drop_refs(table)
-        head = table.current_snapshot()
-        assert head is not None
-        table.io.delete([read_manifests(table.io, head)[0].manifest_path])
+        table.io.delete([read_manifests(table.io, table.current_snapshot())[0].manifest_path])
         before = files(table)
         with pytest.raises(NotFoundError):
             expire_snapshots(Work(table), ALL, inventory=way(table))

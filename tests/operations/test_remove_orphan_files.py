@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.catalogs.base import Catalog
 from airflow_iceberg.commit.actions.snapshot_refs import set_current
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import AlreadyExistsError, IncompatibleChangeError, InvalidInputError, NotFoundError
@@ -74,6 +75,12 @@ def litter(table: Table, *names: str, days: float = 10) -> list[Path]:
     return paths
 
 
+def sql_catalog(folder: Path, name: str = "c") -> Catalog:
+    catalog = load_catalog(name, type="sql", uri=f"sqlite:///{folder}/{name}.db", warehouse=folder.as_uri())
+    catalog.create_namespace("db")
+    return catalog
+
+
 def in_days(days: float) -> int:
     return int((time.time() + days * DAY) * 1000)
 
@@ -97,13 +104,13 @@ class TestWhatIsAnOrphan:
         assert not [path for path in paths if path.exists()]
         assert ids(table) == [0, 1, 2]
 
-    def test_young_files_may_be_of_a_job_that_runs(self, table):
-        (path,) = litter(table, "data/a.parquet", days=2)
-        assert run(table).outcome == "nothing"
-        assert path.exists()
-
-    def test_hidden_files_are_not_looked_at(self, table):
-        paths = litter(table, "data/_SUCCESS", "_other/a.parquet")
+    @pytest.mark.parametrize(
+        ("names", "days"),
+        [(["data/a.parquet"], 2), (["data/_SUCCESS", "_other/a.parquet"], 10)],
+        ids=["young ones, maybe of a job that runs", "hidden ones"],
+    )
+    def test_files_that_are_not_looked_at(self, table, names, days):
+        paths = litter(table, *names, days=days)
         assert run(table).outcome == "nothing"
         assert all(path.exists() for path in paths)
 
@@ -184,13 +191,10 @@ class TestQuarantine:
         assert run(table).outcome == "nothing"
         assert len(quarantines(table)) == 1
 
-    def test_the_name_tells_the_task(self, table):
-        litter(table, "data/a.parquet")
-        assert str(run(table, key=KEY).quarantine).endswith(KEY.file_token)
-
     def test_old_quarantines_are_purged(self, table):
         litter(table, "data/a.parquet")
-        first = run(table)
+        first = run(table, purge_older_than_ms=in_days(1))
+        assert quarantines(table) == (first.quarantine,)  # what was moved just now
         assert run(table, purge_older_than_ms=in_days(-1)).purged_quarantines == ()
         purged = run(table, purge_older_than_ms=in_days(1))
         assert purged.purged_quarantines == (first.quarantine,)
@@ -202,11 +206,6 @@ class TestQuarantine:
         assert half.exists()
         run(table, purge_older_than_ms=in_days(-1))
         assert not half.exists()
-
-    def test_a_purge_leaves_what_was_moved_just_now(self, table):
-        litter(table, "data/a.parquet")
-        result = run(table, purge_older_than_ms=in_days(1))
-        assert quarantines(table) == (result.quarantine,)
 
     def test_a_place_that_is_taken_is_not_written_over(self, table):
         first, second = litter(table, "data/a.parquet", "data/b.parquet")
@@ -249,6 +248,7 @@ class TestQuarantine:
         first, second = litter(table, "data/a.parquet", "data/b.parquet")
         hidden = second.rename(second.with_name("_b.parquet"))
         one = run(table, key=KEY)
+        assert str(one.quarantine).endswith(KEY.file_token)
         hidden.rename(second)
         two, again = run(table, key=KEY), run(table, key=KEY)
         assert (one.orphan_files, two.orphan_files, again.orphan_files) == (1, 2, 2)
@@ -286,16 +286,17 @@ class TestQuarantine:
         assert not path.exists()
         assert quarantines(table) == ()
 
-    @pytest.mark.parametrize("copied", [b"", b"lit", b"litter"])
-    def test_a_restore_that_died_while_it_copied_is_finished_by_the_next(self, table, copied):
-        first, second = litter(table, "data/a.parquet", "data/b.parquet")
-        name = str(run(table).quarantine)
-        first.write_bytes(copied)
-        restored = restore_quarantine(Work(table), name)
-        assert (restored.restored_files, restored.restored_files_size_bytes) == (2, 12)
-        assert [path.read_bytes() for path in (first, second)] == [b"litter"] * 2
-        assert quarantines(table) == ()
-        assert not files(table, ".quarantine/**/*.parquet")
+    def test_a_restore_that_died_while_it_copied_is_finished_by_the_next(self, table, monkeypatch):
+        monkeypatch.setattr("airflow_iceberg.operations.quarantine.CHUNK", 2)
+        for length in range(7):
+            paths = litter(table, "data/a.parquet", "data/b.parquet")
+            name = str(run(table).quarantine)
+            paths[0].write_bytes(b"litter"[:length])
+            restored = restore_quarantine(Work(table), name)
+            assert (restored.restored_files, restored.restored_files_size_bytes) == (2, 12)
+            assert [path.read_bytes() for path in paths] == [b"litter"] * 2
+            assert quarantines(table) == ()
+            assert not files(table, ".quarantine/**/*.parquet")
 
     @pytest.mark.parametrize("there", [b"new", b"litterbox", b"LITTER", b"lix"])
     def test_what_is_not_the_beginning_of_the_file_is_not_half_of_it(self, table, there, monkeypatch):
@@ -306,15 +307,6 @@ class TestQuarantine:
         with pytest.raises(AlreadyExistsError, match="their locations are taken"):
             restore_quarantine(Work(table), name)
         assert path.read_bytes() == there
-
-    def test_halves_of_any_length_are_told(self, table, monkeypatch):
-        monkeypatch.setattr("airflow_iceberg.operations.quarantine.CHUNK", 2)
-        for length in range(7):
-            (path,) = litter(table, "data/a.parquet")
-            name = str(run(table).quarantine)
-            path.write_bytes(b"litter"[:length])
-            assert restore_quarantine(Work(table), name).restored_files == 1
-            assert path.read_bytes() == b"litter"
 
     def test_runs_of_one_moment_have_quarantines_of_their_own(self, table, monkeypatch):
         monkeypatch.setattr("airflow_iceberg.operations.remove_orphan_files.now_ms", lambda: 1_790_000_000_000)
@@ -365,12 +357,9 @@ class TestRefusals:
 
     @pytest.mark.parametrize("below", ["", "/data"])
     def test_a_location_or_a_folder_of_two_tables(self, tmp_path, below):
-        catalog = load_catalog("sql", type="sql", uri=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path.as_uri())
-        catalog.create_namespace("db")
+        catalog = sql_catalog(tmp_path)
         shared = f"{tmp_path.as_uri()}/shared"
-        one, other = (
-            Table.create(catalog, f"db.{name}", schema={"id": "long"}, location=shared) for name in ("one", "other")
-        )
+        one, other = (Table.create(catalog, f"db.{n}", schema={"id": "long"}, location=shared) for n in ("one", "two"))
         other.append(id_rows([1]))
         age(one)
         with pytest.raises(IncompatibleChangeError, match="shares its location"):
@@ -394,11 +383,7 @@ class TestRefusals:
             run(table)
 
     def test_a_table_that_another_catalog_has_and_has_committed_to(self, tmp_path):
-        one, two = (
-            load_catalog(n, type="sql", uri=f"sqlite:///{tmp_path}/{n}.db", warehouse=tmp_path.as_uri()) for n in "ab"
-        )
-        for catalog in (one, two):
-            catalog.create_namespace("db")
+        one, two = (sql_catalog(tmp_path, name) for name in "ab")
         table = Table.create(one, "db.t", schema={"id": "long"})
         two.register_table("db.t", table.metadata_location)
         other = Table.load(two, "db.t")

@@ -88,6 +88,11 @@ def arrow(rows: Iterable[tuple[str | None, int]]) -> pa.Table:
     )
 
 
+def ids(*numbers: int) -> frozenset[int]:
+    """Return the ids of a change."""
+    return frozenset(numbers)
+
+
 def in_list(ids: Iterable[int]) -> str:
     """Return the predicate that selects these ids."""
     return f"id in ({', '.join(map(str, sorted(ids)))})"
