@@ -56,7 +56,7 @@ def make_catalog() -> MemoryCatalog:
     for start in range(0, 9, 3):
         plan(catalog, Append(part="ab"[start % 2], ids=frozenset(range(start, start + 3)))).commit()
     table.refresh().delete("id in (1, 4)", mode="merge-on-read")
-    compacted(Table.load(catalog, NAME), None)
+    MAINTENANCE["compact"](Table.load(catalog, NAME), None)
     for start in (20, 30):
         plan(catalog, Append(part="a", ids=frozenset(range(start, start + 3)))).commit()
     table.refresh().delete("id = 21", mode="merge-on-read")
@@ -65,28 +65,21 @@ def make_catalog() -> MemoryCatalog:
     return catalog
 
 
-def compacted(table: Table, key: OperationKey | None) -> object:
-    request = CompactRequest(options={"rewrite-all": True, "partial-progress.enabled": True})
-    return compact(Work(table, run=lambda job: run_local(job, table.io, threads=1), operation_key=key), request)
+Maintain = Callable[[Table, OperationKey | None], object]
 
 
-def manifests_rewritten(table: Table, key: OperationKey | None) -> object:
-    return rewrite_manifests(Work(table, operation_key=key), RewriteManifestsRequest())
+def maintain(operation: Callable[[Work, Any], object], request: object) -> Maintain:
+    """Of one thread, so that the n-th call is the same in each run."""
+    return lambda table, key: operation(
+        Work(table, run=lambda job: run_local(job, table.io, threads=1), operation_key=key), request
+    )
 
 
-def expired(table: Table, key: OperationKey | None) -> object:
-    return expire_snapshots(Work(table, operation_key=key), ExpireRequest(older_than_ms=now_ms() + DAY_MS))
-
-
-def cleaned(table: Table, key: OperationKey | None) -> object:
-    return remove_orphan_files(Work(table, operation_key=key), OrphanRequest())
-
-
-MAINTENANCE: dict[str, Callable[[Table, OperationKey | None], object]] = {
-    "compact": compacted,
-    "rewrite_manifests": manifests_rewritten,
-    "expire": expired,
-    "remove_orphan_files": cleaned,
+MAINTENANCE = {
+    "compact": maintain(compact, CompactRequest(options={"rewrite-all": True, "partial-progress.enabled": True})),
+    "rewrite_manifests": maintain(rewrite_manifests, RewriteManifestsRequest()),
+    "expire": maintain(expire_snapshots, ExpireRequest(older_than_ms=2**62)),
+    "remove_orphan_files": maintain(remove_orphan_files, OrphanRequest()),
 }
 
 
@@ -163,7 +156,7 @@ class TestACrashAtAnyStep:
         assert named(Table.load(catalog, NAME)) <= visible(Table.load(catalog, NAME))
         MAINTENANCE[name](Table.load(catalog, NAME), KEY)
         assert lineage(catalog) == before
-        cleaned(Table.load(catalog, NAME), None)
+        MAINTENANCE["remove_orphan_files"](Table.load(catalog, NAME), None)
         table = Table.load(catalog, NAME)
         assert visible(table) == named(table)
         assert sum(rows_of(catalog).values()) == sum(before.values())

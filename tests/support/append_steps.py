@@ -1,7 +1,5 @@
 """The steps of an append one by one, for tests that look or fail between them."""
 
-from collections.abc import Mapping
-
 from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.commit.operation_key import OnRerun, OperationKey
 from airflow_iceberg.commit.write_result import WriteResult
@@ -16,10 +14,8 @@ from airflow_iceberg.operations.work import Work
 NO_ROWS = Source.from_files("file:///never-read.parquet")
 
 
-def find_append(
-    table: OpenTable, operation_key: OperationKey, *, branch: str = "main", on_rerun: OnRerun = "replace"
-) -> WriteResult | None:
-    request = AppendRequest(rows=NO_ROWS, branch=branch, on_rerun=on_rerun)
+def find_append(table: OpenTable, operation_key: OperationKey, on_rerun: OnRerun = "replace") -> WriteResult | None:
+    request = AppendRequest(rows=NO_ROWS, on_rerun=on_rerun)
     return find_earlier(Work(table, operation_key=operation_key), request)
 
 
@@ -29,16 +25,11 @@ def plan_append(
     *,
     operation_key: OperationKey | None = None,
     try_number: int = 1,
-    branch: str = "main",
-    parallelism: int | None = None,
-    row_check: str | None = None,
     schema_evolution: str | None = None,
 ) -> JobPlan:
-    table.check_branch(branch)
     check_options(table)
-    work = Work(table, operation_key=operation_key, try_number=try_number, parallelism=parallelism)
-    request = AppendRequest(rows=source, branch=branch, schema_evolution=schema_evolution)
-    return plan_rows(work, request, row_filter=row_check)
+    work = Work(table, operation_key=operation_key, try_number=try_number)
+    return plan_rows(work, AppendRequest(rows=source, schema_evolution=schema_evolution))
 
 
 def read_result(table: OpenTable, plan: JobPlan) -> JobResult:
@@ -52,21 +43,14 @@ def commit_append(
     *,
     operation_key: OperationKey | None = None,
     try_number: int = 1,
-    branch: str = "main",
     on_rerun: OnRerun = "replace",
-    snapshot_properties: Mapping[str, str] | None = None,
 ) -> WriteResult:
     assert plan.source is not None
     work = Work(table, operation_key=operation_key, try_number=try_number)
-    request = AppendRequest(
-        rows=plan.source, branch=branch, on_rerun=on_rerun, snapshot_properties=snapshot_properties or {}
-    )
-    written = commit_rows(work, request, rows_of(plan, result))
+    written = commit_rows(work, AppendRequest(rows=plan.source, on_rerun=on_rerun), rows_of(plan, result))
     staging.clear(table.io, plan.staging_location)
     return written
 
 
-def discard(table: OpenTable, plan: JobPlan, result: JobResult | None = None) -> None:
-    files = () if result is None else staging.staged_files(plan, result)
-    staging.remove(table.io, [file.file_path for file in files])
+def discard(table: OpenTable, plan: JobPlan) -> None:
     staging.clear(table.io, plan.staging_location)
